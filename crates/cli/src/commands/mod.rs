@@ -1,0 +1,3 @@
+//! One module per subcommand: an `Args` struct for clap and a `run` function.
+
+pub mod check;

@@ -1,0 +1,3 @@
+//! Build, demo, test tiers and tidy: `cargo xtask --help`.
+
+fn main() {}
