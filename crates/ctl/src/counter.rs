@@ -1,0 +1,44 @@
+//! What each process counts about itself, for `crosslane stats`.
+
+macro_rules! counters {
+    ($($name:ident, $slug:literal, $help:literal;)*) => {
+        /// A counter in the slab's header. The order is part of the shared layout.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter { $(#[doc = $help] $name,)* }
+
+        impl Counter {
+            /// All counters in order.
+            pub const ALL: &[Counter] = &[$(Counter::$name,)*];
+
+            /// Name in JSON; Prometheus adds `crosslane_` before and `_total` after it.
+            pub const fn slug(self) -> &'static str {
+                match self { $(Self::$name => $slug,)* }
+            }
+
+            /// One line of help.
+            pub const fn help(self) -> &'static str {
+                match self { $(Self::$name => $help,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    Connections, "connections", "TCP connections opened or accepted";
+    Upgrades, "upgrades", "directions that were switched from TCP to a ring";
+    Downgrades, "downgrades", "directions that were brought back from a ring to TCP";
+    BellsSent, "doorbells_sent", "doorbell bytes sent to wake a sleeper";
+    BellsTaken, "doorbells_taken", "doorbell bytes received and discarded";
+    Sleeps, "sleeps", "times a call slept in the kernel on an accelerated connection";
+    SpinHits, "spin_hits", "times spinning found what it waited for";
+    SpinMisses, "spin_misses", "times spinning gave up and the call slept";
+    RingBytesSent, "ring_bytes_sent", "bytes sent through rings by connections that are closed";
+    RingBytesReceived, "ring_bytes_received", "bytes received through rings by connections that are closed";
+    TcpBytesSent, "tcp_bytes_sent", "bytes sent through TCP by connections that are closed";
+    TcpBytesReceived, "tcp_bytes_received", "bytes received through TCP by connections that are closed";
+    PeerLies, "peer_lies", "connections reset because the peer broke the ring's rules";
+    Backoffs, "backoffs", "short naps because several waiters share one doorbell";
+    ControlErrors, "control_errors", "control messages that could not be sent or understood";
+    Replays, "replays", "times unread ring bytes were sent again by TCP";
+}

@@ -1,0 +1,216 @@
+//! Layout of the memory that the two ends of a connection share.
+//!
+//! An arena is one shared memory object between two processes; it is cut into slots of one size.
+//! A slot holds the two lanes of a connection: lane 0 carries bytes from the end with role 0 to
+//! the end with role 1, lane 1 the other way. A lane is four control lines and a ring of lines.
+//! (DESIGN 4.1, NIQ's cache line and NTSocks' remote write.)
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// One cache line, the unit of a lane.
+pub const LINE_BYTES: usize = 64;
+
+/// Control lines at the head of a lane.
+pub const LANE_CONTROL_BYTES: usize = 4 * LINE_BYTES;
+
+/// Slots and lanes start on a page boundary, so that a slot can be given back to the kernel.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Fewest lines in a ring: a record of the greatest length must fit several times.
+pub const MIN_RING_LINES: u32 = 1 << 9;
+
+/// Most lines in a ring (16 MiB).
+pub const MAX_RING_LINES: u32 = 1 << 18;
+
+/// Lines per ring when nothing else is configured (128 KiB per direction).
+pub const DEFAULT_RING_LINES: u32 = 1 << 11;
+
+/// Most slots in one arena.
+pub const MAX_ARENA_SLOTS: u32 = 1 << 12;
+
+/// Slots per arena when nothing else is configured.
+pub const DEFAULT_ARENA_SLOTS: u32 = 64;
+
+/// The control lines of a lane. Each line has one writer, so that neither side's stores disturb
+/// the line that the other one polls.
+#[repr(C)]
+pub struct LaneControl {
+    /// Line 0, written by the sender.
+    pub sender: SenderLine,
+    /// Line 1, flags of the receiver; the sender takes `ARMED` away by exchange.
+    pub receiver: ReceiverLine,
+    /// Line 2, written by the receiver after every read.
+    pub credit: CreditLine,
+    /// Line 3, not used.
+    pub spare: SpareLine,
+}
+
+/// What the sender tells the receiver besides records.
+#[repr(C, align(64))]
+pub struct SenderLine {
+    /// 1 while the sender sleeps until a good share of the ring is free; the receiver exchanges
+    /// it to 0 before it rings.
+    pub space_wanted: AtomicU32,
+    /// Answers to [`receiver_flags::FROZEN`]: odd while and after a replay, see `replay_at`.
+    pub replay_seq: AtomicU32,
+    /// Bytes that the sender had put on TCP in all before the replayed bytes; valid once
+    /// `replay_seq` has become odd.
+    pub replay_at: AtomicU64,
+}
+
+/// What the receiver asks of the sender.
+#[repr(C, align(64))]
+pub struct ReceiverLine {
+    /// A set of [`receiver_flags`].
+    pub flags: AtomicU32,
+}
+
+/// How far the receiver has read.
+#[repr(C, align(64))]
+pub struct CreditLine {
+    /// Position of the next unread byte: line number (never wrapped) times 2^16, plus the bytes
+    /// already taken from the record that starts there.
+    pub consumed: AtomicU64,
+}
+
+/// Keeps the ring on a boundary of four lines.
+#[repr(C, align(64))]
+pub struct SpareLine {
+    /// Zero.
+    pub zero: AtomicU64,
+}
+
+/// Bits of [`ReceiverLine::flags`].
+pub mod receiver_flags {
+    /// The receiver has mapped the ring and will look at it: the sender may switch to it.
+    pub const READY: u32 = 1;
+    /// The receiver is about to sleep: ring the doorbell after the next record.
+    pub const ARMED: u32 = 2;
+    /// The receiver would like this direction back on TCP at the sender's next call.
+    pub const STOP_WANTED: u32 = 4;
+    /// The receiver will read no more records: what it has not consumed must come by TCP.
+    pub const FROZEN: u32 = 8;
+}
+
+/// How an arena is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Lines in each ring, a power of two.
+    pub ring_lines: u32,
+    /// Slots in the arena.
+    pub slots: u32,
+}
+
+impl Default for Geometry {
+    fn default() -> Self {
+        Self {
+            ring_lines: DEFAULT_RING_LINES,
+            slots: DEFAULT_ARENA_SLOTS,
+        }
+    }
+}
+
+impl Geometry {
+    /// Whether these numbers, which another process may have sent, describe an arena.
+    pub const fn is_valid(&self) -> bool {
+        self.ring_lines.is_power_of_two()
+            && self.ring_lines >= MIN_RING_LINES
+            && self.ring_lines <= MAX_RING_LINES
+            && self.slots >= 1
+            && self.slots <= MAX_ARENA_SLOTS
+    }
+
+    /// Bytes of one lane: control lines, ring, and padding to a page.
+    pub const fn lane_bytes(&self) -> usize {
+        let bytes = LANE_CONTROL_BYTES + self.ring_lines as usize * LINE_BYTES;
+        bytes.next_multiple_of(PAGE_BYTES)
+    }
+
+    /// Bytes of one slot.
+    pub const fn slot_bytes(&self) -> usize {
+        2 * self.lane_bytes()
+    }
+
+    /// Bytes of the whole arena.
+    pub const fn arena_bytes(&self) -> usize {
+        self.slots as usize * self.slot_bytes()
+    }
+
+    /// Offset in the arena of the lane in which the end with role `sender_role` sends, or `None`
+    /// if there is no such slot or role.
+    pub const fn lane_offset(&self, slot: u32, sender_role: u32) -> Option<usize> {
+        if slot >= self.slots || sender_role > 1 {
+            return None;
+        }
+        Some(slot as usize * self.slot_bytes() + sender_role as usize * self.lane_bytes())
+    }
+}
+
+const _: () = {
+    assert!(size_of::<LaneControl>() == LANE_CONTROL_BYTES);
+    assert!(core::mem::offset_of!(LaneControl, sender) == 0);
+    assert!(core::mem::offset_of!(LaneControl, receiver) == LINE_BYTES);
+    assert!(core::mem::offset_of!(LaneControl, credit) == 2 * LINE_BYTES);
+    assert!(
+        Geometry {
+            ring_lines: DEFAULT_RING_LINES,
+            slots: DEFAULT_ARENA_SLOTS
+        }
+        .is_valid()
+    );
+    assert!(
+        Geometry {
+            ring_lines: MAX_RING_LINES,
+            slots: MAX_ARENA_SLOTS
+        }
+        .arena_bytes()
+            < 1 << 40
+    );
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_do_not_overlap_and_fill_the_arena() {
+        let geometry = Geometry {
+            ring_lines: MIN_RING_LINES,
+            slots: 3,
+        };
+        let mut end = 0;
+        for slot in 0..3 {
+            for role in 0..2 {
+                assert_eq!(geometry.lane_offset(slot, role), Some(end));
+                end += geometry.lane_bytes();
+            }
+        }
+        assert_eq!(end, geometry.arena_bytes());
+        assert_eq!(geometry.lane_offset(3, 0), None);
+        assert_eq!(geometry.lane_offset(0, 2), None);
+    }
+
+    #[test]
+    fn a_lying_geometry_is_refused() {
+        for ring_lines in [0, 1, 100, MIN_RING_LINES + 1, MAX_RING_LINES * 2, u32::MAX] {
+            assert!(
+                !Geometry {
+                    ring_lines,
+                    slots: 1
+                }
+                .is_valid(),
+                "{ring_lines}"
+            );
+        }
+        for slots in [0, MAX_ARENA_SLOTS + 1, u32::MAX] {
+            assert!(
+                !Geometry {
+                    ring_lines: MIN_RING_LINES,
+                    slots
+                }
+                .is_valid(),
+                "{slots}"
+            );
+        }
+    }
+}

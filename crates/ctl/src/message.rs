@@ -1,0 +1,337 @@
+//! Control messages between programs and the monitor, one per SOCK_SEQPACKET datagram on an
+//! AF_UNIX socket: a header of 16 bytes and a body of fixed size, little-endian.
+//!
+//! A program says [`ClientMessage::Hello`] once and registers ends; the monitor answers with
+//! rings when it has found the other end. Descriptors travel beside the message by SCM_RIGHTS:
+//!
+//! | message | descriptor |
+//! |---|---|
+//! | Hello | the process's slab |
+//! | Register | the TCP socket, which the monitor reads and closes at once |
+//! | Lease | one end of a socket pair that forked children hold |
+//! | Grant | the arena, when this process has not been sent it before |
+
+use thiserror::Error;
+
+use crate::ABI_VERSION;
+use crate::lane::Geometry;
+
+/// First four bytes of every message.
+pub const MESSAGE_MAGIC: u32 = u32::from_le_bytes(*b"XLAN");
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 16;
+
+/// Most bytes of any message but [`MonitorMessage::Text`].
+pub const MESSAGE_BYTES: usize = 64;
+
+/// Most bytes of text in one [`MonitorMessage::Text`].
+pub const TEXT_BYTES: usize = 32 * 1024;
+
+/// What a program or the `crosslane` command says to the monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientMessage {
+    /// A process introduces itself and passes its slab.
+    Hello,
+    /// Look for the other end of this connection.
+    Register {
+        /// Names the end in this process: generation times 2^32 plus index in the slab.
+        token: u64,
+    },
+    /// The end is closed, or its rings are not needed any more.
+    Release {
+        /// The end's token.
+        token: u64,
+    },
+    /// Rings granted so far may be in use by forked children until the passed descriptor's other
+    /// end is closed everywhere.
+    Lease,
+    /// The command asks for connections or counters.
+    Query(Query),
+}
+
+/// What `crosslane ss` and `crosslane stats` ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// Every connection, one JSON object per line.
+    Connections,
+    /// Counters as one JSON object.
+    Counters,
+}
+
+/// What the monitor says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MonitorMessage {
+    /// The answer to `Hello`.
+    Welcome,
+    /// The answer to `Register`: the socket has been read and closed again.
+    Registered {
+        /// The end's token.
+        token: u64,
+    },
+    /// The other end has been found; these are the rings.
+    Grant(Grant),
+    /// The end stays on TCP.
+    Refused {
+        /// The end's token.
+        token: u64,
+        /// A [`crate::reason::Reason`] code.
+        reason: u32,
+    },
+    /// A piece of the answer to a query; an empty one ends it.
+    Text(Vec<u8>),
+}
+
+/// Rings for one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The end's token.
+    pub token: u64,
+    /// The arena, numbered within this monitor and process; the descriptor comes with the first
+    /// grant that names it.
+    pub arena: u32,
+    /// Slot in the arena.
+    pub slot: u32,
+    /// 0 or 1: this end sends in the lane of its role.
+    pub role: u32,
+    /// How the arena is cut.
+    pub geometry: Geometry,
+}
+
+/// Why a message could not be understood. All of these are the sender's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MessageError {
+    /// Shorter than its header or its body.
+    #[error("control message of {bytes} bytes is too short")]
+    Truncated {
+        /// Bytes received.
+        bytes: usize,
+    },
+    /// Does not start with the magic number.
+    #[error("control message starts with {found:#010x}, not {MESSAGE_MAGIC:#010x}")]
+    Magic {
+        /// What was found.
+        found: u32,
+    },
+    /// Another version of the protocol.
+    #[error("control message of version {found}, this is version {ABI_VERSION}")]
+    Version {
+        /// The other side's version.
+        found: u16,
+    },
+    /// No such message in this direction.
+    #[error("control message of unknown kind {kind}")]
+    Kind {
+        /// The kind.
+        kind: u16,
+    },
+    /// A field out of range.
+    #[error("control message field {field} has the illegal value {value}")]
+    Field {
+        /// Name of the field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+}
+
+mod kind {
+    pub const HELLO: u16 = 1;
+    pub const REGISTER: u16 = 2;
+    pub const RELEASE: u16 = 3;
+    pub const LEASE: u16 = 4;
+    pub const QUERY: u16 = 5;
+    pub const WELCOME: u16 = 129;
+    pub const REGISTERED: u16 = 130;
+    pub const GRANT: u16 = 131;
+    pub const REFUSED: u16 = 132;
+    pub const TEXT: u16 = 133;
+}
+
+/// An encoded message of fixed size.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    bytes: [u8; MESSAGE_BYTES],
+    used: usize,
+}
+
+impl Packet {
+    fn new(kind: u16, token: u64) -> Self {
+        let mut packet = Self {
+            bytes: [0; MESSAGE_BYTES],
+            used: 0,
+        };
+        packet.put(&MESSAGE_MAGIC.to_le_bytes());
+        packet.put(&ABI_VERSION.to_le_bytes());
+        packet.put(&kind.to_le_bytes());
+        packet.put(&token.to_le_bytes());
+        packet
+    }
+
+    fn put(&mut self, field: &[u8]) {
+        self.bytes[self.used..self.used + field.len()].copy_from_slice(field);
+        self.used += field.len();
+    }
+
+    fn with(mut self, fields: &[u32]) -> Self {
+        for field in fields {
+            self.put(&field.to_le_bytes());
+        }
+        self
+    }
+
+    /// The bytes to send.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
+}
+
+/// A received message after its header has been checked.
+struct Received<'a> {
+    kind: u16,
+    token: u64,
+    body: &'a [u8],
+}
+
+impl<'a> Received<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, MessageError> {
+        let short = MessageError::Truncated { bytes: bytes.len() };
+        let (magic, rest) = bytes.split_first_chunk::<4>().ok_or(short)?;
+        let (version, rest) = rest.split_first_chunk::<2>().ok_or(short)?;
+        let (kind, rest) = rest.split_first_chunk::<2>().ok_or(short)?;
+        let (token, body) = rest.split_first_chunk::<8>().ok_or(short)?;
+        let found = u32::from_le_bytes(*magic);
+        if found != MESSAGE_MAGIC {
+            return Err(MessageError::Magic { found });
+        }
+        let found = u16::from_le_bytes(*version);
+        if found != ABI_VERSION {
+            return Err(MessageError::Version { found });
+        }
+        let kind = u16::from_le_bytes(*kind);
+        Ok(Self {
+            kind,
+            token: u64::from_le_bytes(*token),
+            body,
+        })
+    }
+
+    fn field(&self, index: usize) -> Result<u32, MessageError> {
+        self.body
+            .get(4 * index..4 * index + 4)
+            .and_then(|field| field.try_into().ok())
+            .map(u32::from_le_bytes)
+            .ok_or(MessageError::Truncated {
+                bytes: HEADER_BYTES + self.body.len(),
+            })
+    }
+}
+
+impl ClientMessage {
+    /// Encode for sending.
+    pub fn encode(&self) -> Packet {
+        match *self {
+            Self::Hello => Packet::new(kind::HELLO, 0),
+            Self::Register { token } => Packet::new(kind::REGISTER, token),
+            Self::Release { token } => Packet::new(kind::RELEASE, token),
+            Self::Lease => Packet::new(kind::LEASE, 0),
+            Self::Query(query) => Packet::new(kind::QUERY, 0).with(&[query as u32]),
+        }
+    }
+
+    /// Decode what a client sent.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let received = Received::parse(bytes)?;
+        let token = received.token;
+        match received.kind {
+            kind::HELLO => Ok(Self::Hello),
+            kind::REGISTER => Ok(Self::Register { token }),
+            kind::RELEASE => Ok(Self::Release { token }),
+            kind::LEASE => Ok(Self::Lease),
+            kind::QUERY => match received.field(0)? {
+                0 => Ok(Self::Query(Query::Connections)),
+                1 => Ok(Self::Query(Query::Counters)),
+                value => Err(MessageError::Field {
+                    field: "query",
+                    value: value.into(),
+                }),
+            },
+            kind => Err(MessageError::Kind { kind }),
+        }
+    }
+}
+
+impl MonitorMessage {
+    /// Encode for sending.
+    pub fn encode(&self) -> Vec<u8> {
+        let packet = match self {
+            Self::Welcome => Packet::new(kind::WELCOME, 0),
+            Self::Registered { token } => Packet::new(kind::REGISTERED, *token),
+            Self::Grant(grant) => Packet::new(kind::GRANT, grant.token).with(&[
+                grant.arena,
+                grant.slot,
+                grant.role,
+                grant.geometry.ring_lines,
+                grant.geometry.slots,
+            ]),
+            Self::Refused { token, reason } => Packet::new(kind::REFUSED, *token).with(&[*reason]),
+            Self::Text(text) => {
+                let mut bytes = Packet::new(kind::TEXT, 0).as_bytes().to_vec();
+                bytes.extend_from_slice(text);
+                return bytes;
+            }
+        };
+        packet.as_bytes().to_vec()
+    }
+
+    /// Decode what the monitor sent; a grant's geometry, slot and role are checked.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let received = Received::parse(bytes)?;
+        let token = received.token;
+        match received.kind {
+            kind::WELCOME => Ok(Self::Welcome),
+            kind::REGISTERED => Ok(Self::Registered { token }),
+            kind::GRANT => Grant::decode(&received).map(Self::Grant),
+            kind::REFUSED => Ok(Self::Refused {
+                token,
+                reason: received.field(0)?,
+            }),
+            kind::TEXT => Ok(Self::Text(received.body.to_vec())),
+            kind => Err(MessageError::Kind { kind }),
+        }
+    }
+}
+
+impl Grant {
+    fn decode(received: &Received<'_>) -> Result<Self, MessageError> {
+        let geometry = Geometry {
+            ring_lines: received.field(3)?,
+            slots: received.field(4)?,
+        };
+        if !geometry.is_valid() {
+            let value = u64::from(geometry.ring_lines) << 32 | u64::from(geometry.slots);
+            return Err(MessageError::Field {
+                field: "geometry",
+                value,
+            });
+        }
+        let (slot, role) = (received.field(1)?, received.field(2)?);
+        if geometry.lane_offset(slot, role).is_none() {
+            let value = u64::from(role) << 32 | u64::from(slot);
+            return Err(MessageError::Field {
+                field: "slot",
+                value,
+            });
+        }
+        Ok(Self {
+            token: received.token,
+            arena: received.field(0)?,
+            slot,
+            role,
+            geometry,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn client_messages() -> Vec<ClientMessage> {
+    vec![
+        ClientMessage::Hello,
+        ClientMessage::Register { token: u64::MAX },
+        ClientMessage::Release { token: 7 },
+        ClientMessage::Lease,
+        ClientMessage::Query(Query::Connections),
+        ClientMessage::Query(Query::Counters),
+    ]
+}
+
+fn monitor_messages() -> Vec<MonitorMessage> {
+    let geometry = Geometry::default();
+    vec![
+        MonitorMessage::Welcome,
+        MonitorMessage::Registered { token: 3 },
+        MonitorMessage::Grant(Grant {
+            token: 9,
+            arena: 2,
+            slot: 63,
+            role: 1,
+            geometry,
+        }),
+        MonitorMessage::Refused {
+            token: 5,
+            reason: 7,
+        },
+        MonitorMessage::Text(b"{}".to_vec()),
+        MonitorMessage::Text(Vec::new()),
+    ]
+}
+
+#[test]
+fn every_message_survives_encoding() {
+    for message in client_messages() {
+        assert_eq!(
+            ClientMessage::decode(message.encode().as_bytes()),
+            Ok(message)
+        );
+    }
+    for message in monitor_messages() {
+        assert_eq!(MonitorMessage::decode(&message.encode()), Ok(message));
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    for message in client_messages() {
+        let packet = message.encode();
+        for end in 0..packet.as_bytes().len() {
+            let error = ClientMessage::decode(&packet.as_bytes()[..end]);
+            assert!(
+                matches!(error, Err(MessageError::Truncated { .. })),
+                "{message:?} cut at {end}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_future_version_is_refused_by_name() {
+    let mut bytes = ClientMessage::Hello.encode().as_bytes().to_vec();
+    bytes[4] = 2;
+    assert_eq!(
+        ClientMessage::decode(&bytes),
+        Err(MessageError::Version { found: 2 })
+    );
+}
+
+#[test]
+fn a_grant_outside_its_arena_is_refused() {
+    let geometry = Geometry::default();
+    for (slot, role) in [(geometry.slots, 0), (0, 2), (u32::MAX, 1)] {
+        let grant = Grant {
+            token: 1,
+            arena: 0,
+            slot,
+            role,
+            geometry,
+        };
+        let error = MonitorMessage::decode(&MonitorMessage::Grant(grant).encode());
+        assert!(
+            matches!(error, Err(MessageError::Field { field: "slot", .. })),
+            "{slot} {role}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_decoding_panic(bytes in proptest::collection::vec(any::<u8>(), 0..128)) {
+        let _ = ClientMessage::decode(&bytes);
+        let _ = MonitorMessage::decode(&bytes);
+    }
+
+    #[test]
+    fn no_body_makes_decoding_panic(kind: u16, body in proptest::collection::vec(any::<u8>(), 0..64)) {
+        let mut bytes = Packet::new(kind, 1).as_bytes().to_vec();
+        bytes.extend_from_slice(&body);
+        let _ = ClientMessage::decode(&bytes);
+        let _ = MonitorMessage::decode(&bytes);
+    }
+}

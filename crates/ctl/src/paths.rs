@@ -1,0 +1,26 @@
+//! Where the monitor listens.
+
+use std::path::{Path, PathBuf};
+
+/// Environment variable that names the runtime directory.
+pub const RUNTIME_DIR_VARIABLE: &str = "CROSSLANE_RUNTIME_DIR";
+
+/// Directory of the system service's socket.
+pub const SYSTEM_RUNTIME_DIR: &str = "/run/crosslane";
+
+/// Name of the socket in the runtime directory.
+pub const SOCKET_NAME: &str = "monitor.sock";
+
+/// The socket in a runtime directory.
+pub fn socket_in(runtime_dir: &Path) -> PathBuf {
+    runtime_dir.join(SOCKET_NAME)
+}
+
+/// The directory of a user's private monitor: `$XDG_RUNTIME_DIR/crosslane`, or
+/// `/tmp/crosslane-UID` where that is not set.
+pub fn private_runtime_dir(xdg_runtime_dir: Option<&Path>, uid: u32) -> PathBuf {
+    match xdg_runtime_dir {
+        Some(dir) if dir.is_absolute() => dir.join("crosslane"),
+        _ => PathBuf::from(format!("/tmp/crosslane-{uid}")),
+    }
+}

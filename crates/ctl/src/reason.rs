@@ -1,0 +1,112 @@
+//! Why a connection is not accelerated. Every connection on TCP has one of these.
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])* $name:ident = $code:literal, $slug:literal, $text:literal, $remedy:literal;)*) => {
+        /// Why a connection is on TCP. The numbers are part of the shared layout.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum Reason { $($(#[doc = $doc])* $name = $code,)* }
+
+        impl Reason {
+            /// All reasons, in the order of their codes.
+            pub const ALL: &[Reason] = &[$(Reason::$name,)*];
+
+            /// The reason with this code, which another process may have written.
+            pub const fn from_code(code: u32) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+
+            /// A short stable name for counters and JSON.
+            pub const fn slug(self) -> &'static str {
+                match self { $(Self::$name => $slug,)* }
+            }
+
+            /// One sentence for people.
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// What would change it.
+            pub const fn remedy(self) -> &'static str {
+                match self { $(Self::$name => $remedy,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Nothing speaks against it.
+    None = 0, "none", "nothing speaks against acceleration", "nothing to do";
+    /// Upgrade is lazy and the connection has moved too little yet.
+    TooYoung = 1, "too-young", "the connection has carried too little to be worth a ring",
+        "name its port with --eager to upgrade at once";
+    /// The monitor has not found the other end.
+    NoPeer = 2, "no-peer", "the other end has not been found under Crosslane",
+        "start the other program with crosslane run, in the same network namespace";
+    /// Both ends are known; one has not taken part yet.
+    Switching = 3, "switching", "the upgrade is under way and waits for the other end's next call",
+        "nothing to do";
+    /// No monitor answers.
+    NoMonitor = 4, "no-monitor", "no monitor answers", "start crosslane monitor, or use crosslane run";
+    /// The monitor refused it by policy or quota.
+    Refused = 5, "refused", "the monitor refused it by policy or quota", "see crosslane monitor --help";
+    /// The monitor speaks another version.
+    Version = 6, "version", "the monitor speaks another version", "install one version for all parts";
+    /// No memory for rings.
+    NoMemory = 7, "no-memory", "there was no memory for rings", "free memory or lower --ring-bytes";
+    /// The process has no descriptors left.
+    NoDescriptors = 8, "no-descriptors", "the program has no file descriptor left", "raise RLIMIT_NOFILE";
+    /// The connection was not opened through the library.
+    Foreign = 9, "foreign", "the socket was inherited or received from another process",
+        "nothing to do: such sockets stay on TCP";
+    /// The kernel's count of bytes differs from ours.
+    Uncounted = 10, "uncounted", "bytes moved past the library",
+        "the program uses raw system calls on this socket";
+    /// Wrapped in a stdio stream.
+    Stdio = 11, "stdio", "the socket is wrapped in a stdio stream", "nothing to do: stdio stays on TCP";
+    /// A socket option that only the kernel can honour.
+    Option = 12, "option", "a socket option was set that only the kernel can honour",
+        "remove the option";
+    /// Urgent data.
+    Urgent = 13, "urgent", "urgent data was used", "nothing to do: urgent data needs TCP";
+    /// A call that is not handled on rings.
+    Call = 14, "call", "a call was used that only the kernel handles", "nothing to do";
+    /// The process uses io_uring.
+    IoUring = 15, "io-uring", "the program uses io_uring", "make it fall back to epoll";
+    /// Handed to a program that cannot be accelerated.
+    Exec = 16, "exec", "the socket was handed to another program by exec", "nothing to do";
+    /// Sent to another process.
+    Passed = 17, "passed", "the socket was passed to another process", "nothing to do";
+    /// The epoll set is used in a way that rings cannot follow.
+    EpollUse = 18, "epoll-use", "the epoll set is nested, shared or exclusive", "use one epoll set";
+    /// The other end asked for TCP.
+    PeerAsked = 19, "peer-asked", "the other end brought the connection back to TCP",
+        "see the reason at the other end";
+    /// The other end broke the ring's rules.
+    PeerLied = 20, "peer-lied", "the other end wrote nonsense into the ring", "the connection was reset";
+    /// Switched off.
+    Disabled = 21, "disabled", "acceleration is switched off", "unset CROSSLANE_DISABLE";
+    /// Brought back by the chaos knob of tests.
+    Chaos = 22, "chaos", "a test brought it back to TCP", "unset CROSSLANE_CHAOS";
+    /// More connections than the table holds.
+    TableFull = 23, "table-full", "the process has more connections than the table holds",
+        "nothing to do";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_dense_and_slugs_unique() {
+        let mut slugs = std::collections::HashSet::new();
+        for (code, reason) in (0u32..).zip(Reason::ALL) {
+            assert_eq!(Reason::from_code(code), Some(*reason));
+            assert!(slugs.insert(reason.slug()), "{}", reason.slug());
+        }
+        assert_eq!(
+            Reason::from_code(u32::try_from(Reason::ALL.len()).unwrap()),
+            None
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! The table in which a process keeps its connections: one memory object per process, shared with
+//! its forked children, and shown to the monitor, which reads it for `crosslane ss` and
+//! `crosslane stats` and believes nothing in it.
+//!
+//! The fast path of a connection touches the first line of one direction and nothing else here.
+
+use core::sync::atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicU64};
+
+use crate::counter::Counter;
+
+/// First eight bytes of a slab.
+pub const SLAB_MAGIC: u64 = u64::from_le_bytes(*b"XLANSLAB");
+
+/// Entries in a slab.
+pub const SLAB_ENTRIES: u32 = 1 << 16;
+
+/// Counters that the header has room for.
+pub const COUNTER_SLOTS: usize = 64;
+
+/// Reasons that the header has room for.
+pub const REASON_SLOTS: usize = 64;
+
+/// Bytes of a slab.
+pub const SLAB_BYTES: usize =
+    size_of::<SlabHeader>() + SLAB_ENTRIES as usize * size_of::<EndEntry>();
+
+/// The first page of a slab.
+#[repr(C, align(4096))]
+pub struct SlabHeader {
+    /// [`SLAB_MAGIC`].
+    pub magic: AtomicU64,
+    /// [`crate::ABI_VERSION`].
+    pub version: AtomicU32,
+    /// Process that made the slab.
+    pub pid: AtomicU32,
+    /// Entries below this index have been used at some time.
+    pub entries_used: AtomicU32,
+    /// Zero.
+    pub spare: AtomicU32,
+    /// Indexed by [`Counter`].
+    pub counters: [AtomicU64; COUNTER_SLOTS],
+    /// Connections that were closed on TCP, and those brought back to it, by
+    /// [`crate::reason::Reason`].
+    pub reasons: [AtomicU64; REASON_SLOTS],
+}
+
+/// One end of one connection.
+#[repr(C, align(64))]
+pub struct EndEntry {
+    /// Which connection this is, and how far its upgrade has come.
+    pub id: EndId,
+    /// Bytes that this end sends.
+    pub tx: TxState,
+    /// Bytes that this end receives.
+    pub rx: RxState,
+    /// Waiters and errors.
+    pub wait: WaitState,
+}
+
+/// Identity and progress of one end.
+#[repr(C, align(64))]
+pub struct EndId {
+    /// An [`EndPhase`].
+    pub phase: AtomicU32,
+    /// A [`crate::reason::Reason`], while a direction is on TCP.
+    pub reason: AtomicU32,
+    /// Counts the uses of this entry.
+    pub generation: AtomicU32,
+    /// The first descriptor that named this connection.
+    pub fd: AtomicI32,
+    /// The process that opened it.
+    pub pid: AtomicU32,
+    /// 0 or 1 once rings are granted.
+    pub role: AtomicU32,
+    /// Arena of the rings, numbered by the monitor.
+    pub arena: AtomicU32,
+    /// Slot in the arena.
+    pub slot: AtomicU32,
+    /// SO_COOKIE of the socket, once registered.
+    pub cookie: AtomicU64,
+    /// A set of [`end_flags`].
+    pub flags: AtomicU32,
+    /// Calls that moved data, until the end is registered.
+    pub calls: AtomicU32,
+    /// Descriptors of this process family that name the connection.
+    pub fds: AtomicU32,
+    /// TCP_NODELAY as the program set it.
+    pub nodelay: AtomicU32,
+}
+
+/// Bits of [`EndId::flags`].
+pub mod end_flags {
+    /// The connection was accepted, not connected.
+    pub const PASSIVE: u32 = 1;
+    /// Its port was named with `--eager`.
+    pub const EAGER: u32 = 2;
+    /// It must stay on TCP, or go back there.
+    pub const PINNED: u32 = 4;
+    /// The process forked while it was open.
+    pub const FORKED: u32 = 8;
+    /// This end has shut down its sending direction.
+    pub const SHUT_WRITE: u32 = 16;
+    /// This end has shut down its receiving direction.
+    pub const SHUT_READ: u32 = 32;
+}
+
+/// How far the upgrade of an end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum EndPhase {
+    /// The entry is not in use.
+    Free = 0,
+    /// On TCP, not registered with the monitor.
+    Plain = 1,
+    /// Registered; the monitor looks for the other end.
+    Registered = 2,
+    /// Rings are mapped; each direction has its own mode.
+    Granted = 3,
+}
+
+impl EndPhase {
+    /// The phase with this code, which another process may have written.
+    pub const fn from_code(code: u32) -> Option<Self> {
+        match code {
+            0 => Some(Self::Free),
+            1 => Some(Self::Plain),
+            2 => Some(Self::Registered),
+            3 => Some(Self::Granted),
+            _ => None,
+        }
+    }
+}
+
+/// Mode of a direction: bytes on TCP.
+pub const MODE_TCP: u32 = 0;
+/// Mode of a direction: bytes in the ring.
+pub const MODE_RING: u32 = 1;
+/// Mode of a sending direction: unread ring bytes are being sent again by TCP.
+/// Mode of a receiving direction: frozen, waiting for the replay to begin.
+pub const MODE_REPLAY: u32 = 2;
+
+/// The sending half of an end. All but `lock` and `raw_calls` change under `lock` only.
+#[repr(C, align(64))]
+pub struct TxState {
+    /// Thread that holds the direction, see the stream crate's lock.
+    pub lock: AtomicU32,
+    /// `MODE_TCP`, `MODE_RING` or `MODE_REPLAY`.
+    pub mode: AtomicU32,
+    /// Line at which the next record goes, never wrapped.
+    pub tail: AtomicU64,
+    /// The receiver's `consumed`, as last seen and checked.
+    pub credit: AtomicU64,
+    /// Bytes put on TCP so far: data and doorbells.
+    pub tcp_bytes: AtomicU64,
+    /// Bytes put into the ring so far.
+    pub ring_bytes: AtomicU64,
+    /// Data bytes put on TCP so far.
+    pub tcp_data: AtomicU64,
+    /// Calls inside the kernel's own send on this socket.
+    pub raw_calls: AtomicU32,
+    /// Lines written since the peer's end was last looked at.
+    pub unchecked_lines: AtomicU32,
+}
+
+/// The receiving half of an end. All but `lock` and `raw_calls` change under `lock` only.
+#[repr(C, align(64))]
+pub struct RxState {
+    /// Thread that holds the direction.
+    pub lock: AtomicU32,
+    /// `MODE_TCP`, `MODE_RING` or `MODE_REPLAY`.
+    pub mode: AtomicU32,
+    /// Line of the next record, never wrapped.
+    pub head: AtomicU64,
+    /// Bytes already taken from the record at `head`.
+    pub taken: AtomicU32,
+    /// Calls inside the kernel's own receive on this socket.
+    pub raw_calls: AtomicU32,
+    /// Bytes taken from TCP so far: data and doorbells.
+    pub tcp_bytes: AtomicU64,
+    /// Bytes taken from the ring so far.
+    pub ring_bytes: AtomicU64,
+    /// Data bytes taken from TCP so far.
+    pub tcp_data: AtomicU64,
+    /// Up to which count of TCP bytes the stream is on TCP (`MODE_TCP`, a START was seen), or
+    /// of doorbells only (`MODE_RING`, a STOP was seen); `u64::MAX` when not known.
+    pub tcp_limit: AtomicU64,
+}
+
+/// Waiters and errors of an end.
+#[repr(C, align(64))]
+pub struct WaitState {
+    /// Threads asleep in the kernel on this socket.
+    pub sleepers: AtomicU32,
+    /// Epoll sets that hold the socket.
+    pub epolls: AtomicU32,
+    /// An errno that the kernel has reported to the library and the program has not seen.
+    pub error: AtomicI32,
+    /// Reads in a row that found nothing.
+    pub empty_reads: AtomicU32,
+    /// 1 once the kernel has reported the end of the stream.
+    pub eof: AtomicU32,
+    /// Doorbells that are due on TCP and not yet taken.
+    pub bells_due: AtomicU32,
+    /// `replay_seq` of the peer at the time of freezing.
+    pub replay_seen: AtomicU32,
+    /// Zero.
+    pub spare: AtomicU32,
+    /// Local port, 0 if not known.
+    pub local_port: AtomicU16,
+    /// Remote port, 0 if not known.
+    pub remote_port: AtomicU16,
+}
+
+const _: () = {
+    assert!(size_of::<SlabHeader>() == 4096);
+    assert!(size_of::<EndEntry>() == 256);
+    assert!(core::mem::offset_of!(EndEntry, tx) == 64);
+    assert!(core::mem::offset_of!(EndEntry, rx) == 128);
+    assert!(core::mem::offset_of!(EndEntry, wait) == 192);
+    assert!(Counter::ALL.len() <= COUNTER_SLOTS);
+    assert!(crate::reason::Reason::ALL.len() <= REASON_SLOTS);
+};
