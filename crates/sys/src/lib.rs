@@ -1,1 +1,20 @@
-//! Placeholder.
+//! The only wrapper over libc and raw system calls.
+//!
+//! Two ways lead to the kernel from a preloaded library. [`kernel`] issues system calls itself, so
+//! that the library never meets its own interposed functions; [`real`] finds the functions of the
+//! next library in the search order, for calls in which a program may sleep, because those are
+//! cancellation points and may be interposed by others as well.
+//!
+//! It is not a general binding: only what Crosslane calls is here.
+
+pub mod cpu;
+pub mod errno;
+pub mod futex;
+pub mod kernel;
+pub mod memory;
+pub mod process;
+pub mod raw;
+pub mod real;
+pub mod socket;
+
+pub use errno::Errno;

@@ -1,0 +1,286 @@
+//! Calls issued to the kernel past every interposed function. None of them waits unless it says
+//! so, and none is a cancellation point.
+
+use core::mem::MaybeUninit;
+
+use libc::{c_int, epoll_event, msghdr, pollfd, timespec};
+
+use crate::Errno;
+use crate::raw::syscall;
+
+/// A descriptor number, sign-extended as the C ABI does it.
+fn arg(number: c_int) -> usize {
+    (number as isize).cast_unsigned()
+}
+
+/// Receive what is there into memory of the caller.
+///
+/// # Safety
+/// `buffer` must be valid for writes of `bytes`, or the kernel must be allowed to answer EFAULT.
+pub unsafe fn recv(fd: c_int, buffer: *mut u8, bytes: usize, flags: c_int) -> Result<usize, Errno> {
+    let flags = flags | libc::MSG_DONTWAIT;
+    let args = [arg(fd), buffer.addr(), bytes, arg(flags), 0, 0];
+    // SAFETY: the kernel checks the buffer; no source address is asked for.
+    unsafe { syscall(libc::SYS_recvfrom, args) }
+}
+
+/// Send what fits; never raises SIGPIPE.
+///
+/// # Safety
+/// `buffer` must be valid for reads of `bytes`, or the kernel must be allowed to answer EFAULT.
+pub unsafe fn send(
+    fd: c_int,
+    buffer: *const u8,
+    bytes: usize,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let args = [arg(fd), buffer.addr(), bytes, arg(flags), 0, 0];
+    // SAFETY: the kernel checks the buffer; no destination is given.
+    unsafe { syscall(libc::SYS_sendto, args) }
+}
+
+/// Receive a message without waiting.
+///
+/// # Safety
+/// `message` must be valid as recvmsg(2) demands.
+pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<usize, Errno> {
+    let args = [
+        arg(fd),
+        message.addr(),
+        arg(flags | libc::MSG_DONTWAIT),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the caller's promise.
+    unsafe { syscall(libc::SYS_recvmsg, args) }
+}
+
+/// Send a message without waiting; never raises SIGPIPE.
+///
+/// # Safety
+/// `message` must be valid as sendmsg(2) demands.
+pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> Result<usize, Errno> {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the caller's promise.
+    unsafe {
+        syscall(
+            libc::SYS_sendmsg,
+            [arg(fd), message.addr(), arg(flags), 0, 0, 0],
+        )
+    }
+}
+
+/// Look at one descriptor without waiting: the `revents` of poll(2).
+pub fn poll_now(fd: c_int, events: i16) -> i16 {
+    let mut one = [pollfd {
+        fd,
+        events,
+        revents: 0,
+    }];
+    match poll(
+        &mut one,
+        Some(timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    ) {
+        Ok(_) => one[0].revents,
+        Err(_) => 0,
+    }
+}
+
+/// Wait for descriptors; `None` waits for ever.
+pub fn poll(fds: &mut [pollfd], timeout: Option<timespec>) -> Result<usize, Errno> {
+    let time = timeout
+        .as_ref()
+        .map_or(0, |time| core::ptr::from_ref(time).addr());
+    let args = [fds.as_mut_ptr().addr(), fds.len(), time, 0, 0, 0];
+    // SAFETY: the slice and the timespec outlive the call.
+    unsafe { syscall(libc::SYS_ppoll, args) }
+}
+
+/// Read a socket option of a plain type.
+pub fn getsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int) -> Result<T, Errno> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut bytes = size_of::<T>();
+    let length = core::ptr::from_mut(&mut bytes).addr();
+    let args = [
+        arg(fd),
+        arg(level),
+        arg(name),
+        value.as_mut_ptr().addr(),
+        length,
+        0,
+    ];
+    // SAFETY: the value and its length are valid for writes; the kernel writes at most as much.
+    unsafe { syscall(libc::SYS_getsockopt, args) }?;
+    // SAFETY: zeroed above, so initialised whatever the kernel wrote; callers use integer types
+    // and C structs of integers only.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Set a socket option of a plain type.
+pub fn setsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &T) -> Result<(), Errno> {
+    let value_at = core::ptr::from_ref(value).addr();
+    let args = [arg(fd), arg(level), arg(name), value_at, size_of::<T>(), 0];
+    // SAFETY: the value is valid for reads of its size.
+    unsafe { syscall(libc::SYS_setsockopt, args) }.map(|_| ())
+}
+
+/// Status flags of the description.
+pub fn status_flags(fd: c_int) -> Result<c_int, Errno> {
+    // SAFETY: numbers only.
+    let flags = unsafe {
+        syscall(
+            libc::SYS_fcntl,
+            [arg(fd), libc::F_GETFL as usize, 0, 0, 0, 0],
+        )
+    }?;
+    c_int::try_from(flags).map_err(|_| Errno::INVAL)
+}
+
+/// Whether the descriptor is closed by exec.
+pub fn closes_on_exec(fd: c_int) -> bool {
+    let args = [arg(fd), libc::F_GETFD as usize, 0, 0, 0, 0];
+    // SAFETY: numbers only.
+    let flags = unsafe { syscall(libc::SYS_fcntl, args) };
+    flags.is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize != 0)
+}
+
+/// Bytes in the receive queue (FIONREAD) or send queue (SIOCOUTQ) of a socket.
+pub fn queued(fd: c_int, request: libc::c_ulong) -> Result<u32, Errno> {
+    let mut bytes: c_int = 0;
+    let request = usize::try_from(request).map_err(|_| Errno::INVAL)?;
+    let args = [
+        arg(fd),
+        request,
+        core::ptr::from_mut(&mut bytes).addr(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: both requests write one int.
+    unsafe { syscall(libc::SYS_ioctl, args) }?;
+    Ok(u32::try_from(bytes).unwrap_or(0))
+}
+
+/// Move a descriptor to a number of at least `lowest`, closed by exec.
+pub fn duplicate_above(fd: c_int, lowest: c_int) -> Result<c_int, Errno> {
+    let args = [
+        arg(fd),
+        libc::F_DUPFD_CLOEXEC as usize,
+        arg(lowest),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: numbers only.
+    let copy = unsafe { syscall(libc::SYS_fcntl, args) }?;
+    c_int::try_from(copy).map_err(|_| Errno::BADF)
+}
+
+/// Close a descriptor that this library opened.
+pub fn close(fd: c_int) {
+    // SAFETY: numbers only; the caller owns the descriptor.
+    let _ = unsafe { syscall(libc::SYS_close, [arg(fd), 0, 0, 0, 0, 0]) };
+}
+
+/// Shut down a direction of a connection.
+pub fn shutdown(fd: c_int, how: c_int) -> Result<(), Errno> {
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_shutdown, [arg(fd), arg(how), 0, 0, 0, 0]) }.map(|_| ())
+}
+
+/// Change an epoll set.
+pub fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: epoll_event,
+) -> Result<(), Errno> {
+    let event_at = core::ptr::from_ref(&event).addr();
+    let args = [arg(epoll), arg(operation), arg(fd), event_at, 0, 0];
+    // SAFETY: the event outlives the call, which only reads it.
+    unsafe { syscall(libc::SYS_epoll_ctl, args) }.map(|_| ())
+}
+
+/// Look at an epoll set without waiting.
+pub fn epoll_now(epoll: c_int, events: &mut [MaybeUninit<epoll_event>]) -> Result<usize, Errno> {
+    let args = [
+        arg(epoll),
+        events.as_mut_ptr().addr(),
+        events.len(),
+        0,
+        0,
+        8,
+    ];
+    // SAFETY: the slice is valid for writes of its length; no signal mask is given.
+    unsafe { syscall(libc::SYS_epoll_pwait, args) }
+}
+
+/// A pair of connected AF_UNIX sockets, closed by exec.
+pub fn socket_pair() -> Result<[c_int; 2], Errno> {
+    let mut pair: [c_int; 2] = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    let args = [
+        arg(libc::AF_UNIX),
+        arg(kind),
+        0,
+        pair.as_mut_ptr().addr(),
+        0,
+        0,
+    ];
+    // SAFETY: the array is valid for two ints.
+    unsafe { syscall(libc::SYS_socketpair, args) }?;
+    Ok(pair)
+}
+
+/// AF_UNIX as it stands in an address.
+const FAMILY_UNIX: libc::sa_family_t = 1;
+
+/// Connect to the AF_UNIX SOCK_SEQPACKET socket at `path`, without waiting; the descriptor is
+/// closed by exec.
+pub fn connect_unix(path: &[u8]) -> Result<c_int, Errno> {
+    // SAFETY: sockaddr_un is plain integers, for which zero is a value.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = FAMILY_UNIX;
+    if path.len() >= address.sun_path.len() {
+        return Err(Errno::INVAL);
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(path) {
+        *to = from.cast_signed();
+    }
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: numbers only.
+    let fd = unsafe {
+        syscall(
+            libc::SYS_socket,
+            [arg(libc::AF_UNIX), arg(kind), 0, 0, 0, 0],
+        )
+    }?;
+    let bytes = size_of::<libc::sockaddr_un>();
+    let args = [fd, core::ptr::from_ref(&address).addr(), bytes, 0, 0, 0];
+    // SAFETY: the address outlives the call.
+    let connected = unsafe { syscall(libc::SYS_connect, args) };
+    let fd = c_int::try_from(fd).map_err(|_| Errno::BADF)?;
+    match connected {
+        Ok(_) => Ok(fd),
+        Err(errno) => {
+            close(fd);
+            Err(errno)
+        }
+    }
+}
+
+/// Sleep in the kernel for about this long.
+pub fn nap(duration: core::time::Duration) {
+    let time = timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    };
+    let args = [core::ptr::from_ref(&time).addr(), 0, 0, 0, 0, 0];
+    // SAFETY: the timespec outlives the call.
+    let _ = unsafe { syscall(libc::SYS_nanosleep, args) };
+}

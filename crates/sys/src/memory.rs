@@ -1,0 +1,126 @@
+//! Memory objects and mappings.
+
+use core::ptr::NonNull;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::Errno;
+use crate::raw::syscall;
+
+/// A mapping of shared memory, unmapped when dropped. The memory may change at any time by other
+/// processes' hands, so it is handed out as a raw pointer only.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping is an address range of the process; what is done with the memory is the
+// business of those who dereference the pointer.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Map `bytes` of a memory object for reading and writing.
+    pub fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, Errno> {
+        Self::map(
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            fd.as_raw_fd(),
+        )
+    }
+
+    /// Map `bytes` of a memory object for reading.
+    pub fn shared_read_only(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, Errno> {
+        Self::map(bytes, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd())
+    }
+
+    /// Reserve `bytes` of zeroed memory of this process; pages are taken when they are touched.
+    pub fn private(bytes: usize) -> Result<Self, Errno> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        Self::map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+    }
+
+    fn map(bytes: usize, protection: i32, flags: i32, fd: i32) -> Result<Self, Errno> {
+        // Negative descriptors travel sign-extended, as the C ABI does it.
+        let fd = isize::try_from(fd).map_err(|_| Errno::INVAL)?;
+        let args = [
+            0,
+            bytes,
+            protection as usize,
+            flags as usize,
+            fd.cast_unsigned(),
+            0,
+        ];
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe { syscall(libc::SYS_mmap, args) }?;
+        let start = core::ptr::with_exposed_provenance_mut(start);
+        let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
+        Ok(Self { start, bytes })
+    }
+
+    /// First byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Bytes mapped.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let args = [
+            self.start.as_ptr().expose_provenance(),
+            self.bytes,
+            0,
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: the range was mapped by `map` and nobody may use it after the owner is dropped.
+        let _ = unsafe { syscall(libc::SYS_munmap, args) };
+    }
+}
+
+const SIZE_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// Make a memory object of this size that nobody can resize. `name` is shown in `/proc` only.
+pub fn create_sealed(name: &core::ffi::CStr, bytes: usize) -> Result<OwnedFd, Errno> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let args = [name.as_ptr().addr(), flags as usize, 0, 0, 0, 0];
+    // SAFETY: the name is a C string that outlives the call.
+    let fd = unsafe { syscall(libc::SYS_memfd_create, args) }?;
+    let raw = i32::try_from(fd).map_err(|_| Errno::BADF)?;
+    // SAFETY: the kernel has just given us this descriptor and nobody else knows it.
+    let owned = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_ftruncate, [fd, bytes, 0, 0, 0, 0]) }?;
+    let args = [fd, libc::F_ADD_SEALS as usize, SIZE_SEALS as usize, 0, 0, 0];
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_fcntl, args) }?;
+    Ok(owned)
+}
+
+/// Whether the object behind `fd` is memory of at least `bytes` that can never shrink, so that
+/// touching a mapping of it cannot raise SIGBUS.
+pub fn is_sealed(fd: BorrowedFd<'_>, bytes: usize) -> bool {
+    let raw = fd.as_raw_fd().cast_unsigned() as usize;
+    // SAFETY: numbers only.
+    let seals = unsafe {
+        syscall(
+            libc::SYS_fcntl,
+            [raw, libc::F_GET_SEALS as usize, 0, 0, 0, 0],
+        )
+    };
+    let shrink = libc::F_SEAL_SHRINK as usize;
+    if !seals.is_ok_and(|seals| seals & shrink == shrink) {
+        return false;
+    }
+    // SAFETY: numbers only; the offset does not matter to a mapping.
+    let end = unsafe { syscall(libc::SYS_lseek, [raw, 0, libc::SEEK_END as usize, 0, 0, 0]) };
+    end.is_ok_and(|end| end >= bytes)
+}

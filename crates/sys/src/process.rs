@@ -1,0 +1,50 @@
+//! Who we are.
+
+use core::cell::Cell;
+
+use crate::raw::syscall;
+
+thread_local! {
+    static THREAD: Cell<u32> = const { Cell::new(0) };
+}
+
+fn small(number: libc::c_long) -> u32 {
+    // SAFETY: only called for getpid and gettid, which take no arguments and cannot fail.
+    let id = unsafe { syscall(number, [0; 6]) }.unwrap_or(0);
+    u32::try_from(id).unwrap_or(0)
+}
+
+/// The calling process, asked from the kernel: right in the child of vfork, too.
+pub fn pid() -> u32 {
+    small(libc::SYS_getpid)
+}
+
+/// The calling thread, remembered; [`forget_thread`] must be called in a forked child.
+#[inline]
+pub fn tid() -> u32 {
+    THREAD.with(|cell| match cell.get() {
+        0 => {
+            let id = small(libc::SYS_gettid);
+            cell.set(id);
+            id
+        }
+        id => id,
+    })
+}
+
+/// Forget the remembered thread, for a forked child.
+pub fn forget_thread() {
+    THREAD.with(|cell| cell.set(0));
+}
+
+/// Whether a thread with this id exists anywhere in our pid namespace.
+pub fn thread_exists(tid: u32) -> bool {
+    // SAFETY: signal 0 is not delivered; tkill takes numbers only.
+    let result = unsafe { syscall(libc::SYS_tkill, [tid as usize, 0, 0, 0, 0, 0]) };
+    result != Err(crate::Errno(libc::ESRCH))
+}
+
+/// The effective user.
+pub fn uid() -> u32 {
+    small(libc::SYS_geteuid)
+}

@@ -1,0 +1,1 @@
+//! Facts that the kernel keeps about a socket.

@@ -1,0 +1,124 @@
+//! The memory of rings between two processes on one host.
+
+use std::os::fd::BorrowedFd;
+
+use crosslane_ctl::lane::Geometry;
+use crosslane_sys::memory::{Mapping, is_sealed};
+use thiserror::Error;
+
+use crate::view::View;
+
+/// Why an arena could not be opened.
+#[derive(Debug, Error)]
+pub enum ArenaError {
+    /// The geometry is out of range; the monitor's fault.
+    #[error("arena geometry {0:?} is out of range")]
+    Geometry(Geometry),
+    /// The object could be cut short under us, or is too small; the monitor's fault.
+    #[error("arena object is not sealed memory of {bytes} bytes")]
+    Unsealed {
+        /// Bytes that the geometry demands.
+        bytes: usize,
+    },
+    /// No address space or memory; a local lack.
+    #[error("cannot map {bytes} bytes of rings: {error:?}")]
+    Map {
+        /// Bytes wanted.
+        bytes: usize,
+        /// The kernel's answer.
+        error: crosslane_sys::Errno,
+    },
+}
+
+/// A mapped arena.
+#[derive(Debug)]
+pub struct Arena {
+    mapping: Mapping,
+    geometry: Geometry,
+}
+
+impl Arena {
+    /// Check and map an arena that the monitor has passed.
+    ///
+    /// # Errors
+    /// See [`ArenaError`].
+    pub fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<Self, ArenaError> {
+        if !geometry.is_valid() {
+            return Err(ArenaError::Geometry(geometry));
+        }
+        let bytes = geometry.arena_bytes();
+        if !is_sealed(fd, bytes) {
+            return Err(ArenaError::Unsealed { bytes });
+        }
+        let mapping =
+            Mapping::shared(fd, bytes).map_err(|error| ArenaError::Map { bytes, error })?;
+        Ok(Self { mapping, geometry })
+    }
+
+    /// How the arena is cut.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The lane of `slot` in which role `sender_role` sends, or `None` if there is none.
+    ///
+    /// # Safety
+    /// The arena must outlive every use of the view.
+    pub unsafe fn lane(&self, slot: u32, sender_role: u32) -> Option<View> {
+        let offset = self.geometry.lane_offset(slot, sender_role)?;
+        // SAFETY: the caller's promise.
+        let whole = unsafe { View::of(&self.mapping) };
+        whole.part(offset, self.geometry.lane_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::memory::create_sealed;
+
+    const SMALL: Geometry = Geometry {
+        ring_lines: 512,
+        slots: 2,
+    };
+
+    #[test]
+    fn a_sealed_object_of_the_right_size_opens() {
+        let fd = create_sealed("test-arena", SMALL.arena_bytes()).unwrap();
+        let arena = Arena::open(fd.as_fd(), SMALL).unwrap();
+        // SAFETY: the arena outlives the views.
+        let last = unsafe { arena.lane(1, 1) }.unwrap();
+        assert_eq!(last.bytes(), SMALL.lane_bytes());
+        // SAFETY: as above.
+        assert!(unsafe { arena.lane(2, 0) }.is_none());
+    }
+
+    #[test]
+    fn an_object_that_could_be_cut_short_is_refused() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(matches!(
+            Arena::open(file.as_fd(), SMALL),
+            Err(ArenaError::Unsealed { .. })
+        ));
+        let small = create_sealed("test-arena", SMALL.arena_bytes() - 1).unwrap();
+        assert!(matches!(
+            Arena::open(small.as_fd(), SMALL),
+            Err(ArenaError::Unsealed { .. })
+        ));
+    }
+
+    #[test]
+    fn a_lying_geometry_is_refused() {
+        let fd = create_sealed("test-arena", 4096).unwrap();
+        let lie = Geometry {
+            ring_lines: 3,
+            slots: 1,
+        };
+        assert!(matches!(
+            Arena::open(fd.as_fd(), lie),
+            Err(ArenaError::Geometry(_))
+        ));
+    }
+}
