@@ -1,3 +1,47 @@
 //! Build, demo, test tiers and tidy: `cargo xtask --help`.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod setup;
+mod test;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install the Debian packages that the tests need, or say which are missing
+    Setup,
+    /// Check the crate graph, long files and functions, docs and the places of unsafe code
+    Tidy,
+    /// Run the tests: the quick tier, then real programs end to end
+    Test(test::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().task {
+        Task::Setup => setup::run(),
+        Task::Tidy => tidy::run(),
+        Task::Test(args) => test::run(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The root of the workspace, known from where xtask was built.
+fn workspace_root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the workspace root")
+}

@@ -1,0 +1,215 @@
+//! `cargo xtask setup`: the Debian packages that the tests and the demo run real programs from.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, ensure};
+
+/// A program that a test or the demo needs, and where Debian has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The name that is looked for in PATH, or an absolute path.
+    pub name: &'static str,
+    /// The Debian package that brings it.
+    pub package: &'static str,
+}
+
+const fn program(name: &'static str, package: &'static str) -> Program {
+    Program { name, package }
+}
+
+pub const CURL: Program = program("curl", "curl");
+pub const IPERF3: Program = program("iperf3", "iperf3");
+pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
+pub const PYTHON: Program = program("/usr/bin/python3", "python3");
+pub const REDIS_BENCHMARK: Program = program("redis-benchmark", "redis-tools");
+pub const REDIS_CLI: Program = program("redis-cli", "redis-tools");
+pub const REDIS_SERVER: Program = program("redis-server", "redis-server");
+pub const SOCKPERF: Program = program("sockperf", "sockperf");
+pub const WRK: Program = program("wrk", "wrk");
+
+/// Every program that the tests run.
+pub const ALL: [Program; 9] = [
+    CURL,
+    IPERF3,
+    NGINX,
+    PYTHON,
+    REDIS_BENCHMARK,
+    REDIS_CLI,
+    REDIS_SERVER,
+    SOCKPERF,
+    WRK,
+];
+
+/// Services that Debian starts at boot once their package is installed.
+const SERVICES: [(&str, &str); 3] = [
+    ("redis-server", "redis-server"),
+    ("nginx", "nginx"),
+    ("iperf3", "iperf3"),
+];
+
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+impl Program {
+    /// Whether it is there to be run.
+    pub fn is_installed(&self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        // Joining an absolute name replaces the folder.
+        std::env::split_paths(&path).any(|folder| folder.join(self.name).is_file())
+    }
+}
+
+/// Install what is missing and say how it went.
+pub fn run() -> anyhow::Result<ExitCode> {
+    let missing = ensure_installed(&ALL)?;
+    if missing.is_empty() {
+        println!("setup: all programs that the tests need are installed");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("setup: {}", how_to_install(&missing));
+    Ok(ExitCode::FAILURE)
+}
+
+/// Install the missing ones among `programs` when root; return those that are missing still.
+pub fn ensure_installed(programs: &[Program]) -> anyhow::Result<Vec<Program>> {
+    let missing = missing_among(programs);
+    if missing.is_empty() || !rustix::process::geteuid().is_root() {
+        return Ok(missing);
+    }
+    let packages = packages_of(&missing);
+    println!("setup: installing {}", packages.join(" "));
+    if let Err(error) = install(&packages) {
+        println!("setup: {error:#}");
+    }
+    Ok(missing_among(programs))
+}
+
+/// What a person has to type to get `missing`.
+pub fn how_to_install(missing: &[Program]) -> String {
+    format!(
+        "run as root: apt-get install {}",
+        packages_of(missing).join(" ")
+    )
+}
+
+fn missing_among(programs: &[Program]) -> Vec<Program> {
+    programs
+        .iter()
+        .copied()
+        .filter(|program| !program.is_installed())
+        .collect()
+}
+
+fn packages_of(programs: &[Program]) -> Vec<&'static str> {
+    let mut packages: Vec<_> = programs.iter().map(|program| program.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+fn install(packages: &[&str]) -> anyhow::Result<()> {
+    let _policy = NoServices::begin()?;
+    let options = [
+        "-y",
+        "-q",
+        "--no-install-recommends",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+    ];
+    let install: Vec<&str> = [&["install"], &options[..], packages]
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect();
+    if apt_get(&install).is_err() {
+        // The lists of a fresh machine are empty or old.
+        apt_get(&["update", "-q"])?;
+        apt_get(&install)?;
+    }
+    disable_services(packages)
+}
+
+fn apt_get(arguments: &[&str]) -> anyhow::Result<()> {
+    let output = Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start apt-get: is this Debian?")?;
+    ensure!(
+        output.status.success(),
+        "apt-get {} failed: {}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
+
+/// While this lives, Debian starts no service of the packages that it installs.
+struct NoServices {
+    is_ours: bool,
+}
+
+impl NoServices {
+    fn begin() -> anyhow::Result<Self> {
+        let is_ours = !Path::new(POLICY).exists();
+        if is_ours {
+            std::fs::write(POLICY, "#!/bin/sh\nexit 101\n")
+                .with_context(|| format!("cannot write {POLICY}"))?;
+            let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(POLICY, executable)?;
+        }
+        Ok(Self { is_ours })
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.is_ours
+            && let Err(error) = std::fs::remove_file(POLICY)
+        {
+            println!("setup: cannot remove {POLICY}, which keeps services from starting: {error}");
+        }
+    }
+}
+
+/// Keep the services of what was just installed from starting at the next boot.
+fn disable_services(packages: &[&str]) -> anyhow::Result<()> {
+    if !Path::new("/run/systemd/system").exists() {
+        return Ok(());
+    }
+    let services = SERVICES
+        .iter()
+        .filter(|(package, _)| packages.contains(package));
+    for (_, service) in services {
+        // A package without this service leaves nothing to disable.
+        Command::new("systemctl")
+            .args(["disable", "--quiet", service])
+            .stderr(Stdio::null())
+            .status()
+            .context("cannot start systemctl")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_path_and_by_absolute_path() {
+        assert!(program("sh", "dash").is_installed());
+        assert!(program("/bin/sh", "dash").is_installed());
+        assert!(!program("no-such-program", "none").is_installed());
+        assert!(!program("/no/such/program", "none").is_installed());
+    }
+
+    #[test]
+    fn a_package_is_named_once() {
+        let missing = [REDIS_SERVER, REDIS_CLI, REDIS_BENCHMARK];
+        assert_eq!(
+            how_to_install(&missing),
+            "run as root: apt-get install redis-server redis-tools"
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! Understands what cargo's test runner prints.
+
+/// What the lines read so far say.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub passed: usize,
+    pub failed: usize,
+    pub ignored: usize,
+    /// `binary: test` for each failure.
+    pub failures: Vec<String>,
+    pub ignored_names: Vec<String>,
+    binary: String,
+    is_in_failures: bool,
+}
+
+impl Report {
+    /// Take in one line of output.
+    pub fn read(&mut self, line: &str) {
+        let line = line.trim_end();
+        if let Some(binary) = line.trim_start().strip_prefix("Running ") {
+            self.binary = binary.split(" (").next().unwrap_or(binary).to_owned();
+        } else if let Some(krate) = line.trim_start().strip_prefix("Doc-tests ") {
+            self.binary = format!("doc-tests of {krate}");
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            self.is_in_failures = false;
+            self.passed += number_before(result, " passed");
+            self.failed += number_before(result, " failed");
+            self.ignored += number_before(result, " ignored");
+        } else if line == "failures:" {
+            // Printed twice: before the captured output, then before the list of names.
+            self.is_in_failures = true;
+        } else if self.is_in_failures {
+            self.read_failure(line);
+        } else if let Some(name) = ignored_test(line) {
+            self.ignored_names.push(format!("{}: {name}", self.binary));
+        }
+    }
+
+    fn read_failure(&mut self, line: &str) {
+        match line.strip_prefix("    ") {
+            Some(name) if !name.contains(' ') => {
+                self.failures.push(format!("{}: {name}", self.binary));
+            }
+            // Captured output stands between the two headings.
+            _ if line.starts_with("----") => self.is_in_failures = false,
+            _ => {}
+        }
+    }
+}
+
+fn ignored_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?
+        .split_once(" ... ignored")
+        .map(|(name, _)| name)
+}
+
+fn number_before(text: &str, word: &str) -> usize {
+    text.split_once(word)
+        .and_then(|(before, _)| before.rsplit(' ').next())
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+     Running unittests src/lib.rs (target/debug/deps/a-1)
+
+running 3 tests
+test one ... ok
+test slow ... ignored, takes hours
+test two::three ... FAILED
+
+failures:
+
+---- two::three stdout ----
+thread 'two::three' panicked at src/lib.rs:1:
+    indented
+failures:
+    two::three
+
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s
+
+     Running tests/redis.rs (target/debug/deps/redis-1)
+
+running 1 test
+test tcp::values ... ok
+
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s
+";
+
+    #[test]
+    fn counts_and_names_are_found() {
+        let mut report = Report::default();
+        OUTPUT.lines().for_each(|line| report.read(line));
+        assert_eq!((report.passed, report.failed, report.ignored), (2, 1, 1));
+        assert_eq!(report.failures, ["unittests src/lib.rs: two::three"]);
+        assert_eq!(report.ignored_names, ["unittests src/lib.rs: slow"]);
+    }
+
+    #[test]
+    fn a_word_in_the_tests_own_output_is_not_a_result() {
+        let mut report = Report::default();
+        report.read("the test result: ok. 7 passed; 0 failed");
+        assert_eq!(report, Report::default());
+    }
+}

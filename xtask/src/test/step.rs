@@ -1,0 +1,312 @@
+//! One step of a tier: a command under a time limit, its output shown and understood.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::libtest::Report;
+use super::tree;
+
+/// The step that builds what the end-to-end suites run.
+pub const BUILD: &str = "build";
+
+/// Far more than any step takes; a step that hangs must not hang the machine that tests.
+const LIMIT: Duration = Duration::from_secs(1200);
+
+/// A command and what its success means.
+pub struct Step {
+    pub name: &'static str,
+    words: Vec<&'static str>,
+    kind: Kind,
+    /// The part of the toolchain that it needs beyond the compiler.
+    component: Option<&'static str>,
+    limit: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// One check: it passes when the command exits with 0.
+    Check,
+    /// Tests: each counts.
+    Tests,
+}
+
+/// How a step went.
+pub struct Outcome {
+    pub passed: usize,
+    pub failed: usize,
+    pub skipped: usize,
+    /// What failed or was skipped, and why; a line each.
+    pub notes: Vec<String>,
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// Nothing ran, so that `count` tests are missing.
+    pub fn skipped(count: usize, reason: &str) -> Self {
+        let notes = vec![format!("SKIPPED: {reason}")];
+        Self {
+            passed: 0,
+            failed: 0,
+            skipped: count,
+            notes,
+            took: Duration::ZERO,
+        }
+    }
+
+    pub fn is_success(&self) -> bool {
+        self.failed == 0
+    }
+}
+
+/// fmt, clippy, tidy and the unit tests.
+pub fn quick_tier() -> Vec<Step> {
+    let clippy = "cargo clippy --workspace --all-targets -- -D warnings";
+    let unit = "cargo test --workspace --exclude crosslane-testkit --no-fail-fast";
+    vec![
+        Step::check("fmt", "cargo fmt --all --check").with_component("rustfmt"),
+        Step::check("clippy", clippy).with_component("clippy"),
+        Step::check("tidy", "cargo xtask tidy"),
+        Step::tests("unit", unit),
+        Step::tests("testkit", "cargo test --package crosslane-testkit --lib"),
+    ]
+}
+
+/// The programs and the library as users run them.
+pub fn build() -> Step {
+    Step::check(BUILD, "cargo build --release --workspace")
+}
+
+impl Step {
+    /// One check: `command`, whose words stand between single spaces.
+    pub fn check(name: &'static str, command: &'static str) -> Self {
+        Self::new(name, command.split(' ').collect(), Kind::Check)
+    }
+
+    /// Tests that `command` runs by cargo's test runner.
+    pub fn tests(name: &'static str, command: &'static str) -> Self {
+        Self::new(name, command.split(' ').collect(), Kind::Tests)
+    }
+
+    /// Tests again, where the command is put together.
+    pub fn tests_of(name: &'static str, words: &[&'static str]) -> Self {
+        Self::new(name, words.to_vec(), Kind::Tests)
+    }
+
+    fn new(name: &'static str, words: Vec<&'static str>, kind: Kind) -> Self {
+        Self {
+            name,
+            words,
+            kind,
+            component: None,
+            limit: LIMIT,
+        }
+    }
+
+    fn with_component(mut self, component: &'static str) -> Self {
+        self.component = Some(component);
+        self
+    }
+
+    /// Run it, showing what it prints.
+    pub fn run(&self) -> anyhow::Result<Outcome> {
+        if let Some(component) = self.component.filter(|_| !self.has_subcommand()) {
+            return Ok(Outcome::skipped(
+                1,
+                &format!("run: rustup component add {component}"),
+            ));
+        }
+        println!("==> {}: {}", self.name, self.words.join(" "));
+        let start = Instant::now();
+        let mut report = Report::default();
+        let status = self.stream(|line| {
+            show(line);
+            report.read(&String::from_utf8_lossy(line));
+        })?;
+        let took = start.elapsed();
+        Ok(match self.kind {
+            Kind::Check => check_outcome(status, took),
+            Kind::Tests => tests_outcome(status, report, took),
+        })
+    }
+
+    /// Run it and hand each line of its output to `each`. None: it ran past its limit.
+    fn stream(&self, mut each: impl FnMut(&[u8])) -> anyhow::Result<Option<ExitStatus>> {
+        let (reader, writer) = std::io::pipe()?;
+        let mut command = self.command();
+        command
+            .current_dir(crate::workspace_root())
+            .stdin(std::process::Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer);
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.words[0]))?;
+        // Its copies of the pipe's writing end would keep the pipe open.
+        drop(command);
+
+        let (send, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(reader);
+            let mut line = Vec::new();
+            while reader
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|read| read > 0)
+            {
+                if send.send(std::mem::take(&mut line)).is_err() {
+                    return;
+                }
+            }
+        });
+        let deadline = Instant::now() + self.limit;
+        loop {
+            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => each(&line),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Some(child.wait()?)),
+                Err(RecvTimeoutError::Timeout) => {
+                    tree::kill(child.id());
+                    child.wait()?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn command(&self) -> Command {
+        // The very cargo that built this, which need not be the first in PATH.
+        let program = if self.words[0] == "cargo" {
+            env!("CARGO")
+        } else {
+            self.words[0]
+        };
+        let mut command = Command::new(program);
+        command.args(&self.words[1..]);
+        command
+    }
+
+    /// Whether cargo knows the subcommand at all.
+    fn has_subcommand(&self) -> bool {
+        let output = Command::new(env!("CARGO"))
+            .args([self.words[1], "--version"])
+            .output();
+        output.is_ok_and(|output| output.status.success())
+    }
+
+    /// Run it quietly and return the lines that it prints.
+    pub fn lines(&self) -> anyhow::Result<Vec<String>> {
+        let mut lines = Vec::new();
+        self.stream(|line| lines.push(String::from_utf8_lossy(line).trim_end().to_owned()))?;
+        Ok(lines)
+    }
+}
+
+fn show(line: &[u8]) {
+    let mut stdout = std::io::stdout().lock();
+    // A reader that has gone away must not end the tests.
+    let _ = stdout.write_all(line).and_then(|()| stdout.flush());
+}
+
+/// Why a step without a status or with a bad one failed.
+fn ended(status: Option<ExitStatus>) -> String {
+    status.map_or_else(
+        || "ran past its limit and was killed".into(),
+        |status| status.to_string(),
+    )
+}
+
+fn check_outcome(status: Option<ExitStatus>, took: Duration) -> Outcome {
+    let is_success = status.is_some_and(|status| status.success());
+    let notes = if is_success {
+        Vec::new()
+    } else {
+        vec![format!("FAILED: {}", ended(status))]
+    };
+    let failed = usize::from(!is_success);
+    Outcome {
+        passed: 1 - failed,
+        failed,
+        skipped: 0,
+        notes,
+        took,
+    }
+}
+
+fn tests_outcome(status: Option<ExitStatus>, report: Report, took: Duration) -> Outcome {
+    let mut notes: Vec<_> = report
+        .failures
+        .iter()
+        .map(|name| format!("FAILED: {name}"))
+        .collect();
+    notes.extend(
+        report
+            .ignored_names
+            .iter()
+            .map(|name| format!("SKIPPED: {name} is ignored")),
+    );
+    let mut failed = report.failed;
+    let is_success = status.is_some_and(|status| status.success());
+    if !is_success && failed == 0 {
+        // A test that takes its process down leaves no result line.
+        failed = 1;
+        notes.push(format!("FAILED: {}", ended(status)));
+    } else if is_success && report.passed == 0 {
+        failed += 1;
+        notes.push("FAILED: no test ran".into());
+    }
+    Outcome {
+        passed: report.passed,
+        failed,
+        skipped: report.ignored,
+        notes,
+        took,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_is_one_failure() {
+        let outcome = Step::check("no", "false").run().unwrap();
+        assert_eq!((outcome.passed, outcome.failed), (0, 1));
+        assert!(outcome.notes[0].starts_with("FAILED: exit status"));
+    }
+
+    #[test]
+    fn a_command_that_succeeds_is_one_pass() {
+        let outcome = Step::check("yes", "true").run().unwrap();
+        assert_eq!((outcome.passed, outcome.failed), (1, 0));
+    }
+
+    #[test]
+    fn tests_that_did_not_run_are_a_failure() {
+        let outcome = Step::tests("none", "true").run().unwrap();
+        assert_eq!((outcome.passed, outcome.failed), (0, 1));
+        assert_eq!(outcome.notes, ["FAILED: no test ran"]);
+    }
+
+    #[test]
+    fn tests_that_take_their_process_down_are_a_failure() {
+        let outcome = Step::tests("dead", "false").run().unwrap();
+        assert_eq!((outcome.passed, outcome.failed), (0, 1));
+    }
+
+    #[test]
+    fn a_step_past_its_limit_is_killed_and_fails() {
+        let mut step = Step::check("sleepy", "sleep 1000");
+        step.limit = Duration::from_millis(10);
+        assert_eq!(step.run().unwrap().failed, 1);
+    }
+
+    #[test]
+    fn a_missing_part_of_the_toolchain_is_a_loud_skip() {
+        let step = Step::check("odd", "cargo no-such-subcommand").with_component("odd");
+        let outcome = step.run().unwrap();
+        assert_eq!((outcome.failed, outcome.skipped), (0, 1));
+        assert_eq!(outcome.notes, ["SKIPPED: run: rustup component add odd"]);
+    }
+}

@@ -1,0 +1,103 @@
+//! The end-to-end suites, each one file in `crates/testkit/tests`, and the programs they need.
+
+use crate::setup::{self, Program};
+
+use super::step::Step;
+
+/// A suite: an integration test of `crosslane-testkit`.
+pub struct Suite {
+    pub name: &'static str,
+    pub needs: &'static [Program],
+}
+
+/// All suites, in the order in which they run: first what explains failures of the later ones.
+pub const ALL: [Suite; 9] = [
+    Suite {
+        name: "posix",
+        needs: &[],
+    },
+    Suite {
+        name: "stress",
+        needs: &[],
+    },
+    Suite {
+        name: "monitor",
+        needs: &[],
+    },
+    Suite {
+        name: "redis",
+        needs: &[
+            setup::REDIS_SERVER,
+            setup::REDIS_CLI,
+            setup::REDIS_BENCHMARK,
+        ],
+    },
+    Suite {
+        name: "mixed",
+        needs: &[setup::REDIS_SERVER, setup::REDIS_CLI],
+    },
+    Suite {
+        name: "sockperf",
+        needs: &[setup::SOCKPERF],
+    },
+    Suite {
+        name: "iperf3",
+        needs: &[setup::IPERF3],
+    },
+    Suite {
+        name: "http",
+        needs: &[setup::PYTHON, setup::CURL],
+    },
+    Suite {
+        name: "nginx",
+        needs: &[setup::NGINX, setup::WRK, setup::CURL],
+    },
+];
+
+impl Suite {
+    /// The step that runs it: one test at a time, so that timings do not disturb each other.
+    pub fn step(&self) -> Step {
+        Step::tests_of(self.name, &self.words("--test-threads=1"))
+    }
+
+    /// How many tests it has.
+    pub fn count_tests(&self) -> anyhow::Result<usize> {
+        let lines = Step::tests_of(self.name, &self.words("--list")).lines()?;
+        Ok(lines.iter().filter(|line| line.ends_with(": test")).count())
+    }
+
+    fn words(&self, last: &'static str) -> [&'static str; 9] {
+        [
+            "cargo",
+            "test",
+            "--release",
+            "--package",
+            "crosslane-testkit",
+            "--test",
+            self.name,
+            "--",
+            last,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_has_its_file_and_every_file_its_suite() {
+        let folder = crate::workspace_root().join("crates/testkit/tests");
+        let files = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let mut found: Vec<String> = files
+            .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        let mut listed: Vec<&str> = ALL.iter().map(|suite| suite.name).collect();
+        found.sort();
+        listed.sort_unstable();
+        assert_eq!(found, listed);
+    }
+}
