@@ -1,0 +1,98 @@
+//! The eight bytes that announce a record.
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 0-23 | payload bytes, 1 to [`MAX_RECORD_BYTES`]; 8 for a control record |
+//! | 24-31 | kind: 1 data, 2 start, 3 stop, 4 closing; never 0, so that 0 is no record |
+//! | 32-63 | lap of the ring in which the record starts |
+
+use crosslane_ctl::lane::LINE_BYTES;
+use thiserror::Error;
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 8;
+
+/// Most payload in one record: 128 lines. A longer write becomes several records, so that the
+/// receiver copies the first while the sender copies the next.
+pub const MAX_RECORD_BYTES: usize = 128 * LINE_BYTES - HEADER_BYTES;
+
+const _: () = assert!(
+    MAX_RECORD_BYTES.div_ceil(LINE_BYTES) * 2 < crosslane_ctl::lane::MIN_RING_LINES as usize
+);
+
+/// What a control record says. Each carries a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Control {
+    /// The stream continues in the ring once the receiver has taken this many bytes from TCP.
+    Start = 2,
+    /// The stream continues on TCP, after this many bytes in all have been taken from it.
+    Stop = 3,
+    /// The sender is closing: look at TCP for the end of the stream. The number is 0.
+    Closing = 4,
+}
+
+/// The peer broke the rules of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PeerLied {
+    /// A header that no correct sender writes here.
+    #[error("header {header:#018x} at line {line} is not a record of this lap")]
+    Header {
+        /// The header.
+        header: u64,
+        /// The line, never wrapped.
+        line: u64,
+    },
+    /// A credit outside what was sent.
+    #[error("credit for line {line} is outside of what was sent")]
+    Credit {
+        /// The line that the receiver claims to have reached.
+        line: u64,
+    },
+}
+
+/// A header that has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    Data { bytes: usize },
+    Control(Control),
+}
+
+const KIND_DATA: u64 = 1;
+
+/// Lines that a record with this much payload takes.
+pub(crate) const fn lines_for(bytes: usize) -> u64 {
+    (HEADER_BYTES + bytes).div_ceil(LINE_BYTES) as u64
+}
+
+/// The header of a data record that starts at `line` of a ring of `ring_lines`.
+pub(crate) fn data(bytes: usize, line: u64, ring_lines: u32) -> u64 {
+    debug_assert!(0 < bytes && bytes <= MAX_RECORD_BYTES);
+    bytes as u64 | KIND_DATA << 24 | lap(line, ring_lines) << 32
+}
+
+/// The header of a control record.
+pub(crate) fn control(kind: Control, line: u64, ring_lines: u32) -> u64 {
+    8 | (kind as u64) << 24 | lap(line, ring_lines) << 32
+}
+
+/// The lap of a line, as far as the header has room for it.
+fn lap(line: u64, ring_lines: u32) -> u64 {
+    (line >> ring_lines.trailing_zeros()) & 0xffff_ffff
+}
+
+/// Check a header, not 0, that was found at `line`.
+pub(crate) fn check(header: u64, line: u64, ring_lines: u32) -> Result<Record, PeerLied> {
+    let lie = PeerLied::Header { header, line };
+    if header >> 32 != lap(line, ring_lines) {
+        return Err(lie);
+    }
+    let bytes = usize::try_from(header & 0xff_ffff).map_err(|_| lie)?;
+    match header >> 24 & 0xff {
+        KIND_DATA if 0 < bytes && bytes <= MAX_RECORD_BYTES => Ok(Record::Data { bytes }),
+        2 if bytes == 8 => Ok(Record::Control(Control::Start)),
+        3 if bytes == 8 => Ok(Record::Control(Control::Stop)),
+        4 if bytes == 8 => Ok(Record::Control(Control::Closing)),
+        _ => Err(lie),
+    }
+}

@@ -1,0 +1,188 @@
+//! What a lane needs of the memory it lives in.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crosslane_ctl::lane::{LANE_CONTROL_BYTES, LINE_BYTES, LaneControl};
+use crosslane_window::view::View;
+
+/// The memory of one lane. The algorithms of this crate are generic over it, so that the same
+/// code runs on a window, under the model checker and on simulated windows.
+pub trait LaneMemory {
+    /// Lines in the ring, a power of two.
+    fn lines(&self) -> u32;
+
+    /// Read the header at a line, with acquire order.
+    fn header(&self, line: u32) -> u64;
+
+    /// Write 0 as the header at a line; ordered before the next `publish`.
+    fn clear(&self, line: u32);
+
+    /// Write a header with release order; what the caller reads afterwards is read after the
+    /// header has become visible (a full fence).
+    fn publish(&self, line: u32, header: u64);
+
+    /// Copy into the ring, from byte `offset` of the ring on, which is not wrapped here.
+    ///
+    /// # Safety
+    /// `from` must be valid for reads of `bytes`.
+    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize);
+
+    /// Copy out of the ring, from byte `offset` of the ring on, which is not wrapped here.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of `bytes`.
+    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize);
+
+    /// What the receiver has said it has consumed.
+    fn consumed(&self) -> u64;
+
+    /// Say what has been consumed. With `fenced`, what the caller reads afterwards is read after
+    /// it has become visible.
+    fn set_consumed(&self, consumed: u64, fenced: bool);
+}
+
+/// A lane in a window.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowLane {
+    control: *const LaneControl,
+    ring: *mut u8,
+    lines: u32,
+}
+
+// SAFETY: a lane is two addresses; every access through them is atomic or a raw copy.
+unsafe impl Send for WindowLane {}
+// SAFETY: as above.
+unsafe impl Sync for WindowLane {}
+
+impl WindowLane {
+    /// The lane that lies in `view`, or `None` if it is too small or not aligned to a line.
+    pub fn new(view: View, lines: u32) -> Option<Self> {
+        let ring_bytes = lines as usize * LINE_BYTES;
+        if !lines.is_power_of_two() || !view.start().addr().get().is_multiple_of(LINE_BYTES) {
+            return None;
+        }
+        let ring = view.part(LANE_CONTROL_BYTES, ring_bytes)?;
+        let control = view.start().cast::<LaneControl>().as_ptr();
+        Some(Self {
+            control,
+            ring: ring.start().as_ptr(),
+            lines,
+        })
+    }
+
+    /// The control lines.
+    #[inline]
+    pub fn control(&self) -> &LaneControl {
+        // SAFETY: `new` checked bounds and alignment, the view's owner keeps the memory mapped,
+        // and every field is an atomic, so that changes by the peer are allowed.
+        unsafe { &*self.control }
+    }
+
+    #[inline]
+    fn header_cell(&self, line: u32) -> &AtomicU64 {
+        let offset = (line & (self.lines - 1)) as usize * LINE_BYTES;
+        // SAFETY: masked to lie inside the ring, whose bounds `new` checked.
+        let cell = unsafe { self.ring.add(offset) };
+        // SAFETY: inside the ring, aligned to a line, and an atomic may be changed by the peer.
+        unsafe { &*cell.cast::<AtomicU64>() }
+    }
+
+    /// Split a range of the ring that may run over its end into two.
+    #[inline]
+    fn split(&self, offset: usize, bytes: usize) -> (usize, usize) {
+        let ring_bytes = self.lines as usize * LINE_BYTES;
+        let offset = offset & (ring_bytes - 1);
+        assert!(bytes <= ring_bytes);
+        (offset, bytes.min(ring_bytes - offset))
+    }
+}
+
+/// A full fence that is cheaper than `mfence`.
+#[inline]
+pub fn full_fence() {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let scratch = AtomicU32::new(0);
+        // An exchange with memory is a full fence on x86; its result must look used.
+        core::hint::black_box(scratch.swap(1, Ordering::SeqCst));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    fence(Ordering::SeqCst);
+}
+
+impl LaneMemory for WindowLane {
+    #[inline]
+    fn lines(&self) -> u32 {
+        self.lines
+    }
+
+    #[inline]
+    fn header(&self, line: u32) -> u64 {
+        self.header_cell(line).load(Ordering::Acquire) // SYNC: record
+    }
+
+    #[inline]
+    fn clear(&self, line: u32) {
+        self.header_cell(line).store(0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn publish(&self, line: u32, header: u64) {
+        let cell = self.header_cell(line);
+        if cfg!(target_arch = "x86_64") {
+            cell.swap(header, Ordering::SeqCst); // SYNC: record
+        } else {
+            cell.store(header, Ordering::Release); // SYNC: record
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    #[inline]
+    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) {
+        let (offset, first) = self.split(offset, bytes);
+        // SAFETY: `split` keeps the offset inside the ring.
+        let target = unsafe { self.ring.add(offset) };
+        // SAFETY: the range lies inside the ring; the source is the caller's promise; the ring is
+        // no Rust object, so a racing peer can only spoil bytes.
+        unsafe { core::ptr::copy_nonoverlapping(from, target, first) };
+        if first < bytes {
+            // SAFETY: the source has `bytes` in all.
+            let rest = unsafe { from.add(first) };
+            // SAFETY: as above, from the start of the ring.
+            unsafe { core::ptr::copy_nonoverlapping(rest, self.ring, bytes - first) };
+        }
+    }
+
+    #[inline]
+    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) {
+        let (offset, first) = self.split(offset, bytes);
+        // SAFETY: `split` keeps the offset inside the ring.
+        let source = unsafe { self.ring.add(offset) };
+        // SAFETY: the range lies inside the ring; the target is the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(source, to, first) };
+        if first < bytes {
+            // SAFETY: the target has `bytes` in all.
+            let rest = unsafe { to.add(first) };
+            // SAFETY: as above, from the start of the ring.
+            unsafe { core::ptr::copy_nonoverlapping(self.ring, rest, bytes - first) };
+        }
+    }
+
+    #[inline]
+    fn consumed(&self) -> u64 {
+        self.control().credit.consumed.load(Ordering::Acquire) // SYNC: credit
+    }
+
+    #[inline]
+    fn set_consumed(&self, consumed: u64, fenced: bool) {
+        let cell = &self.control().credit.consumed;
+        if fenced && cfg!(target_arch = "x86_64") {
+            cell.swap(consumed, Ordering::SeqCst); // SYNC: credit
+        } else {
+            cell.store(consumed, Ordering::Release); // SYNC: credit
+            if fenced {
+                fence(Ordering::SeqCst);
+            }
+        }
+    }
+}

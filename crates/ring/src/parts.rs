@@ -1,0 +1,101 @@
+//! The caller's buffers: a cursor over an array of (address, length), as in readv and writev.
+
+/// One buffer, laid out as C's `struct iovec`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Part {
+    /// First byte.
+    pub start: *mut u8,
+    /// Bytes.
+    pub bytes: usize,
+}
+
+impl Part {
+    /// A buffer to read from.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self {
+            start: bytes.as_ptr().cast_mut(),
+            bytes: bytes.len(),
+        }
+    }
+
+    /// A buffer to write to.
+    pub fn of_mut(bytes: &mut [u8]) -> Self {
+        Self {
+            start: bytes.as_mut_ptr(),
+            bytes: bytes.len(),
+        }
+    }
+}
+
+/// A cursor over buffers. Making one is a promise that the buffers are valid, which is why the
+/// functions that copy through it are safe to call.
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    parts: &'a [Part],
+    offset: usize,
+    left: usize,
+}
+
+impl<'a> Parts<'a> {
+    /// A cursor at the start of `parts`, or `None` if their lengths add up to more than
+    /// `isize::MAX`.
+    ///
+    /// # Safety
+    /// Every part must stay valid for reads, or for writes if it is to be written to, of its
+    /// length as long as the cursor is used, and none may lie in a window.
+    pub unsafe fn new(parts: &'a [Part]) -> Option<Self> {
+        let mut left = 0usize;
+        for part in parts {
+            left = left.checked_add(part.bytes)?;
+        }
+        (left <= isize::MAX.cast_unsigned()).then_some(Self {
+            parts,
+            offset: 0,
+            left,
+        })
+    }
+
+    /// Bytes between the cursor and the end.
+    #[inline]
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Keep only the next `bytes`.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.left = self.left.min(bytes);
+    }
+
+    /// The next contiguous piece of at most `most` bytes, which the cursor passes.
+    #[inline]
+    pub fn take(&mut self, most: usize) -> Option<(*mut u8, usize)> {
+        if self.left == 0 || most == 0 {
+            return None;
+        }
+        loop {
+            let part = self.parts.first()?;
+            let rest = part.bytes - self.offset;
+            if rest == 0 {
+                self.parts = &self.parts[1..];
+                self.offset = 0;
+                continue;
+            }
+            let bytes = rest.min(most).min(self.left);
+            let start = part.start.wrapping_add(self.offset);
+            self.offset += bytes;
+            self.left -= bytes;
+            return Some((start, bytes));
+        }
+    }
+
+    /// Move the cursor over `bytes` without copying.
+    pub fn skip(&mut self, mut bytes: usize) {
+        while bytes > 0 {
+            match self.take(bytes) {
+                Some((_, taken)) => bytes -= taken,
+                None => return,
+            }
+        }
+    }
+}

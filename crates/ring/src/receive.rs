@@ -1,0 +1,180 @@
+//! The receiving side of a lane.
+
+use crosslane_ctl::lane::LINE_BYTES;
+
+use crate::header::{self, Control, HEADER_BYTES, PeerLied, Record, lines_for};
+use crate::memory::LaneMemory;
+use crate::parts::Parts;
+
+/// Where the receiver stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxCursor {
+    /// Line of the next record, never wrapped.
+    pub head: u64,
+    /// Bytes already taken from the record at `head`.
+    pub taken: usize,
+}
+
+/// What comes next in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing yet.
+    Empty,
+    /// So many bytes of the record are left.
+    Data(usize),
+    /// A control record and its number.
+    Control(Control, u64),
+}
+
+/// What a read has done besides copying.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes copied.
+    pub bytes: usize,
+    /// A quarter of the ring has been passed: if the sender waits for space, it must be rung.
+    pub passed_quarter: bool,
+}
+
+impl RxCursor {
+    /// Whether there is a record. One load, of the line in which it would arrive.
+    #[inline]
+    pub fn has_record(&self, lane: &impl LaneMemory) -> bool {
+        lane.header(Self::wrapped(lane, self.head)) != 0
+    }
+
+    /// What comes next.
+    ///
+    /// # Errors
+    /// If the header is none that a correct sender writes here.
+    #[inline]
+    pub fn peek(&self, lane: &impl LaneMemory) -> Result<Next, PeerLied> {
+        let found = lane.header(Self::wrapped(lane, self.head));
+        if found == 0 {
+            return Ok(Next::Empty);
+        }
+        match header::check(found, self.head, lane.lines())? {
+            Record::Data { bytes } if self.taken < bytes => Ok(Next::Data(bytes - self.taken)),
+            Record::Data { .. } => Err(PeerLied::Header {
+                header: found,
+                line: self.head,
+            }),
+            Record::Control(kind) => {
+                let mut value = [0; 8];
+                let offset = Self::offset(lane, self.head) + HEADER_BYTES;
+                // SAFETY: the array is valid for its length.
+                unsafe { lane.copy_out(offset, value.as_mut_ptr(), value.len()) };
+                Ok(Next::Control(kind, u64::from_ne_bytes(value)))
+            }
+        }
+    }
+
+    /// Move over the control record at the cursor and tell the sender.
+    pub fn pass_control(&mut self, lane: &impl LaneMemory) {
+        self.head += 1;
+        self.taken = 0;
+        lane.set_consumed(self.position(), true);
+    }
+
+    /// Copy bytes out until `parts` is full, the ring is empty or a control record comes, and
+    /// tell the sender.
+    ///
+    /// # Errors
+    /// If a header is none that a correct sender writes. What was copied before it stays unread.
+    #[inline]
+    pub fn read(
+        &mut self,
+        lane: &impl LaneMemory,
+        parts: &mut Parts<'_>,
+    ) -> Result<Taken, PeerLied> {
+        let start = *self;
+        let mut cursor = *self;
+        let bytes = cursor.copy(lane, parts)?;
+        if bytes == 0 {
+            return Ok(Taken::default());
+        }
+        let quarter = u64::from(lane.lines()) / 4;
+        let passed_quarter = start.head / quarter != cursor.head / quarter;
+        *self = cursor;
+        lane.set_consumed(self.position(), passed_quarter);
+        Ok(Taken {
+            bytes,
+            passed_quarter,
+        })
+    }
+
+    /// Copy bytes out as `read` does, but leave them in the ring.
+    ///
+    /// # Errors
+    /// As [`RxCursor::read`].
+    pub fn copy_only(
+        &self,
+        lane: &impl LaneMemory,
+        parts: &mut Parts<'_>,
+    ) -> Result<usize, PeerLied> {
+        let mut cursor = *self;
+        cursor.copy(lane, parts)
+    }
+
+    /// Bytes of data up to the next control record, counted up to `most`.
+    ///
+    /// # Errors
+    /// As [`RxCursor::read`].
+    pub fn readable(&self, lane: &impl LaneMemory, most: usize) -> Result<usize, PeerLied> {
+        let (mut cursor, mut total) = (*self, 0);
+        while total < most {
+            let Next::Data(left) = cursor.peek(lane)? else {
+                break;
+            };
+            total += left;
+            cursor.advance(left, left);
+        }
+        Ok(total)
+    }
+
+    /// The position that the sender is told: [`crosslane_ctl::lane::CreditLine::consumed`].
+    pub fn position(&self) -> u64 {
+        self.head << 16 | self.taken as u64
+    }
+
+    fn copy(&mut self, lane: &impl LaneMemory, parts: &mut Parts<'_>) -> Result<usize, PeerLied> {
+        let mut total = 0;
+        while parts.left() > 0 {
+            let Next::Data(left) = self.peek(lane)? else {
+                break;
+            };
+            let bytes = left.min(parts.left());
+            let mut offset = Self::offset(lane, self.head) + HEADER_BYTES + self.taken;
+            let mut rest = bytes;
+            while let Some((to, piece)) = parts.take(rest) {
+                // SAFETY: `take` hands out valid pieces, by the promise of whoever made it.
+                unsafe { lane.copy_out(offset, to, piece) };
+                offset += piece;
+                rest -= piece;
+            }
+            self.advance(bytes, left);
+            total += bytes;
+        }
+        Ok(total)
+    }
+
+    /// Move over `bytes` of the `left` in the record at the cursor.
+    #[inline]
+    fn advance(&mut self, bytes: usize, left: usize) {
+        self.taken += bytes;
+        if bytes == left {
+            self.head += lines_for(self.taken);
+            self.taken = 0;
+        }
+    }
+
+    #[inline]
+    fn wrapped(lane: &impl LaneMemory, line: u64) -> u32 {
+        // Masked to the ring, which has at most 2^18 lines.
+        u32::try_from(line & u64::from(lane.lines() - 1)).unwrap_or(0)
+    }
+
+    #[inline]
+    fn offset(lane: &impl LaneMemory, line: u64) -> usize {
+        Self::wrapped(lane, line) as usize * LINE_BYTES
+    }
+}

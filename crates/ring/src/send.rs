@@ -1,0 +1,142 @@
+//! The sending side of a lane.
+
+use crate::header::{self, Control, HEADER_BYTES, MAX_RECORD_BYTES, PeerLied, lines_for};
+use crate::memory::LaneMemory;
+use crate::parts::Parts;
+use crosslane_ctl::lane::LINE_BYTES;
+
+/// Lines that data may not take: one that stays cleared after the last record, and one kept for a
+/// control record, so that a sender can always stop.
+const RESERVED_LINES: u64 = 2;
+
+/// Where the sender stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxCursor {
+    /// Line of the next record, never wrapped.
+    pub tail: u64,
+    /// Line up to which the receiver has consumed, as last seen and checked; at most `tail`.
+    pub credit: u64,
+}
+
+impl TxCursor {
+    /// Lines free for data as far as is known without looking at the receiver's line.
+    #[inline]
+    fn free(&self, lane: &impl LaneMemory) -> u64 {
+        (u64::from(lane.lines()) - RESERVED_LINES).saturating_sub(self.tail - self.credit)
+    }
+
+    /// Look at what the receiver has consumed.
+    ///
+    /// # Errors
+    /// If it claims to have consumed what was never sent, or to have gone back.
+    pub fn refresh(&mut self, lane: &impl LaneMemory) -> Result<(), PeerLied> {
+        let line = lane.consumed() >> 16;
+        if line < self.credit || line > self.tail {
+            return Err(PeerLied::Credit { line });
+        }
+        self.credit = line;
+        Ok(())
+    }
+
+    /// Lines free for data now, looking at the receiver's line only if fewer than `wanted` are
+    /// known to be.
+    ///
+    /// # Errors
+    /// As [`TxCursor::refresh`].
+    pub fn free_lines(&mut self, lane: &impl LaneMemory, wanted: u64) -> Result<u64, PeerLied> {
+        if self.free(lane) < wanted {
+            self.refresh(lane)?;
+        }
+        Ok(self.free(lane))
+    }
+
+    /// Whether so much is free that a sleeping writer should be told: a quarter of the ring.
+    ///
+    /// # Errors
+    /// As [`TxCursor::refresh`].
+    pub fn writable(&mut self, lane: &impl LaneMemory) -> Result<bool, PeerLied> {
+        let wanted = u64::from(lane.lines()) / 4;
+        Ok(self.free_lines(lane, wanted)? >= wanted)
+    }
+
+    /// Append one data record with as much of `parts` as fits: 0 when the ring is full.
+    ///
+    /// # Errors
+    /// As [`TxCursor::refresh`].
+    #[inline]
+    pub fn write_record(
+        &mut self,
+        lane: &impl LaneMemory,
+        parts: &mut Parts<'_>,
+    ) -> Result<usize, PeerLied> {
+        let wanted = parts.left().min(MAX_RECORD_BYTES);
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let free = self.free_lines(lane, lines_for(wanted))?;
+        if free == 0 {
+            return Ok(0);
+        }
+        let room = usize::try_from(free)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(LINE_BYTES);
+        let bytes = wanted.min(room - HEADER_BYTES);
+        let mut offset = Self::offset(lane, self.tail) + HEADER_BYTES;
+        let mut rest = bytes;
+        while let Some((from, piece)) = parts.take(rest) {
+            // SAFETY: `take` hands out valid pieces, by the promise of whoever made the cursor.
+            unsafe { lane.copy_in(offset, from, piece) };
+            offset += piece;
+            rest -= piece;
+        }
+        self.publish(
+            lane,
+            header::data(bytes, self.tail, lane.lines()),
+            lines_for(bytes),
+        );
+        Ok(bytes)
+    }
+
+    /// Append a control record; `false` if even the line kept for it is taken.
+    ///
+    /// # Errors
+    /// As [`TxCursor::refresh`].
+    pub fn write_control(
+        &mut self,
+        lane: &impl LaneMemory,
+        kind: Control,
+        value: u64,
+    ) -> Result<bool, PeerLied> {
+        if self.free(lane) == 0 {
+            self.refresh(lane)?;
+        }
+        // Control records may take the reserved line, but never the cleared one.
+        if self.tail - self.credit + 2 > u64::from(lane.lines()) {
+            return Ok(false);
+        }
+        let value = value.to_ne_bytes();
+        let offset = Self::offset(lane, self.tail) + HEADER_BYTES;
+        // SAFETY: the array is valid for its length.
+        unsafe { lane.copy_in(offset, value.as_ptr(), value.len()) };
+        self.publish(lane, header::control(kind, self.tail, lane.lines()), 1);
+        Ok(true)
+    }
+
+    #[inline]
+    fn publish(&mut self, lane: &impl LaneMemory, header: u64, lines: u64) {
+        lane.clear(Self::wrapped(lane, self.tail + lines));
+        lane.publish(Self::wrapped(lane, self.tail), header);
+        self.tail += lines;
+    }
+
+    #[inline]
+    fn wrapped(lane: &impl LaneMemory, line: u64) -> u32 {
+        // Masked to the ring, which has at most 2^18 lines.
+        u32::try_from(line & u64::from(lane.lines() - 1)).unwrap_or(0)
+    }
+
+    #[inline]
+    fn offset(lane: &impl LaneMemory, line: u64) -> usize {
+        Self::wrapped(lane, line) as usize * LINE_BYTES
+    }
+}
