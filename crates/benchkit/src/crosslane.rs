@@ -1,0 +1,128 @@
+//! The `crosslane` command as the benches use it: to run a program, and to ask what became of it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::{Process, ProcessError};
+
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// Where the `crosslane` executable is.
+#[derive(Clone, Debug)]
+pub struct Crosslane {
+    executable: PathBuf,
+}
+
+/// Why `crosslane ss` gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CrosslaneError {
+    /// It could not be run, or failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// It printed something else than the documented lines.
+    #[error("`crosslane ss --json` printed {line:?}, which is no connection: {source}")]
+    Line {
+        /// The line as it came.
+        line: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// One end of one connection, as `crosslane ss --json` prints it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct End {
+    /// The program's name.
+    pub program: String,
+    /// Its process id.
+    pub pid: u32,
+    /// This end's address.
+    pub local: String,
+    /// The other end's address.
+    pub peer: String,
+    /// `accelerated`, or what it is instead.
+    pub state: String,
+    /// Why it is not accelerated.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Bytes that this end has sent through its ring.
+    pub ring_bytes_sent: u64,
+    /// Bytes that this end has received through its ring.
+    pub ring_bytes_received: u64,
+    /// Bytes that this end has sent over TCP.
+    pub tcp_bytes_sent: u64,
+    /// Bytes that this end has received over TCP.
+    pub tcp_bytes_received: u64,
+}
+
+impl End {
+    /// Whether this end is accelerated now.
+    #[must_use]
+    pub fn is_accelerated(&self) -> bool {
+        self.state == "accelerated"
+    }
+
+    /// Whether this end belongs to the connection between these two addresses.
+    #[must_use]
+    pub fn is_between(&self, one: &str, other: &str) -> bool {
+        (self.local == one && self.peer == other) || (self.local == other && self.peer == one)
+    }
+
+    /// Whether either side of the connection has this TCP port.
+    #[must_use]
+    pub fn has_port(&self, port: u16) -> bool {
+        let of = |address: &str| {
+            address
+                .rsplit_once(':')
+                .and_then(|(_, port)| port.parse().ok())
+        };
+        of(&self.local) == Some(port) || of(&self.peer) == Some(port)
+    }
+}
+
+impl Crosslane {
+    /// The executable at this path.
+    #[must_use]
+    pub fn at(executable: impl Into<PathBuf>) -> Self {
+        Self {
+            executable: executable.into(),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn executable(&self) -> &Path {
+        &self.executable
+    }
+
+    /// A command that runs `program` under Crosslane; arguments can be added as usual.
+    #[must_use]
+    pub fn run(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.args(["run", "--"]).arg(program);
+        command
+    }
+
+    /// All connection ends that the monitor knows of at this moment.
+    ///
+    /// # Errors
+    /// [`CrosslaneError`].
+    pub fn connections(&self) -> Result<Vec<End>, CrosslaneError> {
+        let mut command = Command::new(&self.executable);
+        let exit =
+            Process::spawn("crosslane ss", command.args(["ss", "--json"]))?.finish(ANSWER_TIME)?;
+        let lines = exit.stdout.lines().filter(|line| !line.is_empty());
+        let end = |line: &str| {
+            let bad = |source| CrosslaneError::Line {
+                line: line.to_owned(),
+                source,
+            };
+            serde_json::from_str(line).map_err(bad)
+        };
+        lines.map(end).collect()
+    }
+}

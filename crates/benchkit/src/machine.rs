@@ -1,0 +1,96 @@
+//! The machine and the moment, without which a number means nothing.
+
+use std::process::Command;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+/// What every result file says about where it was made.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// The commit that the running executable was built from, as far as the work tree around it
+    /// tells; with `-dirty` when that tree has changes. Absent for an installed program.
+    pub commit: Option<String>,
+    /// The processor's model name.
+    pub cpu: String,
+    /// How many CPUs this process may run on.
+    pub cores: usize,
+    /// Main memory in GiB.
+    pub memory_gib: f64,
+    /// Kernel name, release and architecture.
+    pub kernel: String,
+    /// The distribution's own name for itself.
+    pub os: String,
+    /// The command line that produced the results.
+    pub command: String,
+    /// When they were produced: RFC 3339, UTC.
+    pub date: String,
+}
+
+impl Machine {
+    /// Describes this machine, now.
+    #[must_use]
+    pub fn here() -> Self {
+        let uname = rustix::system::uname();
+        let kernel = [uname.sysname(), uname.release(), uname.machine()];
+        Self {
+            commit: commit(),
+            cpu: field("/proc/cpuinfo", "model name", ':').unwrap_or_else(|| "unknown".into()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_gib: memory_gib(),
+            kernel: kernel
+                .map(|part| part.to_string_lossy().into_owned())
+                .join(" "),
+            os: field("/etc/os-release", "PRETTY_NAME", '=').unwrap_or_else(|| "unknown".into()),
+            command: shell_words::join(std::env::args()),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        }
+    }
+}
+
+fn memory_gib() -> f64 {
+    let total = field("/proc/meminfo", "MemTotal", ':');
+    let kib = total.and_then(|text| text.trim_end_matches(" kB").parse::<f64>().ok());
+    (kib.unwrap_or(0.0) / f64::from(1 << 20) * 10.0).round() / 10.0
+}
+
+/// The value of the first line of `path` that has the form `name`, `separator`, value.
+fn field(path: &str, name: &str, separator: char) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let mut pairs = text.lines().filter_map(|line| line.split_once(separator));
+    let (_, value) = pairs.find(|(key, _)| key.trim() == name)?;
+    Some(value.trim().trim_matches('"').to_owned())
+}
+
+fn commit() -> Option<String> {
+    let executable = std::env::current_exe().ok()?;
+    let mut describe = Command::new("git");
+    describe.current_dir(executable.parent()?);
+    describe.args([
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+        "--exclude=*",
+    ]);
+    let output = describe
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    let commit = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (!commit.is_empty()).then_some(commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_linux_machine_can_name_itself() {
+        let machine = Machine::here();
+        assert!(machine.cores >= 1);
+        assert!(machine.memory_gib > 0.0);
+        assert!(machine.kernel.starts_with("Linux "), "{}", machine.kernel);
+        assert!(machine.date.ends_with('Z'), "{}", machine.date);
+    }
+}

@@ -1,0 +1,151 @@
+//! Whether a workload was accelerated, from what the monitor said about its connections.
+
+use std::collections::BTreeMap;
+
+use crate::End;
+
+/// An end that carries less than this share of what its workload's average end carries, such as
+/// that of a control connection, does not decide.
+const CARRYING_SHARE: f64 = 0.01;
+
+/// What became of a workload's connections.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Whether every end that carries a share worth naming is accelerated.
+    pub accelerated: bool,
+    /// When not: how many ends are in which state for which reason.
+    pub reason: Option<String>,
+    /// The share of the workload's bytes so far that went through rings, when any went.
+    pub ring_share: Option<f64>,
+}
+
+impl Verdict {
+    /// Judges the given ends, which must be all those of one workload.
+    #[must_use]
+    pub fn of(ends: &[End]) -> Self {
+        if ends.is_empty() {
+            let reason = Some("`crosslane ss` knows no connection of it".to_owned());
+            return Self {
+                accelerated: false,
+                reason,
+                ring_share: None,
+            };
+        }
+        let total: u64 = ends
+            .iter()
+            .map(|end| ring_bytes(end) + tcp_bytes(end))
+            .sum();
+        let least = CARRYING_SHARE / as_f64(ends.len() as u64);
+        let carries =
+            |end: &&End| share(ring_bytes(end) + tcp_bytes(end), total).is_none_or(|part| part >= least);
+        let mut others = BTreeMap::<String, usize>::new();
+        for end in ends
+            .iter()
+            .filter(carries)
+            .filter(|end| !end.is_accelerated())
+        {
+            *others.entry(describe(end)).or_default() += 1;
+        }
+        let list: Vec<_> = others
+            .iter()
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect();
+        Self {
+            accelerated: list.is_empty(),
+            reason: (!list.is_empty())
+                .then(|| format!("of {} ends: {}", ends.len(), list.join(", "))),
+            ring_share: share(ends.iter().map(ring_bytes).sum(), total),
+        }
+    }
+}
+
+fn describe(end: &End) -> String {
+    match &end.reason {
+        Some(reason) => format!("{} ({reason})", end.state),
+        None => end.state.clone(),
+    }
+}
+
+fn ring_bytes(end: &End) -> u64 {
+    end.ring_bytes_sent + end.ring_bytes_received
+}
+
+fn tcp_bytes(end: &End) -> u64 {
+    end.tcp_bytes_sent + end.tcp_bytes_received
+}
+
+fn share(part: u64, total: u64) -> Option<f64> {
+    (total > 0).then(|| as_f64(part) / as_f64(total))
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a share needs no more than 53 bits"
+)]
+fn as_f64(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(state: &str, reason: Option<&str>, ring: u64, tcp: u64) -> End {
+        End {
+            program: "redis-server".into(),
+            pid: 1,
+            local: "127.0.0.1:6379".into(),
+            peer: "127.0.0.1:40000".into(),
+            state: state.into(),
+            reason: reason.map(Into::into),
+            ring_bytes_sent: ring,
+            ring_bytes_received: 0,
+            tcp_bytes_sent: tcp,
+            tcp_bytes_received: 0,
+        }
+    }
+
+    #[test]
+    fn a_workload_without_connections_was_not_accelerated() {
+        assert!(!Verdict::of(&[]).accelerated);
+    }
+
+    #[test]
+    fn one_end_on_tcp_spoils_the_workload_and_is_named() {
+        let verdict = Verdict::of(&[
+            end("accelerated", None, 900, 0),
+            end("tcp", Some("peer-plain"), 0, 100),
+        ]);
+        assert!(!verdict.accelerated);
+        assert_eq!(
+            verdict.reason.as_deref(),
+            Some("of 2 ends: 1 tcp (peer-plain)")
+        );
+        assert_eq!(verdict.ring_share, Some(0.9));
+    }
+
+    #[test]
+    fn a_control_connection_does_not_decide() {
+        let verdict = Verdict::of(&[
+            end("accelerated", None, 1_000_000, 0),
+            end("tcp", Some("idle"), 0, 300),
+        ]);
+        assert!(verdict.accelerated, "{verdict:?}");
+    }
+
+    #[test]
+    fn without_byte_counts_every_end_decides() {
+        assert!(Verdict::of(&[end("accelerated", None, 0, 0)]).accelerated);
+        assert!(
+            !Verdict::of(&[end("accelerated", None, 0, 0), end("tcp", None, 0, 0)]).accelerated
+        );
+    }
+
+    #[test]
+    fn ends_are_found_by_port_and_by_pair() {
+        let end = end("accelerated", None, 0, 0);
+        assert!(end.has_port(6379) && end.has_port(40000) && !end.has_port(637));
+        assert!(end.is_between("127.0.0.1:40000", "127.0.0.1:6379"));
+        assert!(!end.is_between("127.0.0.1:40001", "127.0.0.1:6379"));
+    }
+}

@@ -1,0 +1,119 @@
+//! Blocking stream sockets of either family behind one type.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
+
+use crate::address::Address;
+
+/// A connected stream socket.
+pub enum Connection {
+    /// TCP.
+    Tcp(TcpStream),
+    /// `AF_UNIX`.
+    Unix(UnixStream),
+}
+
+/// A listening stream socket.
+pub enum Listener {
+    /// TCP.
+    Tcp(TcpListener),
+    /// `AF_UNIX`.
+    Unix(UnixListener),
+}
+
+impl Connection {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    pub fn open(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => Self::tcp(TcpStream::connect(address)?),
+            Address::Unix(name) => UnixStream::connect_addr(&unix_address(name)?).map(Self::Unix),
+        }
+    }
+
+    /// The names of this end and of the other end, as far as the family has any.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    pub fn names(&self) -> io::Result<(String, String)> {
+        match self {
+            Self::Tcp(stream) => Ok((
+                stream.local_addr()?.to_string(),
+                stream.peer_addr()?.to_string(),
+            )),
+            Self::Unix(_) => Ok((String::new(), String::new())),
+        }
+    }
+
+    fn tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self::Tcp(stream))
+    }
+}
+
+impl Listener {
+    /// Listens; returns the address that a client can connect to, with the port that was found
+    /// where 0 was asked for.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    pub fn open(address: &Address) -> io::Result<(Self, Address)> {
+        match address {
+            Address::Tcp(address) => {
+                let listener = TcpListener::bind(address)?;
+                let address = listener.local_addr()?;
+                Ok((Self::Tcp(listener), Address::Tcp(address)))
+            }
+            Address::Unix(name) => {
+                let listener = UnixListener::bind_addr(&unix_address(name)?)?;
+                Ok((Self::Unix(listener), address.clone()))
+            }
+        }
+    }
+
+    /// Waits for the next connection.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    pub fn accept(&self) -> io::Result<Connection> {
+        match self {
+            Self::Tcp(listener) => Connection::tcp(listener.accept()?.0),
+            Self::Unix(listener) => Ok(Connection::Unix(listener.accept()?.0)),
+        }
+    }
+}
+
+fn unix_address(name: &str) -> io::Result<UnixAddress> {
+    match name.strip_prefix('@') {
+        Some(name) => UnixAddress::from_abstract_name(name),
+        None => UnixAddress::from_pathname(name),
+    }
+}
+
+impl Read for Connection {
+    #[inline]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Connection {
+    #[inline]
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(buffer),
+            Self::Unix(stream) => stream.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! An ordinary blocking socket program that measures what it is run over.
+//!
+//! It is written the way a latency-minded C program is: plain blocking sockets, `TCP_NODELAY`, one
+//! `send` and one `recv` per message, one thread. It knows nothing of Crosslane; whoever wants it
+//! accelerated runs it that way. What it measures is believed only because it is checked: every
+//! message carries its number at both ends, one-way traffic is counted and timed by the receiver,
+//! and a mismatch ends the run with an error.
+//!
+//! [`server`] and [`client`] are the two roles, [`request`] and [`message`] what they say to each
+//! other, [`limit`] the bare cache-line ping-pong that no transport can beat, and [`outcome`] the
+//! lines that are printed.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod client;
+pub mod connection;
+pub mod limit;
+pub mod message;
+pub mod outcome;
+pub mod request;
+pub mod server;
+pub mod span;

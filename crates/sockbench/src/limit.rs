@@ -1,0 +1,168 @@
+//! The bare ping-pong: two threads on two CPUs, one shared cache line each way, nothing else.
+//!
+//! No transport between two CPUs of this machine can have a shorter round trip, so this is what a
+//! round trip is compared with.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::client::{CaseError, histogram, rtt_outcome};
+use crate::outcome::{Line, Outcome};
+use crate::span::{Span, Stopwatch};
+
+/// What the answering thread takes as the end.
+const STOP: u64 = u64::MAX;
+/// One cache line is what crosses, whatever part of it a message fills.
+const LINE_BYTES: usize = 64;
+
+/// A word alone in its cache line, and in the pair of lines that a prefetcher may fetch together.
+#[repr(align(128))]
+struct Line128(AtomicU64);
+
+/// Why there is no limit to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitError {
+    /// There is only one CPU to run on.
+    #[error("the cache-line limit needs two CPUs and this process may use {0}")]
+    Cpus(usize),
+    /// Threads cannot be pinned.
+    #[error("cannot pin a thread to CPU {cpu}: {source}")]
+    Pin {
+        /// The CPU.
+        cpu: usize,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Nothing was measured.
+    #[error(transparent)]
+    Case(#[from] CaseError),
+}
+
+/// Measures round trips of one cache line.
+///
+/// # Errors
+/// [`LimitError`].
+pub fn run(span: Span) -> Result<Line, LimitError> {
+    let (here, there) = two_cpus()?;
+    let (ping, pong) = (Line128(AtomicU64::new(0)), Line128(AtomicU64::new(0)));
+    let (ready, pinned) = std::sync::mpsc::sync_channel(1);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let result = pin(there);
+            let may_answer = result.is_ok();
+            if ready.send(result).is_ok() && may_answer {
+                answer(&ping.0, &pong.0);
+            }
+        });
+        let peer = pinned
+            .recv()
+            .expect("the answering thread always sends its result");
+        let outcome = peer
+            .and_then(|()| pin(here))
+            .and_then(|()| ask(&ping.0, &pong.0, span));
+        ping.0.store(STOP, Ordering::Release); // SYNC: ping
+        outcome
+    })?;
+    Ok(Line {
+        outcome,
+        local: String::new(),
+        peer: String::new(),
+    })
+}
+
+fn ask(ping: &AtomicU64, pong: &AtomicU64, span: Span) -> Result<Outcome, LimitError> {
+    let mut times = histogram();
+    let watch = Stopwatch::start(span);
+    let mut number = 0;
+    while !watch.is_over(watch.now()) {
+        number += 1;
+        let sent_at = watch.now();
+        ping.store(number, Ordering::Release); // SYNC: ping
+        while pong.load(Ordering::Acquire) != number {} // SYNC: pong
+        let back_at = watch.now();
+        if watch.is_warm(sent_at) {
+            times.saturating_record(watch.between_ns(sent_at, back_at));
+        }
+    }
+    Ok(rtt_outcome(LINE_BYTES, &times, span)?)
+}
+
+fn answer(ping: &AtomicU64, pong: &AtomicU64) {
+    let mut last = 0;
+    while last != STOP {
+        let now = ping.load(Ordering::Acquire); // SYNC: ping
+        if now != last {
+            pong.store(now, Ordering::Release); // SYNC: pong
+            last = now;
+        }
+    }
+}
+
+/// The first CPU that this process may use, and the next one that is not the same core's other
+/// thread, if there is one.
+fn two_cpus() -> Result<(usize, usize), LimitError> {
+    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    let cpus: Vec<_> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .collect();
+    let [first, rest @ ..] = cpus.as_slice() else {
+        return Err(LimitError::Cpus(0));
+    };
+    let siblings = siblings(*first);
+    let other_core = rest.iter().find(|cpu| !siblings.contains(cpu));
+    let second = other_core.or(rest.first()).ok_or(LimitError::Cpus(1))?;
+    Ok((*first, *second))
+}
+
+/// The CPUs on the same core, from a list such as `0,64` or `0-1`; empty when the system does not say.
+fn siblings(cpu: usize) -> Vec<usize> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    let list = std::fs::read_to_string(path).unwrap_or_default();
+    let range = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some(from.parse::<usize>().ok()?..=to.parse().ok()?)
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
+}
+
+fn pin(cpu: usize) -> Result<(), LimitError> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|errno| LimitError::Pin {
+        cpu,
+        source: errno.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_limit_is_a_plausible_round_trip_where_there_are_two_cpus() {
+        let span = Span {
+            warmup: Duration::from_millis(1),
+            measure: Duration::from_millis(20),
+        };
+        match run(span) {
+            Ok(Line {
+                outcome:
+                    Outcome::Rtt {
+                        trips,
+                        p50_ns,
+                        p99_ns,
+                        ..
+                    },
+                ..
+            }) => {
+                assert!(trips > 0 && p50_ns > 0 && p50_ns <= p99_ns);
+            }
+            Err(LimitError::Cpus(count)) => eprintln!("SKIPPED: only {count} CPU here"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
