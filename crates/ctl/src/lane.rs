@@ -56,6 +56,8 @@ pub struct SenderLine {
     /// Bytes that the sender had put on TCP in all before the replayed bytes; valid once
     /// `replay_seq` has become odd.
     pub replay_at: AtomicU64,
+    /// Doorbells that the sender has sent unasked, to learn whether the peer still lives.
+    pub probes: AtomicU32,
 }
 
 /// What the receiver asks of the sender.

@@ -71,6 +71,11 @@ pub enum MonitorMessage {
     },
     /// The other end has been found; these are the rings.
     Grant(Grant),
+    /// All slots of this arena are free and the other process is gone: unmap it.
+    Retire {
+        /// The arena.
+        arena: u32,
+    },
     /// The end stays on TCP.
     Refused {
         /// The end's token.
@@ -146,6 +151,7 @@ mod kind {
     pub const GRANT: u16 = 131;
     pub const REFUSED: u16 = 132;
     pub const TEXT: u16 = 133;
+    pub const RETIRE: u16 = 134;
 }
 
 /// An encoded message of fixed size.
@@ -274,6 +280,7 @@ impl MonitorMessage {
                 grant.geometry.ring_lines,
                 grant.geometry.slots,
             ]),
+            Self::Retire { arena } => Packet::new(kind::RETIRE, 0).with(&[*arena]),
             Self::Refused { token, reason } => Packet::new(kind::REFUSED, *token).with(&[*reason]),
             Self::Text(text) => {
                 let mut bytes = Packet::new(kind::TEXT, 0).as_bytes().to_vec();
@@ -292,6 +299,7 @@ impl MonitorMessage {
             kind::WELCOME => Ok(Self::Welcome),
             kind::REGISTERED => Ok(Self::Registered { token }),
             kind::GRANT => Grant::decode(&received).map(Self::Grant),
+            kind::RETIRE => Ok(Self::Retire { arena: received.field(0)? }),
             kind::REFUSED => Ok(Self::Refused {
                 token,
                 reason: received.field(0)?,

@@ -4,7 +4,7 @@
 //!
 //! The fast path of a connection touches the first line of one direction and nothing else here.
 
-use core::sync::atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use crate::counter::Counter;
 
@@ -131,20 +131,40 @@ impl EndPhase {
     }
 }
 
-/// Mode of a direction: bytes on TCP.
-pub const MODE_TCP: u32 = 0;
-/// Mode of a direction: bytes in the ring.
-pub const MODE_RING: u32 = 1;
-/// Mode of a sending direction: unread ring bytes are being sent again by TCP.
-/// Mode of a receiving direction: frozen, waiting for the replay to begin.
-pub const MODE_REPLAY: u32 = 2;
+/// Where the bytes of one direction travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// On TCP.
+    Tcp = 0,
+    /// In the ring; TCP carries doorbells only.
+    Ring = 1,
+    /// Sender: ring bytes that the receiver did not take are being sent again by TCP.
+    /// Receiver: frozen, waiting to learn where on TCP the replay begins.
+    Replay = 2,
+    /// Receiver: the ring is done; the doorbells still on TCP must be discarded before data.
+    Drain = 3,
+}
+
+impl Mode {
+    /// The mode with this code, which another process may have written.
+    pub const fn from_code(code: u32) -> Option<Self> {
+        match code {
+            0 => Some(Self::Tcp),
+            1 => Some(Self::Ring),
+            2 => Some(Self::Replay),
+            3 => Some(Self::Drain),
+            _ => None,
+        }
+    }
+}
 
 /// The sending half of an end. All but `lock` and `raw_calls` change under `lock` only.
 #[repr(C, align(64))]
 pub struct TxState {
     /// Thread that holds the direction, see the stream crate's lock.
     pub lock: AtomicU32,
-    /// `MODE_TCP`, `MODE_RING` or `MODE_REPLAY`.
+    /// A [`Mode`].
     pub mode: AtomicU32,
     /// Line at which the next record goes, never wrapped.
     pub tail: AtomicU64,
@@ -167,7 +187,7 @@ pub struct TxState {
 pub struct RxState {
     /// Thread that holds the direction.
     pub lock: AtomicU32,
-    /// `MODE_TCP`, `MODE_RING` or `MODE_REPLAY`.
+    /// A [`Mode`].
     pub mode: AtomicU32,
     /// Line of the next record, never wrapped.
     pub head: AtomicU64,
@@ -181,15 +201,15 @@ pub struct RxState {
     pub ring_bytes: AtomicU64,
     /// Data bytes taken from TCP so far.
     pub tcp_data: AtomicU64,
-    /// Up to which count of TCP bytes the stream is on TCP (`MODE_TCP`, a START was seen), or
-    /// of doorbells only (`MODE_RING`, a STOP was seen); `u64::MAX` when not known.
+    /// In mode Tcp: the count of TCP bytes at which the stream enters the ring. In mode Drain: the
+    /// count up to which TCP carries doorbells. `u64::MAX` when not known.
     pub tcp_limit: AtomicU64,
 }
 
 /// Waiters and errors of an end.
 #[repr(C, align(64))]
 pub struct WaitState {
-    /// Threads asleep in the kernel on this socket.
+    /// Threads asleep in the kernel on this socket, outside of epoll.
     pub sleepers: AtomicU32,
     /// Epoll sets that hold the socket.
     pub epolls: AtomicU32,
@@ -197,18 +217,32 @@ pub struct WaitState {
     pub error: AtomicI32,
     /// Reads in a row that found nothing.
     pub empty_reads: AtomicU32,
-    /// 1 once the kernel has reported the end of the stream.
-    pub eof: AtomicU32,
+    /// An [`Ending`].
+    pub ending: AtomicU32,
     /// Doorbells that are due on TCP and not yet taken.
     pub bells_due: AtomicU32,
-    /// `replay_seq` of the peer at the time of freezing.
+    /// 1 from arming the receiving lane until it is known who took `ARMED` away.
+    pub armed: AtomicU32,
+    /// 1 from asking for space in the sending lane until it is known who took the wish away.
+    pub space_armed: AtomicU32,
+    /// The peer's `probes`, as far as they are counted in `bells_due`.
+    pub probes_seen: AtomicU32,
+    /// `replay_seq` of the peer when this end froze its receiving lane.
     pub replay_seen: AtomicU32,
-    /// Zero.
-    pub spare: AtomicU32,
-    /// Local port, 0 if not known.
-    pub local_port: AtomicU16,
-    /// Remote port, 0 if not known.
-    pub remote_port: AtomicU16,
+    /// Bytes of the ring that have been sent again by TCP, counted from the frozen position.
+    pub replayed: AtomicU64,
+}
+
+/// What the kernel has said about the end of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Ending {
+    /// Nothing.
+    Open = 0,
+    /// The peer will send no more.
+    Eof = 1,
+    /// The connection is broken in both directions.
+    Reset = 2,
 }
 
 const _: () = {

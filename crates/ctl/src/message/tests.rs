@@ -25,6 +25,7 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             role: 1,
             geometry,
         }),
+        MonitorMessage::Retire { arena: 4 },
         MonitorMessage::Refused {
             token: 5,
             reason: 7,
