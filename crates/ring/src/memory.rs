@@ -70,6 +70,21 @@ impl WindowLane {
         })
     }
 
+    /// The address and size of the lane, for keeping it in atomics.
+    pub fn into_raw(self) -> (*mut LaneControl, u32) {
+        (self.control.cast_mut(), self.lines)
+    }
+
+    /// The lane again.
+    ///
+    /// # Safety
+    /// The two must come from [`WindowLane::into_raw`], and the memory must still be mapped.
+    #[inline]
+    pub unsafe fn from_raw(control: *mut LaneControl, lines: u32) -> Self {
+        let ring = control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
+        Self { control, ring, lines }
+    }
+
     /// The control lines.
     #[inline]
     pub fn control(&self) -> &LaneControl {
