@@ -1,0 +1,148 @@
+//! Latency of one transfer on an idle system, as a sum of named terms.
+//!
+//! The same parameters drive the simulator, which adds what queues: compare the two and the
+//! difference is contention.
+
+use serde::Serialize;
+
+use super::bandwidth::raw_gbps;
+use super::config::LinkConfig;
+use super::tlp::{Tlp, TlpKind};
+use crate::profile::{Device, Host};
+
+/// Where the data is and what lies on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Path {
+    /// Switches between device and root complex, each with its forwarding time.
+    pub hops: u32,
+    /// Forwarding time of one.
+    pub hop_ns: f64,
+    /// Length of the wires, one way.
+    pub wire_ns: f64,
+    /// Share of transfers whose lines are not in the cache.
+    pub cold_share: f64,
+    /// Share of transfers that need a page walk (0 without an IOMMU).
+    pub walk_share: f64,
+    /// The memory belongs to another socket.
+    pub remote_node: bool,
+}
+
+/// One term of the sum.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Term {
+    /// What takes the time.
+    pub name: &'static str,
+    /// How long.
+    pub ns: f64,
+}
+
+fn wire_ns(link: &LinkConfig, kind: TlpKind, payload_bytes: u32) -> f64 {
+    f64::from(
+        Tlp {
+            kind,
+            payload_bytes,
+        }
+        .wire_bytes(link),
+    ) * 8.0
+        / raw_gbps(link)
+}
+
+/// Terms of a DMA read of `bytes`, from the device's command to its completion.
+#[must_use]
+pub fn read_terms(
+    link: &LinkConfig,
+    device: &Device,
+    host: &Host,
+    path: &Path,
+    bytes: u32,
+) -> Vec<Term> {
+    let hops = f64::from(path.hops);
+    let first = bytes.min(link.completion_bytes());
+    let request = wire_ns(link, TlpKind::MemoryRead, 0);
+    let answer = wire_ns(link, TlpKind::Completion, first);
+    vec![
+        Term {
+            name: "device: command to wire",
+            ns: device.issue_ns,
+        },
+        Term {
+            name: "request on the wire",
+            ns: request * (1.0 + hops),
+        },
+        Term {
+            name: "propagation and switches",
+            ns: 2.0 * (path.wire_ns + hops * path.hop_ns),
+        },
+        Term {
+            name: "root complex and cache",
+            ns: host.read_ns,
+        },
+        Term {
+            name: "page walk",
+            ns: path.walk_share * host.iommu.walk_ns,
+        },
+        Term {
+            name: "memory instead of cache",
+            ns: path.cold_share * host.cold_ns,
+        },
+        Term {
+            name: "remote node",
+            ns: if path.remote_node {
+                host.remote_node_ns
+            } else {
+                0.0
+            },
+        },
+        Term {
+            name: "first completion on the wire",
+            ns: answer * (1.0 + hops),
+        },
+        Term {
+            name: "device: moving the data",
+            ns: f64::from(bytes) * device.read_ns_per_byte,
+        },
+        Term {
+            name: "device: wire to notice",
+            ns: device.retire_ns,
+        },
+    ]
+}
+
+/// Terms of a DMA write followed by a read of the same bytes, which the write may not be passed by.
+#[must_use]
+pub fn write_read_terms(
+    link: &LinkConfig,
+    device: &Device,
+    host: &Host,
+    path: &Path,
+    bytes: u32,
+) -> Vec<Term> {
+    let mut terms = vec![
+        Term {
+            name: "device: moving the data out",
+            ns: f64::from(bytes) * device.write_ns_per_byte,
+        },
+        Term {
+            name: "device: from write to read",
+            ns: device.write_to_read_ns,
+        },
+    ];
+    // The write has put its lines into the cache, so the read finds them warm.
+    terms.extend(read_terms(
+        link,
+        device,
+        host,
+        &Path {
+            cold_share: 0.0,
+            ..*path
+        },
+        bytes,
+    ));
+    terms
+}
+
+/// The sum of terms.
+#[must_use]
+pub fn total_ns(terms: &[Term]) -> f64 {
+    terms.iter().map(|t| t.ns).sum()
+}

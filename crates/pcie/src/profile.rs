@@ -1,0 +1,348 @@
+//! Machines and devices as numbers: what the simulator and the latency model need to know.
+//!
+//! Every number is either public (cache sizes, link), or fitted on published measurements; the
+//! comments on the ready profiles say which. A profile is also a JSON document, so that a machine
+//! that is not here needs no recompilation; [`crate::fit`] makes one from measurements.
+
+mod machines;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::config::{AddressWidth, ConfigError, Generation, LinkConfig, LinkSpec};
+
+pub use machines::{HOSTS, host_names, nfp6000};
+
+/// The link of a machine, as its configuration registers show it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Generation, 1 to 7.
+    pub generation: u32,
+    /// Lanes.
+    pub lanes: u32,
+    /// Maximum payload size.
+    pub mps_bytes: u32,
+    /// Maximum read request size.
+    pub mrrs_bytes: u32,
+    /// Read completion boundary.
+    pub rcb_bytes: u32,
+    /// Share of the raw rate that carries TLPs. The specification's recommended limits give 0.9186
+    /// for gen3 x8; real links acknowledge less often.
+    pub tlp_share: f64,
+}
+
+impl Link {
+    /// The checked configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError`] as for any link.
+    pub fn config(&self) -> Result<LinkConfig, ConfigError> {
+        LinkConfig::new(LinkSpec {
+            generation: Generation::from_number(self.generation)?,
+            lanes: self.lanes,
+            mps_bytes: self.mps_bytes,
+            mrrs_bytes: self.mrrs_bytes,
+            rcb_bytes: self.rcb_bytes,
+            address: AddressWidth::Bits64,
+            ecrc: false,
+            split_at_rcb: false,
+        })
+    }
+}
+
+/// Address translation: a small first table, a second one behind the walker's port, page walks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Iommu {
+    /// Entries of the IO-TLB proper.
+    pub entries: usize,
+    /// Entries of the translation cache that the walker looks into first.
+    pub walker_entries: usize,
+    /// Page size.
+    pub page_bytes: u64,
+    /// A page walk on an idle system.
+    pub walk_ns: f64,
+    /// Time that a read's walk keeps the walker from starting the next one.
+    pub read_walk_slot_ns: f64,
+    /// Time that a read served from the walker's cache keeps the port.
+    pub read_hit_slot_ns: f64,
+    /// As `read_walk_slot_ns`, for writes.
+    pub write_walk_slot_ns: f64,
+    /// As `read_hit_slot_ns`, for writes.
+    pub write_hit_slot_ns: f64,
+}
+
+/// A root complex that falls asleep between transactions, and wakes in whole periods.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sleep {
+    /// Idle time after which it sleeps.
+    pub after_idle_ns: f64,
+    /// Share of wake-ups that find it still awake.
+    pub awake_share: f64,
+    /// Length of one wake-up period.
+    pub period_ns: f64,
+    /// Spread of a period, uniform.
+    pub spread_ns: f64,
+    /// Probability that the first period is enough.
+    pub first_success: f64,
+    /// Probability that each later one is.
+    pub later_success: f64,
+    /// Share of wake-ups out of the deep state.
+    pub deep_share: f64,
+    /// Length of a deep wake-up.
+    pub deep_ns: f64,
+    /// Mean of what comes on top, exponential.
+    pub deep_mean_extra_ns: f64,
+    /// Share of deep wake-ups that are themselves interrupted, for up to half a deep time more.
+    pub deep_again_share: f64,
+}
+
+/// Buffers for posted writes that the root complex advertises, in the units of flow control.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credits {
+    /// Headers.
+    pub headers: u32,
+    /// Data, in units of 16 bytes.
+    pub data_units: u32,
+}
+
+/// A host: everything between the end of the link and memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Name on the command line.
+    pub name: String,
+    /// Where its numbers come from.
+    pub source: String,
+    /// Its link.
+    pub link: Link,
+    /// Read request received to completion ready, data in the last-level cache.
+    pub read_ns: f64,
+    /// Posted write received to visible.
+    pub write_ns: f64,
+    /// More if the line is in memory.
+    pub cold_ns: f64,
+    /// More if the memory belongs to the other socket.
+    pub remote_node_ns: f64,
+    /// Spread of the read time, triangular, in both directions.
+    pub jitter_ns: f64,
+    /// Last-level cache.
+    pub llc_bytes: u64,
+    /// Part of it that device writes may fill (DDIO: two ways of twenty).
+    pub ddio_bytes: u64,
+    /// Reads up to this size are answered line by line, in chunks of the completion boundary;
+    /// larger ones wait for a full payload.
+    pub line_by_line_bytes: u32,
+    /// Posted write credits.
+    pub posted: Credits,
+    /// Read request credits.
+    pub nonposted_headers: u32,
+    /// Share of writes that find memory busy, on machines whose writes are slow.
+    pub slow_write_share: f64,
+    /// How long such a write holds those behind it, mean of an exponential.
+    pub slow_write_mean_ns: f64,
+    /// Translation.
+    pub iommu: Iommu,
+    /// Power management of the root complex.
+    pub sleep: Option<Sleep>,
+}
+
+/// A device: its DMA engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// Name.
+    pub name: String,
+    /// Resolution of its clock; measured times are multiples.
+    pub tick_ns: f64,
+    /// Command to first request on the wire; overlaps with other commands.
+    pub issue_ns: f64,
+    /// Last data to notice; overlaps.
+    pub retire_ns: f64,
+    /// DMA reads under way at once.
+    pub contexts: usize,
+    /// Time that one context takes to move a byte in.
+    pub read_ns_per_byte: f64,
+    /// Time that one context takes to move a byte out.
+    pub write_ns_per_byte: f64,
+    /// Write-then-read: from the command to the write's data, besides moving it.
+    pub write_to_read_ns: f64,
+    /// Part of `write_to_read_ns` that passes between the write leaving and the read leaving.
+    pub read_after_write_ns: f64,
+    /// Least time between DMA writes.
+    pub write_gap_ns: f64,
+    /// Least time between the packets of one DMA write.
+    pub packet_gap_ns: f64,
+    /// Idle time after each DMA write.
+    pub write_bubble_ns: f64,
+    /// Whether a write's tail goes out as packets of 128 and 64 bytes.
+    pub power_of_two_tail: bool,
+    /// Reads that are no multiple of 16 bytes take the device's memory for this long.
+    pub partial_ns: f64,
+    /// Turning from reads to writes costs this much for each packet written.
+    pub turn_ns: f64,
+    /// At most this many turns in one DMA.
+    pub turns: u32,
+}
+
+/// A profile that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Neither a name nor a readable file.
+    #[error(
+        "host profile {name:?} is unknown: --host takes {known}, or the path of a JSON profile ({cause})"
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The names that exist.
+        known: String,
+        /// Why it is no file either.
+        cause: std::io::Error,
+    },
+    /// A file that is no profile.
+    #[error(
+        "{path}: not a host profile: {cause}; `crosslane pcie sim --host e5-2630v4 --print-profile` shows one"
+    )]
+    Parse {
+        /// The file.
+        path: String,
+        /// What is wrong, with line and column.
+        cause: serde_json::Error,
+    },
+    /// A field outside its range.
+    #[error("host profile {profile}: {field} is {value}, but must be {legal}")]
+    Range {
+        /// Which profile.
+        profile: String,
+        /// Which field.
+        field: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it may be.
+        legal: &'static str,
+    },
+    /// A link that cannot exist.
+    #[error("host profile {profile}: {cause}")]
+    Link {
+        /// Which profile.
+        profile: String,
+        /// What is wrong.
+        cause: ConfigError,
+    },
+}
+
+impl Host {
+    /// The ready profile of this name, or the profile in the file of this name.
+    ///
+    /// # Errors
+    /// [`ProfileError`] if there is neither, or the file is not a profile.
+    pub fn load(name: &str) -> Result<Self, ProfileError> {
+        if let Some((_, make)) = HOSTS.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)) {
+            return Ok(make());
+        }
+        let text = std::fs::read_to_string(name).map_err(|cause| ProfileError::Unknown {
+            name: name.to_owned(),
+            known: host_names(),
+            cause,
+        })?;
+        let host: Self = serde_json::from_str(&text).map_err(|cause| ProfileError::Parse {
+            path: name.to_owned(),
+            cause,
+        })?;
+        host.check()?;
+        Ok(host)
+    }
+
+    /// Checks that every number can be simulated.
+    ///
+    /// # Errors
+    /// The first field found outside its range.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        self.link.config().map_err(|cause| ProfileError::Link {
+            profile: self.name.clone(),
+            cause,
+        })?;
+        let times = [
+            ("read_ns", self.read_ns),
+            ("write_ns", self.write_ns),
+            ("cold_ns", self.cold_ns),
+            ("remote_node_ns", self.remote_node_ns),
+            ("jitter_ns", self.jitter_ns),
+            ("slow_write_mean_ns", self.slow_write_mean_ns),
+            ("iommu.walk_ns", self.iommu.walk_ns),
+            ("iommu.read_walk_slot_ns", self.iommu.read_walk_slot_ns),
+            ("iommu.read_hit_slot_ns", self.iommu.read_hit_slot_ns),
+            ("iommu.write_walk_slot_ns", self.iommu.write_walk_slot_ns),
+            ("iommu.write_hit_slot_ns", self.iommu.write_hit_slot_ns),
+        ];
+        for (field, value) in times {
+            self.range(field, value, (0.0..=1e9).contains(&value), "0 to 1e9 ns")?;
+        }
+        let share = self.link.tlp_share;
+        self.range(
+            "link.tlp_share",
+            share,
+            (0.1..=1.0).contains(&share),
+            "0.1 to 1",
+        )?;
+        let slow = self.slow_write_share;
+        self.range(
+            "slow_write_share",
+            slow,
+            (0.0..=1.0).contains(&slow),
+            "0 to 1",
+        )?;
+        let entries = f64::from(u32::try_from(self.iommu.entries).unwrap_or(u32::MAX));
+        self.range(
+            "iommu.entries",
+            entries,
+            (1.0..=65536.0).contains(&entries),
+            "1 to 65536",
+        )?;
+        let page = f64::from(u32::try_from(self.iommu.page_bytes).unwrap_or(u32::MAX));
+        let legal = self.iommu.page_bytes.is_power_of_two()
+            && (4096..=1 << 30).contains(&self.iommu.page_bytes);
+        self.range(
+            "iommu.page_bytes",
+            page,
+            legal,
+            "a power of two from 4096 to 2^30",
+        )?;
+        let (headers, units) = (
+            f64::from(self.posted.headers),
+            f64::from(self.posted.data_units),
+        );
+        self.range("posted.headers", headers, headers >= 1.0, "1 or more")?;
+        let payload_units = f64::from(self.link.mps_bytes) / 16.0;
+        self.range(
+            "posted.data_units",
+            units,
+            units >= payload_units,
+            "at least one maximum payload / 16 B",
+        )?;
+        let reads = f64::from(self.nonposted_headers);
+        self.range("nonposted_headers", reads, reads >= 1.0, "1 or more")
+    }
+
+    fn range(
+        &self,
+        field: &'static str,
+        value: f64,
+        good: bool,
+        legal: &'static str,
+    ) -> Result<(), ProfileError> {
+        if good {
+            Ok(())
+        } else {
+            Err(ProfileError::Range {
+                profile: self.name.clone(),
+                field,
+                value,
+                legal,
+            })
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The five micro-benchmarks of pcie-bench, on the simulated system.
+
+use serde::Serialize;
+
+use super::cache::LINE_BYTES;
+use super::engine::{Command, Engine, write_parts};
+use super::fabric::{Event, Fabric, Hop, Options};
+use super::iommu::Counts;
+use super::rng::Rng;
+use super::trace::Trace;
+use super::{Ps, ns, ps};
+use crate::model::config::{ConfigError, check_transfer};
+use crate::profile::{Device, Host, ProfileError};
+
+/// Which benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bench {
+    /// Latency of a DMA read.
+    LatRd,
+    /// Latency of a DMA write and a read of the same bytes behind it.
+    LatWrrd,
+    /// Bandwidth of reads.
+    BwRd,
+    /// Bandwidth of writes.
+    BwWr,
+    /// Bandwidth of alternating reads and writes, of each.
+    BwRdwr,
+}
+
+impl Bench {
+    /// All five.
+    pub const ALL: [Self; 5] = [
+        Self::LatRd,
+        Self::LatWrrd,
+        Self::BwRd,
+        Self::BwWr,
+        Self::BwRdwr,
+    ];
+
+    /// The name on the command line and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LatRd => "lat_rd",
+            Self::LatWrrd => "lat_wrrd",
+            Self::BwRd => "bw_rd",
+            Self::BwWr => "bw_wr",
+            Self::BwRdwr => "bw_rdwr",
+        }
+    }
+}
+
+/// Where the next transfer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    /// One after another, and around.
+    Sequential,
+    /// Anywhere in the window.
+    Random,
+}
+
+/// A run's parameters.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Which benchmark.
+    pub bench: Bench,
+    /// Bytes of each transfer.
+    pub size_bytes: u32,
+    /// Offset of each transfer in its line, 0 to 63.
+    pub offset_bytes: u32,
+    /// Access pattern.
+    pub pattern: Pattern,
+    /// How many transfers.
+    pub transfers: u32,
+    /// The system.
+    pub options: Options,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            bench: Bench::LatRd,
+            size_bytes: 64,
+            offset_bytes: 0,
+            pattern: Pattern::Random,
+            transfers: 20_000,
+            options: Options::default(),
+        }
+    }
+}
+
+/// A run that makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A transfer size outside the model.
+    #[error(transparent)]
+    Size(#[from] ConfigError),
+    /// A profile that cannot be simulated.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// No transfer fits into the window.
+    #[error(
+        "a window of {window} bytes cannot hold a transfer of {unit} bytes (size and offset in whole lines): give --window {unit} or more"
+    )]
+    Window {
+        /// Window size.
+        window: u64,
+        /// Bytes that one transfer takes.
+        unit: u64,
+    },
+    /// The window is larger than addresses go.
+    #[error("a window of {0} bytes is too large: --window takes up to 256G")]
+    WindowTooLarge(u64),
+    /// An offset beyond the line.
+    #[error("offset {0} is outside a line: --offset takes 0 to 63")]
+    Offset(u32),
+    /// Too few transfers to say anything.
+    #[error("{0} transfers are too few: --transfers takes 100 to 100000000")]
+    Transfers(u32),
+}
+
+/// Latencies, as the device's clock shows them.
+#[derive(Debug, Clone)]
+pub struct Latencies {
+    sorted: Vec<Ps>,
+}
+
+impl Latencies {
+    fn new(mut samples: Vec<Ps>) -> Self {
+        samples.sort_unstable();
+        Self { sorted: samples }
+    }
+
+    /// The smallest latency that this share of the samples does not exceed.
+    #[must_use]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss
+    )]
+    pub fn quantile_ns(&self, share: f64) -> f64 {
+        let last = self.sorted.len().saturating_sub(1);
+        let index = ((share * self.sorted.len() as f64).ceil() as usize)
+            .saturating_sub(1)
+            .min(last);
+        self.sorted.get(index).map_or(0.0, |&sample| ns(sample))
+    }
+
+    /// The mean.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn mean_ns(&self) -> f64 {
+        self.sorted.iter().map(|&s| ns(s)).sum::<f64>() / self.sorted.len().max(1) as f64
+    }
+}
+
+/// What a run found.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// LAT_RD and LAT_WRRD.
+    Latency(Latencies),
+    /// The bandwidth benchmarks.
+    Bandwidth {
+        /// Payload, of each direction where there are two.
+        gbps: f64,
+        /// Transfers per second.
+        per_s: f64,
+    },
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Report {
+    /// What it found.
+    pub outcome: Outcome,
+    /// TLPs moved over links.
+    pub tlps: u64,
+    /// Virtual time that it took.
+    pub elapsed: Ps,
+    /// What the IOMMU did.
+    pub translations: Counts,
+    /// The first TLPs.
+    pub trace: Trace,
+}
+
+impl Run {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`RunError`] if the parameters make no sense together.
+    pub fn execute(&self, host: &Host, device: &Device) -> Result<Report, RunError> {
+        let mut addresses = self.addresses()?;
+        let mut fabric = Fabric::new(host, &self.options)?;
+        let mps = host.link.mps_bytes;
+        let outcome = match self.bench {
+            Bench::LatRd | Bench::LatWrrd => self.latency(&mut fabric, device, mps, &mut addresses),
+            _ => self.bandwidth(&mut fabric, device, mps, &mut addresses),
+        };
+        Ok(Report {
+            outcome,
+            tlps: fabric.tlps(),
+            elapsed: fabric.now(),
+            translations: fabric.translations(),
+            trace: fabric.trace().clone(),
+        })
+    }
+
+    fn addresses(&self) -> Result<Addresses, RunError> {
+        check_transfer(self.size_bytes)?;
+        if self.offset_bytes > 63 {
+            return Err(RunError::Offset(self.offset_bytes));
+        }
+        if !(100..=100_000_000).contains(&self.transfers) {
+            return Err(RunError::Transfers(self.transfers));
+        }
+        let window = self.options.window_bytes;
+        if window > 256 << 30 {
+            return Err(RunError::WindowTooLarge(window));
+        }
+        let unit = u64::from(self.offset_bytes + self.size_bytes).div_ceil(LINE_BYTES) * LINE_BYTES;
+        if window < unit {
+            return Err(RunError::Window { window, unit });
+        }
+        Ok(Addresses {
+            unit,
+            slots: window / unit,
+            offset: u64::from(self.offset_bytes),
+            next: 0,
+            pattern: self.pattern,
+            rng: Rng::new(self.options.seed ^ 0x5eed),
+        })
+    }
+
+    fn latency(
+        &self,
+        fabric: &mut Fabric,
+        device: &Device,
+        mps: u32,
+        addresses: &mut Addresses,
+    ) -> Outcome {
+        let tick = ps(device.tick_ns).max(1);
+        let parts = write_parts(self.size_bytes, mps, device.power_of_two_tail);
+        let mut samples = Vec::with_capacity(self.transfers as usize);
+        let mut at = 0;
+        for _ in 0..self.transfers {
+            let address = addresses.next();
+            let mut issue = at + ps(device.issue_ns);
+            if self.bench == Bench::LatWrrd {
+                issue += ps(device.write_to_read_ns);
+                let first_write = issue - ps(device.read_after_write_ns);
+                issue += write_stream(fabric, device, first_write, address, &parts);
+            }
+            wait_until(fabric, issue);
+            fabric.dma_read(address, self.size_bytes, 0);
+            let end = finish_read(fabric, device) + ps(device.retire_ns);
+            samples.push((end / tick - at / tick) * tick);
+            // The device's next command follows after a pause that is no multiple of its clock.
+            at = end + ps(COMMAND_PAUSE_NS);
+        }
+        Outcome::Latency(Latencies::new(samples))
+    }
+
+    fn bandwidth(
+        &self,
+        fabric: &mut Fabric,
+        device: &Device,
+        mps: u32,
+        addresses: &mut Addresses,
+    ) -> Outcome {
+        let mut engine = Engine::new(fabric, device, self.size_bytes, mps);
+        let commands: &[Command] = match self.bench {
+            Bench::BwWr => &[Command::Write],
+            Bench::BwRdwr => &[Command::Read, Command::Write],
+            _ => &[Command::Read],
+        };
+        let counted = usize::from(self.bench == Bench::BwWr);
+        let total = u64::from(self.transfers);
+        let warm_up = total / 10;
+        let (mut turn, mut address, mut from) = (0, addresses.next(), (0, 0));
+        while engine.finished()[counted] < total {
+            while engine.start(commands[turn % commands.len()], address) {
+                turn += 1;
+                address = addresses.next();
+            }
+            if !engine.step() {
+                break;
+            }
+            if from.0 == 0 && engine.finished()[counted] >= warm_up.max(1) {
+                from = (engine.now().max(1), engine.finished()[counted]);
+            }
+        }
+        rate(
+            engine.finished()[counted] - from.1,
+            engine.now() - from.0,
+            self.size_bytes,
+        )
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn rate(transfers: u64, elapsed: Ps, bytes: u32) -> Outcome {
+    let per_s = transfers as f64 / elapsed.max(1) as f64 * 1e12;
+    Outcome::Bandwidth {
+        gbps: per_s * f64::from(bytes) * 8.0 / 1e9,
+        per_s,
+    }
+}
+
+/// Device time between a result and the next command.
+const COMMAND_PAUSE_NS: f64 = 193.7;
+
+fn wait_until(fabric: &mut Fabric, at: Ps) {
+    fabric.timer(at, 0);
+    while let Some(event) = fabric.poll() {
+        if matches!(event, Event::Timer { .. }) {
+            return;
+        }
+    }
+}
+
+/// Sends a write as its data is moved out; returns how long moving takes.
+fn write_stream(fabric: &mut Fabric, device: &Device, from: Ps, address: u64, parts: &[u32]) -> Ps {
+    let (mut moved, mut at) = (0, address);
+    for &part in parts {
+        moved += ps(f64::from(part) * device.write_ns_per_byte);
+        wait_until(fabric, from + moved);
+        fabric.dma_write(at, part, 0);
+        at += u64::from(part);
+    }
+    moved
+}
+
+/// Waits for the read under way; returns when its data has been moved in.
+fn finish_read(fabric: &mut Fabric, device: &Device) -> Ps {
+    let mut moved_at = 0;
+    while let Some(event) = fabric.poll() {
+        if let Event::ReadData { bytes, last, .. } = event {
+            moved_at = fabric.now().max(moved_at) + ps(f64::from(bytes) * device.read_ns_per_byte);
+            if last {
+                break;
+            }
+        }
+    }
+    moved_at
+}
+
+#[derive(Debug)]
+struct Addresses {
+    unit: u64,
+    slots: u64,
+    offset: u64,
+    next: u64,
+    pattern: Pattern,
+    rng: Rng,
+}
+
+impl Addresses {
+    fn next(&mut self) -> u64 {
+        let slot = match self.pattern {
+            Pattern::Random => self.rng.below(self.slots),
+            Pattern::Sequential => {
+                self.next += 1;
+                (self.next - 1) % self.slots
+            }
+        };
+        slot * self.unit + self.offset
+    }
+}
+
+/// A switch between device and host, for [`Options::hops`].
+pub const SWITCH: Hop = Hop { forward_ns: 115.0 };
+/// A non-transparent bridge.
+pub const BRIDGE: Hop = Hop { forward_ns: 190.0 };

@@ -1,0 +1,665 @@
+//! Links, hops and the root complex as one system that a device model drives.
+//!
+//! The user submits DMA reads and writes (as the device) and register accesses (as the host), then
+//! polls: [`Fabric::poll`] advances virtual time to the next thing that the user has to know. Requests
+//! are split as the configuration says; completions come back split too, and are reported one by one
+//! because devices start on the first.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::cache::CacheState;
+use super::iommu::Counts;
+use super::link::{CreditGate, Wire};
+use super::rng::Rng;
+use super::root::{Root, Setup};
+use super::trace::{Record, Trace};
+use super::{Ps, ps};
+use crate::model::bandwidth::raw_gbps;
+use crate::model::explain::Direction;
+use crate::model::{LinkConfig, Tlp, TlpKind};
+use crate::profile::{Host, ProfileError};
+
+/// A transaction's handle; the user's own numbers come back with it.
+pub type Transaction = u32;
+
+/// What lies between the device and the root complex.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hop {
+    /// Time from a packet's last byte in to its first byte out. A switch takes 100 to 150 ns; a
+    /// non-transparent bridge about as much again, for its address and requester translation.
+    pub forward_ns: f64,
+}
+
+/// What to simulate.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Seed; the same seed gives the same run, to the picosecond.
+    pub seed: u64,
+    /// Translate addresses.
+    pub iommu: bool,
+    /// The memory belongs to the other node.
+    pub remote_node: bool,
+    /// The window's state at the start.
+    pub cache: CacheState,
+    /// Window size; addresses run from 0.
+    pub window_bytes: u64,
+    /// Switches and bridges, from the device on.
+    pub hops: Vec<Hop>,
+    /// How many TLPs to record.
+    pub trace_limit: usize,
+    /// Tags: read requests that the device may have under way.
+    pub tags: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            iommu: false,
+            remote_node: false,
+            cache: CacheState::HostWarm,
+            window_bytes: 8192,
+            hops: Vec::new(),
+            trace_limit: 0,
+            tags: 256,
+        }
+    }
+}
+
+/// What the user is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A completion of a DMA read arrived at the device.
+    ReadData {
+        /// Which read.
+        transaction: Transaction,
+        /// The user's number.
+        cookie: u64,
+        /// Bytes in this completion.
+        bytes: u32,
+        /// Nothing is missing any more.
+        last: bool,
+    },
+    /// A DMA write is visible to the host.
+    WriteVisible {
+        /// The user's number.
+        cookie: u64,
+    },
+    /// A host's register write arrived at the device.
+    HostWrite {
+        /// The user's number.
+        cookie: u64,
+        /// Bytes.
+        bytes: u32,
+    },
+    /// A host's register read arrived at the device, which answers with [`Fabric::answer`].
+    HostRead {
+        /// Which read.
+        transaction: Transaction,
+        /// The user's number.
+        cookie: u64,
+        /// Bytes asked for.
+        bytes: u32,
+    },
+    /// The answer to a host's register read arrived at the host.
+    HostReadDone {
+        /// The user's number.
+        cookie: u64,
+    },
+    /// A timer of the user's.
+    Timer {
+        /// The user's number.
+        cookie: u64,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Packet {
+    kind: TlpKind,
+    direction: Direction,
+    address: u64,
+    data_bytes: u32,
+    transaction: Transaction,
+    segment: u8,
+    /// The completion that ends its request, and frees its tag.
+    ends_request: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    cookie: u64,
+    missing_bytes: u32,
+    requests: u32,
+    from_host: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Arrive,
+    Forward,
+    DataReady,
+    Freed,
+    Visible,
+    Timer,
+}
+
+type Scheduled = Reverse<(Ps, u64, Step, u32)>;
+
+/// The system.
+#[derive(Debug)]
+pub struct Fabric {
+    link: LinkConfig,
+    line_by_line_bytes: u32,
+    now: Ps,
+    order: u64,
+    queue: BinaryHeap<Scheduled>,
+    packets: Slab<Packet>,
+    transactions: Slab<Pending>,
+    timers: Slab<u64>,
+    up: Vec<Wire>,
+    down: Vec<Wire>,
+    hops: Vec<Ps>,
+    posted: CreditGate,
+    nonposted: CreditGate,
+    tags: u32,
+    waiting_posted: VecDeque<u32>,
+    waiting_reads: VecDeque<u32>,
+    ready: VecDeque<Event>,
+    root: Root,
+    trace: Trace,
+    sent: u64,
+}
+
+impl Fabric {
+    /// The system of this host.
+    ///
+    /// # Errors
+    /// [`ProfileError`] if the profile cannot be simulated.
+    pub fn new(host: &Host, options: &Options) -> Result<Self, ProfileError> {
+        host.check()?;
+        let link = host.link.config().map_err(|cause| ProfileError::Link {
+            profile: host.name.clone(),
+            cause,
+        })?;
+        let wire = Wire::new(raw_gbps(&link) * host.link.tlp_share, 0.0);
+        let setup = Setup {
+            iommu: options.iommu,
+            remote: options.remote_node,
+            cache: options.cache,
+            window_bytes: options.window_bytes,
+        };
+        let wires = vec![wire; options.hops.len() + 1];
+        Ok(Self {
+            link,
+            line_by_line_bytes: host.line_by_line_bytes,
+            now: 0,
+            order: 0,
+            queue: BinaryHeap::with_capacity(1024),
+            packets: Slab::default(),
+            transactions: Slab::default(),
+            timers: Slab::default(),
+            up: wires.clone(),
+            down: wires,
+            hops: options.hops.iter().map(|hop| ps(hop.forward_ns)).collect(),
+            posted: CreditGate::new(&host.posted),
+            nonposted: CreditGate::headers_only(host.nonposted_headers),
+            tags: options.tags,
+            waiting_posted: VecDeque::new(),
+            waiting_reads: VecDeque::new(),
+            ready: VecDeque::new(),
+            root: Root::new(host, setup, Rng::new(options.seed)),
+            trace: Trace::new(options.trace_limit),
+            sent: 0,
+        })
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub fn now(&self) -> Ps {
+        self.now
+    }
+
+    /// TLPs put on links so far.
+    #[must_use]
+    pub fn tlps(&self) -> u64 {
+        self.sent
+    }
+
+    /// The recorded TLPs.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Posted packets that wait for credits.
+    #[must_use]
+    pub fn writes_waiting(&self) -> usize {
+        self.waiting_posted.len()
+    }
+
+    /// Time that one packet occupies a link.
+    #[must_use]
+    pub fn wire_time(&self, kind: TlpKind, payload_bytes: u32) -> Ps {
+        self.up[0].time(
+            Tlp {
+                kind,
+                payload_bytes,
+            }
+            .wire_bytes(&self.link),
+        )
+    }
+
+    /// What the IOMMU did.
+    #[must_use]
+    pub fn translations(&self) -> Counts {
+        self.root.translations()
+    }
+
+    /// The device reads host memory.
+    pub fn dma_read(&mut self, address: u64, bytes: u32, cookie: u64) -> Transaction {
+        let most = self.link.spec().mrrs_bytes;
+        let requests = bytes.div_ceil(most);
+        let transaction = self.transactions.insert(Pending {
+            cookie,
+            missing_bytes: bytes,
+            requests,
+            from_host: false,
+        });
+        for (address, data_bytes) in pieces(address, bytes, most) {
+            let packet = self.packet(
+                TlpKind::MemoryRead,
+                Direction::Up,
+                address,
+                data_bytes,
+                transaction,
+            );
+            self.waiting_reads.push_back(packet);
+        }
+        self.send_waiting();
+        transaction
+    }
+
+    /// The device writes host memory with packets of the link's payload size.
+    pub fn dma_write(&mut self, address: u64, bytes: u32, cookie: u64) -> Transaction {
+        let most = self.link.spec().mps_bytes;
+        let parts: Vec<u32> = pieces(address, bytes, most).map(|(_, n)| n).collect();
+        self.dma_write_parts(address, &parts, cookie)
+    }
+
+    /// The device writes host memory with packets of these sizes.
+    pub fn dma_write_parts(&mut self, address: u64, parts: &[u32], cookie: u64) -> Transaction {
+        let requests = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        let transaction = self.transactions.insert(Pending {
+            cookie,
+            missing_bytes: 0,
+            requests,
+            from_host: false,
+        });
+        let mut address = address;
+        for &bytes in parts {
+            let packet = self.packet(
+                TlpKind::MemoryWrite,
+                Direction::Up,
+                address,
+                bytes,
+                transaction,
+            );
+            self.waiting_posted.push_back(packet);
+            address += u64::from(bytes);
+        }
+        self.send_waiting();
+        transaction
+    }
+
+    /// The host writes a device register, or a write-combined line.
+    pub fn host_write(&mut self, bytes: u32, cookie: u64) {
+        let transaction = self.transactions.insert(Pending {
+            cookie,
+            missing_bytes: bytes,
+            requests: 1,
+            from_host: true,
+        });
+        let packet = self.packet(TlpKind::MemoryWrite, Direction::Down, 0, bytes, transaction);
+        self.transmit(packet);
+    }
+
+    /// The host reads a device register.
+    pub fn host_read(&mut self, bytes: u32, cookie: u64) -> Transaction {
+        let transaction = self.transactions.insert(Pending {
+            cookie,
+            missing_bytes: bytes,
+            requests: 1,
+            from_host: true,
+        });
+        let packet = self.packet(TlpKind::MemoryRead, Direction::Down, 0, bytes, transaction);
+        self.transmit(packet);
+        transaction
+    }
+
+    /// The device answers a host's read, now or later.
+    pub fn answer(&mut self, transaction: Transaction) {
+        let bytes = self.transactions[transaction].missing_bytes;
+        let packet = self.packet(TlpKind::Completion, Direction::Up, 0, bytes, transaction);
+        self.transmit(packet);
+    }
+
+    /// Reports [`Event::Timer`] at this time.
+    pub fn timer(&mut self, at: Ps, cookie: u64) {
+        let timer = self.timers.insert(cookie);
+        self.schedule(at, Step::Timer, timer);
+    }
+
+    /// Advances to the next event, or says that nothing is under way any more.
+    pub fn poll(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            let Reverse((at, _, step, id)) = self.queue.pop()?;
+            self.now = at;
+            match step {
+                Step::Arrive => self.arrive(id),
+                Step::Forward => self.transmit(id),
+                Step::DataReady => self.complete(id),
+                Step::Freed => self.freed(id),
+                Step::Visible => self.visible(id),
+                Step::Timer => {
+                    let cookie = self.timers.remove(id);
+                    self.ready.push_back(Event::Timer { cookie });
+                }
+            }
+        }
+    }
+
+    fn packet(
+        &mut self,
+        kind: TlpKind,
+        direction: Direction,
+        address: u64,
+        bytes: u32,
+        of: Transaction,
+    ) -> u32 {
+        let segment = match direction {
+            Direction::Up => 0,
+            Direction::Down => u8::try_from(self.hops.len()).unwrap_or(u8::MAX),
+        };
+        self.packets.insert(Packet {
+            kind,
+            direction,
+            address,
+            data_bytes: bytes,
+            transaction: of,
+            segment,
+            ends_request: false,
+        })
+    }
+
+    fn schedule(&mut self, at: Ps, step: Step, id: u32) {
+        self.order += 1;
+        self.queue.push(Reverse((at, self.order, step, id)));
+    }
+
+    /// Sends what credits and tags allow. Reads do not pass writes that wait
+    /// (PCIe Base Specification 2.4.1), writes may pass reads.
+    fn send_waiting(&mut self) {
+        while let Some(&packet) = self.waiting_posted.front() {
+            if !self.posted.take(self.packets[packet].data_bytes) {
+                return;
+            }
+            self.waiting_posted.pop_front();
+            self.transmit(packet);
+        }
+        while let Some(&packet) = self.waiting_reads.front() {
+            if self.tags == 0 || !self.nonposted.take(0) {
+                return;
+            }
+            self.tags -= 1;
+            self.waiting_reads.pop_front();
+            self.transmit(packet);
+        }
+    }
+
+    fn transmit(&mut self, id: u32) {
+        let packet = self.packets[id];
+        let payload_bytes = if packet.kind == TlpKind::MemoryRead {
+            0
+        } else {
+            packet.data_bytes
+        };
+        let wire_bytes = Tlp {
+            kind: packet.kind,
+            payload_bytes,
+        }
+        .wire_bytes(&self.link);
+        let wires = if packet.direction == Direction::Up {
+            &mut self.up
+        } else {
+            &mut self.down
+        };
+        let (start, end) = wires[usize::from(packet.segment)].send(self.now, wire_bytes);
+        self.sent += 1;
+        self.trace.add(Record {
+            start,
+            end,
+            direction: packet.direction,
+            segment: packet.segment,
+            kind: packet.kind,
+            address: packet.address,
+            data_bytes: packet.data_bytes,
+            wire_bytes,
+            transaction: packet.transaction,
+        });
+        self.schedule(end, Step::Arrive, id);
+    }
+
+    /// The end of a segment: a hop's buffer, the root complex, or the device.
+    fn arrive(&mut self, id: u32) {
+        let packet = &mut self.packets[id];
+        let hop = match packet.direction {
+            Direction::Up if usize::from(packet.segment) < self.hops.len() => {
+                packet.segment += 1;
+                Some(usize::from(packet.segment) - 1)
+            }
+            Direction::Down if packet.segment > 0 => {
+                packet.segment -= 1;
+                Some(usize::from(packet.segment))
+            }
+            _ => None,
+        };
+        let packet = *packet;
+        match (hop, packet.direction) {
+            (Some(hop), _) => self.schedule(self.now + self.hops[hop], Step::Forward, id),
+            (None, Direction::Up) => self.at_root(id, packet),
+            (None, Direction::Down) => self.at_device(id, packet),
+        }
+    }
+
+    fn at_root(&mut self, id: u32, packet: Packet) {
+        match packet.kind {
+            TlpKind::MemoryWrite => {
+                let (freed, visible) = self.root.write(self.now, packet.address, packet.data_bytes);
+                let flag = self.packets.insert(packet);
+                self.schedule(freed, Step::Freed, id);
+                self.schedule(visible, Step::Visible, flag);
+            }
+            TlpKind::MemoryRead => {
+                let ready = self.root.read(self.now, packet.address, packet.data_bytes);
+                self.nonposted.give_back(0);
+                self.schedule(ready, Step::DataReady, id);
+                self.send_waiting();
+            }
+            TlpKind::Completion => {
+                self.packets.remove(id);
+                let done = self.transactions.remove(packet.transaction);
+                self.ready.push_back(Event::HostReadDone {
+                    cookie: done.cookie,
+                });
+            }
+        }
+    }
+
+    fn at_device(&mut self, id: u32, packet: Packet) {
+        self.packets.remove(id);
+        let transaction = packet.transaction;
+        let pending = &mut self.transactions[transaction];
+        let cookie = pending.cookie;
+        let bytes = packet.data_bytes;
+        let event = match packet.kind {
+            TlpKind::MemoryRead => Event::HostRead {
+                transaction,
+                cookie,
+                bytes,
+            },
+            TlpKind::MemoryWrite => Event::HostWrite { cookie, bytes },
+            TlpKind::Completion => {
+                pending.missing_bytes -= bytes;
+                Event::ReadData {
+                    transaction,
+                    cookie,
+                    bytes,
+                    last: pending.missing_bytes == 0,
+                }
+            }
+        };
+        if matches!(
+            event,
+            Event::HostWrite { .. } | Event::ReadData { last: true, .. }
+        ) {
+            self.transactions.remove(transaction);
+        }
+        if packet.ends_request {
+            self.tags += 1;
+            self.send_waiting();
+        }
+        self.ready.push_back(event);
+    }
+
+    /// A read's data is there: the completions go down.
+    fn complete(&mut self, id: u32) {
+        let request = self.packets.remove(id);
+        let most = if request.data_bytes <= self.line_by_line_bytes {
+            self.link.spec().rcb_bytes
+        } else {
+            self.link.completion_bytes()
+        };
+        let end = request.address + u64::from(request.data_bytes);
+        for (address, bytes) in completions(request.address, end, most, self.link.spec().rcb_bytes)
+        {
+            let packet = self.packet(
+                TlpKind::Completion,
+                Direction::Down,
+                address,
+                bytes,
+                request.transaction,
+            );
+            self.packets[packet].ends_request = address + u64::from(bytes) == end;
+            self.transmit(packet);
+        }
+    }
+
+    fn freed(&mut self, id: u32) {
+        let packet = self.packets.remove(id);
+        self.posted.give_back(packet.data_bytes);
+        self.send_waiting();
+    }
+
+    fn visible(&mut self, id: u32) {
+        let packet = self.packets.remove(id);
+        let pending = &mut self.transactions[packet.transaction];
+        debug_assert!(!pending.from_host, "register writes do not reach memory");
+        pending.requests -= 1;
+        if pending.requests == 0 {
+            let done = self.transactions.remove(packet.transaction);
+            self.ready.push_back(Event::WriteVisible {
+                cookie: done.cookie,
+            });
+        }
+    }
+}
+
+/// No request crosses a 4 KiB boundary (PCIe Base Specification 2.2.7).
+const REQUEST_BOUNDARY: u64 = 4096;
+
+/// Cuts a transfer into requests of at most `most` bytes.
+fn pieces(address: u64, bytes: u32, most: u32) -> impl Iterator<Item = (u64, u32)> {
+    let end = address + u64::from(bytes);
+    cut(address, end, move |at| {
+        (at + u64::from(most)).min((at / REQUEST_BOUNDARY + 1) * REQUEST_BOUNDARY)
+    })
+}
+
+/// Cuts a request into completions of at most `most` bytes; all but the last end at the read
+/// completion boundary (PCIe Base Specification 2.3.1.1).
+fn completions(
+    address: u64,
+    end: u64,
+    most: u32,
+    boundary: u32,
+) -> impl Iterator<Item = (u64, u32)> {
+    let boundary = u64::from(boundary);
+    cut(address, end, move |at| {
+        (at + u64::from(most)) / boundary * boundary
+    })
+}
+
+fn cut(mut at: u64, end: u64, next: impl Fn(u64) -> u64) -> impl Iterator<Item = (u64, u32)> {
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let from = at;
+        at = next(at).min(end);
+        Some((
+            from,
+            u32::try_from(at - from).expect("a packet is at most 4 KiB"),
+        ))
+    })
+}
+
+/// Numbered slots that are used again.
+#[derive(Debug)]
+struct Slab<T> {
+    items: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self {
+            items: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T: Copy> Slab<T> {
+    fn insert(&mut self, item: T) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self[slot] = item;
+            return slot;
+        }
+        let slot = u32::try_from(self.items.len()).expect("fewer than 2^32 packets are under way");
+        self.items.push(item);
+        slot
+    }
+
+    fn remove(&mut self, slot: u32) -> T {
+        self.free.push(slot);
+        self[slot]
+    }
+}
+
+impl<T> std::ops::Index<u32> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, slot: u32) -> &T {
+        &self.items[slot as usize]
+    }
+}
+
+impl<T> std::ops::IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, slot: u32) -> &mut T {
+        &mut self.items[slot as usize]
+    }
+}

@@ -1,0 +1,124 @@
+//! The root complex: ordering, translation, cache, memory, sleep.
+
+use super::cache::{Cache, CacheState};
+use super::iommu::{Counts, Iommu};
+use super::rng::Rng;
+use super::{Ps, ps};
+use crate::profile::{Host, Sleep};
+
+#[derive(Debug)]
+pub(crate) struct Root {
+    host: Host,
+    iommu: Option<Iommu>,
+    cache: Cache,
+    remote: bool,
+    /// The last posted write's visibility: later writes and reads come after it
+    /// (PCIe Base Specification 2.4.1).
+    posted_done: Ps,
+    awake_until: Ps,
+    awake_from: Ps,
+    rng: Rng,
+}
+
+/// What the benchmark asks of the host.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    pub(crate) iommu: bool,
+    pub(crate) remote: bool,
+    pub(crate) cache: CacheState,
+    pub(crate) window_bytes: u64,
+}
+
+impl Root {
+    pub(crate) fn new(host: &Host, setup: Setup, rng: Rng) -> Self {
+        Self {
+            iommu: setup.iommu.then(|| Iommu::new(&host.iommu)),
+            cache: Cache::new(
+                host.llc_bytes,
+                host.ddio_bytes,
+                setup.cache,
+                setup.window_bytes,
+            ),
+            remote: setup.remote,
+            posted_done: 0,
+            awake_until: 0,
+            awake_from: 0,
+            rng,
+            host: host.clone(),
+        }
+    }
+
+    /// A posted write arrives: when its buffer is free again, and when it is visible.
+    pub(crate) fn write(&mut self, now: Ps, address: u64, bytes: u32) -> (Ps, Ps) {
+        let start = self.wake(now);
+        let mut at = self.translate(start, address, true);
+        if !self.cache.write(address, bytes) {
+            at += ps(self.host.cold_ns);
+        }
+        if self.rng.chance(self.host.slow_write_share) {
+            at += ps(self.rng.exponential(self.host.slow_write_mean_ns));
+        }
+        self.posted_done = self.posted_done.max(at);
+        (self.posted_done, self.posted_done + ps(self.host.write_ns))
+    }
+
+    /// A read request arrives: when its data is ready to be sent.
+    pub(crate) fn read(&mut self, now: Ps, address: u64, bytes: u32) -> Ps {
+        let start = self.wake(now).max(self.posted_done);
+        let mut at = self.translate(start, address, false);
+        let warm = self.cache.holds(address, bytes);
+        let mut service = self.host.read_ns + self.rng.triangular(self.host.jitter_ns);
+        if !warm {
+            service += self.host.cold_ns;
+        }
+        if self.remote {
+            service += self.host.remote_node_ns;
+        }
+        at += ps(service);
+        self.awake_until = self.awake_until.max(at);
+        at
+    }
+
+    pub(crate) fn translations(&self) -> Counts {
+        self.iommu.as_ref().map(Iommu::counts).unwrap_or_default()
+    }
+
+    fn translate(&mut self, now: Ps, address: u64, is_write: bool) -> Ps {
+        self.iommu
+            .as_mut()
+            .map_or(now, |unit| unit.translate(now, address, is_write))
+    }
+
+    /// When a request that arrives now is served: at once, or after a wake-up.
+    fn wake(&mut self, now: Ps) -> Ps {
+        let Some(sleep) = &self.host.sleep else {
+            return now;
+        };
+        if now > self.awake_until + ps(sleep.after_idle_ns) {
+            self.awake_from = now + wake_time(sleep, &mut self.rng);
+        }
+        let served = self.awake_from.max(now);
+        self.awake_until = self.awake_until.max(served);
+        served
+    }
+}
+
+fn wake_time(sleep: &Sleep, rng: &mut Rng) -> Ps {
+    if rng.chance(sleep.awake_share) {
+        return 0;
+    }
+    if rng.chance(sleep.deep_share) {
+        let mut total = sleep.deep_ns + rng.exponential(sleep.deep_mean_extra_ns);
+        while rng.chance(sleep.deep_again_share) {
+            total += rng.unit() * sleep.deep_ns / 2.0;
+        }
+        return ps(total);
+    }
+    let mut total = sleep.period_ns + rng.unit() * sleep.spread_ns;
+    let mut success = sleep.first_success;
+    while !rng.chance(success) {
+        total += sleep.period_ns + rng.unit() * sleep.spread_ns;
+        success = sleep.later_success;
+    }
+    ps(total)
+}
