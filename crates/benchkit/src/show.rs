@@ -42,15 +42,19 @@ pub fn bytes(value: u64) -> String {
     }
 }
 
-/// An empty table: first column left, the others right, no frames, so that it can be pasted anywhere.
+/// A table without frames, so that it can be pasted anywhere: the first `names` columns to the left,
+/// the others, which hold numbers, to the right.
 #[must_use]
-pub fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
+pub fn table(names: usize, header: Vec<String>, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    for column in table.column_iter_mut().skip(1) {
+    table
+        .load_style(presets::NOTHING)
+        .set_header(header)
+        .add_rows(rows);
+    for column in table.column_iter_mut().skip(names) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table
+    table.trim_fmt()
 }
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {

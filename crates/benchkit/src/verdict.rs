@@ -36,8 +36,9 @@ impl Verdict {
             .map(|end| ring_bytes(end) + tcp_bytes(end))
             .sum();
         let least = CARRYING_SHARE / as_f64(ends.len() as u64);
-        let carries =
-            |end: &&End| share(ring_bytes(end) + tcp_bytes(end), total).is_none_or(|part| part >= least);
+        let carries = |end: &&End| {
+            share(ring_bytes(end) + tcp_bytes(end), total).is_none_or(|part| part >= least)
+        };
         let mut others = BTreeMap::<String, usize>::new();
         for end in ends
             .iter()

@@ -14,6 +14,7 @@
 pub mod address;
 pub mod client;
 pub mod connection;
+pub mod cpus;
 pub mod limit;
 pub mod message;
 pub mod outcome;

@@ -3,12 +3,10 @@
 //! No transport between two CPUs of this machine can have a shorter round trip, so this is what a
 //! round trip is compared with.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
 use crate::client::{CaseError, histogram, rtt_outcome};
+use crate::cpus::{PlaceError, pin, two_cpus};
 use crate::outcome::{Line, Outcome};
 use crate::span::{Span, Stopwatch};
 
@@ -24,17 +22,9 @@ struct Line128(AtomicU64);
 /// Why there is no limit to be had.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
-    /// There is only one CPU to run on.
-    #[error("the cache-line limit needs two CPUs and this process may use {0}")]
-    Cpus(usize),
-    /// Threads cannot be pinned.
-    #[error("cannot pin a thread to CPU {cpu}: {source}")]
-    Pin {
-        /// The CPU.
-        cpu: usize,
-        /// The system's answer.
-        source: io::Error,
-    },
+    /// The threads cannot be placed.
+    #[error("the cache-line limit needs two CPUs: {0}")]
+    Place(#[from] PlaceError),
     /// Nothing was measured.
     #[error(transparent)]
     Case(#[from] CaseError),
@@ -59,9 +49,8 @@ pub fn run(span: Span) -> Result<Line, LimitError> {
         let peer = pinned
             .recv()
             .expect("the answering thread always sends its result");
-        let outcome = peer
-            .and_then(|()| pin(here))
-            .and_then(|()| ask(&ping.0, &pong.0, span));
+        let placed = peer.and_then(|()| pin(here)).map_err(LimitError::from);
+        let outcome = placed.and_then(|()| ask(&ping.0, &pong.0, span));
         ping.0.store(STOP, Ordering::Release); // SYNC: ping
         outcome
     })?;
@@ -100,42 +89,6 @@ fn answer(ping: &AtomicU64, pong: &AtomicU64) {
     }
 }
 
-/// The first CPU that this process may use, and the next one that is not the same core's other
-/// thread, if there is one.
-fn two_cpus() -> Result<(usize, usize), LimitError> {
-    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    let cpus: Vec<_> = (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| allowed.is_set(cpu))
-        .collect();
-    let [first, rest @ ..] = cpus.as_slice() else {
-        return Err(LimitError::Cpus(0));
-    };
-    let siblings = siblings(*first);
-    let other_core = rest.iter().find(|cpu| !siblings.contains(cpu));
-    let second = other_core.or(rest.first()).ok_or(LimitError::Cpus(1))?;
-    Ok((*first, *second))
-}
-
-/// The CPUs on the same core, from a list such as `0,64` or `0-1`; empty when the system does not say.
-fn siblings(cpu: usize) -> Vec<usize> {
-    let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-    let list = std::fs::read_to_string(path).unwrap_or_default();
-    let range = |part: &str| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        Some(from.parse::<usize>().ok()?..=to.parse().ok()?)
-    };
-    list.trim().split(',').filter_map(range).flatten().collect()
-}
-
-fn pin(cpu: usize) -> Result<(), LimitError> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).map_err(|errno| LimitError::Pin {
-        cpu,
-        source: errno.into(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -161,7 +114,9 @@ mod tests {
             }) => {
                 assert!(trips > 0 && p50_ns > 0 && p50_ns <= p99_ns);
             }
-            Err(LimitError::Cpus(count)) => eprintln!("SKIPPED: only {count} CPU here"),
+            Err(LimitError::Place(PlaceError::TooFew(count))) => {
+                eprintln!("SKIPPED: only {count} CPU here");
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -12,7 +12,7 @@ use crosslane_sockbench::client::{self, Case};
 use crosslane_sockbench::connection::Listener;
 use crosslane_sockbench::outcome::{Line, Listening};
 use crosslane_sockbench::span::Span;
-use crosslane_sockbench::{limit, server};
+use crosslane_sockbench::{cpus, limit, server};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// An ordinary blocking socket program that measures what it is run over.
@@ -24,6 +24,9 @@ struct Cli {
     /// End when the program that started this one ends
     #[arg(long, global = true)]
     die_with_parent: bool,
+    /// Run on this CPU only
+    #[arg(long, global = true)]
+    cpu: Option<usize>,
     #[command(subcommand)]
     role: Role,
 }
@@ -90,6 +93,9 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<()> {
     if cli.die_with_parent {
         set_parent_process_death_signal(Some(Signal::KILL))?;
+    }
+    if let Some(cpu) = cli.cpu {
+        cpus::pin(cpu)?;
     }
     match &cli.role {
         Role::Server { listen } => serve(listen),

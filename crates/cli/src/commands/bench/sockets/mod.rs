@@ -1,0 +1,197 @@
+//! `crosslane bench sockets`: the same ordinary program over TCP, AF_UNIX and Crosslane, and the
+//! limit that the machine sets.
+//!
+//! A bench of one machine against itself minutes later says little, so the transports take turns
+//! case by case, the whole is repeated for some rounds with new processes, and a figure is the
+//! median of its rounds.
+
+mod case;
+mod host;
+mod results;
+mod table;
+mod transport;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::ensure;
+use crosslane_benchkit::{Machine, stop_children_on_signals};
+use crosslane_sockbench::span::Span;
+use serde::Serialize;
+
+use case::{Case, Selector};
+use host::{Host, Placement};
+use results::Results;
+use transport::Transport;
+
+const ROUNDS: usize = 5;
+const QUICK_ROUNDS: usize = 3;
+const SPAN: Span = Span {
+    warmup: Duration::from_millis(200),
+    measure: Duration::from_millis(1000),
+};
+/// 11 cases over 3 transports and the limit, 3 rounds: about 25 s with starting and stopping.
+const QUICK_SPAN: Span = Span {
+    warmup: Duration::from_millis(50),
+    measure: Duration::from_millis(120),
+};
+
+/// Arguments of `crosslane bench sockets`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+The table shows medians over the rounds. \"vs tcp\" is how many times better Crosslane is than TCP in \
+the same run, \"vs limit\" how many times the time of a bare cache-line ping-pong a round trip takes.
+
+Programs are placed by the scheduler unless --place says otherwise; TCP's round trip depends much on \
+it, being several times shorter when both programs share a CPU.
+
+Examples:
+  crosslane bench sockets --quick
+  crosslane bench sockets --cases rtt:64,stream --transports tcp,crosslane
+  crosslane bench sockets --json > docs/benchmarks/sockets.jsonl")]
+pub struct Args {
+    /// Measure more briefly: less than 30 s in all
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object per line instead of the table
+    #[arg(long)]
+    json: bool,
+    /// How many rounds to take the median of [default: 5, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    repeats: Option<u8>,
+    /// What to measure: rtt, stream, connect, or one size of it as in rtt:64
+    #[arg(long, value_name = "CASES", value_delimiter = ',')]
+    cases: Vec<Selector>,
+    /// What to measure it over
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Transport::ALL)]
+    transports: Vec<Transport>,
+    /// Where the two programs run
+    #[arg(long, value_enum, default_value_t = Placement::Free)]
+    place: Placement,
+}
+
+/// The first line of the JSON output.
+#[derive(Serialize)]
+struct Preamble {
+    bench: &'static str,
+    case: &'static str,
+    #[serde(flatten)]
+    machine: Machine,
+    rounds: usize,
+    warmup_ms: u128,
+    measure_ms: u128,
+    placement: Placement,
+}
+
+/// Measure, and print what was measured; fails when something could not be.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    stop_children_on_signals()?;
+    let (rounds, span) = if args.quick {
+        (QUICK_ROUNDS, QUICK_SPAN)
+    } else {
+        (ROUNDS, SPAN)
+    };
+    let rounds = args.repeats.map_or(rounds, usize::from);
+    let plan = plan(args)?;
+    let preamble = Preamble {
+        bench: "sockets",
+        case: "machine",
+        machine: Machine::here(),
+        rounds,
+        warmup_ms: span.warmup.as_millis(),
+        measure_ms: span.measure.as_millis(),
+        placement: args.place,
+    };
+    let results = measure(&Host::new(span, args.place)?, &plan, rounds);
+    let text = if args.json {
+        json(&preamble, &results)?
+    } else {
+        for_people(&preamble, &results)
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    results
+        .complaints()
+        .iter()
+        .for_each(|complaint| eprintln!("{complaint}"));
+    Ok(if results.is_complete() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Which cases are measured over which transports, in order.
+fn plan(args: &Args) -> anyhow::Result<Vec<(Case, Transport)>> {
+    let cases = case::select(&args.cases);
+    let mut transports = args.transports.clone();
+    transports.sort_unstable();
+    transports.dedup();
+    let over = |case: Case| transports.iter().map(move |&transport| (case, transport));
+    let plan: Vec<_> = cases
+        .into_iter()
+        .flat_map(over)
+        .filter(|&(case, over)| over.has(case))
+        .collect();
+    ensure!(
+        !plan.is_empty(),
+        "nothing to measure: the limit is known for rtt:64 only"
+    );
+    Ok(plan)
+}
+
+fn measure(host: &Host, plan: &[(Case, Transport)], rounds: usize) -> Results {
+    let mut results = Results::new(plan);
+    for round in 1..=rounds {
+        let mut servers = host.servers();
+        for &(case, transport) in plan {
+            if results.has_failed(case, transport) {
+                continue;
+            }
+            show_progress(&format!(
+                "round {round} of {rounds}: {case} over {transport}"
+            ));
+            results.add(case, transport, servers.measure(case, transport));
+        }
+    }
+    show_progress("");
+    results
+}
+
+/// Overwrites one line on a terminal; elsewhere a bench of seconds needs no progress.
+fn show_progress(line: &str) {
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        // Progress that cannot be shown is no reason to stop measuring.
+        let _ = write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush());
+    }
+}
+
+fn json(preamble: &Preamble, results: &Results) -> serde_json::Result<String> {
+    let first = std::iter::once(serde_json::to_string(preamble));
+    let rows = results.rows();
+    let lines: serde_json::Result<Vec<_>> = first
+        .chain(rows.iter().map(serde_json::to_string))
+        .collect();
+    Ok(lines?.join("\n") + "\n")
+}
+
+fn for_people(preamble: &Preamble, results: &Results) -> String {
+    let Machine {
+        cpu,
+        cores,
+        kernel,
+        date,
+        commit,
+        ..
+    } = &preamble.machine;
+    let Preamble {
+        rounds, measure_ms, ..
+    } = preamble;
+    let commit = commit.as_deref().unwrap_or("unknown");
+    format!(
+        "{cpu}, {cores} CPUs, {kernel}; commit {commit}, {date}\n\
+         medians of {rounds} rounds of {measure_ms} ms each\n\n{}\n",
+        table::table(results)
+    )
+}

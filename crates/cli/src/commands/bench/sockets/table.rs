@@ -1,0 +1,129 @@
+//! The table: a row for each figure, a column for each transport, and the ratios.
+
+use crosslane_benchkit::show;
+use crosslane_benchkit::stats::Better;
+use crosslane_sockbench::client;
+
+use super::case::Case;
+use super::results::{Figure, Results};
+use super::transport::Transport;
+
+/// The largest message whose round trip is compared with that of one cache line.
+const LINE_BYTES: u64 = 64;
+
+/// How a figure is shown.
+struct Style {
+    figure: Figure,
+    name: &'static str,
+    show: fn(f64) -> String,
+    better: Better,
+}
+
+const RTT: [Style; 3] = [
+    Style {
+        figure: Figure::P50,
+        name: "p50",
+        show: show::nanoseconds,
+        better: Better::Lower,
+    },
+    Style {
+        figure: Figure::P99,
+        name: "p99",
+        show: show::nanoseconds,
+        better: Better::Lower,
+    },
+    Style {
+        figure: Figure::P999,
+        name: "p99.9",
+        show: show::nanoseconds,
+        better: Better::Lower,
+    },
+];
+const MESSAGES: [Style; 1] = [Style {
+    figure: Figure::MessagesPerSecond,
+    name: "messages/s",
+    show: show::count,
+    better: Better::Higher,
+}];
+const GBPS: [Style; 1] = [Style {
+    figure: Figure::Gbps,
+    name: "Gb/s",
+    show: show::three_digits,
+    better: Better::Higher,
+}];
+const CONNECTIONS: [Style; 1] = [Style {
+    figure: Figure::ConnectionsPerSecond,
+    name: "per second",
+    show: show::count,
+    better: Better::Higher,
+}];
+
+/// The results as a table.
+pub fn table(results: &Results) -> String {
+    let transports = results.transports();
+    let has = |transport| transports.contains(&transport);
+    let compares = has(Transport::Tcp) && has(Transport::Crosslane);
+    let bounds = has(Transport::Limit) && has(Transport::Crosslane);
+
+    let mut header = vec!["case".to_owned(), String::new()];
+    header.extend(transports.iter().map(ToString::to_string));
+    header.extend(compares.then(|| "vs tcp".to_owned()));
+    header.extend(bounds.then(|| "vs limit".to_owned()));
+    let mut rows = Vec::new();
+    for case in results.cases() {
+        for (index, style) in styles(case).iter().enumerate() {
+            let mut row = vec![if index == 0 {
+                case.to_string()
+            } else {
+                String::new()
+            }];
+            row.push(style.name.to_owned());
+            row.extend(
+                transports
+                    .iter()
+                    .map(|&over| shown(value(results, case, over, style), style.show)),
+            );
+            row.extend(compares.then(|| shown(vs_tcp(results, case, style), show::ratio)));
+            row.extend(bounds.then(|| shown(vs_limit(results, case, style), show::ratio)));
+            rows.push(row);
+        }
+    }
+    show::table(2, header, rows)
+}
+
+fn styles(case: Case) -> &'static [Style] {
+    match (case.kind, case.bytes) {
+        (client::Case::Rtt, _) => &RTT,
+        (client::Case::Stream, bytes) if bytes < 1024 => &MESSAGES,
+        (client::Case::Stream, _) => &GBPS,
+        (client::Case::Connect, _) => &CONNECTIONS,
+    }
+}
+
+fn value(results: &Results, case: Case, over: Transport, style: &Style) -> Option<f64> {
+    results.median(case, over, style.figure)
+}
+
+fn vs_tcp(results: &Results, case: Case, style: &Style) -> Option<f64> {
+    let old = value(results, case, Transport::Tcp, style)?;
+    Some(
+        style
+            .better
+            .ratio(old, value(results, case, Transport::Crosslane, style)?),
+    )
+}
+
+/// How many times the limit's time it takes; the limit was measured beside one message size only.
+fn vs_limit(results: &Results, case: Case, style: &Style) -> Option<f64> {
+    let limit_case = Case {
+        kind: client::Case::Rtt,
+        bytes: LINE_BYTES,
+    };
+    let comparable = case.kind == client::Case::Rtt && case.bytes <= LINE_BYTES;
+    let limit = value(results, limit_case, Transport::Limit, style).filter(|_| comparable)?;
+    Some(value(results, case, Transport::Crosslane, style)? / limit)
+}
+
+fn shown(value: Option<f64>, show: fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
+}
