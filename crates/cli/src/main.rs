@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod private;
 
 use std::process::ExitCode;
 
@@ -20,15 +21,34 @@ enum Command {
     Bench(commands::bench::Args),
     /// Tell whether a program can be accelerated, and if not, why
     Check(commands::check::Args),
+    /// Pair the ends of connections and hand out rings
+    Monitor(commands::monitor::Args),
+    /// Run a program with its TCP connections accelerated
+    Run(commands::run::Args),
+    /// Show every connection: accelerated, or the reason why not
+    Ss(commands::ss::Args),
 }
 
 fn main() -> ExitCode {
+    log_to_standard_error();
     let outcome = match Cli::parse().command {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Check(args) => commands::check::run(&args),
+        Command::Monitor(args) => commands::monitor::run(&args),
+        Command::Run(args) => commands::run::run(&args),
+        Command::Ss(args) => commands::ss::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("crosslane: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn log_to_standard_error() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
 }

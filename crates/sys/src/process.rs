@@ -48,3 +48,18 @@ pub fn thread_exists(tid: u32) -> bool {
 pub fn uid() -> u32 {
     small(libc::SYS_geteuid)
 }
+
+/// Close every descriptor from `lowest` on when another program is run; `false` where the kernel
+/// cannot do that (before Linux 5.11).
+pub fn close_on_exec_from(lowest: u32) -> bool {
+    let args = [
+        lowest as usize,
+        u32::MAX as usize,
+        libc::CLOSE_RANGE_CLOEXEC as usize,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: numbers only; descriptors stay open until exec.
+    unsafe { syscall(libc::SYS_close_range, args) }.is_ok()
+}

@@ -1,1 +1,69 @@
 //! Facts that the kernel keeps about a socket.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::Errno;
+use crate::kernel::getsockopt;
+
+/// Who was at the other end of an AF_UNIX connection when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// The process, or 0 if it lives outside our pid namespace.
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+}
+
+/// SO_PEERCRED of an AF_UNIX connection.
+///
+/// # Errors
+/// The kernel's, when `fd` is no such socket.
+pub fn peer_credentials(fd: BorrowedFd<'_>) -> Result<PeerCredentials, Errno> {
+    let found: libc::ucred = getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+    Ok(PeerCredentials {
+        pid: u32::try_from(found.pid).unwrap_or(0),
+        uid: found.uid,
+    })
+}
+
+/// SO_COOKIE: a number that no other socket of this boot has or had.
+///
+/// # Errors
+/// The kernel's, when `fd` is no socket.
+pub fn socket_cookie(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_COOKIE)
+}
+
+/// SO_NETNS_COOKIE (Linux 5.14): a number that no other network namespace of this boot has or had.
+///
+/// # Errors
+/// The kernel's, when `fd` is no socket or the kernel is older.
+pub fn netns_cookie(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn sockets_have_cookies_of_their_own_and_share_the_namespace() {
+        let a = TcpListener::bind("127.0.0.1:0").unwrap();
+        let b = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_ne!(socket_cookie(a.as_fd()), socket_cookie(b.as_fd()));
+        assert_eq!(netns_cookie(a.as_fd()), netns_cookie(b.as_fd()));
+        assert!(netns_cookie(a.as_fd()).is_ok());
+    }
+
+    #[test]
+    fn the_peer_of_a_pair_is_ourselves() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let found = peer_credentials(a.as_fd()).unwrap();
+        assert_eq!(found.pid, std::process::id());
+        assert_eq!(found.uid, crate::process::uid());
+    }
+}

@@ -2,3 +2,6 @@
 
 pub mod bench;
 pub mod check;
+pub mod monitor;
+pub mod run;
+pub mod ss;

@@ -1,0 +1,153 @@
+//! `crosslane monitor`: pair the ends of connections and hand out rings.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use crosslane_ctl::lane::{Geometry, LINE_BYTES, MAX_RING_LINES, MIN_RING_LINES};
+use crosslane_ctl::paths::SYSTEM_RUNTIME_DIR;
+use crosslane_monitor::config::{Config, Quotas, Service};
+use crosslane_monitor::server::Monitor;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::private;
+
+/// Arguments of `crosslane monitor`.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Args {
+    /// Directory of the socket; made if it is not there
+    ///
+    /// By default /run/crosslane, or with --private the directory that `crosslane run` uses:
+    /// $CROSSLANE_RUNTIME_DIR, $XDG_RUNTIME_DIR/crosslane or /tmp/crosslane-UID.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Serve this user's programs only, and end when they have
+    ///
+    /// `crosslane run` starts one of these where no monitor answers.
+    #[arg(long)]
+    private: bool,
+
+    /// How long a private monitor stays after the last program has ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    linger: u64,
+
+    /// Bytes of each ring, a power of two; a connection has two rings
+    #[arg(long, value_name = "BYTES", default_value_t = Geometry::default().ring_lines as usize * LINE_BYTES)]
+    ring_bytes: usize,
+
+    /// Grant no rings while the machine has less free memory than this
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    memory_floor: u64,
+
+    /// Most connections of one process that may be registered
+    #[arg(long, value_name = "COUNT", default_value_t = Quotas::default().ends_per_process)]
+    ends_per_process: usize,
+
+    /// Most connections of one user that may be registered
+    #[arg(long, value_name = "COUNT", default_value_t = Quotas::default().ends_per_user)]
+    ends_per_user: usize,
+
+    /// Most programs of one user that may be connected to the monitor
+    #[arg(long, value_name = "COUNT", default_value_t = Quotas::default().connections_per_user)]
+    connections_per_user: usize,
+
+    /// Write a line to standard output when programs can connect
+    #[arg(long, hide = true)]
+    announce: bool,
+
+    /// Go to the background when programs can connect
+    #[arg(long, hide = true)]
+    detach: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Serve all users of this machine (as root):
+      crosslane monitor
+
+  Serve two shells only, in a directory of your own:
+      crosslane monitor --private --dir ~/lanes &
+      CROSSLANE_RUNTIME_DIR=~/lanes crosslane run redis-server
+
+The log goes to standard error; RUST_LOG=debug shows more of it.";
+
+/// Run a monitor until it is told to stop.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let directory = match &args.dir {
+        Some(dir) => std::path::absolute(dir)?,
+        None if args.private => private::directory(),
+        None => SYSTEM_RUNTIME_DIR.into(),
+    };
+    if args.detach {
+        return private::detach(&directory, args.linger).map(|()| ExitCode::SUCCESS);
+    }
+    let config = config(args, directory)?;
+    raise_descriptor_limit();
+    let monitor = Monitor::start(&config, stop_signal()?)?;
+    tracing::info!(directory = %config.directory.display(), "listening");
+    if args.announce {
+        println!("listening");
+        std::io::stdout().flush()?;
+    }
+    monitor.run().context("the monitor cannot go on")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn config(args: &Args, directory: PathBuf) -> anyhow::Result<Config> {
+    let least = MIN_RING_LINES as usize * LINE_BYTES;
+    let most = MAX_RING_LINES as usize * LINE_BYTES;
+    ensure!(
+        args.ring_bytes.is_power_of_two() && (least..=most).contains(&args.ring_bytes),
+        "--ring-bytes {} is not a power of two between {least} and {most}",
+        args.ring_bytes
+    );
+    let service = match args.private {
+        true => Service::Private {
+            linger: Duration::from_secs(args.linger),
+        },
+        false => Service::System,
+    };
+    Ok(Config {
+        directory,
+        service,
+        geometry: Geometry {
+            ring_lines: u32::try_from(args.ring_bytes / LINE_BYTES)?,
+            ..Geometry::default()
+        },
+        memory_floor_bytes: args.memory_floor << 20,
+        quotas: Quotas {
+            ends_per_process: args.ends_per_process,
+            ends_per_user: args.ends_per_user,
+            connections_per_user: args.connections_per_user,
+            ..Quotas::default()
+        },
+    })
+}
+
+/// Readable after the first SIGTERM or SIGINT, so that the socket can be removed.
+fn stop_signal() -> anyhow::Result<OwnedFd> {
+    let (read, write) = UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+    }
+    Ok(read.into())
+}
+
+/// A monitor holds a descriptor for each program and each pair of programs.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit on descriptors");
+    }
+}

@@ -1,0 +1,152 @@
+//! `crosslane run PROGRAM`: run an unmodified program with its TCP connections accelerated.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, anyhow, bail};
+use clap::ValueEnum;
+use crosslane_ctl::paths::RUNTIME_DIR_VARIABLE;
+
+use crate::private;
+
+/// Arguments of `crosslane run`.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Args {
+    /// How the program waits for data
+    #[arg(long, value_enum, value_name = "HOW")]
+    wait: Option<Wait>,
+
+    /// Ports whose connections are accelerated from their first byte
+    ///
+    /// Others are accelerated after some round trips, so that short connections cost nothing.
+    /// Numbers and ranges, separated by commas: 6379,8000-8100; `all` for every port.
+    #[arg(long, value_name = "PORTS")]
+    eager: Option<String>,
+
+    /// Fail if the program cannot be accelerated, instead of running it on plain TCP
+    #[arg(long)]
+    strict: bool,
+
+    /// The program
+    program: OsString,
+
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
+
+/// How a program waits for data.
+#[derive(Clone, Copy, ValueEnum)]
+enum Wait {
+    /// Look at the ring without a pause: lowest latency, one core busy
+    Spin,
+    /// Look for some microseconds, then sleep
+    Adaptive,
+    /// Sleep at once: least CPU use
+    Sleep,
+}
+
+const EXAMPLES: &str = "\
+Both ends of a connection must run under Crosslane; a connection to anything else stays on TCP.
+
+Examples:
+  A server and its client:
+      crosslane run redis-server --port 6379 &
+      crosslane run redis-benchmark -p 6379 -t get
+
+  Everything that a shell starts:
+      crosslane run bash
+
+  Fail rather than run on plain TCP:
+      crosslane run --strict ./my-server
+
+  What became of the connections:
+      crosslane ss";
+
+/// Become the program.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut command = Command::new(&args.program);
+    command.args(&args.args);
+    match prepare(args, &mut command) {
+        Ok(()) => {}
+        Err(error) if args.strict => return Err(error),
+        Err(error) => eprintln!("crosslane: {error:#}; running on plain TCP"),
+    }
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot run {}", args.program.display()))
+}
+
+fn prepare(args: &Args, command: &mut Command) -> anyhow::Result<()> {
+    let library = library()?;
+    let directory = monitor_directory()?;
+    command.env("LD_PRELOAD", preload(&library)?);
+    command.env(RUNTIME_DIR_VARIABLE, directory);
+    if let Some(wait) = args.wait.and_then(|wait| wait.to_possible_value()) {
+        command.env("CROSSLANE_WAIT", wait.get_name());
+    }
+    if let Some(ports) = &args.eager {
+        command.env("CROSSLANE_EAGER", ports);
+    }
+    if args.strict {
+        command.env("CROSSLANE_STRICT", "1");
+    }
+    Ok(())
+}
+
+/// The directory of a monitor that answers, started if need be.
+fn monitor_directory() -> anyhow::Result<PathBuf> {
+    let directory = private::current_directory();
+    if !private::answers(&directory) {
+        private::start(&directory)?;
+    }
+    Ok(directory)
+}
+
+/// Where the library is: beside this command, in its installation, or where we are told.
+fn library() -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os("CROSSLANE_LIBRARY").map(PathBuf::from) {
+        return match path.is_file() {
+            true => Ok(std::path::absolute(path)?),
+            false => Err(anyhow!(
+                "CROSSLANE_LIBRARY names {}, which is no file",
+                path.display()
+            )),
+        };
+    }
+    let own = std::env::current_exe().context("cannot find the crosslane command itself")?;
+    let beside = own.with_file_name("libcrosslane.so");
+    let installed = own
+        .parent()
+        .and_then(Path::parent)
+        .map(|prefix| prefix.join("lib/crosslane/libcrosslane.so"));
+    for path in [Some(beside.clone()), installed].into_iter().flatten() {
+        if path.is_file() {
+            return Ok(path);
+        }
+    }
+    bail!(
+        "libcrosslane.so is neither beside {} nor in ../lib/crosslane; name it in CROSSLANE_LIBRARY",
+        own.display()
+    )
+}
+
+/// LD_PRELOAD with our library first.
+fn preload(library: &Path) -> anyhow::Result<OsString> {
+    let path = library.as_os_str();
+    let text = path.as_encoded_bytes();
+    if text.contains(&b' ') || text.contains(&b':') {
+        bail!(
+            "the loader cannot preload {}: its path has a space or a colon",
+            library.display()
+        );
+    }
+    let mut value = path.to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    Ok(value)
+}

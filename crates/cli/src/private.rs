@@ -1,0 +1,114 @@
+//! The private monitor of a user: where it lives, and how it is started quietly.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use crosslane_ctl::paths::{RUNTIME_DIR_VARIABLE, SYSTEM_RUNTIME_DIR, private_runtime_dir};
+use crosslane_monitor::client::MonitorClient;
+use crosslane_monitor::directory::open_directory;
+
+/// How long a monitor may take to answer.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Name of the log in the runtime directory.
+const LOG_NAME: &str = "monitor.log";
+
+/// The directory of this user's private monitor.
+pub fn directory() -> PathBuf {
+    if let Some(dir) = std::env::var_os(RUNTIME_DIR_VARIABLE) {
+        return dir.into();
+    }
+    let xdg = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    private_runtime_dir(xdg.as_deref(), rustix::process::geteuid().as_raw())
+}
+
+/// The directory of the monitor that programs of this environment use.
+pub fn current_directory() -> PathBuf {
+    let system = Path::new(SYSTEM_RUNTIME_DIR);
+    match std::env::var_os(RUNTIME_DIR_VARIABLE) {
+        None if answers(system) => system.to_owned(),
+        _ => directory(),
+    }
+}
+
+/// Whether a monitor answers in this directory.
+pub fn answers(directory: &Path) -> bool {
+    MonitorClient::connect(directory)
+        .and_then(|client| client.counters(PATIENCE))
+        .is_ok()
+}
+
+/// Start a private monitor in `directory` and wait until it answers.
+pub fn start(directory: &Path) -> anyhow::Result<()> {
+    open_directory(directory, 0o700)?;
+    let status = Command::new(own_path()?)
+        .args(["monitor", "--private", "--detach", "--dir"])
+        .arg(directory)
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .context("cannot start a private monitor")?;
+    // Another program may have started one at the same moment, so ours may have failed.
+    let end = Instant::now() + PATIENCE;
+    while !answers(directory) {
+        if Instant::now() > end || !status.success() {
+            bail!(
+                "a private monitor does not come up in {}; see {LOG_NAME} there",
+                directory.display()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Start a monitor in the background: nobody's child, in a session of its own, with no
+/// descriptor of ours but its log. Returns when it listens.
+pub fn detach(directory: &Path, linger: u64) -> anyhow::Result<()> {
+    crosslane_sys::process::close_on_exec_from(3);
+    // Fails only for the leader of a process group, which needs no session to be left alone.
+    let _ = rustix::process::setsid();
+    open_directory(directory, 0o700)?;
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(libc_no_follow())
+        .open(directory.join(LOG_NAME))
+        .context("cannot open the log")?;
+    let mut child = Command::new(own_path()?)
+        .args(["monitor", "--private", "--announce"])
+        .arg("--linger")
+        .arg(linger.to_string())
+        .arg("--dir")
+        .arg(directory)
+        .env_remove("LD_PRELOAD")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .context("cannot start a monitor")?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    if line.trim() != "listening" {
+        bail!("the monitor has ended: {}", child.wait()?);
+    }
+    Ok(())
+}
+
+fn libc_no_follow() -> i32 {
+    i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0)
+}
+
+fn own_path() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("cannot find the crosslane command itself")
+}

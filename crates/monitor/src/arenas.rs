@@ -1,0 +1,281 @@
+//! The memory of rings: which arenas there are, who may map them, which slots are taken.
+//!
+//! A slot is free, or held by one or both of its sides. It is given back to the kernel, and so
+//! zeroed, when the second side leaves, and only then used again.
+
+use std::collections::{HashMap, HashSet};
+
+use crosslane_ctl::lane::Geometry;
+
+use crate::registry::FamilyId;
+
+/// An arena in the monitor, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ArenaId(pub u64);
+
+/// Where memory comes from; a fake one serves the tests of the bookkeeping.
+pub trait Backing {
+    /// One memory object.
+    type Memory: Clone;
+
+    /// Whether there is memory to spare for another connection.
+    fn has_room(&mut self) -> bool;
+
+    /// Make a memory object, or `None` where memory or descriptors are short.
+    fn create(&mut self, bytes: usize) -> Option<Self::Memory>;
+
+    /// Give a range back to the kernel, so that it reads as zeroes. False if that failed.
+    fn punch(&mut self, memory: &Self::Memory, offset: usize, bytes: usize) -> bool;
+}
+
+/// One side of one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Side {
+    /// The arena.
+    pub arena: ArenaId,
+    /// The slot in it.
+    pub slot: u32,
+    /// 0 or 1.
+    pub role: u32,
+}
+
+#[derive(Debug)]
+struct Arena<M> {
+    memory: M,
+    pair: Pair,
+    numbers: [u32; 2],
+    free: Vec<u32>,
+    /// Sides that are held, one bit per role.
+    held: Vec<u8>,
+    slots_in_use: u32,
+    /// One of the parties is gone: no slot is handed out any more.
+    retired: bool,
+}
+
+/// The two parties in a fixed order; both may be the same.
+type Pair = [FamilyId; 2];
+
+fn pair_of(a: FamilyId, b: FamilyId) -> Pair {
+    if a <= b { [a, b] } else { [b, a] }
+}
+
+/// All arenas of the monitor.
+#[derive(Debug)]
+pub struct Arenas<B: Backing> {
+    backing: B,
+    geometry: Geometry,
+    arenas: HashMap<ArenaId, Arena<B::Memory>>,
+    /// Arenas of a pair that have a free slot.
+    open: HashMap<Pair, Vec<ArenaId>>,
+    of_family: HashMap<FamilyId, Numbering>,
+    dropped: Vec<Dropped>,
+    next: u64,
+    slots_in_use: u64,
+}
+
+/// An arena that is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// Its name here.
+    pub id: ArenaId,
+    /// Who could map it, and the number by which each party knows it.
+    pub parties: [(FamilyId, u32); 2],
+}
+
+#[derive(Debug, Default)]
+struct Numbering {
+    arenas: HashSet<ArenaId>,
+    next: u32,
+}
+
+impl<B: Backing> Arenas<B> {
+    /// No arena yet; all will be cut by `geometry`.
+    pub fn new(backing: B, geometry: Geometry) -> Self {
+        Self {
+            backing,
+            geometry,
+            arenas: HashMap::new(),
+            open: HashMap::new(),
+            of_family: HashMap::new(),
+            dropped: Vec::new(),
+            next: 0,
+            slots_in_use: 0,
+        }
+    }
+
+    /// How arenas are cut.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Arenas there are.
+    pub fn len(&self) -> usize {
+        self.arenas.len()
+    }
+
+    /// Whether there is no arena.
+    pub fn is_empty(&self) -> bool {
+        self.arenas.is_empty()
+    }
+
+    /// Slots of which at least one side is held.
+    pub fn slots_in_use(&self) -> u64 {
+        self.slots_in_use
+    }
+
+    /// Arenas that a family may map.
+    pub fn of_family(&self, family: FamilyId) -> usize {
+        self.of_family
+            .get(&family)
+            .map_or(0, |own| own.arenas.len())
+    }
+
+    /// The memory of an arena.
+    pub fn memory(&self, id: ArenaId) -> Option<&B::Memory> {
+        self.arenas.get(&id).map(|arena| &arena.memory)
+    }
+
+    /// The number by which a family knows an arena.
+    pub fn number(&self, id: ArenaId, family: FamilyId) -> Option<u32> {
+        let arena = self.arenas.get(&id)?;
+        let party = arena.pair.iter().position(|party| *party == family)?;
+        arena.numbers.get(party).copied()
+    }
+
+    /// Take a slot between two families, both sides held, in an arena that exists or a new one;
+    /// `None` where memory is short.
+    pub fn take(&mut self, a: FamilyId, b: FamilyId) -> Option<[Side; 2]> {
+        if !self.backing.has_room() {
+            return None;
+        }
+        let pair = pair_of(a, b);
+        let id = match self.open.get(&pair).and_then(|open| open.last()) {
+            Some(id) => *id,
+            None => self.create(pair)?,
+        };
+        let arena = self.arenas.get_mut(&id)?;
+        let slot = arena.free.pop()?;
+        *arena.held.get_mut(slot as usize)? = 0b11;
+        arena.slots_in_use += 1;
+        self.slots_in_use += 1;
+        if arena.free.is_empty() {
+            self.close(pair, id);
+        }
+        Some([0, 1].map(|role| Side {
+            arena: id,
+            slot,
+            role,
+        }))
+    }
+
+    fn create(&mut self, pair: Pair) -> Option<ArenaId> {
+        let memory = self.backing.create(self.geometry.arena_bytes())?;
+        let id = ArenaId(self.next);
+        self.next += 1;
+        let first = self.number_for(pair[0], id);
+        let second = match pair[0] == pair[1] {
+            true => first,
+            false => self.number_for(pair[1], id),
+        };
+        let arena = Arena {
+            memory,
+            pair,
+            numbers: [first, second],
+            free: (0..self.geometry.slots).rev().collect(),
+            held: vec![0; self.geometry.slots as usize],
+            slots_in_use: 0,
+            retired: false,
+        };
+        self.arenas.insert(id, arena);
+        self.open.entry(pair).or_default().push(id);
+        Some(id)
+    }
+
+    fn number_for(&mut self, family: FamilyId, id: ArenaId) -> u32 {
+        let own = self.of_family.entry(family).or_default();
+        own.arenas.insert(id);
+        own.next += 1;
+        own.next - 1
+    }
+
+    fn close(&mut self, pair: Pair, id: ArenaId) {
+        if let Some(open) = self.open.get_mut(&pair) {
+            open.retain(|other| *other != id);
+            if open.is_empty() {
+                self.open.remove(&pair);
+            }
+        }
+    }
+
+    /// A side is out. When both are, the slot is punched and free again.
+    pub fn leave(&mut self, side: Side) {
+        let Some(arena) = self.arenas.get_mut(&side.arena) else {
+            return;
+        };
+        let Some(held) = arena.held.get_mut(side.slot as usize) else {
+            return;
+        };
+        let before = *held;
+        *held &= !(1 << side.role);
+        if before == 0 || *held != 0 {
+            return;
+        }
+        arena.slots_in_use -= 1;
+        self.slots_in_use -= 1;
+        let bytes = self.geometry.slot_bytes();
+        let offset = side.slot as usize * bytes;
+        // A slot that cannot be zeroed is lost: it must not show its past to another connection.
+        if !arena.retired && self.backing.punch(&arena.memory, offset, bytes) {
+            arena.free.push(side.slot);
+            if arena.free.len() == 1 {
+                self.open.entry(arena.pair).or_default().push(side.arena);
+            }
+        }
+        self.drop_if_done(side.arena);
+    }
+
+    /// A family is gone for good: its arenas are used up and go with their last side.
+    pub fn family_gone(&mut self, family: FamilyId) {
+        let ids = self
+            .of_family
+            .remove(&family)
+            .map_or_else(HashSet::new, |own| own.arenas);
+        for id in ids {
+            let Some(arena) = self.arenas.get_mut(&id) else {
+                continue;
+            };
+            arena.retired = true;
+            let pair = arena.pair;
+            self.close(pair, id);
+            self.drop_if_done(id);
+        }
+    }
+
+    fn drop_if_done(&mut self, id: ArenaId) {
+        let done = self
+            .arenas
+            .get(&id)
+            .is_some_and(|arena| arena.retired && arena.slots_in_use == 0);
+        if !done {
+            return;
+        }
+        if let Some(arena) = self.arenas.remove(&id) {
+            for party in arena.pair {
+                if let Some(own) = self.of_family.get_mut(&party) {
+                    own.arenas.remove(&id);
+                }
+            }
+            let [a, b] = arena.pair;
+            let [number_a, number_b] = arena.numbers;
+            self.dropped.push(Dropped {
+                id,
+                parties: [(a, number_a), (b, number_b)],
+            });
+        }
+    }
+
+    /// Arenas that have gone since the last call.
+    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.dropped)
+    }
+}

@@ -1,0 +1,165 @@
+//! The command's side of a control connection: ask the monitor, with a limit on waiting.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crosslane_ctl::message::{
+    ClientMessage, HEADER_BYTES, MessageError, MonitorMessage, Query, TEXT_BYTES,
+};
+use crosslane_ctl::paths::socket_in;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+use thiserror::Error;
+
+pub use crate::report::{ConnectionReport, CountersReport, MonitorReport};
+
+/// Why a monitor could not be asked.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error("no monitor answers at {path}: {error}")]
+    NoMonitor {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// The monitor is another user's.
+    #[error("the monitor at {path} belongs to user {owner}, neither root nor you")]
+    Stranger {
+        /// The socket.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// It is there and does not answer.
+    #[error("the monitor at {path} does not answer")]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// It has closed the connection.
+    #[error("the monitor at {path} has closed the connection")]
+    Closed {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// It says what this version does not understand.
+    #[error("cannot understand the monitor: {0}")]
+    Message(#[from] MessageError),
+    /// The answer is not what was asked for.
+    #[error("the monitor's answer makes no sense: {0}")]
+    Answer(#[from] serde_json::Error),
+}
+
+/// A connection to a monitor.
+#[derive(Debug)]
+pub struct MonitorClient {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl MonitorClient {
+    /// Connect to the monitor in a runtime directory.
+    ///
+    /// # Errors
+    /// When nobody listens there, or somebody who is neither root nor we.
+    pub fn connect(runtime_dir: &Path) -> Result<Self, ClientError> {
+        let path = socket_in(runtime_dir);
+        let failed = |error: rustix::io::Errno| ClientError::NoMonitor {
+            path: path.clone(),
+            error: error.into(),
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)?;
+        let address = SocketAddrUnix::new(&path).map_err(failed)?;
+        connect(&socket, &address).map_err(failed)?;
+        let owner = crosslane_sys::socket::peer_credentials(socket.as_fd())
+            .map_err(|error| ClientError::NoMonitor {
+                path: path.clone(),
+                error: error.into(),
+            })?
+            .uid;
+        if owner != 0 && owner != crosslane_sys::process::uid() {
+            return Err(ClientError::Stranger { path, owner });
+        }
+        Ok(Self { socket, path })
+    }
+
+    /// Every connection that we may see.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn connections(&self, patience: Duration) -> Result<Vec<ConnectionReport>, ClientError> {
+        let text = self.ask(Query::Connections, patience)?;
+        text.split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| Ok(serde_json::from_slice(line)?))
+            .collect()
+    }
+
+    /// Counters.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn counters(&self, patience: Duration) -> Result<CountersReport, ClientError> {
+        Ok(serde_json::from_slice(
+            &self.ask(Query::Counters, patience)?,
+        )?)
+    }
+
+    /// Send a query and collect the answer; `patience` is the longest wait for a piece of it.
+    fn ask(&self, query: Query, patience: Duration) -> Result<Vec<u8>, ClientError> {
+        let packet = ClientMessage::Query(query).encode();
+        send(&self.socket, packet.as_bytes(), SendFlags::NOSIGNAL).map_err(|_| self.closed())?;
+        let mut text = Vec::new();
+        let mut buffer = vec![0; HEADER_BYTES + TEXT_BYTES];
+        loop {
+            self.wait(patience)?;
+            let bytes = match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(self.closed()),
+                Ok((bytes, _)) => bytes,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => continue,
+                Err(_) => return Err(self.closed()),
+            };
+            match MonitorMessage::decode(buffer.get(..bytes).unwrap_or_default())? {
+                MonitorMessage::Text(piece) if piece.is_empty() => return Ok(text),
+                MonitorMessage::Text(piece) => text.extend_from_slice(&piece),
+                _ => {}
+            }
+        }
+    }
+
+    fn wait(&self, patience: Duration) -> Result<(), ClientError> {
+        let end = Instant::now() + patience;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => {
+                    return Err(ClientError::Silent {
+                        path: self.path.clone(),
+                    });
+                }
+                Ok(_) => return Ok(()),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn closed(&self) -> ClientError {
+        ClientError::Closed {
+            path: self.path.clone(),
+        }
+    }
+}

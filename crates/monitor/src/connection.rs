@@ -1,0 +1,109 @@
+//! One control connection: who is at the other end, and what still has to be said.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crosslane_sys::socket::PeerCredentials;
+use rustix::event::epoll::EventFlags;
+
+use crate::registry::{ClientId, FamilyId};
+use crate::report::Answer;
+use crate::wire::{Sent, send};
+
+/// Messages that may wait for one client; who lets more pile up is disconnected.
+const BACKLOG_MESSAGES: usize = 4096;
+
+/// A control connection.
+pub struct Connection {
+    socket: OwnedFd,
+    /// Who connected.
+    pub peer: PeerCredentials,
+    /// What it has introduced itself as.
+    pub member: Option<Member>,
+    /// The query that is being answered.
+    pub answer: Option<Answer>,
+    backlog: VecDeque<Outgoing>,
+    /// What epoll has been asked for.
+    pub interest: EventFlags,
+}
+
+/// A connection that has said Hello.
+#[derive(Clone, Copy)]
+pub struct Member {
+    /// As the registry knows it.
+    pub client: ClientId,
+    /// Whose slab it has shown.
+    pub family: FamilyId,
+}
+
+struct Outgoing {
+    bytes: Vec<u8>,
+    memory: Option<Arc<OwnedFd>>,
+}
+
+/// What became of an attempt to say something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Sent or waiting.
+    Fine,
+    /// The client is gone, or reads too slowly to be kept.
+    Lost,
+}
+
+impl Connection {
+    /// A new connection.
+    pub fn new(socket: OwnedFd, peer: PeerCredentials) -> Self {
+        Self {
+            socket,
+            peer,
+            member: None,
+            answer: None,
+            backlog: VecDeque::new(),
+            interest: EventFlags::IN,
+        }
+    }
+
+    /// What has to be waited for. While a query is answered nothing else is read, so that a
+    /// client cannot pile up queries.
+    pub fn wanted(&self) -> EventFlags {
+        match (&self.answer, self.backlog.is_empty()) {
+            (Some(_), _) => EventFlags::OUT,
+            (None, false) => EventFlags::IN | EventFlags::OUT,
+            (None, true) => EventFlags::IN,
+        }
+    }
+
+    /// Whether everything has been sent.
+    pub fn is_drained(&self) -> bool {
+        self.backlog.is_empty()
+    }
+
+    /// Say something now or as soon as the client reads.
+    pub fn say(&mut self, bytes: Vec<u8>, memory: Option<Arc<OwnedFd>>) -> Said {
+        self.backlog.push_back(Outgoing { bytes, memory });
+        match self.flush() {
+            Said::Fine if self.backlog.len() <= BACKLOG_MESSAGES => Said::Fine,
+            _ => Said::Lost,
+        }
+    }
+
+    /// Send what waits, as far as the client reads.
+    pub fn flush(&mut self) -> Said {
+        while let Some(next) = self.backlog.front() {
+            let memory = next.memory.as_ref().map(|memory| memory.as_fd());
+            match send(self.socket.as_fd(), &next.bytes, memory) {
+                Sent::Yes => self.backlog.pop_front(),
+                Sent::Full => return Said::Fine,
+                Sent::Closed => return Said::Lost,
+            };
+        }
+        Said::Fine
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,156 @@
+//! What the kernel says about a TCP socket that a program has passed. The program itself is not
+//! asked for any of this.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+
+use crosslane_sys::socket::{netns_cookie, socket_cookie};
+use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
+use rustix::net::{AddressFamily, SocketType, getpeername, getsockname, ipproto};
+use thiserror::Error;
+
+/// One side of a connection: the network namespace and the two names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EndKey {
+    /// SO_NETNS_COOKIE.
+    pub netns: u64,
+    /// The socket's own name, IPv4 in IPv6 undone.
+    pub local: SocketAddr,
+    /// Its peer's name, IPv4 in IPv6 undone.
+    pub remote: SocketAddr,
+}
+
+impl EndKey {
+    /// A key from names as the kernel gives them.
+    pub fn new(netns: u64, local: SocketAddr, remote: SocketAddr) -> Self {
+        Self {
+            netns,
+            local: plain(local),
+            remote: plain(remote),
+        }
+    }
+
+    /// The key of the other side.
+    pub fn mirrored(&self) -> Self {
+        Self {
+            netns: self.netns,
+            local: self.remote,
+            remote: self.local,
+        }
+    }
+}
+
+/// The same name in the form that both sides of a connection agree on: no IPv4 in IPv6, and no
+/// flow label, which each side chooses for itself.
+fn plain(name: SocketAddr) -> SocketAddr {
+    match (name.ip().to_canonical(), name) {
+        (IpAddr::V6(_), SocketAddr::V6(mut v6)) => {
+            v6.set_flowinfo(0);
+            SocketAddr::V6(v6)
+        }
+        (ip, _) => SocketAddr::new(ip, name.port()),
+    }
+}
+
+/// A connected TCP socket, read from its descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Which connection, and which side of it.
+    pub key: EndKey,
+    /// SO_COOKIE, which tells a socket from an earlier one of the same names.
+    pub cookie: u64,
+}
+
+/// Why a passed descriptor is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum EndpointError {
+    /// Not a TCP socket.
+    #[error("the descriptor is not a TCP socket")]
+    NotTcp,
+    /// It has no peer.
+    #[error("the socket is not connected")]
+    NotConnected,
+    /// The kernel does not tell the network namespace (before Linux 5.14).
+    #[error("the kernel does not know SO_NETNS_COOKIE; Linux 5.14 is needed")]
+    NoNetns,
+}
+
+impl Endpoint {
+    /// Ask the kernel about `fd`. Only calls that answer from memory are used, so that a
+    /// descriptor of a hostile file system cannot hold the caller up.
+    ///
+    /// # Errors
+    /// When the descriptor is not a connected TCP socket.
+    pub fn read(fd: BorrowedFd<'_>) -> Result<Self, EndpointError> {
+        let family = socket_domain(fd).map_err(|_| EndpointError::NotTcp)?;
+        let is_tcp = (family == AddressFamily::INET || family == AddressFamily::INET6)
+            && socket_type(fd) == Ok(SocketType::STREAM)
+            && socket_protocol(fd) == Ok(Some(ipproto::TCP));
+        if !is_tcp {
+            return Err(EndpointError::NotTcp);
+        }
+        let remote = getpeername(fd)
+            .ok()
+            .flatten()
+            .and_then(|name| SocketAddr::try_from(name).ok())
+            .ok_or(EndpointError::NotConnected)?;
+        let local = getsockname(fd)
+            .ok()
+            .and_then(|name| SocketAddr::try_from(name).ok())
+            .ok_or(EndpointError::NotConnected)?;
+        let netns = netns_cookie(fd).map_err(|_| EndpointError::NoNetns)?;
+        let cookie = socket_cookie(fd).map_err(|_| EndpointError::NotTcp)?;
+        Ok(Self {
+            key: EndKey::new(netns, local, remote),
+            cookie,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn ends_mirror(listen: &str, connect: &str) {
+        let listener = TcpListener::bind(listen).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let a = TcpStream::connect((connect, port)).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        let a = Endpoint::read(a.as_fd()).unwrap();
+        let b = Endpoint::read(b.as_fd()).unwrap();
+        assert_eq!(a.key.mirrored(), b.key);
+        assert_ne!(a.cookie, b.cookie);
+    }
+
+    #[test]
+    fn the_two_ends_of_a_connection_mirror_each_other() {
+        ends_mirror("127.0.0.1:0", "127.0.0.1");
+        ends_mirror("[::1]:0", "::1");
+        ends_mirror("[::]:0", "127.0.0.1");
+        ends_mirror("[::]:0", "::ffff:127.0.0.1");
+    }
+
+    #[test]
+    fn a_flow_label_does_not_matter() {
+        let labelled = std::net::SocketAddrV6::new(std::net::Ipv6Addr::LOCALHOST, 1, 77, 2);
+        let bare = std::net::SocketAddrV6::new(std::net::Ipv6Addr::LOCALHOST, 1, 0, 2);
+        assert_eq!(plain(labelled.into()), SocketAddr::from(bare));
+    }
+
+    #[test]
+    fn what_is_not_a_connected_tcp_socket_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (unix, _other) = UnixStream::pair().unwrap();
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        let not_connected = Err(EndpointError::NotConnected);
+        assert_eq!(Endpoint::read(listener.as_fd()), not_connected);
+        for fd in [udp.as_fd(), unix.as_fd(), file.as_fd()] {
+            assert_eq!(Endpoint::read(fd), Err(EndpointError::NotTcp));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A new end, its partner, and the grant for both.
+
+use crosslane_ctl::message::{Grant, MonitorMessage};
+use crosslane_ctl::reason::Reason;
+
+use super::{Action, ClientId, End, FamilyId, Granted, Registry, Violation};
+use crate::arenas::{Backing, Side};
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::matcher::EndId;
+
+impl<B: Backing> Registry<B> {
+    /// A client has passed a socket. The first thing said is the answer to the message itself.
+    ///
+    /// # Errors
+    /// When the client broke the protocol.
+    pub fn register(
+        &mut self,
+        client: ClientId,
+        token: u64,
+        endpoint: Result<Endpoint, EndpointError>,
+    ) -> Result<(), Violation> {
+        let Some(family) = self.clients.get(&client).map(|client| client.family) else {
+            return Ok(());
+        };
+        let known = self.by_token.get(&(family, token)).copied();
+        if let (Some(known), Ok(endpoint)) = (known, &endpoint) {
+            return self.register_again(client, known, endpoint);
+        }
+        match self.accept(client, family, endpoint) {
+            Ok(endpoint) => self.enter(client, family, token, &endpoint),
+            Err(reason) => self.refuse(client, token, reason),
+        }
+        Ok(())
+    }
+
+    /// Whether a new end may have rings at all.
+    fn accept(
+        &self,
+        client: ClientId,
+        family: FamilyId,
+        endpoint: Result<Endpoint, EndpointError>,
+    ) -> Result<Endpoint, Reason> {
+        let endpoint = endpoint.map_err(|_| Reason::Refused)?;
+        if endpoint.key == endpoint.key.mirrored() {
+            // A socket connected to itself has no other end.
+            return Err(Reason::NoPeer);
+        }
+        if self.is_foreign(family, &endpoint) {
+            return Err(Reason::Foreign);
+        }
+        if self.over_quota(client) {
+            return Err(Reason::Refused);
+        }
+        Ok(endpoint)
+    }
+
+    fn enter(&mut self, client: ClientId, family: FamilyId, token: u64, endpoint: &Endpoint) {
+        self.say(client, MonitorMessage::Registered { token });
+        self.totals.registered += 1;
+        let id = self.add(client, family, token, endpoint);
+        let entered = self.matcher.enter(endpoint.key, id);
+        if let Some(partner) = entered.partner {
+            self.pair(partner, id);
+        }
+    }
+
+    /// A member of the family registers what is registered already: after a fork, from then on
+    /// its process is the one that is told.
+    fn register_again(
+        &mut self,
+        client: ClientId,
+        known: EndId,
+        endpoint: &Endpoint,
+    ) -> Result<(), Violation> {
+        let Some(end) = self.ends.get_mut(&known) else {
+            return Ok(());
+        };
+        let token = end.token;
+        if end.cookie != endpoint.cookie || end.key != endpoint.key {
+            return Err(Violation::TokenInUse(token));
+        }
+        let before = std::mem::replace(&mut end.client, client);
+        let newest = end.grants.last().map(|granted| granted.side);
+        self.say(client, MonitorMessage::Registered { token });
+        if before == client {
+            return Ok(());
+        }
+        self.move_end(known, before, client);
+        if let Some(side) = newest {
+            self.send_grant(known, side);
+        }
+        Ok(())
+    }
+
+    fn move_end(&mut self, id: EndId, from: ClientId, to: ClientId) {
+        self.charge(from, |user| user.ends -= 1);
+        self.charge(to, |user| user.ends += 1);
+        if let Some(from) = self.clients.get_mut(&from) {
+            from.ends.remove(&id);
+        }
+        if let Some(to) = self.clients.get_mut(&to) {
+            to.ends.insert(id);
+        }
+    }
+
+    /// Whether another program holds the same socket: its cursors are not ours.
+    fn is_foreign(&self, family: FamilyId, endpoint: &Endpoint) -> bool {
+        self.matcher
+            .find(&endpoint.key)
+            .and_then(|id| self.ends.get(&id))
+            .is_some_and(|end| end.cookie == endpoint.cookie && end.family != family)
+    }
+
+    fn over_quota(&self, client: ClientId) -> bool {
+        let Some(state) = self.clients.get(&client) else {
+            return true;
+        };
+        let user = self
+            .users
+            .get(&state.uid)
+            .map_or(0, |user| user.ends + user.parked);
+        state.ends.len() + state.parked.len() >= self.quotas.ends_per_process
+            || user >= self.quotas.ends_per_user
+    }
+
+    fn refuse(&mut self, client: ClientId, token: u64, reason: Reason) {
+        self.totals.refused += 1;
+        self.say(
+            client,
+            MonitorMessage::Refused {
+                token,
+                reason: reason as u32,
+            },
+        );
+    }
+
+    fn add(
+        &mut self,
+        client: ClientId,
+        family: FamilyId,
+        token: u64,
+        endpoint: &Endpoint,
+    ) -> EndId {
+        let id = EndId(self.next_end);
+        self.next_end += 1;
+        let end = End {
+            client,
+            family,
+            token,
+            key: endpoint.key,
+            cookie: endpoint.cookie,
+            grants: Vec::new(),
+        };
+        self.ends.insert(id, end);
+        self.by_token.insert((family, token), id);
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.ends.insert(id);
+        }
+        self.charge(client, |user| user.ends += 1);
+        id
+    }
+
+    /// Give both ends rings. Whatever they were granted before is with a dead socket: it stays
+    /// theirs until they are released, but the newest grant counts.
+    fn pair(&mut self, older: EndId, newer: EndId) {
+        let family_of = |id| self.ends.get(id).map(|end: &End| end.family);
+        let (Some(a), Some(b)) = (family_of(&older), family_of(&newer)) else {
+            return;
+        };
+        let Some(sides) = self.take_slot(a, b) else {
+            self.refuse_end(older);
+            self.refuse_end(newer);
+            return;
+        };
+        self.totals.paired += 1;
+        for (id, side) in [older, newer].into_iter().zip(sides) {
+            let seq = self.next_seq();
+            if let Some(end) = self.ends.get_mut(&id) {
+                let to = end.client;
+                end.grants.push(Granted { seq, side, to });
+            }
+            self.send_grant(id, side);
+        }
+    }
+
+    fn take_slot(&mut self, a: FamilyId, b: FamilyId) -> Option<[Side; 2]> {
+        let most = self.quotas.arenas_per_process;
+        if self.arenas.of_family(a) > most || self.arenas.of_family(b) > most {
+            return None;
+        }
+        self.arenas.take(a, b)
+    }
+
+    fn refuse_end(&mut self, id: EndId) {
+        let Some(end) = self.ends.get(&id) else {
+            return;
+        };
+        let (client, token, key) = (end.client, end.token, end.key);
+        self.matcher.leave(&key, id);
+        self.refuse(client, token, Reason::NoMemory);
+    }
+
+    fn send_grant(&mut self, id: EndId, side: Side) {
+        let Some(end) = self.ends.get(&id) else {
+            return;
+        };
+        let (client, token) = (end.client, end.token);
+        let Some(arena) = self.arenas.number(side.arena, end.family) else {
+            return;
+        };
+        let grant = Grant {
+            token,
+            arena,
+            slot: side.slot,
+            role: side.role,
+            geometry: self.arenas.geometry(),
+        };
+        let Some(state) = self.clients.get_mut(&client) else {
+            return;
+        };
+        let first = state.sent.insert(side.arena);
+        self.actions.push(Action {
+            client,
+            message: MonitorMessage::Grant(grant),
+            arena: first.then_some(side.arena),
+        });
+    }
+}

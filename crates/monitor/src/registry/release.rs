@@ -1,0 +1,132 @@
+//! How ends and processes go, and leases that outlive both.
+
+use super::{Client, ClientId, Granted, LeaseId, Registry, Violation};
+use crate::arenas::Backing;
+use crate::matcher::EndId;
+
+impl<B: Backing> Registry<B> {
+    /// An end is closed. Any member of the family may say so; an unknown token is one that was
+    /// registered with an earlier monitor, and none of our business.
+    pub fn release(&mut self, client: ClientId, token: u64) {
+        let family = self.clients.get(&client).map(|client| client.family);
+        let id = family.and_then(|family| self.by_token.get(&(family, token)).copied());
+        if let Some(id) = id {
+            self.release_end(id);
+            self.retire_dropped();
+        }
+    }
+
+    fn release_end(&mut self, id: EndId) {
+        let Some(end) = self.ends.remove(&id) else {
+            return;
+        };
+        self.by_token.remove(&(end.family, end.token));
+        self.matcher.leave(&end.key, id);
+        self.charge(end.client, |user| user.ends -= 1);
+        if let Some(owner) = self.clients.get_mut(&end.client) {
+            owner.ends.remove(&id);
+        }
+        for granted in end.grants {
+            self.leave(granted);
+        }
+    }
+
+    /// A side is not used by its process any more; a younger lease keeps it for the children.
+    fn leave(&mut self, granted: Granted) {
+        let Granted { seq, side, to } = granted;
+        match self.clients.get_mut(&to) {
+            Some(holder) if holder.youngest_lease() > seq => {
+                holder.parked.insert(seq, side);
+                self.charge(to, |user| user.parked += 1);
+            }
+            _ => self.arenas.leave(side),
+        }
+    }
+
+    /// Forked children may be using what this process has been granted so far.
+    ///
+    /// # Errors
+    /// When the client holds too many leases.
+    pub fn lease(&mut self, client: ClientId) -> Result<Option<LeaseId>, Violation> {
+        let seq = self.next_seq();
+        let (most, most_of_user) = (self.quotas.leases_per_process, self.quotas.leases_per_user);
+        let Some(state) = self.clients.get_mut(&client) else {
+            return Ok(None);
+        };
+        let of_user = self.users.get(&state.uid).map_or(0, |user| user.leases);
+        if state.leases.len() >= most || of_user >= most_of_user {
+            return Err(Violation::Leases(most));
+        }
+        state.leases.insert(seq);
+        self.charge(client, |user| user.leases += 1);
+        let id = LeaseId(self.next_lease);
+        self.next_lease += 1;
+        self.leases.insert(id, (client, seq));
+        Ok(Some(id))
+    }
+
+    /// No forked child of that time is left.
+    pub fn lease_ended(&mut self, lease: LeaseId) {
+        let Some((client, seq)) = self.leases.remove(&lease) else {
+            return;
+        };
+        let Some(state) = self.clients.get_mut(&client) else {
+            return;
+        };
+        state.leases.remove(&seq);
+        // What is older than a remaining lease stays.
+        let youngest = state.youngest_lease();
+        let freed = state.parked.split_off(&youngest);
+        self.charge(client, |user| {
+            user.leases -= 1;
+            user.parked -= freed.len();
+        });
+        for side in freed.into_values() {
+            self.arenas.leave(side);
+        }
+        self.forget_if_done(client);
+        self.retire_dropped();
+    }
+
+    /// The control connection is closed: the process has died or become another program.
+    pub fn gone(&mut self, client: ClientId) {
+        let Some(state) = self.clients.get_mut(&client) else {
+            return;
+        };
+        state.connected = false;
+        let ends: Vec<EndId> = state.ends.iter().copied().collect();
+        for id in ends {
+            self.release_end(id);
+        }
+        self.forget_if_done(client);
+        self.retire_dropped();
+    }
+
+    fn forget_if_done(&mut self, client: ClientId) {
+        let done = self
+            .clients
+            .get(&client)
+            .is_some_and(|state| !state.connected && state.leases.is_empty());
+        if !done {
+            return;
+        }
+        let Some(state) = self.clients.remove(&client) else {
+            return;
+        };
+        let Some(members) = self.families.get_mut(&state.family) else {
+            return;
+        };
+        members.remove(&client);
+        if members.is_empty() {
+            self.families.remove(&state.family);
+            self.arenas.family_gone(state.family);
+        }
+    }
+}
+
+impl Client {
+    /// Number of the youngest lease; 0, older than every grant, if there is none.
+    fn youngest_lease(&self) -> u64 {
+        self.leases.last().copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,106 @@
+//! The answer to `crosslane ss`: one JSON object per line.
+
+use crosslane_ctl::message::TEXT_BYTES;
+use crosslane_ctl::reason::Reason;
+use serde::{Deserialize, Serialize};
+
+use super::{Family, Seen, Step, Walk, World};
+use crate::arenas::Backing;
+use crate::registry::FamilyId;
+
+/// Most bytes of one line: a program's name can be 15 bytes of which each needs an escape.
+const LINE_BYTES: usize = 1024;
+
+/// One end of one connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionReport {
+    /// The program's name.
+    pub program: String,
+    /// Its process.
+    pub pid: u32,
+    /// The first descriptor of the connection.
+    pub fd: i32,
+    /// The socket's name, if it is registered.
+    pub local: Option<String>,
+    /// Its peer's name, if it is registered.
+    pub peer: Option<String>,
+    /// `accelerated`, `partly`, `switching` or `tcp`.
+    pub state: String,
+    /// Why not all of it is accelerated.
+    pub reason: Option<String>,
+    /// The same in words.
+    pub reason_text: Option<String>,
+    /// Bytes sent through the ring.
+    pub ring_bytes_sent: u64,
+    /// Bytes received through the ring.
+    pub ring_bytes_received: u64,
+    /// Bytes sent through TCP.
+    pub tcp_bytes_sent: u64,
+    /// Bytes received through TCP.
+    pub tcp_bytes_received: u64,
+}
+
+impl ConnectionReport {
+    fn new<B: Backing>(
+        world: &World<'_, B>,
+        id: FamilyId,
+        family: &Family,
+        index: u32,
+        seen: &Seen,
+    ) -> Self {
+        let process = family.process(seen.pid);
+        let token = u64::from(seen.generation) << 32 | u64::from(index);
+        let key = world.registry.key_of(id, token);
+        let told = Some(seen.reason).filter(|reason| *reason != Reason::None);
+        // A process in another pid namespace knows itself by another number.
+        let pid = process
+            .filter(|process| family.is_single() && process.pid != 0)
+            .map_or(seen.pid, |process| process.pid);
+        Self {
+            program: process.map_or_else(String::new, |process| process.program.clone()),
+            pid,
+            fd: seen.fd,
+            local: key.map(|key| key.local.to_string()),
+            peer: key.map(|key| key.remote.to_string()),
+            state: seen.state.slug().to_owned(),
+            reason: told.map(|reason| reason.slug().to_owned()),
+            reason_text: told.map(|reason| reason.text().to_owned()),
+            ring_bytes_sent: seen.ring_bytes[0],
+            ring_bytes_received: seen.ring_bytes[1],
+            tcp_bytes_sent: seen.tcp_bytes[0],
+            tcp_bytes_received: seen.tcp_bytes[1],
+        }
+    }
+}
+
+/// The list under way.
+#[derive(Debug)]
+pub struct Listing {
+    walk: Walk,
+}
+
+impl Listing {
+    /// List the connections of these families.
+    pub fn new(families: Vec<FamilyId>) -> Self {
+        Self {
+            walk: Walk::new(families),
+        }
+    }
+
+    /// Make the next piece.
+    pub fn step<B: Backing>(&mut self, world: &World<'_, B>) -> Step {
+        let mut text = Vec::new();
+        let more = self.walk.step(world.families, |id, family, index, seen| {
+            let report = ConnectionReport::new(world, id, family, index, seen);
+            if serde_json::to_writer(&mut text, &report).is_ok() {
+                text.push(b'\n');
+            }
+            text.len() + LINE_BYTES <= TEXT_BYTES
+        });
+        match (text.is_empty(), more) {
+            (false, _) => Step::Text(text),
+            (true, true) => Step::Working,
+            (true, false) => Step::Done,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The slabs that processes show, and what finished processes leave to the counters.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
+
+use crosslane_ctl::slab::{COUNTER_SLOTS, REASON_SLOTS};
+use crosslane_window::slab::SlabMap;
+
+use crate::registry::{ClientId, FamilyId};
+
+/// Finished slabs that are remembered, because a child of a finished process may bring one back.
+const REMEMBERED: usize = 4096;
+
+/// Users whose finished processes are counted apart; those of further users are seen by root.
+const USERS: usize = 1024;
+
+/// A memory object as the kernel tells it from others.
+pub type SlabIdentity = (u64, u64);
+
+/// Counters of slabs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// By [`crosslane_ctl::counter::Counter`].
+    pub counters: [u64; COUNTER_SLOTS],
+    /// By [`crosslane_ctl::reason::Reason`].
+    pub reasons: [u64; REASON_SLOTS],
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            counters: [0; COUNTER_SLOTS],
+            reasons: [0; REASON_SLOTS],
+        }
+    }
+}
+
+impl Tally {
+    /// What a slab shows.
+    pub fn of(slab: &SlabMap) -> Self {
+        let header = slab.header();
+        Self {
+            counters: std::array::from_fn(|at| header.counters[at].load(Relaxed)),
+            reasons: std::array::from_fn(|at| header.reasons[at].load(Relaxed)),
+        }
+    }
+
+    /// Add another tally. A slab may claim any number, so sums stop at the greatest one.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, more) in self.counters.iter_mut().zip(other.counters) {
+            *sum = sum.saturating_add(more);
+        }
+        for (sum, more) in self.reasons.iter_mut().zip(other.reasons) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+/// Processes that share a slab.
+#[derive(Debug)]
+pub struct Family {
+    /// Their table.
+    pub slab: SlabMap,
+    identity: SlabIdentity,
+    members: BTreeMap<ClientId, Process>,
+    uid: u32,
+}
+
+/// A process as seen when it said Hello.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its number, or 0 if it lives outside our pid namespace.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its program.
+    pub program: String,
+}
+
+impl Family {
+    /// The process that an entry with this pid belongs to, as far as we know.
+    pub fn process(&self, pid: u32) -> Option<&Process> {
+        let named = self.members.values().find(|member| member.pid == pid);
+        named.or_else(|| self.members.values().next())
+    }
+
+    /// Whether a process lives alone with its slab.
+    pub fn is_single(&self) -> bool {
+        self.members.len() == 1
+    }
+}
+
+struct Finished {
+    identity: SlabIdentity,
+    uid: u32,
+    tally: Tally,
+}
+
+/// All slabs.
+#[derive(Default)]
+pub struct Families {
+    families: HashMap<FamilyId, Family>,
+    by_identity: HashMap<SlabIdentity, FamilyId>,
+    finished: VecDeque<Finished>,
+    totals: HashMap<u32, Tally>,
+    totals_of_others: Tally,
+    next: u64,
+}
+
+impl Families {
+    /// A process has shown its slab.
+    pub fn join(
+        &mut self,
+        client: ClientId,
+        process: Process,
+        identity: SlabIdentity,
+        slab: SlabMap,
+    ) -> FamilyId {
+        if let Some(id) = self.by_identity.get(&identity)
+            && let Some(family) = self.families.get_mut(id)
+        {
+            family.members.insert(client, process);
+            return *id;
+        }
+        self.finished
+            .retain(|finished| finished.identity != identity);
+        let id = FamilyId(self.next);
+        self.next += 1;
+        let family = Family {
+            slab,
+            identity,
+            uid: process.uid,
+            members: BTreeMap::from([(client, process)]),
+        };
+        self.families.insert(id, family);
+        self.by_identity.insert(identity, id);
+        id
+    }
+
+    /// A process is gone; the last one of a slab takes it along.
+    pub fn part(&mut self, client: ClientId, id: FamilyId) {
+        let Some(family) = self.families.get_mut(&id) else {
+            return;
+        };
+        family.members.remove(&client);
+        if !family.members.is_empty() {
+            return;
+        }
+        if let Some(family) = self.families.remove(&id) {
+            self.by_identity.remove(&family.identity);
+            self.finished.push_back(Finished {
+                identity: family.identity,
+                uid: family.uid,
+                tally: Tally::of(&family.slab),
+            });
+        }
+        if self.finished.len() > REMEMBERED {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        let Some(oldest) = self.finished.pop_front() else {
+            return;
+        };
+        let known = self.totals.contains_key(&oldest.uid) || self.totals.len() < USERS;
+        let totals = match known {
+            true => self.totals.entry(oldest.uid).or_default(),
+            false => &mut self.totals_of_others,
+        };
+        totals.add(&oldest.tally);
+    }
+
+    /// A family that lives.
+    pub fn find(&self, id: FamilyId) -> Option<&Family> {
+        self.families.get(&id)
+    }
+
+    /// Families that this user may see.
+    pub fn visible_to(&self, uid: u32) -> Vec<FamilyId> {
+        let mut ids: Vec<_> = self
+            .families
+            .iter()
+            .filter(|(_, family)| {
+                uid == 0 || family.members.values().any(|member| member.uid == uid)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        ids.sort_unstable_by(|a, b| b.cmp(a));
+        ids
+    }
+
+    /// What finished processes of this user have counted; of all users for root.
+    pub fn finished(&self, uid: u32) -> Tally {
+        let mut sum = Tally::default();
+        for (owner, totals) in &self.totals {
+            if uid == 0 || *owner == uid {
+                sum.add(totals);
+            }
+        }
+        for finished in &self.finished {
+            if uid == 0 || finished.uid == uid {
+                sum.add(&finished.tally);
+            }
+        }
+        if uid == 0 {
+            sum.add(&self.totals_of_others);
+        }
+        sum
+    }
+}

@@ -1,0 +1,291 @@
+//! The event loop: one thread, one epoll set. Messages go into the [`Registry`], what it has to
+//! say goes out; nothing here waits for a client.
+//!
+//! - `accept`: new connections, who may have them, and running out of descriptors;
+//! - `message`: what clients say;
+//! - `answer`: queries of the command, a piece at a time.
+
+mod accept;
+mod answer;
+mod message;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use thiserror::Error;
+
+use crate::backing::SealedMemory;
+use crate::config::{Config, Service};
+use crate::connection::{Connection, Said};
+use crate::directory::{DirectoryError, Door};
+use crate::registry::{Action, ClientId, LeaseId, Registry};
+use crate::report::{Families, MonitorReport};
+
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 256;
+
+/// Messages taken from one client before others have their turn.
+const MESSAGES_PER_TURN: usize = 32;
+
+/// Why a monitor could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Its directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The kernel refused something.
+    #[error("cannot start the monitor: {0}")]
+    Kernel(#[from] io::Error),
+}
+
+/// A running monitor.
+pub struct Monitor {
+    service: Service,
+    connections_per_user: usize,
+    epoll: OwnedFd,
+    door: Door,
+    /// Kept open, as epoll forgets what is closed.
+    _stop: OwnedFd,
+    /// Closed when no descriptor is left, to have one for turning a connection away.
+    spare: Option<OwnedFd>,
+    sources: HashMap<u64, Source>,
+    clients: HashMap<ClientId, u64>,
+    connections_of: HashMap<u32, usize>,
+    guests: HashMap<u32, u64>,
+    families: Families,
+    registry: Registry<SealedMemory>,
+    next_source: u64,
+    /// Connections whose answers go on without waiting for an event.
+    busy: Vec<u64>,
+    started: Instant,
+    idle_since: Option<Instant>,
+    counts: MonitorReport,
+}
+
+/// What an epoll event is about.
+enum Source {
+    Connection(Box<Connection>),
+    /// Ends when nobody holds the other side.
+    Lease(
+        LeaseId,
+        #[expect(dead_code, reason = "held open for epoll")] OwnedFd,
+    ),
+    /// A program that keeps a private monitor alive, by its pidfd.
+    Guest(
+        u32,
+        #[expect(dead_code, reason = "held open for epoll")] OwnedFd,
+    ),
+}
+
+const DOOR: u64 = 0;
+const STOP: u64 = 1;
+const FIRST_SOURCE: u64 = 2;
+
+impl Monitor {
+    /// Begin to listen. The monitor ends when `stop` becomes readable.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(config: &Config, stop: OwnedFd) -> Result<Self, StartError> {
+        let is_root = rustix::process::geteuid().is_root();
+        let open_to_all = is_root && config.service == Service::System;
+        let door = Door::open(&config.directory, open_to_all)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        watch(&epoll, door.socket(), DOOR, EventFlags::IN)?;
+        watch(&epoll, &stop, STOP, EventFlags::IN)?;
+        let backing = SealedMemory::new(config.memory_floor_bytes);
+        Ok(Self {
+            service: config.service,
+            connections_per_user: config.quotas.connections_per_user,
+            epoll,
+            door,
+            _stop: stop,
+            spare: spare_descriptor(),
+            sources: HashMap::new(),
+            clients: HashMap::new(),
+            connections_of: HashMap::new(),
+            guests: HashMap::new(),
+            families: Families::default(),
+            registry: Registry::new(backing, config.geometry, config.quotas),
+            next_source: FIRST_SOURCE,
+            busy: Vec::new(),
+            started: Instant::now(),
+            idle_since: Some(Instant::now()),
+            counts: MonitorReport::default(),
+        })
+    }
+
+    /// Serve until told to stop, or until a private monitor has lingered for long enough.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait for events.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        loop {
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in events.drain(..) {
+                if event.data.u64() == STOP {
+                    return Ok(());
+                }
+                self.handle(event);
+            }
+            self.go_on_answering();
+            if self.has_lingered() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        if !self.busy.is_empty() {
+            return Some(Timespec::default());
+        }
+        let Service::Private { linger } = self.service else {
+            return None;
+        };
+        let left = linger.saturating_sub(self.idle_since?.elapsed());
+        Some(Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        })
+    }
+
+    fn has_lingered(&mut self) -> bool {
+        let Service::Private { linger } = self.service else {
+            return false;
+        };
+        if !self.sources.is_empty() {
+            self.idle_since = None;
+            return false;
+        }
+        let since = *self.idle_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= linger
+    }
+
+    fn handle(&mut self, event: Event) {
+        let id = event.data.u64();
+        let flags = event.flags;
+        match self.sources.get(&id) {
+            None if id == DOOR => self.accept(),
+            None => {}
+            Some(Source::Lease(lease, _)) => {
+                let lease = *lease;
+                self.sources.remove(&id);
+                self.registry.lease_ended(lease);
+            }
+            Some(Source::Guest(pid, _)) => {
+                self.guests.remove(pid);
+                self.sources.remove(&id);
+            }
+            Some(Source::Connection(_)) => self.serve(id, flags),
+        }
+        self.deliver();
+    }
+
+    fn serve(&mut self, id: u64, flags: EventFlags) {
+        if flags.contains(EventFlags::OUT) {
+            let flushed = self.connection(id).map(Connection::flush);
+            if flushed == Some(Said::Lost) {
+                return self.drop_connection(id);
+            }
+            self.answer_more(id);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            self.listen_to(id);
+        }
+        self.update_interest(id);
+    }
+
+    fn connection(&mut self, id: u64) -> Option<&mut Connection> {
+        match self.sources.get_mut(&id) {
+            Some(Source::Connection(connection)) => Some(connection),
+            _ => None,
+        }
+    }
+
+    fn update_interest(&mut self, id: u64) {
+        let Some(Source::Connection(connection)) = self.sources.get_mut(&id) else {
+            return;
+        };
+        let wanted = connection.wanted();
+        if wanted == connection.interest {
+            return;
+        }
+        connection.interest = wanted;
+        let data = EventData::new_u64(id);
+        if epoll::modify(&self.epoll, &**connection, data, wanted).is_err() {
+            self.drop_connection(id);
+        }
+    }
+
+    /// Say to clients what the registry wants to be said.
+    fn deliver(&mut self) {
+        loop {
+            let actions = self.registry.take_actions();
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                self.say(&action);
+            }
+        }
+    }
+
+    fn say(&mut self, action: &Action) {
+        let Some(id) = self.clients.get(&action.client).copied() else {
+            return;
+        };
+        let memory = action
+            .arena
+            .and_then(|arena| self.registry.memory(arena))
+            .map(Arc::clone);
+        let bytes = action.message.encode();
+        let said = self
+            .connection(id)
+            .map(|connection| connection.say(bytes, memory));
+        match said {
+            Some(Said::Lost) => {
+                self.counts.too_slow += 1;
+                self.drop_connection(id);
+            }
+            _ => self.update_interest(id),
+        }
+    }
+
+    /// Forget a connection: the process is gone, or has misbehaved.
+    fn drop_connection(&mut self, id: u64) {
+        let Some(Source::Connection(connection)) = self.sources.remove(&id) else {
+            return;
+        };
+        let uid = connection.peer.uid;
+        if let Some(count) = self.connections_of.get_mut(&uid) {
+            *count -= 1;
+            if *count == 0 {
+                self.connections_of.remove(&uid);
+            }
+        }
+        if let Some(member) = connection.member {
+            self.clients.remove(&member.client);
+            self.families.part(member.client, member.family);
+            self.registry.gone(member.client);
+        }
+    }
+}
+
+fn watch(epoll: &OwnedFd, fd: &OwnedFd, id: u64, flags: EventFlags) -> io::Result<()> {
+    Ok(epoll::add(epoll, fd, EventData::new_u64(id), flags)?)
+}
+
+fn spare_descriptor() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}

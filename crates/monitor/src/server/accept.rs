@@ -1,0 +1,87 @@
+//! New connections, who may have them, and running out of descriptors.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crosslane_sys::socket::{PeerCredentials, peer_credentials};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::{Monitor, Source, spare_descriptor};
+use crate::config::Service;
+use crate::connection::Connection;
+
+/// Connections accepted before others have their turn.
+const ACCEPTS_PER_TURN: usize = 64;
+
+impl Monitor {
+    pub(super) fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(self.door.socket(), flags) {
+                Ok(socket) => self.admit(socket),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::MFILE | Errno::NFILE) if self.spare.is_some() => self.turn_away(),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Without descriptors the waiting connection would keep us busy for ever: take it in place
+    /// of the spare one and close it.
+    fn turn_away(&mut self) {
+        self.spare = None;
+        drop(accept_with(self.door.socket(), SocketFlags::CLOEXEC));
+        self.spare = spare_descriptor();
+        self.counts.turned_away += 1;
+    }
+
+    fn admit(&mut self, socket: OwnedFd) {
+        let peer = match peer_credentials(socket.as_fd()) {
+            Ok(peer) if self.may_connect(peer) => peer,
+            _ => {
+                self.counts.turned_away += 1;
+                return;
+            }
+        };
+        self.welcome_guest(peer);
+        let id = self.next_source;
+        if super::watch(&self.epoll, &socket, id, EventFlags::IN).is_err() {
+            self.counts.turned_away += 1;
+            return;
+        }
+        self.next_source += 1;
+        *self.connections_of.entry(peer.uid).or_default() += 1;
+        let connection = Box::new(Connection::new(socket, peer));
+        self.sources.insert(id, Source::Connection(connection));
+    }
+
+    fn may_connect(&self, peer: PeerCredentials) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        let known = own == 0 || peer.uid == own || peer.uid == 0;
+        let connections = self.connections_of.get(&peer.uid).copied().unwrap_or(0);
+        known && connections < self.connections_per_user
+    }
+
+    /// A private monitor stays as long as the programs that have used it live: `crosslane run`
+    /// asks for it, becomes the program, and that may open its first socket much later.
+    fn welcome_guest(&mut self, peer: PeerCredentials) {
+        let is_private = matches!(self.service, Service::Private { .. });
+        if !is_private || self.guests.contains_key(&peer.pid) {
+            return;
+        }
+        let Some(pid) = i32::try_from(peer.pid).ok().and_then(Pid::from_raw) else {
+            return;
+        };
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return;
+        };
+        let id = self.next_source;
+        if super::watch(&self.epoll, &pidfd, id, EventFlags::IN).is_ok() {
+            self.next_source += 1;
+            self.sources.insert(id, Source::Guest(peer.pid, pidfd));
+            self.guests.insert(peer.pid, id);
+        }
+    }
+}
