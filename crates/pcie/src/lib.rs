@@ -16,6 +16,7 @@
 //! Request-Response Protocols", USENIX ATC 2013 (NIQ).
 #![forbid(unsafe_code)]
 
+pub mod judge;
 pub mod model;
 pub mod profile;
 pub mod sim;

@@ -62,10 +62,13 @@ pub struct Iommu {
     pub page_bytes: u64,
     /// A page walk on an idle system.
     pub walk_ns: f64,
-    /// Time that a read's walk keeps the walker from starting the next one.
+    /// Mean time that a read's walk keeps the walker from starting the next one. How many memory
+    /// accesses a walk needs varies, so these times are exponential.
     pub read_walk_slot_ns: f64,
     /// Time that a read served from the walker's cache keeps the port.
     pub read_hit_slot_ns: f64,
+    /// Port time of each further lookup for a request that is served line by line.
+    pub again_ns: f64,
     /// As `read_walk_slot_ns`, for writes.
     pub write_walk_slot_ns: f64,
     /// As `read_hit_slot_ns`, for writes.
@@ -120,7 +123,11 @@ pub struct Host {
     pub link: Link,
     /// Read request received to completion ready, data in the last-level cache.
     pub read_ns: f64,
-    /// Posted write received to visible.
+    /// Time that one line of a posted write takes to commit; lines commit one after another.
+    pub write_line_ns: f64,
+    /// Idle time on the link after the completions of one request.
+    pub completion_gap_ns: f64,
+    /// Posted write committed to visible.
     pub write_ns: f64,
     /// More if the line is in memory.
     pub cold_ns: f64,
@@ -132,9 +139,13 @@ pub struct Host {
     pub llc_bytes: u64,
     /// Part of it that device writes may fill (DDIO: two ways of twenty).
     pub ddio_bytes: u64,
-    /// Reads up to this size are answered line by line, in chunks of the completion boundary;
-    /// larger ones wait for a full payload.
+    /// Read requests up to this size are served line by line and answered in chunks of the completion
+    /// boundary; larger ones are answered in full payloads.
     pub line_by_line_bytes: u32,
+    /// Whether a request that continues the one before it is exempt from that.
+    pub streams: bool,
+    /// How many requests after one served line by line are served so too.
+    pub line_mode_lasts: u32,
     /// Posted write credits.
     pub posted: Credits,
     /// Read request credits.
@@ -165,7 +176,7 @@ pub struct Device {
     pub contexts: usize,
     /// Time that one context takes to move a byte in.
     pub read_ns_per_byte: f64,
-    /// Time that one context takes to move a byte out.
+    /// Time that moving a byte out takes before its packet can leave.
     pub write_ns_per_byte: f64,
     /// Write-then-read: from the command to the write's data, besides moving it.
     pub write_to_read_ns: f64,
@@ -181,10 +192,12 @@ pub struct Device {
     pub power_of_two_tail: bool,
     /// Reads that are no multiple of 16 bytes take the device's memory for this long.
     pub partial_ns: f64,
-    /// Turning from reads to writes costs this much for each packet written.
-    pub turn_ns: f64,
-    /// At most this many turns in one DMA.
-    pub turns: u32,
+    /// Time that a read request takes from the port that writes leave by.
+    pub request_gap_ns: f64,
+    /// Time that a byte read and a byte written take together on the device's own bus.
+    pub shared_ns_per_byte: f64,
+    /// The same beyond the first kibibyte of a DMA, which is spread over a second bus.
+    pub shared_beyond_ns_per_byte: f64,
 }
 
 /// A profile that cannot be had.
@@ -268,6 +281,8 @@ impl Host {
         let times = [
             ("read_ns", self.read_ns),
             ("write_ns", self.write_ns),
+            ("write_line_ns", self.write_line_ns),
+            ("completion_gap_ns", self.completion_gap_ns),
             ("cold_ns", self.cold_ns),
             ("remote_node_ns", self.remote_node_ns),
             ("jitter_ns", self.jitter_ns),

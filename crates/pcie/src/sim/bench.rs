@@ -9,6 +9,7 @@ use super::iommu::Counts;
 use super::rng::Rng;
 use super::trace::Trace;
 use super::{Ps, ns, ps};
+use crate::model::TlpKind;
 use crate::model::config::{ConfigError, check_transfer};
 use crate::profile::{Device, Host, ProfileError};
 
@@ -193,6 +194,9 @@ impl Run {
     pub fn execute(&self, host: &Host, device: &Device) -> Result<Report, RunError> {
         let mut addresses = self.addresses()?;
         let mut fabric = Fabric::new(host, &self.options)?;
+        if self.bench != Bench::LatRd && self.bench != Bench::BwRd {
+            self.settle(&mut fabric, host, &mut addresses);
+        }
         let mps = host.link.mps_bytes;
         let outcome = match self.bench {
             Bench::LatRd | Bench::LatWrrd => self.latency(&mut fabric, device, mps, &mut addresses),
@@ -233,6 +237,14 @@ impl Run {
         })
     }
 
+    /// The measurements ran for millions of transfers: writes had filled their share of the cache.
+    fn settle(&self, fabric: &mut Fabric, host: &Host, addresses: &mut Addresses) {
+        let share = host.ddio_bytes.min(self.options.window_bytes);
+        for _ in 0..3 * share / addresses.unit {
+            fabric.settle(addresses.next(), self.size_bytes);
+        }
+    }
+
     fn latency(
         &self,
         fabric: &mut Fabric,
@@ -249,8 +261,13 @@ impl Run {
             let mut issue = at + ps(device.issue_ns);
             if self.bench == Bench::LatWrrd {
                 issue += ps(device.write_to_read_ns);
-                let first_write = issue - ps(device.read_after_write_ns);
-                issue += write_stream(fabric, device, first_write, address, &parts);
+                issue += ps(f64::from(self.size_bytes) * device.write_ns_per_byte);
+                wait_until(fabric, issue - ps(device.read_after_write_ns));
+                fabric.dma_write_parts(address, &parts, 0);
+                issue += parts
+                    .iter()
+                    .map(|&part| fabric.wire_time(TlpKind::MemoryWrite, part))
+                    .sum::<Ps>();
             }
             wait_until(fabric, issue);
             fabric.dma_read(address, self.size_bytes, 0);
@@ -318,18 +335,6 @@ fn wait_until(fabric: &mut Fabric, at: Ps) {
             return;
         }
     }
-}
-
-/// Sends a write as its data is moved out; returns how long moving takes.
-fn write_stream(fabric: &mut Fabric, device: &Device, from: Ps, address: u64, parts: &[u32]) -> Ps {
-    let (mut moved, mut at) = (0, address);
-    for &part in parts {
-        moved += ps(f64::from(part) * device.write_ns_per_byte);
-        wait_until(fabric, from + moved);
-        fabric.dma_write(at, part, 0);
-        at += u64::from(part);
-    }
-    moved
 }
 
 /// Waits for the read under way; returns when its data has been moved in.

@@ -33,6 +33,7 @@ pub struct Engine<'a> {
     free: Vec<usize>,
     write_port_free_at: Ps,
     write_time: Ps,
+    write_time_after_read: Ps,
     memory_free_at: Ps,
     after_read: bool,
     finished: [u64; 2],
@@ -53,7 +54,10 @@ impl<'a> Engine<'a> {
                     .max(ps(device.packet_gap_ns))
             })
             .sum();
-        let write_time = (packets + ps(device.write_bubble_ns)).max(ps(device.write_gap_ns));
+        let gap = ps(device.write_gap_ns);
+        let write_time = packets + ps(device.write_bubble_ns);
+        let shared = ps(f64::from(bytes.min(1024)) * device.shared_ns_per_byte
+            + f64::from(bytes.saturating_sub(1024)) * device.shared_beyond_ns_per_byte);
         Self {
             fabric,
             device,
@@ -62,7 +66,10 @@ impl<'a> Engine<'a> {
             contexts: vec![Context::default(); device.contexts],
             free: (0..device.contexts).rev().collect(),
             write_port_free_at: 0,
-            write_time,
+            write_time: write_time.max(gap),
+            write_time_after_read: (write_time + ps(device.request_gap_ns))
+                .max(gap)
+                .max(shared),
             memory_free_at: 0,
             after_read: false,
             finished: [0; 2],
@@ -104,14 +111,11 @@ impl<'a> Engine<'a> {
         if self.write_port_free_at > now || self.fabric.writes_waiting() > WRITE_QUEUE {
             return false;
         }
-        let packets = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
-        let turns = if self.after_read {
-            packets.min(self.device.turns)
+        let port_time = if self.after_read {
+            self.write_time_after_read
         } else {
-            0
+            self.write_time
         };
-        let port_time = (self.write_time + ps(f64::from(turns) * self.device.turn_ns))
-            .max(ps(self.device.write_gap_ns));
         self.after_read = false;
         self.write_port_free_at = now + port_time;
         self.fabric.dma_write_parts(address, &self.parts, 0);

@@ -11,7 +11,6 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::cache::CacheState;
 use super::iommu::Counts;
 use super::link::{CreditGate, Wire};
-use super::rng::Rng;
 use super::root::{Root, Setup};
 use super::trace::{Record, Trace};
 use super::{Ps, ps};
@@ -124,6 +123,8 @@ struct Packet {
     segment: u8,
     /// The completion that ends its request, and frees its tag.
     ends_request: bool,
+    /// A request that is answered line by line.
+    by_line: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -150,7 +151,7 @@ type Scheduled = Reverse<(Ps, u64, Step, u32)>;
 #[derive(Debug)]
 pub struct Fabric {
     link: LinkConfig,
-    line_by_line_bytes: u32,
+    completion_gap: Ps,
     now: Ps,
     order: u64,
     queue: BinaryHeap<Scheduled>,
@@ -192,7 +193,7 @@ impl Fabric {
         let wires = vec![wire; options.hops.len() + 1];
         Ok(Self {
             link,
-            line_by_line_bytes: host.line_by_line_bytes,
+            completion_gap: ps(host.completion_gap_ns),
             now: 0,
             order: 0,
             queue: BinaryHeap::with_capacity(1024),
@@ -208,7 +209,7 @@ impl Fabric {
             waiting_posted: VecDeque::new(),
             waiting_reads: VecDeque::new(),
             ready: VecDeque::new(),
-            root: Root::new(host, setup, Rng::new(options.seed)),
+            root: Root::new(host, setup, options.seed),
             trace: Trace::new(options.trace_limit),
             sent: 0,
         })
@@ -230,6 +231,11 @@ impl Fabric {
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
+    }
+
+    /// Lets a write have happened long ago: the cache is as it leaves it, and no time passes.
+    pub fn settle(&mut self, address: u64, bytes: u32) {
+        self.root.settle(address, bytes);
     }
 
     /// Posted packets that wait for credits.
@@ -392,6 +398,7 @@ impl Fabric {
             transaction: of,
             segment,
             ends_request: false,
+            by_line: false,
         })
     }
 
@@ -484,7 +491,8 @@ impl Fabric {
                 self.schedule(visible, Step::Visible, flag);
             }
             TlpKind::MemoryRead => {
-                let ready = self.root.read(self.now, packet.address, packet.data_bytes);
+                let (ready, by_line) = self.root.read(self.now, packet.address, packet.data_bytes);
+                self.packets[id].by_line = by_line;
                 self.nonposted.give_back(0);
                 self.schedule(ready, Step::DataReady, id);
                 self.send_waiting();
@@ -538,7 +546,7 @@ impl Fabric {
     /// A read's data is there: the completions go down.
     fn complete(&mut self, id: u32) {
         let request = self.packets.remove(id);
-        let most = if request.data_bytes <= self.line_by_line_bytes {
+        let most = if request.by_line {
             self.link.spec().rcb_bytes
         } else {
             self.link.completion_bytes()
@@ -556,6 +564,8 @@ impl Fabric {
             self.packets[packet].ends_request = address + u64::from(bytes) == end;
             self.transmit(packet);
         }
+        let root = self.hops.len();
+        self.down[root].pause(self.completion_gap);
     }
 
     fn freed(&mut self, id: u32) {

@@ -5,6 +5,7 @@
 //! translated. So a miss in the first table always costs a turn at the walker's port, and only a miss
 //! in the walker's cache costs the walk. docs/pcie.md has the rows that show it.
 
+use super::rng::Rng;
 use super::{Ps, ps};
 use crate::profile::Iommu as Profile;
 
@@ -64,34 +65,36 @@ pub struct Iommu {
     second: Table,
     page_shift: u32,
     walk: Ps,
-    slots: [(Ps, Ps); 2],
+    slots: [(f64, f64); 2],
     port_free_at: Ps,
     counts: Counts,
+    rng: Rng,
+    again_ns: f64,
 }
 
 impl Iommu {
     /// An empty one.
     #[must_use]
-    pub fn new(profile: &Profile) -> Self {
+    pub fn new(profile: &Profile, seed: u64) -> Self {
         Self {
             first: Table::new(profile.entries),
             second: Table::new(profile.walker_entries),
             page_shift: profile.page_bytes.trailing_zeros(),
             walk: ps(profile.walk_ns),
             slots: [
-                (ps(profile.read_hit_slot_ns), ps(profile.read_walk_slot_ns)),
-                (
-                    ps(profile.write_hit_slot_ns),
-                    ps(profile.write_walk_slot_ns),
-                ),
+                (profile.read_hit_slot_ns, profile.read_walk_slot_ns),
+                (profile.write_hit_slot_ns, profile.write_walk_slot_ns),
             ],
+            rng: Rng::new(seed),
+            again_ns: profile.again_ns,
             port_free_at: 0,
             counts: Counts::default(),
         }
     }
 
-    /// When the translation of `address`, asked for now, is there.
-    pub fn translate(&mut self, now: Ps, address: u64, is_write: bool) -> Ps {
+    /// When the translation of `address`, asked for now, is there. A request that the root complex
+    /// serves in several accesses asks several times, and each asking takes the port's time on a miss.
+    pub fn translate(&mut self, now: Ps, address: u64, is_write: bool, accesses: u32) -> Ps {
         let page = address >> self.page_shift;
         if let Some(ready) = self.first.find(page) {
             self.counts.hits += 1;
@@ -100,13 +103,14 @@ impl Iommu {
         }
         let (hit_slot, walk_slot) = self.slots[usize::from(is_write)];
         let start = self.port_free_at.max(now);
+        let again = ps(f64::from(accesses - 1) * self.again_ns);
         let ready = if let Some(ready) = self.second.find(page) {
             self.counts.walker_hits += 1;
-            self.port_free_at = start + hit_slot;
+            self.port_free_at = start + ps(self.rng.exponential(hit_slot)) + again;
             ready.max(start)
         } else {
             self.counts.walks += 1;
-            self.port_free_at = start + walk_slot;
+            self.port_free_at = start + ps(self.rng.exponential(walk_slot)) + again;
             self.second.insert(page, start + self.walk);
             start + self.walk
         };
@@ -126,7 +130,7 @@ mod tests {
     use super::*;
 
     fn iommu() -> Iommu {
-        Iommu::new(&crate::profile::Host::load("e5-2630v4").unwrap().iommu)
+        Iommu::new(&crate::profile::Host::load("e5-2630v4").unwrap().iommu, 1)
     }
 
     #[test]
@@ -136,7 +140,7 @@ mod tests {
         for round in 0..4 {
             for page in 0..64 {
                 at += 1_000_000;
-                unit.translate(at, page << 12, false);
+                unit.translate(at, page << 12, false, 1);
             }
             assert_eq!(unit.counts().walks, 64, "round {round}");
         }
@@ -144,7 +148,7 @@ mod tests {
         // 65 pages in turn defeat a least-recently-used table of 64 altogether.
         let mut unit = iommu();
         for step in 0..65 * 3 {
-            unit.translate(step * 1_000_000, (step % 65) << 12, false);
+            unit.translate(step * 1_000_000, (step % 65) << 12, false, 1);
         }
         assert_eq!(unit.counts().hits, 0);
     }
@@ -152,8 +156,8 @@ mod tests {
     #[test]
     fn a_second_request_waits_for_the_walk_under_way() {
         let mut unit = iommu();
-        let ready = unit.translate(0, 0x1000, false);
-        assert_eq!(unit.translate(10, 0x1800, false), ready);
+        let ready = unit.translate(0, 0x1000, false, 1);
+        assert_eq!(unit.translate(10, 0x1800, false, 1), ready);
         assert_eq!(unit.counts().walks, 1);
     }
 }

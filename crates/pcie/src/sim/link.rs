@@ -28,6 +28,11 @@ impl Wire {
         (start, self.free_at + self.flight)
     }
 
+    /// Leaves the wire idle for this long after the packets sent so far.
+    pub(crate) fn pause(&mut self, gap: Ps) {
+        self.free_at += gap;
+    }
+
     pub(crate) fn time(&self, bytes: u32) -> Ps {
         u64::from(bytes) * self.femtoseconds_per_byte / 1000
     }

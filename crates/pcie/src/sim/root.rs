@@ -12,6 +12,8 @@ pub(crate) struct Root {
     iommu: Option<Iommu>,
     cache: Cache,
     remote: bool,
+    last_read_end: u64,
+    line_mode: u32,
     /// The last posted write's visibility: later writes and reads come after it
     /// (PCIe Base Specification 2.4.1).
     posted_done: Ps,
@@ -30,9 +32,9 @@ pub(crate) struct Setup {
 }
 
 impl Root {
-    pub(crate) fn new(host: &Host, setup: Setup, rng: Rng) -> Self {
+    pub(crate) fn new(host: &Host, setup: Setup, seed: u64) -> Self {
         Self {
-            iommu: setup.iommu.then(|| Iommu::new(&host.iommu)),
+            iommu: setup.iommu.then(|| Iommu::new(&host.iommu, !seed)),
             cache: Cache::new(
                 host.llc_bytes,
                 host.ddio_bytes,
@@ -40,10 +42,12 @@ impl Root {
                 setup.window_bytes,
             ),
             remote: setup.remote,
+            last_read_end: u64::MAX,
+            line_mode: 0,
             posted_done: 0,
             awake_until: 0,
             awake_from: 0,
-            rng,
+            rng: Rng::new(seed),
             host: host.clone(),
         }
     }
@@ -51,21 +55,33 @@ impl Root {
     /// A posted write arrives: when its buffer is free again, and when it is visible.
     pub(crate) fn write(&mut self, now: Ps, address: u64, bytes: u32) -> (Ps, Ps) {
         let start = self.wake(now);
-        let mut at = self.translate(start, address, true);
+        let mut at = self.translate(start, address, true, 1);
         if !self.cache.write(address, bytes) {
             at += ps(self.host.cold_ns);
         }
         if self.rng.chance(self.host.slow_write_share) {
             at += ps(self.rng.exponential(self.host.slow_write_mean_ns));
         }
-        self.posted_done = self.posted_done.max(at);
+        let lines = bytes.div_ceil(64);
+        self.posted_done =
+            self.posted_done.max(at) + ps(f64::from(lines) * self.host.write_line_ns);
         (self.posted_done, self.posted_done + ps(self.host.write_ns))
     }
 
-    /// A read request arrives: when its data is ready to be sent.
-    pub(crate) fn read(&mut self, now: Ps, address: u64, bytes: u32) -> Ps {
+    /// A read request arrives: when its data is ready to be sent, and whether line by line.
+    pub(crate) fn read(&mut self, now: Ps, address: u64, bytes: u32) -> (Ps, bool) {
+        let continues = self.last_read_end == address;
+        self.last_read_end = address + u64::from(bytes);
+        let short = bytes <= self.host.line_by_line_bytes && !(self.host.streams && continues);
+        let by_line = short || self.line_mode > 0;
+        self.line_mode = if short {
+            self.host.line_mode_lasts
+        } else {
+            self.line_mode.saturating_sub(1)
+        };
         let start = self.wake(now).max(self.posted_done);
-        let mut at = self.translate(start, address, false);
+        let accesses = if by_line { bytes.div_ceil(64) } else { 1 };
+        let mut at = self.translate(start, address, false, accesses);
         let warm = self.cache.holds(address, bytes);
         let mut service = self.host.read_ns + self.rng.triangular(self.host.jitter_ns);
         if !warm {
@@ -76,17 +92,22 @@ impl Root {
         }
         at += ps(service);
         self.awake_until = self.awake_until.max(at);
-        at
+        (at, by_line)
+    }
+
+    /// What long use by writes like this one leaves in the cache; takes no time.
+    pub(crate) fn settle(&mut self, address: u64, bytes: u32) {
+        self.cache.write(address, bytes);
     }
 
     pub(crate) fn translations(&self) -> Counts {
         self.iommu.as_ref().map(Iommu::counts).unwrap_or_default()
     }
 
-    fn translate(&mut self, now: Ps, address: u64, is_write: bool) -> Ps {
+    fn translate(&mut self, now: Ps, address: u64, is_write: bool, accesses: u32) -> Ps {
         self.iommu
             .as_mut()
-            .map_or(now, |unit| unit.translate(now, address, is_write))
+            .map_or(now, |unit| unit.translate(now, address, is_write, accesses))
     }
 
     /// When a request that arrives now is served: at once, or after a wake-up.

@@ -1,0 +1,158 @@
+//! Predictions beside measurements, row by row, and how far apart they are.
+
+use serde::Serialize;
+
+use crate::profile::{Host, nfp6000};
+use crate::sim::bench::{Bench, Outcome, Pattern, Run, RunError};
+use crate::sim::cache::CacheState;
+use crate::sim::fabric::Options;
+
+/// The published rows that predictions are judged by: medians in ns, bandwidths in Gb/s.
+const MEASURED: &str = include_str!("../fixtures/measured.csv");
+
+/// One measured configuration.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Host profile.
+    pub host: String,
+    /// Whether addresses were translated, with 4 KiB pages.
+    pub iommu: bool,
+    /// Benchmark.
+    pub bench: Bench,
+    /// Cache state.
+    pub cache: CacheState,
+    /// Access pattern.
+    pub pattern: Pattern,
+    /// Window.
+    pub window_bytes: u64,
+    /// Transfer size.
+    pub size_bytes: u32,
+    /// Median latency in ns, or bandwidth in Gb/s.
+    pub measured: f64,
+    /// Whether the profile was fitted on it.
+    pub fitted: bool,
+}
+
+/// A row and what the simulator says.
+#[derive(Debug, Clone, Serialize)]
+pub struct Judged {
+    /// The row.
+    #[serde(flatten)]
+    pub row: Row,
+    /// Prediction, in the row's unit.
+    pub predicted: f64,
+    /// Relative error in per cent of the measurement.
+    pub error_percent: f64,
+}
+
+/// All rows.
+///
+/// # Panics
+/// If the compiled-in table is malformed, which a test rules out.
+#[must_use]
+pub fn rows() -> Vec<Row> {
+    let lines = MEASURED
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .skip(1);
+    lines
+        .map(|line| parse(line).expect("the compiled-in table is well formed"))
+        .collect()
+}
+
+fn parse(line: &str) -> Option<Row> {
+    let f: Vec<&str> = line.split(',').collect();
+    let mut row = Row {
+        host: (*f.first()?).to_owned(),
+        iommu: *f.get(1)? == "1",
+        bench: Bench::ALL
+            .into_iter()
+            .find(|b| b.name() == f.get(2).copied().unwrap_or_default())?,
+        cache: if *f.get(3)? == "cold" {
+            CacheState::Cold
+        } else {
+            CacheState::HostWarm
+        },
+        pattern: if *f.get(4)? == "seq" {
+            Pattern::Sequential
+        } else {
+            Pattern::Random
+        },
+        window_bytes: f.get(5)?.parse().ok()?,
+        size_bytes: f.get(6)?.parse().ok()?,
+        measured: f.get(7)?.parse().ok()?,
+        fitted: false,
+    };
+    row.fitted = is_fitted(&row);
+    Some(row)
+}
+
+/// The rows whose values set a parameter (docs/pcie.md has which sets which).
+fn is_fitted(row: &Row) -> bool {
+    let warm = row.cache == CacheState::HostWarm;
+    let small = row.window_bytes == 8192;
+    match row.host.as_str() {
+        "e5-2630v4" if row.iommu => match row.bench {
+            Bench::BwRd => {
+                warm && row.size_bytes == 64 && matches!(row.window_bytes >> 10, 512 | 1024 | 65536)
+            }
+            Bench::BwWr => {
+                warm && row.size_bytes == 64 && matches!(row.window_bytes >> 10, 1024 | 65536)
+            }
+            Bench::LatRd => warm && row.size_bytes == 64 && row.window_bytes == 1 << 20,
+            _ => false,
+        },
+        "e5-2630v4" => match row.bench {
+            Bench::LatRd => {
+                small && (matches!(row.size_bytes, 512 | 2048) && warm || row.size_bytes == 64)
+            }
+            Bench::LatWrrd => small && warm && matches!(row.size_bytes, 64 | 2048),
+            Bench::BwRd => small && warm && matches!(row.size_bytes, 63 | 64 | 256 | 512),
+            Bench::BwWr => small && warm && matches!(row.size_bytes, 64 | 128 | 192 | 512),
+            Bench::BwRdwr => small && warm && matches!(row.size_bytes, 128 | 256 | 1024 | 2048),
+        },
+        "e3-1226v3" => match row.bench {
+            Bench::LatRd => small && row.size_bytes == 64,
+            Bench::LatWrrd => false,
+            Bench::BwRd => small && warm && row.size_bytes == 512,
+            Bench::BwWr => small && warm && row.size_bytes == 256,
+            Bench::BwRdwr => false,
+        },
+        "e5-2637v3" => {
+            row.bench == Bench::LatRd && small && warm && row.size_bytes == 64 && !row.iommu
+        }
+        _ => false,
+    }
+}
+
+/// Simulates one row.
+///
+/// # Errors
+/// [`RunError`] if its host is unknown or its parameters make no sense.
+pub fn judge(row: &Row, transfers: u32) -> Result<Judged, RunError> {
+    let host = Host::load(&row.host)?;
+    let options = Options {
+        iommu: row.iommu,
+        cache: row.cache,
+        window_bytes: row.window_bytes,
+        ..Options::default()
+    };
+    let run = Run {
+        bench: row.bench,
+        size_bytes: row.size_bytes,
+        pattern: row.pattern,
+        transfers,
+        options,
+        ..Run::default()
+    };
+    let predicted = match run.execute(&host, &nfp6000())?.outcome {
+        Outcome::Latency(latencies) => latencies.quantile_ns(0.5),
+        Outcome::Bandwidth { gbps, .. } => gbps,
+    };
+    let error_percent = (predicted / row.measured - 1.0) * 100.0;
+    Ok(Judged {
+        row: row.clone(),
+        predicted,
+        error_percent,
+    })
+}

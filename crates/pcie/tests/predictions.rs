@@ -1,0 +1,211 @@
+//! The simulator against the published measurements that no parameter was set by.
+
+use crosslane_pcie::judge::{Judged, Row, judge, rows};
+use crosslane_pcie::profile::{Host, nfp6000};
+use crosslane_pcie::sim::bench::{Bench, Outcome, Run};
+use crosslane_pcie::sim::cache::CacheState;
+use crosslane_pcie::sim::fabric::Options;
+
+fn judged(select: impl Fn(&Row) -> bool) -> Vec<Judged> {
+    let rows = rows().into_iter().filter(|row| !row.fitted && select(row));
+    let judged: Vec<_> = rows.map(|row| judge(&row, 4000).unwrap()).collect();
+    assert!(!judged.is_empty(), "no such rows");
+    judged
+}
+
+fn is_latency(row: &Row) -> bool {
+    matches!(row.bench, Bench::LatRd | Bench::LatWrrd)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn share_within(judged: &[Judged], percent: f64) -> f64 {
+    judged
+        .iter()
+        .filter(|j| j.error_percent.abs() <= percent)
+        .count() as f64
+        / judged.len() as f64
+}
+
+#[test]
+fn xeon_e5_median_latencies_are_within_five_per_cent() {
+    let judged = judged(|row| row.host.starts_with("e5") && is_latency(row));
+    assert!(
+        share_within(&judged, 5.0) >= 0.98,
+        "{}",
+        share_within(&judged, 5.0)
+    );
+    assert!(share_within(&judged, 8.0) >= 1.0);
+}
+
+#[test]
+fn xeon_e5_bandwidths_are_within_seven_per_cent() {
+    let judged = judged(|row| row.host.starts_with("e5") && !is_latency(row));
+    assert!(
+        share_within(&judged, 7.0) >= 0.95,
+        "{}",
+        share_within(&judged, 7.0)
+    );
+    assert!(share_within(&judged, 18.0) >= 1.0);
+}
+
+/// The window sweeps of 64 to 512 B, warm and untranslated: the published figures.
+#[test]
+fn published_read_sweeps_are_within_seven_per_cent() {
+    let judged = judged(|row| {
+        let swept =
+            [64, 128, 256, 512].contains(&row.size_bytes) && row.cache == CacheState::HostWarm;
+        row.host.starts_with("e5") && row.bench == Bench::BwRd && !row.iommu && swept
+    });
+    let worst = judged
+        .iter()
+        .map(|j| j.error_percent.abs())
+        .fold(0.0, f64::max);
+    assert!(worst <= 7.0, "{worst}");
+}
+
+fn read_gbps(host: &str, size_bytes: u32, iommu: bool, window_bytes: u64) -> f64 {
+    let options = Options {
+        iommu,
+        window_bytes,
+        ..Options::default()
+    };
+    let run = Run {
+        bench: Bench::BwRd,
+        size_bytes,
+        transfers: 8000,
+        options,
+        ..Run::default()
+    };
+    match run
+        .execute(&Host::load(host).unwrap(), &nfp6000())
+        .unwrap()
+        .outcome
+    {
+        Outcome::Bandwidth { gbps, .. } => gbps,
+        Outcome::Latency(_) => unreachable!("a bandwidth benchmark"),
+    }
+}
+
+#[test]
+fn iommu_loss_at_64_mib_is_within_five_points() {
+    for (size, without, with) in [
+        (64, 28.36, 9.83),
+        (128, 42.22, 19.51),
+        (256, 46.71, 33.62),
+        (512, 55.02, 53.64),
+    ] {
+        let loss = 1.0
+            - read_gbps("e5-2630v4", size, true, 64 << 20)
+                / read_gbps("e5-2630v4", size, false, 64 << 20);
+        let measured = 1.0 - with / without;
+        assert!(
+            (loss - measured).abs() <= 0.05,
+            "{size} B: {loss:.3} against {measured:.3}"
+        );
+    }
+}
+
+#[test]
+fn the_collapse_begins_beyond_64_pages() {
+    let at = |kib: u64| read_gbps("e5-2630v4", 64, true, kib << 10);
+    assert!(at(256) > 0.95 * at(64), "256 KiB are 64 pages, and fit");
+    assert!(at(512) < 0.75 * at(256), "128 pages do not");
+}
+
+#[test]
+#[allow(clippy::cast_precision_loss)]
+fn misses_begin_with_the_65th_page() {
+    let miss_share = |pages: u64| {
+        let options = Options {
+            iommu: true,
+            window_bytes: pages << 12,
+            ..Options::default()
+        };
+        let run = Run {
+            transfers: 20_000,
+            options,
+            ..Run::default()
+        };
+        let counts = run
+            .execute(&Host::load("e5-2630v4").unwrap(), &nfp6000())
+            .unwrap()
+            .translations;
+        assert_eq!(counts.hits + counts.walker_hits + counts.walks, 20_000);
+        1.0 - counts.hits as f64 / 20_000.0
+    };
+    // Each page is missed once, when it is touched first; beyond 64, a share (n - 64) / n is.
+    assert!((miss_share(64) - 64.0 / 20_000.0).abs() < 1e-9);
+    assert!((miss_share(80) - 0.2).abs() < 0.02);
+    assert!((miss_share(128) - 0.5).abs() < 0.02);
+}
+
+#[test]
+fn the_tail_of_e3_is_heavy_and_that_of_e5_is_not() {
+    let quantiles = |host: &str| {
+        let run = Run {
+            transfers: 100_000,
+            ..Run::default()
+        };
+        match run
+            .execute(&Host::load(host).unwrap(), &nfp6000())
+            .unwrap()
+            .outcome
+        {
+            Outcome::Latency(l) => [0.5, 0.99, 0.999].map(|q| l.quantile_ns(q)),
+            Outcome::Bandwidth { .. } => unreachable!("a latency benchmark"),
+        }
+    };
+    let [median, p99, p999] = quantiles("e3-1226v3");
+    assert!((median / 1213.0 - 1.0).abs() < 0.05, "{median}");
+    assert!((p99 / 5773.0 - 1.0).abs() < 0.15, "{p99}");
+    assert!((p999 / 2_014_787.0 - 1.0).abs() < 0.05, "{p999}");
+    let [median, _, p999] = quantiles("e5-2630v4");
+    assert!(p999 < 1.1 * median, "{median} {p999}");
+}
+
+#[test]
+fn a_remote_node_costs_what_it_was_measured_to_cost() {
+    let median = |remote_node| {
+        let run = Run {
+            options: Options {
+                remote_node,
+                ..Options::default()
+            },
+            ..Run::default()
+        };
+        match run
+            .execute(&Host::load("e5-2620v3").unwrap(), &nfp6000())
+            .unwrap()
+            .outcome
+        {
+            Outcome::Latency(l) => l.mean_ns(),
+            Outcome::Bandwidth { .. } => unreachable!("a latency benchmark"),
+        }
+    };
+    assert!((median(true) - median(false) - 107.0).abs() < 2.0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = |seed| {
+        let options = Options {
+            seed,
+            iommu: true,
+            window_bytes: 1 << 20,
+            trace_limit: 500,
+            ..Options::default()
+        };
+        let run = Run {
+            bench: Bench::BwRdwr,
+            options,
+            transfers: 1000,
+            ..Run::default()
+        };
+        let report = run
+            .execute(&Host::load("e5-2630v4").unwrap(), &nfp6000())
+            .unwrap();
+        (report.elapsed, report.trace.text())
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7).0, run(8).0);
+}
