@@ -1,6 +1,10 @@
 # The two commands of the README. Everything else: `cargo xtask --help`.
 
-.PHONY: test tidy
+.PHONY: demo test tidy
+
+# Not quietly: on a fresh machine this compiles for a minute.
+demo: compiler
+	cargo run --package xtask -- demo
 
 test: compiler
 	cargo xtask test

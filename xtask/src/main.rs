@@ -1,6 +1,7 @@
 //! Build, demo, test tiers and tidy: `cargo xtask --help`.
 #![forbid(unsafe_code)]
 
+mod demo;
 mod setup;
 mod test;
 mod tidy;
@@ -19,6 +20,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Run real programs over TCP and under Crosslane, and show how much faster they are
+    Demo(demo::Args),
     /// Install the Debian packages that the tests need, or say which are missing
     Setup,
     /// Check the crate graph, long files and functions, docs and the places of unsafe code
@@ -29,6 +32,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
+        Task::Demo(args) => demo::run(&args),
         Task::Setup => setup::run(),
         Task::Tidy => tidy::run(),
         Task::Test(args) => test::run(&args),

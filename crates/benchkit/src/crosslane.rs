@@ -44,7 +44,7 @@ pub struct End {
     pub local: String,
     /// The other end's address.
     pub peer: String,
-    /// `accelerated`, or what it is instead.
+    /// `accelerated`, `partly`, `switching` or `tcp`.
     pub state: String,
     /// Why it is not accelerated.
     #[serde(default)]

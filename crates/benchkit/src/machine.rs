@@ -19,6 +19,8 @@ pub struct Machine {
     pub memory_gib: f64,
     /// Kernel name, release and architecture.
     pub kernel: String,
+    /// The congestion control that TCP connections get, which is no formality on loopback either.
+    pub tcp_congestion_control: String,
     /// The distribution's own name for itself.
     pub os: String,
     /// The command line that produced the results.
@@ -41,6 +43,7 @@ impl Machine {
             kernel: kernel
                 .map(|part| part.to_string_lossy().into_owned())
                 .join(" "),
+            tcp_congestion_control: congestion_control(),
             os: field("/etc/os-release", "PRETTY_NAME", '=').unwrap_or_else(|| "unknown".into()),
             command: shell_words::join(std::env::args()),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
@@ -52,6 +55,11 @@ fn memory_gib() -> f64 {
     let total = field("/proc/meminfo", "MemTotal", ':');
     let kib = total.and_then(|text| text.trim_end_matches(" kB").parse::<f64>().ok());
     (kib.unwrap_or(0.0) / f64::from(1 << 20) * 10.0).round() / 10.0
+}
+
+fn congestion_control() -> String {
+    let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    setting.map_or_else(|_| "unknown".into(), |name| name.trim().to_owned())
 }
 
 /// The value of the first line of `path` that has the form `name`, `separator`, value.

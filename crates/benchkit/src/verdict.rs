@@ -40,11 +40,7 @@ impl Verdict {
             share(ring_bytes(end) + tcp_bytes(end), total).is_none_or(|part| part >= least)
         };
         let mut others = BTreeMap::<String, usize>::new();
-        for end in ends
-            .iter()
-            .filter(carries)
-            .filter(|end| !end.is_accelerated())
-        {
+        for end in ends.iter().filter(carries).filter(|end| !rides_ring(end)) {
             *others.entry(describe(end)).or_default() += 1;
         }
         let list: Vec<_> = others
@@ -58,6 +54,12 @@ impl Verdict {
             ring_share: share(ends.iter().map(ring_bytes).sum(), total),
         }
     }
+}
+
+/// A direction that never sends never switches, so an end may have all its traffic in the ring and
+/// be only partly accelerated.
+fn rides_ring(end: &End) -> bool {
+    end.is_accelerated() || (end.state == "partly" && ring_bytes(end) > tcp_bytes(end))
 }
 
 fn describe(end: &End) -> String {
@@ -132,6 +134,13 @@ mod tests {
             end("tcp", Some("idle"), 0, 300),
         ]);
         assert!(verdict.accelerated, "{verdict:?}");
+    }
+
+    #[test]
+    fn one_way_traffic_in_the_ring_counts() {
+        assert!(Verdict::of(&[end("partly", None, 1_000_000, 4096)]).accelerated);
+        assert!(!Verdict::of(&[end("partly", Some("idle"), 100, 4096)]).accelerated);
+        assert!(!Verdict::of(&[end("switching", None, 0, 4096)]).accelerated);
     }
 
     #[test]

@@ -1,0 +1,223 @@
+//! `demo.html`: one file that needs no other, for a phone or a desk, by day or by night.
+
+mod chart;
+mod scale;
+
+use crosslane_benchkit::show;
+use crosslane_benchkit::stats::median;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::comparison::{Comparison, Series};
+use super::lane::Side;
+use super::workload::Metric;
+use super::{RESOLUTION, Report};
+use chart::{Bar, Pair};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The page.
+pub fn page(report: &Report) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Crosslane demo" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (heading(report))
+                main {
+                    (complaints(report))
+                    section.charts {
+                        (ratios(report))
+                        (throughput(report))
+                        (latency(report, Metric::P50Us, "Latency, median"))
+                        (latency(report, Metric::P99Us, "Latency, 99th percentile"))
+                    }
+                    (all_figures(report))
+                    (machine(report))
+                    (method(report))
+                }
+            }
+        }
+    }
+}
+
+fn heading(report: &Report) -> Markup {
+    html! {
+        header {
+            h1 { "The same programs, over TCP and under Crosslane" }
+            p {
+                "Real, unmodified Redis, sockperf and iperf3 on one machine, first over TCP loopback, then under "
+                code { "crosslane run" } ", in turn, " (report.rounds_in_words()) "."
+            }
+            p.key {
+                span.dot.tcp {} "TCP" span.dot.crosslane {} "Crosslane"
+            }
+        }
+    }
+}
+
+fn complaints(report: &Report) -> Markup {
+    let complaints: Vec<_> = report
+        .workloads
+        .iter()
+        .filter_map(Comparison::complaint)
+        .collect();
+    html! {
+        @if !complaints.is_empty() {
+            section.complaints {
+                h2 { "Not as it should be" }
+                ul { @for complaint in &complaints { li { (complaint) } } }
+            }
+        }
+    }
+}
+
+/// The first series of each workload is the one that its client is run for.
+fn ratios(report: &Report) -> Markup {
+    let bar = |comparison: &Comparison| {
+        let series = comparison.series.first()?;
+        Some(Bar {
+            label: comparison.description.clone(),
+            ratio: series.ratio()?,
+            is_accelerated: comparison.is_accelerated(),
+        })
+    };
+    let bars: Vec<_> = report.workloads.iter().filter_map(bar).collect();
+    chart::bars(
+        "Times better than TCP: Redis and iperf3 throughput, sockperf median latency",
+        &bars,
+    )
+}
+
+fn throughput(report: &Report) -> Markup {
+    chart::pairs("Redis requests per second", &pairs(report, Metric::Rps))
+}
+
+fn latency(report: &Report, metric: Metric, title: &str) -> Markup {
+    chart::pairs(title, &pairs(report, metric))
+}
+
+fn pairs(report: &Report, metric: Metric) -> Vec<Pair> {
+    let pair = |comparison: &Comparison| {
+        let series = comparison
+            .series
+            .iter()
+            .find(|series| series.metric == metric)?;
+        Some(Pair {
+            label: comparison.description.clone(),
+            tcp: chart::Spread::of(&series.tcp)?,
+            crosslane: chart::Spread::of(&series.crosslane)?,
+            metric,
+        })
+    };
+    report.workloads.iter().filter_map(pair).collect()
+}
+
+fn all_figures(report: &Report) -> Markup {
+    html! {
+        section {
+            h2 { "All figures" }
+            div.scrolls { table {
+                thead { tr {
+                    th { "workload" } th { "metric" } th.number { "TCP" } th.number { "Crosslane" } th.number { "ratio" }
+                    th { "accelerated" }
+                } }
+                tbody {
+                    @for comparison in &report.workloads { @for series in &comparison.series {
+                        (figure_row(comparison, series))
+                    } }
+                }
+            } }
+            p.note { "Medians; ratios above 1 are better, for latencies too. " (RESOLUTION) }
+        }
+    }
+}
+
+fn figure_row(comparison: &Comparison, series: &Series) -> Markup {
+    let value =
+        |side| median(series.values(side)).map_or_else(dash, |value| shown(series.metric, value));
+    html! {
+        tr {
+            td { (comparison.description) }
+            td { (series.metric.title()) }
+            td.number { (value(Side::Tcp)) }
+            td.number { (value(Side::Crosslane)) }
+            td.number { (series.ratio().map_or_else(dash, ratio)) }
+            td { @if comparison.is_accelerated() { "yes" } @else { strong { "no" } } }
+        }
+    }
+}
+
+fn machine(report: &Report) -> Markup {
+    let machine = &report.machine;
+    let programs: Vec<_> = report
+        .programs
+        .iter()
+        .map(|(name, version)| format!("{name} {version}"))
+        .collect();
+    let facts = [
+        (
+            "Processor",
+            format!("{}, {} CPUs", machine.cpu, machine.cores),
+        ),
+        ("Memory", format!("{} GiB", machine.memory_gib)),
+        ("Kernel", machine.kernel.clone()),
+        ("System", machine.os.clone()),
+        (
+            "TCP congestion control",
+            machine.tcp_congestion_control.clone(),
+        ),
+        ("Programs", programs.join(", ")),
+        (
+            "Crosslane",
+            machine
+                .commit
+                .clone()
+                .unwrap_or_else(|| "unknown commit".into()),
+        ),
+        ("Command", machine.command.clone()),
+        ("Date", machine.date.clone()),
+    ];
+    html! {
+        section {
+            h2 { "The machine" }
+            dl { @for (name, value) in &facts { dt { (name) } dd { (value) } } }
+        }
+    }
+}
+
+fn method(report: &Report) -> Markup {
+    html! {
+        section {
+            h2 { "How it was measured" }
+            p {
+                "Each workload ran for " (report.seconds_per_round) " s over TCP and then for as long under Crosslane, and "
+                "this was done for " (report.rounds_in_words()) "; a dot is the median and the bar around it reaches from the "
+                "worst to the best round. Both sides use the same binaries, the same options and a server of their own. "
+                "Whether a workload was accelerated was read from " code { "crosslane ss" } " while it ran. Absolute numbers "
+                "are this machine's; the ratios are what to look at, and they are drawn on logarithmic axes."
+            }
+        }
+    }
+}
+
+/// A page can have the signs that a terminal may lack.
+fn shown(metric: Metric, value: f64) -> String {
+    metric.show(value).replace(" us", " µs")
+}
+
+fn ratio(value: f64) -> String {
+    show::ratio(value).replace('x', "×")
+}
+
+fn dash() -> String {
+    "–".into()
+}
+
+#[cfg(test)]
+mod tests;
