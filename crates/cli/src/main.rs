@@ -2,7 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod examine;
+mod output;
 mod private;
+mod tuples;
 
 use std::process::ExitCode;
 
@@ -27,6 +30,8 @@ enum Command {
     Run(commands::run::Args),
     /// Show every connection: accelerated, or the reason why not
     Ss(commands::ss::Args),
+    /// Show counters, also for Prometheus
+    Stats(commands::stats::Args),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +42,7 @@ fn main() -> ExitCode {
         Command::Monitor(args) => commands::monitor::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Ss(args) => commands::ss::run(&args),
+        Command::Stats(args) => commands::stats::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("crosslane: {error:#}");

@@ -47,7 +47,7 @@ pub fn answers(directory: &Path) -> bool {
 pub fn start(directory: &Path) -> anyhow::Result<()> {
     open_directory(directory, 0o700)?;
     let status = Command::new(own_path()?)
-        .args(["monitor", "--private", "--detach", "--dir"])
+        .args(["monitor", "--private", "--detach", "--runtime-dir"])
         .arg(directory)
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
@@ -86,7 +86,7 @@ pub fn detach(directory: &Path, linger: u64) -> anyhow::Result<()> {
         .args(["monitor", "--private", "--announce"])
         .arg("--linger")
         .arg(linger.to_string())
-        .arg("--dir")
+        .arg("--runtime-dir")
         .arg(directory)
         .env_remove("LD_PRELOAD")
         .current_dir("/")

@@ -1,4 +1,7 @@
 //! What each process counts about itself, for `crosslane stats`.
+//!
+//! In a slab, the counters of bytes are of closed connections only: the bytes of open ones stand
+//! in their entries, and whoever shows a sum adds them.
 
 macro_rules! counters {
     ($($name:ident, $slug:literal, $help:literal;)*) => {
@@ -33,10 +36,10 @@ counters! {
     Sleeps, "sleeps", "times a call slept in the kernel on an accelerated connection";
     SpinHits, "spin_hits", "times spinning found what it waited for";
     SpinMisses, "spin_misses", "times spinning gave up and the call slept";
-    RingBytesSent, "ring_bytes_sent", "bytes sent through rings by connections that are closed";
-    RingBytesReceived, "ring_bytes_received", "bytes received through rings by connections that are closed";
-    TcpBytesSent, "tcp_bytes_sent", "bytes sent through TCP by connections that are closed";
-    TcpBytesReceived, "tcp_bytes_received", "bytes received through TCP by connections that are closed";
+    RingBytesSent, "ring_bytes_sent", "bytes sent through rings";
+    RingBytesReceived, "ring_bytes_received", "bytes received through rings";
+    TcpBytesSent, "tcp_bytes_sent", "bytes of data sent through TCP";
+    TcpBytesReceived, "tcp_bytes_received", "bytes of data received through TCP";
     PeerLies, "peer_lies", "connections reset because the peer broke the ring's rules";
     Backoffs, "backoffs", "short naps because several waiters share one doorbell";
     ControlErrors, "control_errors", "control messages that could not be sent or understood";

@@ -16,13 +16,15 @@ use rustix::net::{
 };
 use thiserror::Error;
 
-pub use crate::report::{ConnectionReport, CountersReport, MonitorReport};
+pub use crate::report::{ConnectionReport, CountersReport, Counts, MonitorReport};
 
 /// Why a monitor could not be asked.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// Nobody listens.
-    #[error("no monitor answers at {path}: {error}")]
+    #[error(
+        "no monitor answers at {path}: {error}; `crosslane run` starts one, or `crosslane monitor`"
+    )]
     NoMonitor {
         /// The socket.
         path: PathBuf,

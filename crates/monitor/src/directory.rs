@@ -24,7 +24,7 @@ const LOCK_NAME: &str = "monitor.lock";
 #[derive(Debug, Error)]
 pub enum DirectoryError {
     /// It cannot be made or opened.
-    #[error("cannot use the directory {path}: {error}; name another one with --dir")]
+    #[error("cannot use the directory {path}: {error}; name another one with --runtime-dir")]
     Open {
         /// The directory.
         path: PathBuf,

@@ -14,7 +14,7 @@ use crosslane_ctl::slab::{EndEntry, EndPhase, Mode, SLAB_ENTRIES};
 use std::sync::atomic::Ordering::Relaxed;
 
 pub use connections::ConnectionReport;
-pub use counters::{CountersReport, MonitorReport};
+pub use counters::{CountersReport, Counts, MonitorReport};
 pub use families::{Families, Family, Process};
 
 use crate::arenas::Backing;

@@ -5,3 +5,4 @@ pub mod check;
 pub mod monitor;
 pub mod run;
 pub mod ss;
+pub mod stats;

@@ -25,7 +25,7 @@ pub struct Args {
     /// By default /run/crosslane, or with --private the directory that `crosslane run` uses:
     /// $CROSSLANE_RUNTIME_DIR, $XDG_RUNTIME_DIR/crosslane or /tmp/crosslane-UID.
     #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    runtime_dir: Option<PathBuf>,
 
     /// Serve this user's programs only, and end when they have
     ///
@@ -72,14 +72,14 @@ Examples:
       crosslane monitor
 
   Serve two shells only, in a directory of your own:
-      crosslane monitor --private --dir ~/lanes &
+      crosslane monitor --private --runtime-dir ~/lanes &
       CROSSLANE_RUNTIME_DIR=~/lanes crosslane run redis-server
 
 The log goes to standard error; RUST_LOG=debug shows more of it.";
 
 /// Run a monitor until it is told to stop.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let directory = match &args.dir {
+    let directory = match &args.runtime_dir {
         Some(dir) => std::path::absolute(dir)?,
         None if args.private => private::directory(),
         None => SYSTEM_RUNTIME_DIR.into(),

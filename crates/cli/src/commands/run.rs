@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::str::FromStr;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::ValueEnum;
 use crosslane_ctl::paths::RUNTIME_DIR_VARIABLE;
 
+use crate::examine::{Verdict, examine};
 use crate::private;
 
 /// Arguments of `crosslane run`.
@@ -22,9 +24,9 @@ pub struct Args {
     /// Ports whose connections are accelerated from their first byte
     ///
     /// Others are accelerated after some round trips, so that short connections cost nothing.
-    /// Numbers and ranges, separated by commas: 6379,8000-8100; `all` for every port.
+    /// Numbers and ranges, separated by commas: 6379,8000-8010.
     #[arg(long, value_name = "PORTS")]
-    eager: Option<String>,
+    eager: Option<Ports>,
 
     /// Fail if the program cannot be accelerated, instead of running it on plain TCP
     #[arg(long)]
@@ -36,6 +38,41 @@ pub struct Args {
     /// Its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<OsString>,
+}
+
+/// Port numbers as the library reads them: separated by commas, ranges written out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Ports(String);
+
+/// Most ports that may be named: the library looks through them at every new connection.
+const MOST_PORTS: usize = 1024;
+
+impl FromStr for Ports {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let mut ports = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (port(first)?, port(last)?);
+            ensure!(first <= last, "the range {part} is empty");
+            ports.extend(first..=last);
+        }
+        ensure!(
+            ports.len() <= MOST_PORTS,
+            "{} ports are named, {MOST_PORTS} are the most",
+            ports.len()
+        );
+        let words: Vec<_> = ports.iter().map(u16::to_string).collect();
+        Ok(Self(words.join(",")))
+    }
+}
+
+fn port(text: &str) -> anyhow::Result<u16> {
+    match text.trim().parse() {
+        Ok(0) | Err(_) => bail!("{text:?} is not a port between 1 and 65535"),
+        Ok(port) => Ok(port),
+    }
 }
 
 /// How a program waits for data.
@@ -73,13 +110,22 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match prepare(args, &mut command) {
         Ok(()) => {}
         Err(error) if args.strict => return Err(error),
-        Err(error) => eprintln!("crosslane: {error:#}; running on plain TCP"),
+        Err(error) => eprintln!("crosslane: {error:#}; running it on plain TCP"),
     }
     let error = command.exec();
     Err(error).with_context(|| format!("cannot run {}", args.program.display()))
 }
 
 fn prepare(args: &Args, command: &mut Command) -> anyhow::Result<()> {
+    let found = examine(&args.program);
+    if found.verdict == Verdict::No {
+        bail!(
+            "{} cannot be accelerated: {} ({})",
+            found.program,
+            found.text,
+            found.remedy
+        );
+    }
     let library = library()?;
     let directory = monitor_directory()?;
     command.env("LD_PRELOAD", preload(&library)?);
@@ -87,7 +133,7 @@ fn prepare(args: &Args, command: &mut Command) -> anyhow::Result<()> {
     if let Some(wait) = args.wait.and_then(|wait| wait.to_possible_value()) {
         command.env("CROSSLANE_WAIT", wait.get_name());
     }
-    if let Some(ports) = &args.eager {
+    if let Some(Ports(ports)) = &args.eager {
         command.env("CROSSLANE_EAGER", ports);
     }
     if args.strict {
@@ -149,4 +195,19 @@ fn preload(library: &Path) -> anyhow::Result<OsString> {
         value.push(others);
     }
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_written_out() {
+        let ports = |text: &str| text.parse::<Ports>().map(|ports| ports.0).ok();
+        assert_eq!(ports("6379"), Some("6379".into()));
+        assert_eq!(ports("80, 8000-8002"), Some("80,8000,8001,8002".into()));
+        for wrong in ["", "0", "65536", "x", "9-8", "1-", "1-65535", "80,,81"] {
+            assert_eq!(ports(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -1,25 +1,144 @@
 //! `crosslane ss`: every connection, accelerated or the reason why not.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use crosslane_monitor::client::MonitorClient;
+use crosslane_benchkit::show;
+use crosslane_ctl::reason::Reason;
+use crosslane_monitor::client::{ConnectionReport, MonitorClient};
 
+use crate::output;
 use crate::private::{self, PATIENCE};
+use crate::tuples::Tuples;
 
 /// Arguments of `crosslane ss`.
 #[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
+const EXAMPLES: &str = "\
+One line for each end of each TCP connection of the programs that run under Crosslane; a
+connection between two of them has two lines. Root sees all programs, others see their own.
+
+States:
+  accelerated  both directions travel in rings
+  partly       one direction does; the other has not switched yet, or is back on TCP
+  switching    both ends have rings and wait for each other's next call
+  tcp          it is on TCP, for the reason given
+
+Examples:
+  Which connections are not accelerated, and why:
+      crosslane ss --json | jq -r 'select(.state != \"accelerated\") | [.program, .reason] | @tsv'";
+
 /// Ask the monitor and print its answer.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = MonitorClient::connect(&private::current_directory())?;
-    for connection in client.connections(PATIENCE)? {
-        println!("{}", serde_json::to_string(&connection)?);
+    let mut connections = client.connections(PATIENCE)?;
+    let mut tuples = Tuples::default();
+    for connection in &mut connections {
+        if connection.local.is_empty()
+            && let Some((local, peer)) = tuples.of(connection.pid, connection.fd)
+        {
+            (connection.local, connection.peer) = (local.to_string(), peer.to_string());
+        }
     }
-    let _ = args.json;
+    connections.sort_by(|a, b| {
+        let key = |c: &ConnectionReport| (c.program.clone(), c.pid, c.fd);
+        key(a).cmp(&key(b))
+    });
+    output::print(&match args.json {
+        true => output::json_lines(&connections)?,
+        false => table(&connections),
+    })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn table(connections: &[ConnectionReport]) -> String {
+    if connections.is_empty() {
+        return "No connections. Start both programs with `crosslane run PROGRAM`; they appear \
+                here when they open TCP sockets.\n"
+            .to_owned();
+    }
+    let header = [
+        "Program",
+        "Pid",
+        "Fd",
+        "Local",
+        "Peer",
+        "State",
+        "Reason",
+        "Ring sent",
+        "Ring received",
+        "TCP sent",
+        "TCP received",
+    ];
+    let rows = connections.iter().map(row).collect();
+    let table = show::table(7, header.map(str::to_owned).to_vec(), rows);
+    format!("{table}\n{}", explanation(connections))
+}
+
+fn row(connection: &ConnectionReport) -> Vec<String> {
+    let or_dash = |text: &str| match text {
+        "" => "-".to_owned(),
+        text => printable(text),
+    };
+    let bytes = [
+        connection.ring_bytes_sent,
+        connection.ring_bytes_received,
+        connection.tcp_bytes_sent,
+        connection.tcp_bytes_received,
+    ];
+    let mut row = vec![
+        or_dash(&connection.program),
+        connection.pid.to_string(),
+        connection.fd.to_string(),
+        or_dash(&connection.local),
+        or_dash(&connection.peer),
+        connection.state.clone(),
+        or_dash(connection.reason.as_deref().unwrap_or_default()),
+    ];
+    row.extend(bytes.map(|bytes| bytes.to_string()));
+    row
+}
+
+/// A program chooses its name, and might choose one that moves the cursor.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+/// What each reason means, said once.
+fn explanation(connections: &[ConnectionReport]) -> String {
+    let named: BTreeSet<&str> = connections
+        .iter()
+        .filter_map(|connection| connection.reason.as_deref())
+        .collect();
+    Reason::ALL
+        .iter()
+        .filter(|reason| named.contains(reason.slug()))
+        .map(|reason| {
+            format!(
+                "\n{}: {}; {}",
+                reason.slug(),
+                reason.text(),
+                reason.remedy()
+            )
+        })
+        .chain(["\n".to_owned()].into_iter().filter(|_| !named.is_empty()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_move_the_cursor() {
+        assert_eq!(printable("a\x1b[2Jb"), "a?[2Jb");
+    }
 }

@@ -20,10 +20,11 @@ pub struct ConnectionReport {
     pub pid: u32,
     /// The first descriptor of the connection.
     pub fd: i32,
-    /// The socket's name, if it is registered.
-    pub local: Option<String>,
-    /// Its peer's name, if it is registered.
-    pub peer: Option<String>,
+    /// The socket's name; empty where nobody could tell. The monitor knows those of registered
+    /// ends, the command asks the kernel for others.
+    pub local: String,
+    /// Its peer's name.
+    pub peer: String,
     /// `accelerated`, `partly`, `switching` or `tcp`.
     pub state: String,
     /// Why not all of it is accelerated.
@@ -60,8 +61,8 @@ impl ConnectionReport {
             program: process.map_or_else(String::new, |process| process.program.clone()),
             pid,
             fd: seen.fd,
-            local: key.map(|key| key.local.to_string()),
-            peer: key.map(|key| key.remote.to_string()),
+            local: key.map_or_else(String::new, |key| key.local.to_string()),
+            peer: key.map_or_else(String::new, |key| key.remote.to_string()),
             state: seen.state.slug().to_owned(),
             reason: told.map(|reason| reason.slug().to_owned()),
             reason_text: told.map(|reason| reason.text().to_owned()),

@@ -12,20 +12,24 @@ use super::{Seen, State, Step, Walk, World};
 use crate::arenas::Backing;
 use crate::registry::FamilyId;
 
+/// Numbers by name.
+pub type Counts = BTreeMap<String, u64>;
+
 /// Everything that `crosslane stats` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountersReport {
-    /// The monitor's own state.
-    pub monitor: MonitorReport,
     /// Sums over running and finished processes, by [`Counter::slug`]; bytes of open connections
     /// included.
-    pub counters: BTreeMap<String, u64>,
+    #[serde(flatten)]
+    pub counters: Counts,
     /// Connections that were closed on TCP or brought back to it, by [`Reason::slug`].
-    pub reasons: BTreeMap<String, u64>,
+    pub reasons: Counts,
     /// Open connections by state.
-    pub open: BTreeMap<String, u64>,
+    pub open: Counts,
     /// Open connections that are not accelerated, by reason.
-    pub open_reasons: BTreeMap<String, u64>,
+    pub open_reasons: Counts,
+    /// The monitor's own state.
+    pub monitor: MonitorReport,
 }
 
 /// The monitor's own state.
@@ -164,10 +168,7 @@ impl Sum {
     }
 }
 
-fn by_name<K: Copy>(
-    counts: &BTreeMap<K, u64>,
-    name: impl Fn(K) -> &'static str,
-) -> BTreeMap<String, u64> {
+fn by_name<K: Copy>(counts: &BTreeMap<K, u64>, name: impl Fn(K) -> &'static str) -> Counts {
     counts
         .iter()
         .map(|(key, count)| (name(*key).to_owned(), *count))
