@@ -16,6 +16,8 @@
 //! Request-Response Protocols", USENIX ATC 2013 (NIQ).
 #![forbid(unsafe_code)]
 
+pub mod data;
+pub mod fit;
 pub mod judge;
 pub mod model;
 pub mod profile;

@@ -117,7 +117,17 @@ pub fn write_read_terms(
     path: &Path,
     bytes: u32,
 ) -> Vec<Term> {
+    let spec = link.spec();
+    let (full, tail) = (bytes / spec.mps_bytes, bytes % spec.mps_bytes);
+    let mut on_wire = f64::from(full) * wire_ns(link, TlpKind::MemoryWrite, spec.mps_bytes);
+    if tail > 0 {
+        on_wire += wire_ns(link, TlpKind::MemoryWrite, tail);
+    }
     let mut terms = vec![
+        Term {
+            name: "write on the wire",
+            ns: on_wire,
+        },
         Term {
             name: "device: moving the data out",
             ns: f64::from(bytes) * device.write_ns_per_byte,

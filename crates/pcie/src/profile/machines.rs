@@ -46,7 +46,7 @@ fn e5_2630v4() -> Host {
         name: "e5-2630v4".to_owned(),
         source: "Broadwell, Dell T430; fitted on its published measurements".to_owned(),
         link: gen3_x8(0.952),
-        read_ns: 299.0,
+        read_ns: 301.5,
         write_line_ns: 8.6,
         completion_gap_ns: 0.5,
         write_ns: 20.0,
