@@ -1,2 +1,44 @@
-//! Runs real programs natively and under Crosslane, for tests.
+//! Runs real programs natively and under Crosslane, so that tests can compare the two.
+//!
+//! A test owns a [`Host`]: a folder, a monitor of its own, and a watchdog. On it, it starts
+//! programs along a [`Route`], plain TCP or `crosslane run`; every program leads its own process
+//! group, logs into the folder, and ends with the test. [`on_both_routes!`] makes two tests of one
+//! function. Over Crosslane a [`Witness`] proves that connections were accelerated while the test
+//! ran; a test that only passes because everything stayed on TCP fails.
+//!
+//! Nothing here sleeps for luck: [`wait_until`] looks for the very thing that is waited for.
+//! Failures are panics, as this is for tests only.
 #![forbid(unsafe_code)]
+
+mod binaries;
+mod cast;
+mod host;
+mod observe;
+mod ports;
+mod process;
+mod program;
+mod wait;
+mod watchdog;
+
+pub use binaries::binary;
+pub use crosslane_benchkit::End;
+pub use host::{Host, Route};
+pub use observe::{Stats, Witness};
+pub use ports::free_port;
+pub use process::{Output, Process};
+pub use program::Program;
+pub use wait::wait_until;
+
+/// Makes two tests of each named function: `tcp::NAME` and `crosslane::NAME`. The functions take
+/// a `&Host`.
+#[macro_export]
+macro_rules! on_both_routes {
+    ($($name:ident),+ $(,)?) => {
+        mod tcp {
+            $(#[test] fn $name() { super::$name(&$crate::Host::new($crate::Route::Tcp)); })+
+        }
+        mod crosslane {
+            $(#[test] fn $name() { super::$name(&$crate::Host::new($crate::Route::Crosslane)); })+
+        }
+    };
+}

@@ -1,0 +1,83 @@
+//! All checks, by topic.
+
+mod blocking;
+mod bulk;
+mod connecting;
+mod descriptors;
+mod ending;
+mod epoll;
+mod flags;
+mod names;
+mod options;
+mod processes;
+mod ready;
+mod signals;
+mod stdio;
+mod threads;
+mod urgent;
+mod vectors;
+
+use std::net::SocketAddr;
+
+use crate::Stage;
+use crate::warm;
+
+/// A named check.
+pub struct Check {
+    pub name: &'static str,
+    pub cue: Cue,
+}
+
+/// Who plays in a check.
+#[derive(Clone, Copy)]
+pub enum Cue {
+    /// One process that makes its sockets itself.
+    Solo(fn(&mut Stage)),
+    /// Two processes with a connection between them.
+    Pair {
+        near: fn(&mut Stage),
+        far: fn(&mut Stage),
+        address: fn() -> SocketAddr,
+    },
+}
+
+const fn pair(name: &'static str, near: fn(&mut Stage), far: fn(&mut Stage)) -> Check {
+    Check {
+        name,
+        cue: Cue::Pair {
+            near,
+            far,
+            address: warm::v4,
+        },
+    }
+}
+
+const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
+    Check {
+        name,
+        cue: Cue::Solo(near),
+    }
+}
+
+/// Every check, in the order in which they run.
+pub fn all() -> impl Iterator<Item = &'static Check> {
+    let topics: [&'static [Check]; 16] = [
+        ending::CHECKS,
+        blocking::CHECKS,
+        flags::CHECKS,
+        vectors::CHECKS,
+        ready::CHECKS,
+        epoll::CHECKS,
+        descriptors::CHECKS,
+        processes::CHECKS,
+        connecting::CHECKS,
+        names::CHECKS,
+        options::CHECKS,
+        bulk::CHECKS,
+        stdio::CHECKS,
+        signals::CHECKS,
+        threads::CHECKS,
+        urgent::CHECKS,
+    ];
+    topics.into_iter().flatten()
+}

@@ -1,0 +1,281 @@
+//! Blocking, not blocking, and giving up after a time.
+
+use std::time::{Duration, Instant};
+
+use crosslane_exercise::Errno;
+use crosslane_exercise::calls::{
+    fcntl, ioctl_nonblocking, is_nonblocking, read, recv, send, set_nonblocking, set_timeout, write,
+};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, POLLIN, POLLOUT, SO_RCVTIMEO, SO_SNDTIMEO};
+
+use super::{Check, pair};
+use crate::Stage;
+use crate::stage::{digest, drain, pattern, take};
+
+/// Write until nothing goes in any more: how much did, and why no more.
+fn fill(fd: i32, flags: i32) -> (usize, Errno) {
+    let bytes = pattern(100_000);
+    let mut sent = 0;
+    loop {
+        match send(fd, &bytes[sent % 251..], flags | MSG_NOSIGNAL) {
+            Ok(more) => sent += more,
+            Err(errno) => return (sent, errno),
+        }
+    }
+}
+
+/// Whether `bytes` are those that [`fill`] writes.
+fn is_pattern(bytes: &[u8]) -> bool {
+    bytes == pattern(bytes.len())
+}
+
+/// Fill a connection, see it refuse more, have the other side drain it, and see it take more.
+fn fill_and_refill(s: &mut Stage, flags: i32) {
+    let (sent, errno) = fill(s.fd, flags);
+    s.say("full", errno);
+    s.say("some", sent > 10_000);
+    s.poll();
+    s.say("send", send(s.fd, b"x", flags | MSG_NOSIGNAL));
+    s.go();
+    s.until(POLLOUT);
+    let more = send(
+        s.fd,
+        &pattern(1000)[sent % 251..][..100],
+        flags | MSG_NOSIGNAL,
+    );
+    s.say("more", more);
+    let total = sent + more.unwrap_or(0);
+    crosslane_exercise::calls::shutdown(s.fd, libc::SHUT_WR).expect("it is connected");
+    s.until(POLLIN);
+    let mut seen = [0; 8];
+    let seen = recv(s.fd, &mut seen, MSG_WAITALL).map(|_| u64::from_ne_bytes(seen));
+    s.say("all arrived", seen == Ok(total as u64));
+}
+
+/// The other side of [`fill_and_refill`].
+fn drain_and_count(s: &mut Stage) {
+    s.wait();
+    let bytes = drain(s.fd).unwrap_or_default();
+    s.say("in order", is_pattern(&bytes));
+    let count = (bytes.len() as u64).to_ne_bytes();
+    s.say("count", send(s.fd, &count, MSG_NOSIGNAL));
+}
+
+/// What a call returned that should have waited for at least `least`.
+fn timed<T>(s: &mut Stage, least: Duration, call: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let returned = call();
+    s.say("waited", start.elapsed() >= least);
+    returned
+}
+
+const SHORT: Duration = Duration::from_millis(50);
+/// The kernel counts in ticks.
+const SHORT_LESS_A_TICK: Duration = Duration::from_millis(40);
+
+pub const CHECKS: &[Check] = &[
+    pair(
+        "nonblocking_read",
+        |s| {
+            s.say("set", set_nonblocking(s.fd, true));
+            s.read(10);
+            s.go();
+            s.until(POLLIN);
+            s.read(10);
+            s.read(10);
+            s.say("clear", set_nonblocking(s.fd, false));
+            s.go();
+            s.read(10);
+        },
+        |s| {
+            s.wait();
+            s.send(b"one");
+            s.wait();
+            std::thread::sleep(SHORT);
+            s.send(b"two");
+        },
+    ),
+    pair(
+        "nonblocking_by_ioctl",
+        |s| {
+            s.say("set", ioctl_nonblocking(s.fd, true));
+            s.say("is", is_nonblocking(s.fd));
+            s.read(10);
+            s.say("clear", ioctl_nonblocking(s.fd, false));
+            s.say("is", is_nonblocking(s.fd));
+            s.go();
+            s.read(10);
+        },
+        |s| {
+            s.wait();
+            std::thread::sleep(SHORT);
+            s.send(b"x");
+        },
+    ),
+    pair(
+        "nonblocking_write_until_full",
+        |s| {
+            s.say("set", set_nonblocking(s.fd, true));
+            fill_and_refill(s, 0);
+        },
+        drain_and_count,
+    ),
+    pair(
+        "dontwait_write_until_full",
+        |s| fill_and_refill(s, MSG_DONTWAIT),
+        drain_and_count,
+    ),
+    pair(
+        "nonblocking_write_is_partial",
+        |s| {
+            s.say("set", set_nonblocking(s.fd, true));
+            let bytes = pattern(64 << 20);
+            let sent = write(s.fd, &bytes);
+            s.say(
+                "part",
+                sent.is_ok_and(|sent| sent > 0 && sent < bytes.len()),
+            );
+            s.go();
+            s.until(POLLIN);
+            s.read(10);
+        },
+        |s| {
+            s.wait();
+            let first = take(s.fd, 5000).map(|bytes| digest(&bytes));
+            s.say("first", first);
+            s.send(b"thanks");
+        },
+    ),
+    pair(
+        "dontwait_read",
+        |s| {
+            s.say("recv", recv(s.fd, &mut [0; 10], MSG_DONTWAIT));
+            s.go();
+            s.until(POLLIN);
+            s.say("recv", recv(s.fd, &mut [0; 10], MSG_DONTWAIT));
+            s.say("recv", recv(s.fd, &mut [0; 10], MSG_DONTWAIT | MSG_WAITALL));
+        },
+        |s| {
+            s.wait();
+            s.send(b"here");
+        },
+    ),
+    pair(
+        "dontwait_waitall_takes_what_is_there",
+        |s| {
+            s.until(POLLIN);
+            s.say("recv", recv(s.fd, &mut [0; 10], MSG_DONTWAIT | MSG_WAITALL));
+        },
+        |s| s.send(b"here"),
+    ),
+    pair(
+        "receive_timeout",
+        |s| {
+            s.say("set", set_timeout(s.fd, SO_RCVTIMEO, 50));
+            let fd = s.fd;
+            let answer = timed(s, SHORT_LESS_A_TICK, || read(fd, &mut [0; 10]));
+            s.say("read", answer);
+            s.go();
+            s.until(POLLIN);
+            s.read(10);
+            s.say("unset", set_timeout(s.fd, SO_RCVTIMEO, 0));
+            s.go();
+            s.read(10);
+        },
+        |s| {
+            s.wait();
+            s.send(b"one");
+            s.wait();
+            std::thread::sleep(SHORT * 2);
+            s.send(b"two");
+        },
+    ),
+    pair(
+        "receive_timeout_with_waitall",
+        |s| {
+            s.until(POLLIN);
+            s.say("set", set_timeout(s.fd, SO_RCVTIMEO, 50));
+            s.say("recv", recv(s.fd, &mut [0; 10], MSG_WAITALL));
+            s.say("recv", recv(s.fd, &mut [0; 10], MSG_WAITALL));
+        },
+        |s| s.send(b"abc"),
+    ),
+    pair(
+        "send_timeout",
+        |s| {
+            s.say("set", set_timeout(s.fd, SO_SNDTIMEO, 50));
+            let (sent, errno) = fill(s.fd, 0);
+            s.say("full", errno);
+            s.say("some", sent > 10_000);
+            let fd = s.fd;
+            let answer = timed(s, SHORT_LESS_A_TICK, || send(fd, b"x", MSG_NOSIGNAL));
+            s.say("send", answer);
+        },
+        |_| {},
+    ),
+    pair(
+        "blocking_write_sends_all",
+        |s| {
+            let sent = send(s.fd, &pattern(6_000_000), MSG_NOSIGNAL);
+            s.say("sent", sent);
+        },
+        |s| {
+            std::thread::sleep(SHORT);
+            s.read_exactly(1_000_000);
+            std::thread::sleep(SHORT);
+            s.read_exactly(5_000_000);
+        },
+    ),
+    pair(
+        "blocked_reader_wakes",
+        |s| {
+            s.go();
+            s.read(10);
+            s.go();
+            s.read(10);
+        },
+        |s| {
+            for word in [b"one", b"two"] {
+                s.wait();
+                std::thread::sleep(SHORT);
+                s.send(word);
+            }
+        },
+    ),
+    pair(
+        "both_sides_write_at_once",
+        |s| exchange(s, 8_000_000),
+        |s| exchange(s, 8_000_000),
+    ),
+    pair(
+        "flags_of_a_description_are_shared",
+        |s| {
+            let twin = crosslane_exercise::calls::dup(s.fd).expect("a descriptor is free");
+            s.say("set", set_nonblocking(twin, true));
+            s.read(10);
+            s.say("descriptor flags", fcntl(s.fd, libc::F_GETFD, 0));
+        },
+        |_| {},
+    ),
+];
+
+/// Send and receive `count` bytes at the same time, without blocking.
+fn exchange(s: &mut Stage, count: usize) {
+    let out = pattern(count);
+    let (mut sent, mut bytes) = (0, Vec::new());
+    let mut buffer = vec![0; 50_000];
+    while sent < count || bytes.len() < count {
+        let want = if sent < count {
+            POLLIN | POLLOUT
+        } else {
+            POLLIN
+        };
+        s.until(want);
+        if sent < count {
+            sent += send(s.fd, &out[sent..], MSG_DONTWAIT | MSG_NOSIGNAL).unwrap_or(0);
+        }
+        let got = recv(s.fd, &mut buffer, MSG_DONTWAIT).unwrap_or(0);
+        bytes.extend_from_slice(&buffer[..got]);
+    }
+    s.say("took", digest(&bytes));
+}

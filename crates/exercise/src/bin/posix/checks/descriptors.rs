@@ -1,0 +1,168 @@
+//! Several descriptors of one connection, and connections handed to others.
+
+use crosslane_exercise::calls::{
+    close, close_range, dup, dup2, dup3, fcntl, file_type, getsockopt, poll_one, read, receive_fd,
+    send, send_fd, socketpair, write,
+};
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, MSG_NOSIGNAL, POLLIN, POLLRDHUP};
+
+use super::{Check, pair};
+use crate::Stage;
+use crate::stage::{data, digest, drain, events_text};
+
+/// A number that nothing else uses.
+const HIGH: i32 = 700;
+
+fn read_from(s: &mut Stage, what: &str, fd: i32) {
+    let mut buffer = [0; 100];
+    let answer = read(fd, &mut buffer);
+    s.say(what, data(&buffer, answer));
+}
+
+/// Far: send two words and read to the end.
+fn two_words_then_listen(s: &mut Stage) {
+    s.send(b"one");
+    s.wait();
+    s.send(b"two");
+    s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
+}
+
+pub const CHECKS: &[Check] = &[
+    pair(
+        "dup_is_the_same_connection",
+        |s| {
+            let twin = dup(s.fd).expect("a descriptor is free");
+            read_from(s, "twin", twin);
+            s.go();
+            s.read(100);
+            s.send(b"a");
+            s.say("twin", send(twin, b"b", MSG_NOSIGNAL));
+            s.say("close", close(s.fd));
+            s.say("twin", send(twin, b"c", MSG_NOSIGNAL));
+            s.say("close", close(twin));
+        },
+        two_words_then_listen,
+    ),
+    pair(
+        "dup2_onto_a_number",
+        |s| {
+            s.say("dup2", dup2(s.fd, HIGH));
+            s.say("same", dup2(s.fd, s.fd).is_ok_and(|fd| fd == s.fd));
+            s.say("close", close(s.fd));
+            read_from(s, "twin", HIGH);
+            s.go();
+            read_from(s, "twin", HIGH);
+            s.say("write", write(HIGH, b"x"));
+            s.say("close", close(HIGH));
+        },
+        two_words_then_listen,
+    ),
+    pair(
+        "dup2_onto_a_connection_closes_it",
+        |s| {
+            let [ours, theirs] = socketpair().expect("a pair can be made");
+            s.say("dup2", dup2(ours, s.fd).is_ok_and(|fd| fd == s.fd));
+            s.go();
+            s.say("write", write(theirs, b"other"));
+            s.read(100);
+            s.send(b"back");
+            read_from(s, "theirs", theirs);
+        },
+        |s| {
+            s.wait();
+            s.until(POLLRDHUP);
+            s.read(100);
+        },
+    ),
+    pair(
+        "dup2_of_nothing_changes_nothing",
+        |s| {
+            s.say("dup2", dup2(4000, s.fd));
+            s.say("dup3", dup3(s.fd, s.fd, 0));
+            s.send(b"alive");
+        },
+        |s| s.read(100),
+    ),
+    pair(
+        "dup3_and_fcntl",
+        |s| {
+            s.say("dup3", dup3(s.fd, HIGH, libc::O_CLOEXEC));
+            s.say("flags", fcntl(HIGH, F_GETFD, 0));
+            let low = fcntl(s.fd, F_DUPFD, HIGH);
+            s.say("dupfd", low);
+            s.say("flags", fcntl(HIGH + 1, F_GETFD, 0));
+            s.say("dupfd", fcntl(s.fd, F_DUPFD_CLOEXEC, HIGH));
+            s.say("flags", fcntl(HIGH + 2, F_GETFD, 0));
+            s.say("close", close(s.fd));
+            s.say("close", close(HIGH));
+            read_from(s, "twin", HIGH + 1);
+            s.go();
+            read_from(s, "twin", HIGH + 2);
+            s.say("write", write(HIGH + 2, b"x"));
+            s.say("close", close(HIGH + 1));
+            s.say("close", close(HIGH + 2));
+        },
+        two_words_then_listen,
+    ),
+    pair(
+        "close_range_closes",
+        |s| {
+            let fd = u32::try_from(s.fd).expect("a descriptor is positive");
+            s.say("close_range", close_range(fd, fd, 0));
+            s.say("read", read(s.fd, &mut [0]));
+        },
+        |s| {
+            s.until(POLLRDHUP);
+            s.read(10);
+        },
+    ),
+    pair(
+        "close_range_for_exec_only",
+        |s| {
+            let fd = u32::try_from(s.fd).expect("a descriptor is positive");
+            s.say(
+                "close_range",
+                close_range(fd, fd, libc::CLOSE_RANGE_CLOEXEC),
+            );
+            s.say("flags", fcntl(s.fd, F_GETFD, 0));
+            s.send(b"alive");
+        },
+        |s| s.read(10),
+    ),
+    pair(
+        "a_number_used_again",
+        |s| {
+            let number = s.fd;
+            let [ours, theirs] = socketpair().expect("a pair can be made");
+            s.say("close", close(number));
+            let reused = dup2(ours, number).is_ok_and(|fd| fd == number);
+            s.say("reused", reused);
+            s.say("write", write(theirs, b"fresh"));
+            s.read(100);
+            s.say("poll", poll_one(number, POLLIN, Some(0)).map(events_text));
+            let domain = getsockopt(number, libc::SOL_SOCKET, libc::SO_DOMAIN);
+            s.say("unix", domain == Ok(libc::AF_UNIX));
+        },
+        |s| s.read(10),
+    ),
+    pair(
+        "it_is_a_socket",
+        |s| s.say("socket", file_type(s.fd).map(|kind| kind == libc::S_IFSOCK)),
+        |_| {},
+    ),
+    pair(
+        "passed_over_a_unix_socket",
+        |s| {
+            let [ours, theirs] = socketpair().expect("a pair can be made");
+            s.say("pass", send_fd(ours, s.fd));
+            let twin = receive_fd(theirs).expect("it was passed");
+            s.say("close", close(s.fd));
+            read_from(s, "twin", twin);
+            s.go();
+            read_from(s, "twin", twin);
+            s.say("write", write(twin, b"from the twin"));
+            s.say("close", close(twin));
+        },
+        two_words_then_listen,
+    ),
+];

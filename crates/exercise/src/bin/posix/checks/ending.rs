@@ -1,0 +1,328 @@
+//! Ends of streams: close, shutdown, reset, and what each side sees of them.
+
+use crosslane_exercise::calls::{close, read, recv, send, set_linger, shutdown, take_error};
+use libc::{MSG_NOSIGNAL, POLLERR, POLLHUP, POLLIN, POLLRDHUP, SHUT_RD, SHUT_RDWR, SHUT_WR};
+
+use super::{Check, pair, solo};
+use crate::Stage;
+use crate::stage::{digest, drain, pattern};
+
+/// Close so that the peer sees a reset.
+fn reset(s: &Stage) {
+    set_linger(s.fd, Some(0)).expect("SO_LINGER can be set");
+    close(s.fd).expect("a connection can be closed");
+}
+
+fn read_thrice(s: &mut Stage) {
+    (0..3).for_each(|_| s.read(100));
+}
+
+pub const CHECKS: &[Check] = &[
+    pair(
+        "eof_after_data",
+        |s| {
+            s.until(POLLRDHUP);
+            read_thrice(s);
+            s.poll();
+        },
+        |s| {
+            s.send(b"hello");
+            s.say("close", close(s.fd));
+        },
+    ),
+    pair(
+        "eof_after_much_data",
+        |s| s.say("drained", drain(s.fd).map(|bytes| digest(&bytes))),
+        |s| {
+            s.send(&pattern(3_000_000));
+            s.say("close", close(s.fd));
+        },
+    ),
+    pair(
+        "eof_without_data",
+        |s| {
+            s.until(POLLRDHUP);
+            read_thrice(s);
+        },
+        |s| s.say("close", close(s.fd)),
+    ),
+    pair(
+        "eof_wakes_a_blocked_reader",
+        |s| {
+            s.go();
+            read_thrice(s);
+        },
+        |s| {
+            s.wait();
+            pause();
+            s.say("close", close(s.fd));
+        },
+    ),
+    pair(
+        "reset_after_data",
+        |s| {
+            s.until(POLLIN);
+            s.go();
+            s.until(POLLHUP);
+            s.poll();
+            read_thrice(s);
+        },
+        |s| {
+            s.send(b"hello");
+            s.wait();
+            reset(s);
+        },
+    ),
+    pair(
+        "reset_without_data",
+        |s| {
+            s.until(POLLHUP);
+            s.poll();
+            read_thrice(s);
+        },
+        |s| reset(s),
+    ),
+    pair(
+        "reset_wakes_a_blocked_reader",
+        |s| {
+            s.go();
+            read_thrice(s);
+        },
+        |s| {
+            s.wait();
+            pause();
+            reset(s);
+        },
+    ),
+    pair(
+        "reset_wakes_a_blocked_writer",
+        |s| {
+            s.go();
+            let bytes = vec![7; 64 << 20];
+            let sent = send(s.fd, &bytes, MSG_NOSIGNAL);
+            s.say(
+                "sent part",
+                sent.is_ok_and(|sent| sent > 0 && sent < bytes.len()),
+            );
+            s.say("send", send(s.fd, b"x", MSG_NOSIGNAL));
+            s.say("send", send(s.fd, b"x", MSG_NOSIGNAL));
+            s.read(10);
+        },
+        |s| {
+            s.wait();
+            pause();
+            reset(s);
+        },
+    ),
+    pair(
+        "reset_seen_by_a_writer",
+        |s| {
+            s.until(POLLHUP);
+            s.send(b"x");
+            s.send(b"x");
+            s.read(10);
+        },
+        |s| reset(s),
+    ),
+    pair(
+        "reset_seen_by_so_error",
+        |s| {
+            s.until(POLLHUP);
+            s.say("error", take_error(s.fd));
+            s.say("error", take_error(s.fd));
+            s.read(10);
+            s.send(b"x");
+        },
+        |s| reset(s),
+    ),
+    pair(
+        "close_with_unread_data_resets_the_peer",
+        |s| {
+            s.send(&pattern(100));
+            s.until(POLLERR | POLLHUP);
+            s.poll();
+            read_thrice(s);
+            s.send(b"x");
+        },
+        |s| {
+            s.until(POLLIN);
+            s.say("close", close(s.fd));
+        },
+    ),
+    pair(
+        "close_with_unread_data_after_a_last_word",
+        |s| {
+            s.send(&pattern(100));
+            s.until(POLLERR | POLLHUP);
+            read_thrice(s);
+        },
+        |s| {
+            s.until(POLLIN);
+            s.send(b"bye");
+            s.say("close", close(s.fd));
+        },
+    ),
+    pair(
+        "close_with_partly_read_data_resets_the_peer",
+        |s| {
+            s.send(&pattern(100));
+            s.until(POLLERR | POLLHUP);
+            read_thrice(s);
+        },
+        |s| {
+            s.read(99);
+            s.say("close", close(s.fd));
+        },
+    ),
+    pair(
+        "data_to_a_closed_peer",
+        |s| {
+            s.until(POLLRDHUP);
+            s.send(b"into the void");
+            s.until(POLLERR | POLLHUP);
+            s.poll();
+            s.send(b"x");
+            s.read(10);
+            s.send(b"x");
+        },
+        |s| s.say("close", close(s.fd)),
+    ),
+    pair(
+        "half_close",
+        |s| {
+            s.until(POLLRDHUP);
+            s.poll();
+            s.read(100);
+            s.read(100);
+            s.send(b"after your end");
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            s.until(POLLHUP);
+            s.poll();
+        },
+        |s| {
+            s.send(b"mine");
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            s.until(POLLHUP);
+            read_thrice(s);
+        },
+    ),
+    pair(
+        "half_close_with_much_to_come",
+        |s| {
+            s.say("took", drain(s.fd).map(|bytes| digest(&bytes)));
+            s.send(&pattern(2_000_000));
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        |s| {
+            s.send(&pattern(500_000));
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            s.say("took", drain(s.fd).map(|bytes| digest(&bytes)));
+        },
+    ),
+    pair(
+        "write_after_shutdown",
+        |s| {
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            s.send(b"x");
+            s.say("again", shutdown(s.fd, SHUT_WR));
+            s.poll();
+            s.go();
+            s.read(10);
+        },
+        |s| {
+            s.wait();
+            s.read(10);
+            s.send(b"still here");
+        },
+    ),
+    pair(
+        "shutdown_for_reading",
+        |s| {
+            s.say("shutdown", shutdown(s.fd, SHUT_RD));
+            s.poll();
+            s.read(10);
+            s.go();
+            s.until(POLLIN);
+            s.wait();
+            s.read(10);
+            s.read(10);
+            s.send(b"out");
+        },
+        |s| {
+            s.wait();
+            s.send(b"late");
+            s.go();
+            s.read(10);
+        },
+    ),
+    pair(
+        "shutdown_of_both",
+        |s| {
+            s.say("shutdown", shutdown(s.fd, SHUT_RDWR));
+            s.read(10);
+            s.send(b"x");
+            s.go();
+        },
+        |s| {
+            s.wait();
+            s.read(10);
+            s.send(b"x");
+        },
+    ),
+    pair(
+        "shutdown_of_nonsense",
+        |s| {
+            s.say("shutdown", shutdown(s.fd, 7));
+            s.say("shutdown", shutdown(s.fd, -1));
+            s.send(b"unharmed");
+        },
+        |s| s.read(100),
+    ),
+    solo("shutdown_without_a_connection", |s| {
+        let fd = crosslane_exercise::calls::socket(libc::AF_INET, 0).expect("a socket");
+        s.say("shutdown", shutdown(fd, SHUT_WR));
+        s.say("closed", close(fd));
+        s.say("shutdown", shutdown(fd, SHUT_WR));
+    }),
+    pair(
+        "linger_until_delivered",
+        |s| {
+            s.wait();
+            s.say("drained", drain(s.fd).map(|bytes| digest(&bytes)));
+        },
+        |s| {
+            s.send(&pattern(200_000));
+            s.say("linger", set_linger(s.fd, Some(5)));
+            s.go();
+            s.say("close", close(s.fd));
+        },
+    ),
+    pair(
+        "closed_descriptors_are_gone",
+        |s| {
+            s.say("close", close(s.fd));
+            s.say("close", close(s.fd));
+            s.say("read", read(s.fd, &mut [0]));
+            s.say("recv", recv(s.fd, &mut [0], 0));
+            s.say("send", send(s.fd, b"x", MSG_NOSIGNAL));
+            s.poll();
+        },
+        |s| s.read(10),
+    ),
+    pair(
+        "exit_closes",
+        |s| {
+            s.until(POLLRDHUP);
+            read_thrice(s);
+        },
+        |s| {
+            s.send(b"last words");
+            s.hand_over_trace_and_exit();
+        },
+    ),
+];
+
+/// Long enough for the other side to have gone to sleep.
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(30));
+}

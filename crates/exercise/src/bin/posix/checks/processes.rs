@@ -1,0 +1,241 @@
+//! fork and exec with live connections.
+
+use std::ffi::CString;
+
+use crosslane_exercise::calls::{
+    close, dup2, exec_shell, exit_now, fork, read, send, shutdown, wait_for, write,
+};
+use libc::{MSG_NOSIGNAL, POLLRDHUP, SHUT_WR};
+
+use super::{Check, pair};
+use crate::Stage;
+use crate::stage::{digest, drain, pattern, take};
+
+/// Fork; the child runs `child`, whose success is its exit status, and the parent goes on.
+fn in_child(child: impl FnOnce() -> bool) -> libc::pid_t {
+    match fork().expect("a process can be made") {
+        Some(pid) => pid,
+        None => exit_now(i32::from(!child())),
+    }
+}
+
+fn says(fd: i32, word: &[u8]) -> bool {
+    send(fd, word, MSG_NOSIGNAL) == Ok(word.len())
+}
+
+fn hears(fd: i32, word: &[u8]) -> bool {
+    let mut buffer = vec![0; word.len()];
+    read(fd, &mut buffer) == Ok(word.len()) && buffer == word
+}
+
+/// Far: repeat every word in capitals until the end.
+fn echo(s: &mut Stage) {
+    let mut buffer = [0; 100];
+    while let Ok(count @ 1..) = read(s.fd, &mut buffer) {
+        let loud = buffer[..count].to_ascii_uppercase();
+        send(s.fd, &loud, MSG_NOSIGNAL).expect("somebody listens");
+    }
+    s.say("end", true);
+}
+
+/// Far: tell what came until the end.
+fn listen(s: &mut Stage) {
+    s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
+}
+
+pub const CHECKS: &[Check] = &[
+    pair(
+        "fork_child_writes",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| says(fd, b"child "));
+            s.say("child", wait_for(child));
+            s.send(b"parent");
+            s.say("close", close(s.fd));
+        },
+        listen,
+    ),
+    pair(
+        "fork_child_talks",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| (0..50).all(|_| says(fd, b"word") && hears(fd, b"WORD")));
+            s.say("child", wait_for(child));
+            s.send(b"mine");
+            s.read(100);
+            s.say("close", close(s.fd));
+        },
+        echo,
+    ),
+    pair(
+        "fork_child_exits_at_once",
+        |s| {
+            let child = in_child(|| true);
+            s.say("child", wait_for(child));
+            for _ in 0..50 {
+                s.say("talk", says(s.fd, b"word") && hears(s.fd, b"WORD"));
+            }
+            s.say("close", close(s.fd));
+        },
+        echo,
+    ),
+    pair(
+        "fork_child_closes_its_own",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| close(fd).is_ok());
+            s.say("child", wait_for(child));
+            s.send(b"word");
+            s.read(100);
+            s.say("close", close(s.fd));
+        },
+        echo,
+    ),
+    pair(
+        "fork_parent_leaves_the_connection_to_the_child",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                says(fd, b"last") && hears(fd, b"LAST")
+            });
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+        },
+        echo,
+    ),
+    pair(
+        "fork_both_take_turns",
+        |s| {
+            let fd = s.fd;
+            for _ in 0..5 {
+                let child = in_child(|| says(fd, b"child") && hears(fd, b"CHILD"));
+                s.say("child", wait_for(child));
+                s.say("parent", says(fd, b"parent") && hears(fd, b"PARENT"));
+            }
+            s.say("close", close(s.fd));
+        },
+        echo,
+    ),
+    pair(
+        "fork_child_reads_the_rest",
+        |s| {
+            s.read_exactly(300_000);
+            let fd = s.fd;
+            let rest = pattern(1_000_000).split_off(300_000);
+            let child = in_child(|| take(fd, rest.len()).is_ok_and(|bytes| bytes == rest));
+            s.say("child", wait_for(child));
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            s.send(&pattern(1_000_000));
+            listen(s);
+        },
+    ),
+    pair(
+        "fork_child_writes_while_the_parent_reads",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| says(fd, &pattern(2_000_000)) && shutdown(fd, SHUT_WR).is_ok());
+            s.read_exactly(2_000_000);
+            s.say("child", wait_for(child));
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            let fd = s.fd;
+            let writer = std::thread::spawn(move || says(fd, &pattern(2_000_000)));
+            listen(s);
+            s.say("wrote", writer.join().is_ok_and(|wrote| wrote));
+        },
+    ),
+    pair(
+        "fork_shutdown_counts_for_both",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| shutdown(fd, SHUT_WR).is_ok());
+            s.say("child", wait_for(child));
+            s.send(b"too late");
+        },
+        |s| {
+            s.until(POLLRDHUP);
+            listen(s);
+        },
+    ),
+    pair(
+        "fork_last_close_ends_the_stream",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| {
+                std::thread::sleep(std::time::Duration::from_millis(40));
+                says(fd, b"child")
+            });
+            s.send(b"parent ");
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+        },
+        listen,
+    ),
+    pair(
+        "exec_inherits",
+        |s| {
+            let fd = s.fd;
+            let script = "echo hello from a shell; read word; echo \"you said $word\"";
+            let script = CString::new(script).expect("it has no null");
+            let child = in_child(|| {
+                dup2(fd, 0).expect("standard input can be replaced");
+                dup2(fd, 1).expect("standard output can be replaced");
+                exec_shell(&script);
+                false
+            });
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+        },
+        |s| {
+            s.read_exactly("hello from a shell\n".len());
+            s.send(b"word\n");
+            listen(s);
+        },
+    ),
+    pair(
+        "exec_inherits_unread_data",
+        |s| {
+            s.until(libc::POLLIN);
+            s.read(6);
+            let fd = s.fd;
+            let script = CString::new("read b; echo \"got $b\"").expect("it has no null");
+            let child = in_child(|| {
+                dup2(fd, 0).expect("standard input can be replaced");
+                dup2(fd, 1).expect("standard output can be replaced");
+                exec_shell(&script);
+                false
+            });
+            s.say("child", wait_for(child));
+            s.say("write", write(s.fd, b"parent\n"));
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            s.send(b"first\nsecond\n");
+            listen(s);
+        },
+    ),
+    pair(
+        "spawn_with_the_connection_as_standard_output",
+        |s| {
+            let fd = s.fd;
+            let owned = {
+                use std::os::fd::BorrowedFd;
+                // SAFETY: the stage's connection stays open while it is cloned.
+                let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+                borrowed.try_clone_to_owned().expect("a descriptor is free")
+            };
+            let status = std::process::Command::new("/bin/echo")
+                .arg("spawned")
+                .stdout(owned)
+                .status();
+            s.say("spawned", status.is_ok_and(|status| status.success()));
+            s.send(b"and on");
+            s.say("close", close(s.fd));
+        },
+        listen,
+    ),
+];

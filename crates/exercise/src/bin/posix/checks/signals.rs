@@ -1,0 +1,211 @@
+//! Signals: SIGPIPE, and what interrupts what.
+
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crosslane_exercise::Answer;
+use crosslane_exercise::calls::{
+    Readiness, accept, bind, epoll_create, epoll_ctl, epoll_wait, file_of, kill, listen, poll_one,
+    recv, select_one, send, sendfile, sendmsg, shutdown, socket, write, writev,
+};
+use libc::{MSG_NOSIGNAL, MSG_WAITALL, POLLIN, SA_RESTART, SHUT_WR, SIGPIPE, SIGUSR1};
+
+use super::{Check, pair, solo};
+use crate::Stage;
+use crate::stage::{data, pattern};
+use crate::warm::v4;
+
+static CAUGHT: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_signal: i32) {
+    CAUGHT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Count `signal` from now on instead of dying from it.
+fn catch(signal: i32, flags: i32) {
+    // SAFETY: an action of zeros is an empty one.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = count as extern "C" fn(i32) as usize;
+    action.sa_flags = flags;
+    // SAFETY: the handler only touches an atomic.
+    let installed = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    assert_eq!(installed, 0, "a handler can be installed");
+}
+
+/// How often a signal was caught since the last time this was asked.
+fn caught(s: &mut Stage) {
+    s.say("caught", CAUGHT.swap(0, Ordering::Relaxed));
+}
+
+/// Send SIGUSR1 to this process in a while, by a child that does nothing else.
+fn interrupt_soon() -> impl FnOnce() {
+    let process = std::process::id();
+    // SAFETY: gettid touches no memory.
+    let thread = unsafe { libc::gettid() };
+    let sender = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(40));
+        // SAFETY: no memory is passed.
+        unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGUSR1) };
+    });
+    || sender.join().expect("it does not panic")
+}
+
+/// Whatever `call` returns when a signal comes while it waits.
+fn interrupted<T>(s: &mut Stage, flags: i32, call: impl FnOnce() -> T) -> T {
+    catch(SIGUSR1, flags);
+    let join = interrupt_soon();
+    let returned = call();
+    join();
+    caught(s);
+    returned
+}
+
+/// Far: send a word long after the signal.
+fn late(s: &mut Stage) {
+    s.wait();
+    std::thread::sleep(Duration::from_millis(120));
+    s.send(b"word");
+}
+
+fn receive(fd: i32, most: usize, flags: i32) -> Result<String, crosslane_exercise::Errno> {
+    let mut buffer = vec![0; most];
+    let answer = recv(fd, &mut buffer, flags);
+    data(&buffer, answer)
+}
+
+/// Near: a signal handled with `flags` comes while it reads.
+fn read_interrupted(s: &mut Stage, flags: i32) {
+    s.go();
+    let fd = s.fd;
+    let answer = interrupted(s, flags, || receive(fd, 10, 0));
+    s.say("read", answer);
+}
+
+fn broken_pipe(s: &mut Stage, what: &str, call: impl FnOnce() -> Answer) {
+    s.say(what, call());
+    caught(s);
+}
+
+pub const CHECKS: &[Check] = &[
+    pair(
+        "broken_pipe_signals",
+        |s| {
+            catch(SIGPIPE, 0);
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            let fd = s.fd;
+            let file = file_of(b"bytes").expect("a file can be made");
+            broken_pipe(s, "write", || write(fd, b"x"));
+            broken_pipe(s, "send", || send(fd, b"x", 0));
+            broken_pipe(s, "send quietly", || send(fd, b"x", MSG_NOSIGNAL));
+            broken_pipe(s, "writev", || writev(fd, &[IoSlice::new(b"x")]));
+            broken_pipe(s, "sendmsg", || sendmsg(fd, &[IoSlice::new(b"x")], 0));
+            broken_pipe(s, "sendmsg quietly", || {
+                sendmsg(fd, &[IoSlice::new(b"x")], MSG_NOSIGNAL)
+            });
+            broken_pipe(s, "sendfile", || sendfile(fd, file, None, 3));
+        },
+        |s| s.read(10),
+    ),
+    pair(
+        "broken_pipe_kills",
+        |s| {
+            let fd = s.fd;
+            shutdown(fd, SHUT_WR).expect("it is connected");
+            let child = crosslane_exercise::calls::fork().expect("a process can be made");
+            let Some(child) = child else {
+                // SAFETY: the default action needs no memory.
+                unsafe { libc::signal(SIGPIPE, libc::SIG_DFL) };
+                let _ = write(fd, b"x");
+                crosslane_exercise::calls::exit_now(0)
+            };
+            s.say("child", crosslane_exercise::calls::wait_for(child));
+        },
+        |s| s.read(10),
+    ),
+    pair("signal_interrupts_read", |s| read_interrupted(s, 0), late),
+    pair(
+        "signal_restarts_read",
+        |s| read_interrupted(s, SA_RESTART),
+        late,
+    ),
+    pair(
+        "signal_interrupts_waitall",
+        |s| {
+            s.until(POLLIN);
+            let fd = s.fd;
+            let answer = interrupted(s, 0, || receive(fd, 100, MSG_WAITALL));
+            s.say("recv", answer);
+        },
+        |s| s.send(b"part"),
+    ),
+    pair(
+        "signal_cuts_a_blocked_write",
+        |s| {
+            let bytes = pattern(64 << 20);
+            let fd = s.fd;
+            let answer = interrupted(s, 0, || send(fd, &bytes, MSG_NOSIGNAL));
+            s.say(
+                "part",
+                answer.is_ok_and(|sent| sent > 0 && sent < bytes.len()),
+            );
+        },
+        |_| {},
+    ),
+    pair(
+        "signal_interrupts_poll",
+        |s| {
+            let fd = s.fd;
+            let answer = interrupted(s, SA_RESTART, || poll_one(fd, POLLIN, None));
+            s.say("poll", answer.map(i32::from));
+        },
+        |_| {},
+    ),
+    pair(
+        "signal_interrupts_select",
+        |s| {
+            let fd = s.fd;
+            let read = Readiness {
+                read: true,
+                ..Readiness::default()
+            };
+            let answer = interrupted(s, SA_RESTART, || select_one(fd, read, None));
+            s.say("select", answer.map(|(ready, _)| ready.read));
+        },
+        |_| {},
+    ),
+    pair(
+        "signal_interrupts_epoll",
+        |s| {
+            let epoll = epoll_create().expect("an epoll set can be made");
+            let events = libc::EPOLLIN.cast_unsigned();
+            epoll_ctl(epoll, libc::EPOLL_CTL_ADD, s.fd, events, 0).expect("it can be added");
+            let answer = interrupted(s, SA_RESTART, || epoll_wait(epoll, 1, None));
+            s.say("epoll_wait", answer.map(|events| events.len()));
+        },
+        |_| {},
+    ),
+    solo("signal_interrupts_accept", |s| {
+        let listener = socket(libc::AF_INET, 0).expect("a socket can be made");
+        bind(listener, v4()).expect("the loopback address is there");
+        listen(listener, 1).expect("a bound socket can listen");
+        let answer = interrupted(s, 0, || accept(listener));
+        s.say("accept", answer);
+    }),
+    pair(
+        "ctrl_c_ends_a_reader",
+        |s| {
+            let child = crosslane_exercise::calls::fork().expect("a process can be made");
+            let Some(child) = child else {
+                let _ = receive(s.fd, 10, 0);
+                crosslane_exercise::calls::exit_now(0)
+            };
+            std::thread::sleep(Duration::from_millis(40));
+            let start = Instant::now();
+            s.say("kill", kill(child, libc::SIGINT));
+            s.say("child", crosslane_exercise::calls::wait_for(child));
+            s.say("at once", start.elapsed() < Duration::from_secs(10));
+        },
+        |_| {},
+    ),
+];

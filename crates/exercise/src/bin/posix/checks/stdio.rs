@@ -1,0 +1,178 @@
+//! Streams of the C library on connections.
+
+use std::ffi::CStr;
+
+use crosslane_exercise::Errno;
+use crosslane_exercise::calls::{close, dup, shutdown};
+use libc::{FILE, SHUT_WR};
+
+use super::{Check, pair};
+use crate::Stage;
+use crate::stage::{digest, drain, pattern};
+
+unsafe extern "C" {
+    /// dprintf(3), which the libc crate lacks.
+    fn dprintf(fd: i32, format: *const libc::c_char, ...) -> i32;
+}
+
+/// A stream on a connection; the connection closes with it.
+struct Stream(*mut FILE);
+
+impl Stream {
+    fn open(fd: i32, mode: &CStr) -> Self {
+        // SAFETY: the mode is a C string.
+        let file = unsafe { libc::fdopen(fd, mode.as_ptr()) };
+        assert!(!file.is_null(), "fdopen failed: {}", Errno::last());
+        Self(file)
+    }
+
+    fn put(&mut self, line: &CStr) -> bool {
+        // SAFETY: the stream is open and the line a C string.
+        unsafe { libc::fputs(line.as_ptr(), self.0) >= 0 }
+    }
+
+    fn print_number(&mut self, number: i32) -> i32 {
+        // SAFETY: the stream is open and the format takes one int.
+        unsafe { libc::fprintf(self.0, c"number %d\n".as_ptr(), number) }
+    }
+
+    fn flush(&mut self) -> i32 {
+        // SAFETY: the stream is open.
+        unsafe { libc::fflush(self.0) }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = [0u8; 100];
+        let room = i32::try_from(line.len()).expect("it is short");
+        // SAFETY: the buffer has the room that is claimed.
+        let got = unsafe { libc::fgets(line.as_mut_ptr().cast(), room, self.0) };
+        if got.is_null() {
+            return "none".into();
+        }
+        let line = CStr::from_bytes_until_nul(&line).expect("fgets ends with a null");
+        digest(line.to_bytes())
+    }
+
+    fn read(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        // SAFETY: the buffer has the room that is claimed.
+        let got = unsafe { libc::fread(bytes.as_mut_ptr().cast(), 1, count, self.0) };
+        bytes.truncate(got);
+        bytes
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        // SAFETY: the bytes are readable for their whole length.
+        unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), self.0) }
+    }
+
+    fn close(self) -> i32 {
+        // SAFETY: the stream is open, and nobody uses it any more.
+        unsafe { libc::fclose(self.0) }
+    }
+}
+
+fn listen(s: &mut Stage) {
+    s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
+}
+
+pub const CHECKS: &[Check] = &[
+    pair(
+        "stdio_writes",
+        |s| {
+            let mut stream = Stream::open(s.fd, c"w");
+            s.say("put", stream.put(c"hello\n"));
+            s.say("print", stream.print_number(42));
+            s.say("flush", stream.flush());
+            s.say("close", stream.close());
+        },
+        listen,
+    ),
+    pair(
+        "stdio_writes_much",
+        |s| {
+            let mut stream = Stream::open(s.fd, c"w");
+            s.say("write", stream.write(&pattern(3_000_000)));
+            s.say("close", stream.close());
+        },
+        listen,
+    ),
+    pair(
+        "stdio_reads",
+        |s| {
+            let mut stream = Stream::open(s.fd, c"r");
+            s.say("line", stream.line());
+            s.say("line", stream.line());
+            s.say("line", stream.line());
+            s.say("close", stream.close());
+        },
+        |s| {
+            s.send(b"hello\nwor");
+            s.send(b"ld\n");
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+    ),
+    pair(
+        "stdio_reads_much",
+        |s| {
+            let mut stream = Stream::open(s.fd, c"r");
+            s.say("read", digest(&stream.read(3_000_000)));
+            s.say("close", stream.close());
+        },
+        |s| s.send(&pattern(3_000_000)),
+    ),
+    pair(
+        "stdio_talks",
+        |s| {
+            let twin = dup(s.fd).expect("a descriptor is free");
+            let mut out = Stream::open(twin, c"w");
+            let mut input = Stream::open(s.fd, c"r");
+            for number in 0..20 {
+                s.say("print", out.print_number(number));
+                s.say("flush", out.flush());
+                s.say("line", input.line());
+            }
+            s.say("close", out.close());
+            s.say("close", input.close());
+        },
+        |s| {
+            let twin = dup(s.fd).expect("a descriptor is free");
+            let mut out = Stream::open(twin, c"w");
+            let mut input = Stream::open(s.fd, c"r");
+            for number in 0..20 {
+                s.say("line", input.line());
+                out.print_number(-number);
+                out.flush();
+            }
+            s.say("end", input.line());
+        },
+    ),
+    pair(
+        "stdio_after_plain_calls",
+        |s| {
+            s.send(b"plain ");
+            s.read(6);
+            let mut stream = Stream::open(s.fd, c"r+");
+            s.say("line", stream.line());
+            s.say("close", stream.close());
+        },
+        |s| {
+            s.send(b"plain stream\n");
+            listen(s);
+        },
+    ),
+    pair(
+        "dprintf_writes",
+        |s| {
+            // SAFETY: the format takes one int.
+            let printed = unsafe { dprintf(s.fd, c"number %d\n".as_ptr(), 42) };
+            s.say("dprintf", printed);
+            s.send(b"plain\n");
+            // SAFETY: the format takes one int.
+            let printed = unsafe { dprintf(s.fd, c"number %d\n".as_ptr(), 43) };
+            s.say("dprintf", printed);
+            s.say("close", close(s.fd));
+        },
+        listen,
+    ),
+];

@@ -1,0 +1,42 @@
+//! libc's socket calls with slices for pointers, and nothing else changed: no retry, no
+//! translation, no owner of descriptors. What a C program would see is what is returned.
+
+mod files;
+mod message;
+mod options;
+mod ready;
+mod sockets;
+mod transfer;
+
+pub use files::*;
+pub use message::*;
+pub use options::*;
+pub use ready::*;
+pub use sockets::*;
+pub use transfer::*;
+
+use crate::{Answer, Errno};
+
+/// Turn the convention of -1 and errno into a result.
+fn answer(returned: isize) -> Answer {
+    usize::try_from(returned).map_err(|_| Errno::last())
+}
+
+/// The same for calls that return an int.
+fn answer_int(returned: i32) -> Answer {
+    usize::try_from(returned).map_err(|_| Errno::last())
+}
+
+/// The same for calls that return a descriptor.
+fn answer_fd(returned: i32) -> Result<std::os::fd::RawFd, Errno> {
+    if returned < 0 {
+        Err(Errno::last())
+    } else {
+        Ok(returned)
+    }
+}
+
+/// The size of a type as C wants it.
+fn size<T>() -> libc::socklen_t {
+    libc::socklen_t::try_from(size_of::<T>()).expect("C structures are small")
+}

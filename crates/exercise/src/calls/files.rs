@@ -1,0 +1,117 @@
+//! Descriptors and processes: close, dup, pipe, fork and what belongs to them.
+
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+
+use super::{answer_fd, answer_int};
+use crate::{Answer, Errno};
+
+/// close(2).
+pub fn close(fd: RawFd) -> Answer {
+    // SAFETY: the programs own what they close.
+    answer_int(unsafe { libc::close(fd) })
+}
+
+/// close_range(2).
+pub fn close_range(first: u32, last: u32, flags: u32) -> Answer {
+    let flags = i32::try_from(flags).expect("flags are small");
+    // SAFETY: the programs own what they close.
+    answer_int(unsafe { libc::close_range(first, last, flags) })
+}
+
+/// dup(2).
+pub fn dup(fd: RawFd) -> Result<RawFd, Errno> {
+    // SAFETY: no memory is passed.
+    answer_fd(unsafe { libc::dup(fd) })
+}
+
+/// dup2(2).
+pub fn dup2(fd: RawFd, onto: RawFd) -> Result<RawFd, Errno> {
+    // SAFETY: the programs own what they replace.
+    answer_fd(unsafe { libc::dup2(fd, onto) })
+}
+
+/// dup3(2).
+pub fn dup3(fd: RawFd, onto: RawFd, flags: i32) -> Result<RawFd, Errno> {
+    // SAFETY: the programs own what they replace.
+    answer_fd(unsafe { libc::dup3(fd, onto, flags) })
+}
+
+/// pipe(2): the reading and the writing end.
+pub fn pipe() -> Result<[RawFd; 2], Errno> {
+    let mut ends = [-1; 2];
+    // SAFETY: there is room for two descriptors.
+    answer_int(unsafe { libc::pipe(ends.as_mut_ptr()) })?;
+    Ok(ends)
+}
+
+/// memfd_create(2) with these bytes in it and its offset at the start.
+pub fn file_of(bytes: &[u8]) -> Result<RawFd, Errno> {
+    // SAFETY: the name is a C string.
+    let fd = answer_fd(unsafe { libc::memfd_create(c"bytes".as_ptr(), libc::MFD_CLOEXEC) })?;
+    super::write(fd, bytes)?;
+    // SAFETY: no memory is passed.
+    let start = unsafe { libc::lseek(fd, 0, libc::SEEK_SET) };
+    assert_eq!(start, 0, "a file in memory can be rewound");
+    Ok(fd)
+}
+
+/// lseek(2) to see whether it works.
+pub fn seek(fd: RawFd) -> Answer {
+    // SAFETY: no memory is passed.
+    let offset = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
+    super::answer(isize::try_from(offset).expect("an offset is as long as a pointer"))
+}
+
+/// fstat(2): the type of the file, as S_IFSOCK.
+pub fn file_type(fd: RawFd) -> Result<u32, Errno> {
+    // SAFETY: a stat of zeros is an empty one.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the stat is writable.
+    answer_int(unsafe { libc::fstat(fd, &raw mut stat) })?;
+    Ok(stat.st_mode & libc::S_IFMT)
+}
+
+/// fork(2): None in the child.
+pub fn fork() -> Result<Option<libc::pid_t>, Errno> {
+    // SAFETY: the child of these programs calls only what the C library allows after a fork.
+    let pid = answer_fd(unsafe { libc::fork() })?;
+    Ok((pid > 0).then_some(pid))
+}
+
+/// _exit(2).
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: nothing that matters is left undone in a child.
+    unsafe { libc::_exit(status) }
+}
+
+/// waitpid(2): the exit status, or 128 and the signal.
+pub fn wait_for(pid: libc::pid_t) -> Result<i32, Errno> {
+    let mut status = 0;
+    // SAFETY: the status is writable.
+    answer_int(unsafe { libc::waitpid(pid, &raw mut status, 0) })?;
+    Ok(if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        128 + libc::WTERMSIG(status)
+    })
+}
+
+/// execv(3) of a shell script; returns only when it failed.
+pub fn exec_shell(script: &CStr) -> Errno {
+    let arguments = [
+        c"sh".as_ptr(),
+        c"-c".as_ptr(),
+        script.as_ptr(),
+        std::ptr::null(),
+    ];
+    // SAFETY: the arguments are C strings and end with null.
+    unsafe { libc::execv(c"/bin/sh".as_ptr(), arguments.as_ptr()) };
+    Errno::last()
+}
+
+/// kill(2).
+pub fn kill(pid: libc::pid_t, signal: i32) -> Answer {
+    // SAFETY: the programs only signal what they started.
+    answer_int(unsafe { libc::kill(pid, signal) })
+}

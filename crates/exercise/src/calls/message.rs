@@ -1,0 +1,162 @@
+//! sendmsg(2), recvmsg(2) and their relatives.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
+
+use super::{answer, answer_fd, answer_int, size};
+use crate::{Answer, Errno};
+
+/// What recvmsg(2) or recvfrom(2) said beyond the number of bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The number of bytes.
+    pub bytes: usize,
+    /// The length of the sender's address; 0 on TCP.
+    pub name_length: usize,
+    /// The flags of the message.
+    pub flags: i32,
+}
+
+fn empty() -> libc::msghdr {
+    // SAFETY: a msghdr of zeros is an empty one.
+    unsafe { std::mem::zeroed() }
+}
+
+/// sendmsg(2).
+pub fn sendmsg(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Answer {
+    let mut message = empty();
+    message.msg_iov = slices.as_ptr().cast_mut().cast();
+    message.msg_iovlen = slices.len();
+    // SAFETY: an IoSlice is laid out as an iovec, and sendmsg only reads through it.
+    answer(unsafe { libc::sendmsg(fd, &raw const message, flags) })
+}
+
+/// recvmsg(2), asking for the sender's address too.
+pub fn recvmsg(fd: RawFd, buffers: &mut [IoSliceMut<'_>], flags: i32) -> Result<Received, Errno> {
+    // SAFETY: an address of zeros is one of no family.
+    let mut name: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut message = empty();
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = size::<libc::sockaddr_storage>();
+    message.msg_iov = buffers.as_mut_ptr().cast();
+    message.msg_iovlen = buffers.len();
+    // SAFETY: an IoSliceMut is laid out as an iovec, and each is writable, as is the name.
+    let bytes = answer(unsafe { libc::recvmsg(fd, &raw mut message, flags) })?;
+    let name_length = usize::try_from(message.msg_namelen).expect("an address is short");
+    Ok(Received {
+        bytes,
+        name_length,
+        flags: message.msg_flags,
+    })
+}
+
+/// recvfrom(2).
+pub fn recvfrom(fd: RawFd, buffer: &mut [u8], flags: i32) -> Result<Received, Errno> {
+    // SAFETY: an address of zeros is one of no family.
+    let mut name: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut length = size::<libc::sockaddr_storage>();
+    let start = buffer.as_mut_ptr().cast();
+    let name = (&raw mut name).cast();
+    // SAFETY: the buffer is writable for its length, and the name for the one passed.
+    let returned = unsafe { libc::recvfrom(fd, start, buffer.len(), flags, name, &raw mut length) };
+    let name_length = usize::try_from(length).expect("an address is short");
+    Ok(Received {
+        bytes: answer(returned)?,
+        name_length,
+        flags: 0,
+    })
+}
+
+/// sendmmsg(2), one slice a message: how many messages were sent.
+pub fn sendmmsg(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Answer {
+    let mut messages: Vec<libc::mmsghdr> = slices
+        .iter()
+        .map(|slice| {
+            let mut header = empty();
+            header.msg_iov = std::ptr::from_ref(slice).cast_mut().cast();
+            header.msg_iovlen = 1;
+            libc::mmsghdr {
+                msg_hdr: header,
+                msg_len: 0,
+            }
+        })
+        .collect();
+    let count = u32::try_from(messages.len()).expect("a test sends few messages");
+    // SAFETY: each header points to one slice, laid out as an iovec.
+    answer_int(unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, flags) })
+}
+
+/// recvmmsg(2), one buffer a message: the number of bytes of each that was filled.
+pub fn recvmmsg(fd: RawFd, buffers: &mut [IoSliceMut<'_>], flags: i32) -> Result<Vec<u32>, Errno> {
+    let mut messages: Vec<libc::mmsghdr> = buffers
+        .iter_mut()
+        .map(|buffer| {
+            let mut header = empty();
+            header.msg_iov = std::ptr::from_mut(buffer).cast();
+            header.msg_iovlen = 1;
+            libc::mmsghdr {
+                msg_hdr: header,
+                msg_len: 0,
+            }
+        })
+        .collect();
+    let count = u32::try_from(messages.len()).expect("a test receives few messages");
+    let null = std::ptr::null_mut();
+    // SAFETY: each header points to one writable buffer, laid out as an iovec.
+    let returned = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), count, flags, null) };
+    let filled = answer_int(returned)?;
+    Ok(messages[..filled]
+        .iter()
+        .map(|message| message.msg_len)
+        .collect())
+}
+
+/// Room for one control message that carries a descriptor, aligned as a header must be.
+#[repr(C, align(8))]
+struct Control([u8; 24]);
+
+/// Pass `passed` over the AF_UNIX socket `over`.
+pub fn send_fd(over: RawFd, passed: RawFd) -> Answer {
+    let mut control = Control([0; 24]);
+    let slice = IoSlice::new(b"!");
+    let mut message = empty();
+    message.msg_iov = (&raw const slice).cast_mut().cast();
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = 24;
+    // SAFETY: the control buffer has room for a header and an int.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    // SAFETY: a length is computed, nothing is touched.
+    let length = unsafe { libc::CMSG_LEN(4) };
+    let filled = libc::cmsghdr {
+        cmsg_len: usize::try_from(length).expect("it is 20"),
+        cmsg_level: libc::SOL_SOCKET,
+        cmsg_type: libc::SCM_RIGHTS,
+    };
+    // SAFETY: the header lies in the control buffer, which is aligned for it.
+    unsafe { header.write(filled) };
+    // SAFETY: the data begins inside the control buffer.
+    let data: *mut RawFd = unsafe { libc::CMSG_DATA(header) }.cast();
+    // SAFETY: there is room for one int; it may be unaligned for all we know.
+    unsafe { data.write_unaligned(passed) };
+    // SAFETY: all parts of the message are alive.
+    answer(unsafe { libc::sendmsg(over, &raw const message, 0) })
+}
+
+/// Take the descriptor that [`send_fd`] passed.
+pub fn receive_fd(over: RawFd) -> Result<RawFd, Errno> {
+    let mut control = Control([0; 24]);
+    let mut byte = [0];
+    let mut buffer = IoSliceMut::new(&mut byte);
+    let mut message = empty();
+    message.msg_iov = (&raw mut buffer).cast();
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = 24;
+    // SAFETY: all parts of the message are alive and writable.
+    answer(unsafe { libc::recvmsg(over, &raw mut message, 0) })?;
+    let fd = control.0[16..20]
+        .try_into()
+        .expect("four bytes are four bytes");
+    answer_fd(RawFd::from_ne_bytes(fd))
+}

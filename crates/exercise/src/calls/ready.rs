@@ -1,0 +1,206 @@
+//! poll(2), select(2) and epoll(7).
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use super::{answer_fd, answer_int};
+use crate::{Answer, Errno};
+
+/// poll(2) of one descriptor: its events. A timeout of None waits for ever.
+pub fn poll_one(fd: RawFd, events: i16, timeout_ms: Option<i32>) -> Result<i16, Errno> {
+    let mut entry = [libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    }];
+    poll(&mut entry, timeout_ms)?;
+    Ok(entry[0].revents)
+}
+
+/// poll(2).
+pub fn poll(entries: &mut [libc::pollfd], timeout_ms: Option<i32>) -> Answer {
+    let count = libc::nfds_t::try_from(entries.len()).expect("a test polls few descriptors");
+    // SAFETY: the entries are writable for their number.
+    answer_int(unsafe { libc::poll(entries.as_mut_ptr(), count, timeout_ms.unwrap_or(-1)) })
+}
+
+/// ppoll(2) with the signals in `blocked` blocked while it waits.
+pub fn ppoll(
+    entries: &mut [libc::pollfd],
+    timeout: Duration,
+    blocked: Option<&libc::sigset_t>,
+) -> Answer {
+    let count = libc::nfds_t::try_from(entries.len()).expect("a test polls few descriptors");
+    let timeout = timespec(timeout);
+    let mask = blocked.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the entries are writable for their number; the rest is readable.
+    answer_int(unsafe { libc::ppoll(entries.as_mut_ptr(), count, &raw const timeout, mask) })
+}
+
+/// What select(2) is asked about, and what it answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// There is something to read.
+    pub read: bool,
+    /// There is room to write.
+    pub write: bool,
+    /// There is urgent data.
+    pub except: bool,
+}
+
+/// select(2) of one descriptor for everything; None waits for ever. Also the time that was left.
+pub fn select_one(
+    fd: RawFd,
+    asked: Readiness,
+    timeout: Option<Duration>,
+) -> Result<(Readiness, Duration), Errno> {
+    let mut sets = [asked.read, asked.write, asked.except].map(|on| set_of(fd, on));
+    let mut left = timeout.map(|timeout| libc::timeval {
+        tv_sec: i64::try_from(timeout.as_secs()).expect("a test waits for seconds"),
+        tv_usec: i64::from(timeout.subsec_micros()),
+    });
+    let timeout = left
+        .as_mut()
+        .map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    let [read, write, except] = &mut sets;
+    // SAFETY: the sets and the timeout are writable.
+    answer_int(unsafe { libc::select(fd + 1, read, write, except, timeout) })?;
+    let [read, write, except] = sets.map(|set| contains(fd, &set));
+    let left = left.map_or(Duration::ZERO, |left| {
+        Duration::from_micros(u64::try_from(left.tv_sec * 1_000_000 + left.tv_usec).unwrap_or(0))
+    });
+    Ok((
+        Readiness {
+            read,
+            write,
+            except,
+        },
+        left,
+    ))
+}
+
+/// pselect(2) of one descriptor for everything.
+pub fn pselect_one(fd: RawFd, asked: Readiness, timeout: Duration) -> Result<Readiness, Errno> {
+    let mut sets = [asked.read, asked.write, asked.except].map(|on| set_of(fd, on));
+    let timeout = timespec(timeout);
+    let [read, write, except] = &mut sets;
+    // SAFETY: the sets are writable, the timeout readable, and there is no mask.
+    answer_int(unsafe {
+        libc::pselect(
+            fd + 1,
+            read,
+            write,
+            except,
+            &raw const timeout,
+            std::ptr::null(),
+        )
+    })?;
+    let [read, write, except] = sets.map(|set| contains(fd, &set));
+    Ok(Readiness {
+        read,
+        write,
+        except,
+    })
+}
+
+fn set_of(fd: RawFd, on: bool) -> libc::fd_set {
+    // SAFETY: a set of zeros is an empty one.
+    let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
+    if on {
+        assert!(
+            usize::try_from(fd).is_ok_and(|fd| fd < libc::FD_SETSIZE),
+            "select has no room"
+        );
+        // SAFETY: the descriptor lies inside the set.
+        unsafe { libc::FD_SET(fd, &raw mut set) };
+    }
+    set
+}
+
+fn contains(fd: RawFd, set: &libc::fd_set) -> bool {
+    // SAFETY: the descriptor was checked when the set was made.
+    unsafe { libc::FD_ISSET(fd, std::ptr::from_ref(set)) }
+}
+
+fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: i64::try_from(duration.as_secs()).expect("a test waits for seconds"),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// epoll_create1(2).
+pub fn epoll_create() -> Result<RawFd, Errno> {
+    // SAFETY: no memory is passed.
+    answer_fd(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+}
+
+/// epoll_ctl(2) with an event.
+pub fn epoll_ctl(epoll: RawFd, operation: i32, fd: RawFd, events: u32, data: u64) -> Answer {
+    let mut event = libc::epoll_event { events, u64: data };
+    // SAFETY: the event is readable.
+    answer_int(unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) })
+}
+
+/// epoll_ctl(2) with EPOLL_CTL_DEL and the null pointer that newer kernels allow.
+pub fn epoll_delete(epoll: RawFd, fd: RawFd) -> Answer {
+    // SAFETY: EPOLL_CTL_DEL does not look at the event.
+    answer_int(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) })
+}
+
+/// epoll_wait(2) for at most `most` events: events and data of each. None waits for ever.
+pub fn epoll_wait(
+    epoll: RawFd,
+    most: i32,
+    timeout_ms: Option<i32>,
+) -> Result<Vec<(u32, u64)>, Errno> {
+    let mut events = room(most);
+    let timeout = timeout_ms.unwrap_or(-1);
+    // SAFETY: there is room for as many events as are asked for.
+    let count = answer_int(unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, timeout) })?;
+    Ok(pairs(&events, count))
+}
+
+/// epoll_pwait(2) without a mask.
+pub fn epoll_pwait(epoll: RawFd, most: i32, timeout_ms: i32) -> Result<Vec<(u32, u64)>, Errno> {
+    let mut events = room(most);
+    let start = events.as_mut_ptr();
+    // SAFETY: there is room for as many events as are asked for.
+    let returned = unsafe { libc::epoll_pwait(epoll, start, most, timeout_ms, std::ptr::null()) };
+    Ok(pairs(&events, answer_int(returned)?))
+}
+
+/// epoll_pwait2(2) through syscall(2), as the C library may lack it.
+pub fn epoll_pwait2(epoll: RawFd, most: i32, timeout: Duration) -> Result<Vec<(u32, u64)>, Errno> {
+    let mut events = room(most);
+    let timeout = timespec(timeout);
+    let start = events.as_mut_ptr();
+    let no_mask = std::ptr::null::<libc::sigset_t>();
+    // SAFETY: there is room for as many events as are asked for; the timeout is readable.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll,
+            start,
+            most,
+            &raw const timeout,
+            no_mask,
+            0,
+        )
+    };
+    let returned = i32::try_from(returned).expect("a number of events is an int");
+    Ok(pairs(&events, answer_int(returned)?))
+}
+
+/// At least one event, so that a wrong number asked for has somewhere to point.
+fn room(most: i32) -> Vec<libc::epoll_event> {
+    let count = usize::try_from(most).unwrap_or(0).max(1);
+    vec![libc::epoll_event { events: 0, u64: 0 }; count]
+}
+
+fn pairs(events: &[libc::epoll_event], count: usize) -> Vec<(u32, u64)> {
+    events[..count]
+        .iter()
+        .map(|event| (event.events, event.u64))
+        .collect()
+}

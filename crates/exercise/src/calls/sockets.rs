@@ -1,0 +1,195 @@
+//! Calls that make, join and end connections, and name their ends.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::RawFd;
+
+use super::{answer_fd, answer_int, size};
+use crate::{Answer, Errno};
+
+/// An address as the kernel wants it, with its length.
+#[derive(Clone, Copy)]
+pub struct Name {
+    storage: libc::sockaddr_storage,
+    length: libc::socklen_t,
+}
+
+impl Name {
+    /// An address of no family and the longest length, to be filled in.
+    fn blank() -> Self {
+        // SAFETY: an address of zeros is one of no family.
+        let storage = unsafe { std::mem::zeroed() };
+        Self {
+            storage,
+            length: size::<libc::sockaddr_storage>(),
+        }
+    }
+
+    /// The address that makes connect(2) disconnect.
+    pub fn unspecified() -> Self {
+        Self {
+            length: size::<libc::sockaddr>(),
+            ..Self::blank()
+        }
+    }
+
+    fn of<T>(value: T, length: libc::socklen_t) -> Self {
+        let mut name = Self {
+            length,
+            ..Self::blank()
+        };
+        // SAFETY: every socket address fits into the storage, which is aligned for all.
+        unsafe { (&raw mut name.storage).cast::<T>().write(value) };
+        name
+    }
+
+    /// The IP address and port, if it is one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match i32::from(self.storage.ss_family) {
+            libc::AF_INET => {
+                // SAFETY: the family says what it is.
+                let v4: libc::sockaddr_in =
+                    unsafe { (&raw const self.storage).cast::<libc::sockaddr_in>().read() };
+                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+                Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                // SAFETY: the family says what it is.
+                let v6: libc::sockaddr_in6 = unsafe {
+                    (&raw const self.storage)
+                        .cast::<libc::sockaddr_in6>()
+                        .read()
+                };
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, 0).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for Name {
+    fn from(address: SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(v4) => Self::of(
+                libc::sockaddr_in {
+                    sin_family: family(libc::AF_INET),
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from(*v4.ip()).to_be(),
+                    },
+                    sin_zero: [0; 8],
+                },
+                size::<libc::sockaddr_in>(),
+            ),
+            SocketAddr::V6(v6) => Self::of(
+                libc::sockaddr_in6 {
+                    sin6_family: family(libc::AF_INET6),
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: v6.ip().octets(),
+                    },
+                    sin6_scope_id: 0,
+                },
+                size::<libc::sockaddr_in6>(),
+            ),
+        }
+    }
+}
+
+fn family(number: i32) -> libc::sa_family_t {
+    libc::sa_family_t::try_from(number).expect("families are small numbers")
+}
+
+/// socket(2) for a stream; `flags` such as SOCK_NONBLOCK.
+pub fn socket(family: i32, flags: i32) -> Result<RawFd, Errno> {
+    // SAFETY: no memory is passed.
+    answer_fd(unsafe { libc::socket(family, libc::SOCK_STREAM | flags, 0) })
+}
+
+/// socketpair(2) of AF_UNIX streams.
+pub fn socketpair() -> Result<[RawFd; 2], Errno> {
+    let mut pair = [-1; 2];
+    // SAFETY: there is room for two descriptors.
+    answer_int(unsafe {
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr())
+    })?;
+    Ok(pair)
+}
+
+/// bind(2).
+pub fn bind(fd: RawFd, address: SocketAddr) -> Answer {
+    let name = Name::from(address);
+    // SAFETY: the name is readable for its length.
+    answer_int(unsafe { libc::bind(fd, (&raw const name.storage).cast(), name.length) })
+}
+
+/// listen(2).
+pub fn listen(fd: RawFd, backlog: i32) -> Answer {
+    // SAFETY: no memory is passed.
+    answer_int(unsafe { libc::listen(fd, backlog) })
+}
+
+/// connect(2).
+pub fn connect(fd: RawFd, name: impl Into<Name>) -> Answer {
+    let name = name.into();
+    // SAFETY: the name is readable for its length.
+    answer_int(unsafe { libc::connect(fd, (&raw const name.storage).cast(), name.length) })
+}
+
+/// accept(2) without asking who it is.
+pub fn accept(fd: RawFd) -> Result<RawFd, Errno> {
+    let null = std::ptr::null_mut();
+    // SAFETY: null pointers ask for nothing.
+    answer_fd(unsafe { libc::accept(fd, null, null.cast()) })
+}
+
+/// accept4(2) without asking who it is.
+pub fn accept4(fd: RawFd, flags: i32) -> Result<RawFd, Errno> {
+    let null = std::ptr::null_mut();
+    // SAFETY: null pointers ask for nothing.
+    answer_fd(unsafe { libc::accept4(fd, null, null.cast(), flags) })
+}
+
+/// accept(2) with room for `room` bytes of the address: the descriptor and the address's length.
+pub fn accept_with_room(fd: RawFd, room: u32) -> Result<(RawFd, u32), Errno> {
+    let mut name = Name::blank();
+    let mut length = room.min(name.length);
+    let start = (&raw mut name.storage).cast();
+    // SAFETY: the name is writable for more than the length passed.
+    let accepted = answer_fd(unsafe { libc::accept(fd, start, &raw mut length) })?;
+    Ok((accepted, length))
+}
+
+/// shutdown(2).
+pub fn shutdown(fd: RawFd, how: i32) -> Answer {
+    // SAFETY: no memory is passed.
+    answer_int(unsafe { libc::shutdown(fd, how) })
+}
+
+/// getsockname(2).
+pub fn getsockname(fd: RawFd) -> Result<Name, Errno> {
+    let mut name = Name::blank();
+    let start = (&raw mut name.storage).cast();
+    // SAFETY: the name is writable for its length.
+    answer_int(unsafe { libc::getsockname(fd, start, &raw mut name.length) })?;
+    Ok(name)
+}
+
+/// getpeername(2).
+pub fn getpeername(fd: RawFd) -> Result<Name, Errno> {
+    let mut name = Name::blank();
+    let start = (&raw mut name.storage).cast();
+    // SAFETY: the name is writable for its length.
+    answer_int(unsafe { libc::getpeername(fd, start, &raw mut name.length) })?;
+    Ok(name)
+}
+
+/// send(2) with an address, as sendto(2) allows.
+pub fn sendto(fd: RawFd, bytes: &[u8], flags: i32, address: SocketAddr) -> Answer {
+    let name = Name::from(address);
+    let (start, count) = (bytes.as_ptr().cast(), bytes.len());
+    let to = (&raw const name.storage).cast();
+    // SAFETY: the bytes and the name are readable for their lengths.
+    super::answer(unsafe { libc::sendto(fd, start, count, flags, to, name.length) })
+}

@@ -1,0 +1,165 @@
+//! A program to be started: its arguments, and what goes in.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::cast::Member;
+use crate::host::{Host, Route};
+use crate::process::{Output, Process};
+
+/// A program on a [`Host`] that has not been started.
+pub struct Program<'a> {
+    host: &'a Host,
+    route: Route,
+    path: PathBuf,
+    run_options: Vec<OsString>,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    stdin: Input,
+}
+
+enum Input {
+    Nothing,
+    File(PathBuf),
+    Pipe,
+}
+
+impl<'a> Program<'a> {
+    pub(crate) fn new(host: &'a Host, path: &Path, route: Route) -> Self {
+        Self {
+            host,
+            route,
+            path: path.to_owned(),
+            run_options: Vec::new(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            stdin: Input::Nothing,
+        }
+    }
+
+    /// Add an argument.
+    #[must_use]
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.arguments.push(argument.as_ref().to_owned());
+        self
+    }
+
+    /// Add arguments.
+    #[must_use]
+    pub fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.arguments.extend(
+            arguments
+                .into_iter()
+                .map(|argument| argument.as_ref().to_owned()),
+        );
+        self
+    }
+
+    /// Set an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment
+            .push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Add an option of `crosslane run`; means nothing natively.
+    #[must_use]
+    pub fn run_option(mut self, option: &str, value: &str) -> Self {
+        self.run_options.extend([option.into(), value.into()]);
+        self
+    }
+
+    /// Read standard input from these bytes.
+    #[must_use]
+    pub fn input(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        let name = format!("{}.in", self.log_name());
+        self.stdin = Input::File(self.host.file(&name, bytes));
+        self
+    }
+
+    /// Keep standard input open for [`Process::write_line`].
+    #[must_use]
+    pub fn with_open_input(mut self) -> Self {
+        self.stdin = Input::Pipe;
+        self
+    }
+
+    /// Start it.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(self) -> Process {
+        let name = self.log_name();
+        let [stdout, stderr] =
+            ["out", "err"].map(|stream| self.host.folder().join(format!("{name}.{stream}")));
+        let create = |path| File::create(path).expect("a log in the test's own folder");
+        let mut child = self
+            .command()
+            .stdin(match &self.stdin {
+                Input::Nothing => Stdio::null(),
+                Input::File(path) => File::open(path)
+                    .expect("the input was written before")
+                    .into(),
+                Input::Pipe => Stdio::piped(),
+            })
+            .stdout(create(&stdout))
+            .stderr(create(&stderr))
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", self.path.display()));
+        let stdin = child.stdin.take();
+        Process::new(
+            self.host
+                .cast()
+                .add(Member::new(name, child, stdout, stderr)),
+            stdin,
+        )
+    }
+
+    /// Run it to its end.
+    pub fn finish(self) -> Output {
+        self.start().finish()
+    }
+
+    /// Run it to its end, which must be a good one.
+    pub fn run(self) -> Output {
+        self.start().finish().expect_success()
+    }
+
+    fn command(&self) -> Command {
+        // `setpriv` gives way to the program, which then ends with this test even when that is
+        // killed.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]);
+        if self.route == Route::Crosslane {
+            command
+                .arg(crate::binary("crosslane"))
+                .arg("run")
+                .args(&self.run_options)
+                .arg("--");
+        }
+        let (variable, runtime_dir) = self.host.runtime_dir();
+        command
+            .arg(&self.path)
+            .args(&self.arguments)
+            .env(variable, runtime_dir)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.host.folder())
+            .process_group(0);
+        command
+    }
+
+    /// `3-redis-cli`: the order of starts, then the program.
+    fn log_name(&self) -> String {
+        let file_name = self
+            .path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        format!("{}-{file_name}", self.host.cast().count())
+    }
+}
