@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::{Process, ProcessError};
 
+const LIBRARY: &str = "/libcrosslane.so";
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// Where the `crosslane` executable is.
@@ -24,7 +25,7 @@ pub enum CrosslaneError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// It printed something else than the documented lines.
-    #[error("`crosslane ss --json` printed {line:?}, which is no connection: {source}")]
+    #[error("`crosslane ss --json` printed {line:?}, which is no connection")]
     Line {
         /// The line as it came.
         line: String,
@@ -105,6 +106,13 @@ impl Crosslane {
         let mut command = Command::new(&self.executable);
         command.args(["run", "--"]).arg(program);
         command
+    }
+
+    /// Whether the library is in the process, which `crosslane run` falls back from when it must.
+    #[must_use]
+    pub fn is_loaded_in(&self, pid: u32) -> bool {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        maps.lines().any(|line| line.ends_with(LIBRARY))
     }
 
     /// All connection ends that the monitor knows of at this moment.

@@ -28,7 +28,7 @@ const KEPT_STDERR_LINES: usize = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// The program is missing or cannot be executed.
-    #[error("cannot start {name} ({program}): {source}")]
+    #[error("cannot start {name} ({program})")]
     Start {
         /// What the child was for.
         name: String,
@@ -64,7 +64,7 @@ pub enum ProcessError {
         said: Said,
     },
     /// The system refused to let us watch the child.
-    #[error("cannot wait for {name} (pid {pid}): {source}")]
+    #[error("cannot wait for {name} (pid {pid})")]
     Wait {
         /// What the child was for.
         name: String,

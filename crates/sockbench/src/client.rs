@@ -29,7 +29,7 @@ pub enum Case {
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
     /// The transport failed.
-    #[error("message {number}: {source}")]
+    #[error("after {number} messages")]
     Io {
         /// How many messages or connections had been completed before.
         number: u64,

@@ -11,7 +11,7 @@ pub enum PlaceError {
     #[error("this process may use {0} only")]
     TooFew(usize),
     /// The system refused.
-    #[error("cannot pin a thread to CPU {cpu}: {source}")]
+    #[error("cannot pin a thread to CPU {cpu}")]
     Pin {
         /// The CPU.
         cpu: usize,

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use crosslane_benchkit::{Crosslane, Process, Verdict};
 
 use super::workload::Program;
@@ -67,12 +67,16 @@ impl<'a> Lane<'a> {
         while !is_listening(port)? {
             if !server.runs_after(Duration::from_millis(5))? {
                 server.finish(Duration::ZERO)?;
-                anyhow::bail!("{name} ended at once");
+                bail!("{name} ended at once");
             }
             ensure!(
                 Instant::now() < deadline,
                 "{name} does not listen on port {port} after {START_TIME:?}"
             );
+        }
+        if side == Side::Crosslane && !crosslane.is_loaded_in(server.pid()) {
+            let said = server.stop()?.stderr;
+            bail!("`crosslane run` ran {name} without Crosslane: {said}");
         }
         Ok(Self {
             side,

@@ -76,7 +76,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     );
     println!("[2/4] build");
     let crosslane = match &args.crosslane {
-        Some(executable) => executable.clone(),
+        Some(path) => path
+            .canonicalize()
+            .with_context(|| path.display().to_string())?,
         None => build()?,
     };
     let effort = if args.quick { QUICK } else { FULL };

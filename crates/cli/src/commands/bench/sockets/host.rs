@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use crosslane_benchkit::{Crosslane, Process, Verdict};
 use crosslane_sockbench::client;
 use crosslane_sockbench::cpus::two_cpus;
@@ -176,7 +176,7 @@ impl Servers<'_> {
                 .map(|exit| exit.stderr)
                 .filter(|said| !said.is_empty())
             {
-                Some(said) => error.context(format!("its server said: {said}")),
+                Some(said) => anyhow!("{error:#}; its server said: {said}"),
                 None => error,
             }
         })
@@ -189,7 +189,12 @@ impl Servers<'_> {
         if !self.running.contains_key(&over) {
             self.running.insert(over, self.host.start_server(over)?);
         }
-        let command = self.host.client(case, over, &self.running[&over].address);
+        let server = &self.running[&over];
+        ensure!(
+            over != Transport::Crosslane || self.host.crosslane.is_loaded_in(server.process.pid()),
+            "`crosslane run` ran the server without Crosslane"
+        );
+        let command = self.host.client(case, over, &server.address);
         if over == Transport::Crosslane && case.kind != client::Case::Connect {
             return self.host.measure_and_ask(command);
         }
