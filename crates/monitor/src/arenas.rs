@@ -103,6 +103,12 @@ impl<B: Backing> Arenas<B> {
         }
     }
 
+    /// Where memory comes from.
+    #[cfg(test)]
+    pub fn backing_mut(&mut self) -> &mut B {
+        &mut self.backing
+    }
+
     /// How arenas are cut.
     pub fn geometry(&self) -> Geometry {
         self.geometry
@@ -124,7 +130,7 @@ impl<B: Backing> Arenas<B> {
     }
 
     /// Arenas that a family may map.
-    pub fn of_family(&self, family: FamilyId) -> usize {
+    fn of_family(&self, family: FamilyId) -> usize {
         self.of_family
             .get(&family)
             .map_or(0, |own| own.arenas.len())
@@ -143,14 +149,15 @@ impl<B: Backing> Arenas<B> {
     }
 
     /// Take a slot between two families, both sides held, in an arena that exists or a new one;
-    /// `None` where memory is short.
-    pub fn take(&mut self, a: FamilyId, b: FamilyId) -> Option<[Side; 2]> {
+    /// `None` where memory is short, or where one of them may map `most` arenas already.
+    pub fn take(&mut self, a: FamilyId, b: FamilyId, most: usize) -> Option<[Side; 2]> {
         if !self.backing.has_room() {
             return None;
         }
         let pair = pair_of(a, b);
         let id = match self.open.get(&pair).and_then(|open| open.last()) {
             Some(id) => *id,
+            None if pair.iter().any(|party| self.of_family(*party) >= most) => return None,
             None => self.create(pair)?,
         };
         let arena = self.arenas.get_mut(&id)?;

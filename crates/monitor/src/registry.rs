@@ -215,7 +215,7 @@ impl<B: Backing> Registry<B> {
                     let Some(state) = self.clients.get_mut(&client) else {
                         continue;
                     };
-                    if state.sent.remove(&dropped.id) {
+                    if state.sent.remove(&dropped.id) && state.connected {
                         self.say(client, MonitorMessage::Retire { arena });
                     }
                 }

@@ -7,6 +7,7 @@
 
 mod accept;
 mod answer;
+mod complaints;
 mod message;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use thiserror::Error;
 
+use self::complaints::Complaints;
 use crate::backing::SealedMemory;
 use crate::config::{Config, Service};
 use crate::connection::{Connection, Said};
@@ -65,6 +67,9 @@ pub struct Monitor {
     busy: Vec<u64>,
     started: Instant,
     idle_since: Option<Instant>,
+    /// No connection is accepted before then, for lack of memory or descriptors.
+    door_shut_until: Option<Instant>,
+    complaints: Complaints,
     counts: MonitorReport,
 }
 
@@ -117,6 +122,8 @@ impl Monitor {
             busy: Vec::new(),
             started: Instant::now(),
             idle_since: Some(Instant::now()),
+            door_shut_until: None,
+            complaints: Complaints::default(),
             counts: MonitorReport::default(),
         })
     }
@@ -140,20 +147,25 @@ impl Monitor {
                 self.handle(event);
             }
             self.go_on_answering();
+            self.reopen_door();
             if self.has_lingered() {
                 return Ok(());
             }
         }
     }
 
+    /// How long to wait for events; `None` for ever.
     fn timeout(&self) -> Option<Timespec> {
         if !self.busy.is_empty() {
             return Some(Timespec::default());
         }
-        let Service::Private { linger } = self.service else {
-            return None;
+        let now = Instant::now();
+        let end_of_linger = match (self.service, self.idle_since) {
+            (Service::Private { linger }, Some(since)) => since.checked_add(linger),
+            _ => None,
         };
-        let left = linger.saturating_sub(self.idle_since?.elapsed());
+        let next = [end_of_linger, self.door_shut_until];
+        let left = next.into_iter().flatten().min()?.duration_since(now);
         Some(Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),

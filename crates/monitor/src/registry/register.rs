@@ -167,7 +167,7 @@ impl<B: Backing> Registry<B> {
         let (Some(a), Some(b)) = (family_of(&older), family_of(&newer)) else {
             return;
         };
-        let Some(sides) = self.take_slot(a, b) else {
+        let Some(sides) = self.arenas.take(a, b, self.quotas.arenas_per_process) else {
             self.refuse_end(older);
             self.refuse_end(newer);
             return;
@@ -181,14 +181,6 @@ impl<B: Backing> Registry<B> {
             }
             self.send_grant(id, side);
         }
-    }
-
-    fn take_slot(&mut self, a: FamilyId, b: FamilyId) -> Option<[Side; 2]> {
-        let most = self.quotas.arenas_per_process;
-        if self.arenas.of_family(a) > most || self.arenas.of_family(b) > most {
-            return None;
-        }
-        self.arenas.take(a, b)
     }
 
     fn refuse_end(&mut self, id: EndId) {

@@ -1,1 +1,403 @@
+//! The registry against named cases here, and against a simple model in `model`.
 
+mod model;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crosslane_ctl::lane::MIN_RING_LINES;
+use crosslane_ctl::message::Grant;
+use crosslane_ctl::reason::Reason;
+
+use super::*;
+use crate::endpoint::{Endpoint, EndpointError};
+
+const GEOMETRY: Geometry = Geometry {
+    ring_lines: MIN_RING_LINES,
+    slots: 2,
+};
+
+/// Memory that only remembers which slots are as new.
+#[derive(Clone, Debug, Default)]
+struct Slots(Rc<RefCell<Vec<bool>>>);
+
+/// Memory without memory; `left` says how many more arenas there may be.
+struct Fake {
+    left: usize,
+    punching_works: bool,
+}
+
+impl Backing for Fake {
+    type Memory = Slots;
+
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn create(&mut self, bytes: usize) -> Option<Slots> {
+        assert_eq!(bytes, GEOMETRY.arena_bytes());
+        self.left = self.left.checked_sub(1)?;
+        Some(Slots(Rc::new(RefCell::new(vec![true; 2]))))
+    }
+
+    fn punch(&mut self, memory: &Slots, offset: usize, bytes: usize) -> bool {
+        assert_eq!(bytes, GEOMETRY.slot_bytes());
+        memory.0.borrow_mut()[offset / bytes] = true;
+        self.punching_works
+    }
+}
+
+/// A registry and short words for talking to it.
+struct Bench {
+    registry: Registry<Fake>,
+    clients: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(Quotas::default(), usize::MAX)
+    }
+
+    fn with(quotas: Quotas, arenas: usize) -> Self {
+        let fake = Fake {
+            left: arenas,
+            punching_works: true,
+        };
+        Self {
+            registry: Registry::new(fake, GEOMETRY, quotas),
+            clients: 0,
+        }
+    }
+
+    /// A new process with a slab of its own.
+    fn process(&mut self) -> ClientId {
+        self.member(FamilyId(1000 + self.clients))
+    }
+
+    /// A new process with this slab.
+    fn member(&mut self, family: FamilyId) -> ClientId {
+        let client = ClientId(self.clients);
+        self.clients += 1;
+        self.registry.hello(client, family, 1);
+        assert_eq!(self.said(), [(client, MonitorMessage::Welcome)]);
+        client
+    }
+
+    fn register(&mut self, client: ClientId, token: u64, socket: Endpoint) {
+        self.registry.register(client, token, Ok(socket)).unwrap();
+    }
+
+    fn said(&mut self) -> Vec<(ClientId, MonitorMessage)> {
+        let actions = self.registry.take_actions();
+        actions
+            .into_iter()
+            .map(|action| (action.client, action.message))
+            .collect()
+    }
+
+    /// Grants said since the last look.
+    fn grants(&mut self) -> Vec<(ClientId, Grant)> {
+        self.said()
+            .into_iter()
+            .filter_map(|(client, message)| match message {
+                MonitorMessage::Grant(grant) => Some((client, grant)),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// One side of connection `number`, as the socket with this cookie.
+fn socket(number: u16, side: u8, cookie: u64) -> Endpoint {
+    let here = ([127, 0, 0, 1], 10_000 + number).into();
+    let there = ([127, 0, 0, 1], 80).into();
+    let key = match side {
+        0 => EndKey::new(1, here, there),
+        _ => EndKey::new(1, there, here),
+    };
+    Endpoint { key, cookie }
+}
+
+#[test]
+fn registration_is_answered_before_the_grant() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    bench.register(a, 1, socket(0, 0, 10));
+    bench.register(b, 2, socket(0, 1, 11));
+    let said = bench.said();
+    assert_eq!(said[0], (a, MonitorMessage::Registered { token: 1 }));
+    assert_eq!(said[1], (b, MonitorMessage::Registered { token: 2 }));
+    assert!(matches!(said[2], (to, MonitorMessage::Grant(_)) if to == a));
+    assert!(matches!(said[3], (to, MonitorMessage::Grant(_)) if to == b));
+    assert_eq!(said.len(), 4);
+}
+
+#[test]
+fn the_same_names_in_another_namespace_do_not_match() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    let mut elsewhere = socket(0, 1, 11);
+    elsewhere.key.netns = 2;
+    bench.register(a, 1, socket(0, 0, 10));
+    bench.register(b, 2, elsewhere);
+    assert_eq!(bench.grants(), []);
+}
+
+#[test]
+fn a_newer_socket_of_the_same_names_takes_the_partner_over() {
+    let mut bench = Bench::new();
+    let (a, b, c) = (bench.process(), bench.process(), bench.process());
+    bench.register(a, 1, socket(0, 0, 10));
+    bench.register(b, 2, socket(0, 1, 11));
+    let old = bench.grants();
+    bench.register(c, 3, socket(0, 0, 12));
+    let new = bench.grants();
+    assert_eq!((new[0].0, new[0].1.token), (b, 2));
+    assert_eq!((new[1].0, new[1].1.token), (c, 3));
+    // The dead socket's late release leaves the new pair alone, and its slot stays taken as
+    // long as the partner may still look into it.
+    bench.registry.release(a, 1);
+    assert_eq!(bench.registry.arenas().slots_in_use(), 2);
+    bench.registry.release(b, 2);
+    assert_eq!(bench.registry.arenas().slots_in_use(), 1);
+    assert_eq!(old.len(), 2);
+}
+
+#[test]
+fn a_slot_is_used_again_only_when_both_sides_are_out() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    let connect = |bench: &mut Bench, number: u16| {
+        let token = u64::from(number);
+        bench.register(a, token, socket(number, 0, 2 * token + 1));
+        bench.register(b, token, socket(number, 1, 2 * token + 2));
+        let grants = bench.grants();
+        (grants[0].1.arena, grants[0].1.slot)
+    };
+    let first = connect(&mut bench, 1);
+    let second = connect(&mut bench, 2);
+    assert_ne!(first, second);
+    bench.registry.release(a, 1);
+    let third = connect(&mut bench, 3);
+    assert_eq!(third.0, 1, "the first arena is full");
+    bench.registry.release(b, 1);
+    bench.registry.release(b, 1);
+    assert_eq!(connect(&mut bench, 4), first);
+}
+
+#[test]
+fn a_slot_that_cannot_be_zeroed_is_never_used_again() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    bench.registry.arenas.backing_mut().punching_works = false;
+    let mut seen = HashSet::new();
+    for number in 0..6 {
+        let token = u64::from(number);
+        bench.register(a, token, socket(number, 0, 2 * token + 1));
+        bench.register(b, token, socket(number, 1, 2 * token + 2));
+        let grant = bench.grants()[0].1;
+        assert!(seen.insert((grant.arena, grant.slot)));
+        bench.registry.release(a, token);
+        bench.registry.release(b, token);
+    }
+}
+
+#[test]
+fn a_lease_keeps_what_was_granted_before_it() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    bench.register(a, 1, socket(1, 0, 1));
+    bench.register(b, 1, socket(1, 1, 2));
+    let lease = bench.registry.lease(a).unwrap().unwrap();
+    bench.register(a, 2, socket(2, 0, 3));
+    bench.register(b, 2, socket(2, 1, 4));
+    for token in [1, 2] {
+        bench.registry.release(a, token);
+        bench.registry.release(b, token);
+    }
+    assert_eq!(bench.registry.arenas().slots_in_use(), 1);
+    bench.registry.gone(a);
+    assert_eq!(
+        bench.registry.arenas().slots_in_use(),
+        1,
+        "children outlive it"
+    );
+    bench.registry.lease_ended(lease);
+    assert_eq!(bench.registry.arenas().slots_in_use(), 0);
+}
+
+#[test]
+fn the_last_of_several_leases_counts() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    bench.register(a, 1, socket(1, 0, 1));
+    bench.register(b, 1, socket(1, 1, 2));
+    let first = bench.registry.lease(a).unwrap().unwrap();
+    let second = bench.registry.lease(a).unwrap().unwrap();
+    bench.registry.release(a, 1);
+    bench.registry.release(b, 1);
+    bench.registry.lease_ended(second);
+    assert_eq!(bench.registry.arenas().slots_in_use(), 1);
+    bench.registry.lease_ended(first);
+    assert_eq!(bench.registry.arenas().slots_in_use(), 0);
+}
+
+#[test]
+fn the_survivor_of_a_pair_is_told_to_unmap_the_arena_when_it_is_out_too() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    bench.register(a, 1, socket(1, 0, 1));
+    bench.register(b, 1, socket(1, 1, 2));
+    let arena = bench.grants()[1].1.arena;
+    bench.registry.gone(a);
+    assert_eq!(bench.said(), []);
+    bench.registry.release(b, 1);
+    assert_eq!(bench.said(), [(b, MonitorMessage::Retire { arena })]);
+    assert!(bench.registry.arenas().is_empty());
+}
+
+#[test]
+fn a_process_that_is_gone_is_told_nothing_whatever_its_children_do() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    bench.register(a, 1, socket(1, 0, 1));
+    bench.register(b, 1, socket(1, 1, 2));
+    let lease = bench.registry.lease(a).unwrap().unwrap();
+    bench.registry.gone(a);
+    bench.registry.gone(b);
+    bench.said();
+    bench.registry.lease_ended(lease);
+    assert_eq!(bench.said(), []);
+    assert!(bench.registry.arenas().is_empty());
+}
+
+#[test]
+fn a_forked_child_may_release_what_its_parent_registered() {
+    let mut bench = Bench::new();
+    let parent = bench.member(FamilyId(7));
+    let child = bench.member(FamilyId(7));
+    bench.register(parent, 1, socket(1, 0, 1));
+    bench.registry.release(child, 1);
+    assert_eq!(bench.registry.ends(), 0);
+}
+
+#[test]
+fn a_forked_child_that_registers_again_is_told_from_then_on() {
+    let mut bench = Bench::new();
+    let parent = bench.member(FamilyId(7));
+    let child = bench.member(FamilyId(7));
+    let other = bench.process();
+    bench.register(parent, 1, socket(1, 0, 1));
+    bench.register(child, 1, socket(1, 0, 1));
+    bench.register(other, 1, socket(1, 1, 2));
+    let to: Vec<_> = bench.grants().iter().map(|(client, _)| *client).collect();
+    assert_eq!(to, [child, other]);
+    bench.registry.gone(parent);
+    assert_eq!(bench.registry.ends(), 2);
+}
+
+#[test]
+fn a_socket_that_another_program_holds_is_foreign() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    bench.register(a, 1, socket(1, 0, 1));
+    bench.said();
+    bench.register(b, 5, socket(1, 0, 1));
+    let reason = Reason::Foreign as u32;
+    let refused = MonitorMessage::Refused { token: 5, reason };
+    assert_eq!(bench.said(), [(b, refused)]);
+}
+
+#[test]
+fn a_token_cannot_name_two_sockets() {
+    let mut bench = Bench::new();
+    let a = bench.process();
+    bench.register(a, 1, socket(1, 0, 1));
+    let again = bench.registry.register(a, 1, Ok(socket(2, 0, 2)));
+    assert_eq!(again, Err(Violation::TokenInUse(1)));
+}
+
+#[test]
+fn what_is_no_connected_tcp_socket_is_refused() {
+    let mut bench = Bench::new();
+    let a = bench.process();
+    let self_connected = Endpoint {
+        key: EndKey::new(1, ([127, 0, 0, 1], 5).into(), ([127, 0, 0, 1], 5).into()),
+        cookie: 1,
+    };
+    for (endpoint, reason) in [
+        (Err(EndpointError::NotTcp), Reason::Refused),
+        (Err(EndpointError::NotConnected), Reason::Refused),
+        (Ok(self_connected), Reason::NoPeer),
+    ] {
+        bench.registry.register(a, 1, endpoint).unwrap();
+        let reason = reason as u32;
+        let refused = MonitorMessage::Refused { token: 1, reason };
+        assert_eq!(bench.said(), [(a, refused)]);
+    }
+}
+
+#[test]
+fn without_memory_both_ends_are_refused_and_stay_so() {
+    let mut bench = Bench::with(Quotas::default(), 0);
+    let (a, b) = (bench.process(), bench.process());
+    bench.register(a, 1, socket(1, 0, 1));
+    bench.register(b, 2, socket(1, 1, 2));
+    let reason = Reason::NoMemory as u32;
+    assert_eq!(
+        bench.said()[2..],
+        [
+            (a, MonitorMessage::Refused { token: 1, reason }),
+            (b, MonitorMessage::Refused { token: 2, reason }),
+        ]
+    );
+}
+
+#[test]
+fn a_process_maps_no_more_arenas_than_allowed() {
+    let quotas = Quotas {
+        arenas_per_process: 1,
+        ..Quotas::default()
+    };
+    let mut bench = Bench::with(quotas, usize::MAX);
+    let server = bench.process();
+    let mut granted = Vec::new();
+    for number in 0..2 {
+        let client = bench.process();
+        let token = u64::from(number);
+        bench.register(server, token, socket(number, 0, 2 * token + 1));
+        bench.register(client, token, socket(number, 1, 2 * token + 2));
+        granted.push(bench.grants().len());
+    }
+    assert_eq!(granted, [2, 0]);
+}
+
+#[test]
+fn quotas_are_kept_and_given_back() {
+    let quotas = Quotas {
+        ends_per_process: 2,
+        ends_per_user: 3,
+        leases_per_process: 1,
+        ..Quotas::default()
+    };
+    let mut bench = Bench::with(quotas, usize::MAX);
+    let (a, b) = (bench.process(), bench.process());
+    let refused = |bench: &mut Bench| {
+        let said = bench.said();
+        matches!(said[..], [(_, MonitorMessage::Refused { .. })])
+    };
+    bench.register(a, 1, socket(1, 0, 1));
+    bench.register(a, 2, socket(2, 0, 2));
+    bench.said();
+    bench.register(a, 3, socket(3, 0, 3));
+    assert!(refused(&mut bench), "of the process");
+    bench.register(b, 1, socket(4, 0, 4));
+    bench.said();
+    bench.register(b, 2, socket(5, 0, 5));
+    assert!(refused(&mut bench), "of the user");
+    bench.registry.release(a, 1);
+    bench.register(b, 2, socket(5, 0, 5));
+    assert!(!refused(&mut bench));
+    bench.registry.lease(a).unwrap();
+    assert_eq!(bench.registry.lease(a), Err(Violation::Leases(1)));
+}

@@ -1,9 +1,10 @@
 //! New connections, who may have them, and running out of descriptors.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use crosslane_sys::socket::{PeerCredentials, peer_credentials};
-use rustix::event::epoll::EventFlags;
+use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -11,6 +12,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::{Monitor, Source, spare_descriptor};
 use crate::config::Service;
 use crate::connection::Connection;
+
+/// How long connections are left waiting when none can be accepted.
+const SHUT_DOOR: Duration = Duration::from_millis(100);
 
 /// Connections accepted before others have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -21,9 +25,10 @@ impl Monitor {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(self.door.socket(), flags) {
                 Ok(socket) => self.admit(socket),
+                Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.is_some() => self.turn_away(),
-                Err(_) => return,
+                Err(error) => return self.shut_door(error),
             }
         }
     }
@@ -35,6 +40,32 @@ impl Monitor {
         drop(accept_with(self.door.socket(), SocketFlags::CLOEXEC));
         self.spare = spare_descriptor();
         self.counts.turned_away += 1;
+    }
+
+    /// What waits at the door cannot be helped now; look again in a while.
+    fn shut_door(&mut self, error: Errno) {
+        self.complaints.say(format_args!(
+            "cannot accept connections for a while: {error}"
+        ));
+        self.watch_door(EventFlags::empty());
+        self.door_shut_until = Some(Instant::now() + SHUT_DOOR);
+    }
+
+    pub(super) fn reopen_door(&mut self) {
+        if self
+            .door_shut_until
+            .is_some_and(|end| end <= Instant::now())
+        {
+            self.door_shut_until = None;
+            self.spare = self.spare.take().or_else(spare_descriptor);
+            self.watch_door(EventFlags::IN);
+        }
+    }
+
+    fn watch_door(&self, flags: EventFlags) {
+        let data = epoll::EventData::new_u64(super::DOOR);
+        // Fails for a descriptor that is not in the set only, and this one always is.
+        let _ = epoll::modify(&self.epoll, self.door.socket(), data, flags);
     }
 
     fn admit(&mut self, socket: OwnedFd) {

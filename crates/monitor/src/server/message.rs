@@ -68,10 +68,11 @@ impl Monitor {
     }
 
     fn expel(&mut self, id: u64, fault: &Fault) {
-        if let Some(connection) = self.connection(id) {
-            let pid = connection.peer.pid;
-            tracing::warn!(pid, "disconnecting a client: {fault}");
-        }
+        let pid = self
+            .connection(id)
+            .map_or(0, |connection| connection.peer.pid);
+        self.complaints
+            .say(format_args!("disconnecting process {pid}: {fault}"));
         self.counts.protocol_errors += 1;
         self.drop_connection(id);
     }

@@ -1,0 +1,341 @@
+//! Random histories against a model that keeps everything in lists.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What may happen. Small numbers, so that things meet.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Hello {
+        family: u64,
+    },
+    Register {
+        client: usize,
+        connection: u16,
+        side: u8,
+        cookie: u64,
+    },
+    Release {
+        end: usize,
+    },
+    Lease {
+        client: usize,
+    },
+    LeaseEnd {
+        lease: usize,
+    },
+    Gone {
+        client: usize,
+    },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let register =
+        (0..6usize, 0..4u16, 0..2u8, 0..3u64).prop_map(|(client, connection, side, cookie)| {
+            Event::Register {
+                client,
+                connection,
+                side,
+                cookie,
+            }
+        });
+    prop_oneof![
+        2 => (0..4u64).prop_map(|family| Event::Hello { family }),
+        8 => register,
+        4 => (0..40usize).prop_map(|end| Event::Release { end }),
+        1 => (0..6usize).prop_map(|client| Event::Lease { client }),
+        1 => (0..4usize).prop_map(|lease| Event::LeaseEnd { lease }),
+        1 => (0..6usize).prop_map(|client| Event::Gone { client }),
+    ]
+}
+
+#[derive(Debug)]
+struct ModelClient {
+    id: ClientId,
+    family: FamilyId,
+    connected: bool,
+}
+
+#[derive(Debug)]
+struct ModelEnd {
+    client: ClientId,
+    family: FamilyId,
+    token: u64,
+    endpoint: Endpoint,
+    live: bool,
+    /// The last one registered under its key.
+    newest: bool,
+    /// Its newest grant.
+    granted: Option<(ArenaId, u32)>,
+}
+
+#[derive(Debug)]
+struct ModelSide {
+    slot: (ArenaId, u32),
+    end: usize,
+    client: ClientId,
+    /// Leases of the client that are younger than the grant.
+    leases: Vec<LeaseId>,
+}
+
+/// The model and the registry under test.
+struct Play {
+    bench: Bench,
+    clients: Vec<ModelClient>,
+    ends: Vec<ModelEnd>,
+    sides: Vec<ModelSide>,
+    leases: Vec<(LeaseId, ClientId)>,
+    arenas: HashMap<(FamilyId, u32), ArenaId>,
+}
+
+impl Play {
+    fn new() -> Self {
+        Self {
+            bench: Bench::new(),
+            clients: Vec::new(),
+            ends: Vec::new(),
+            sides: Vec::new(),
+            leases: Vec::new(),
+            arenas: HashMap::new(),
+        }
+    }
+
+    fn connected(&self, nth: usize) -> Option<(ClientId, FamilyId)> {
+        let mut connected = self.clients.iter().filter(|client| client.connected);
+        connected.nth(nth).map(|client| (client.id, client.family))
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Hello { family } => self.hello(family),
+            Event::Register {
+                client,
+                connection,
+                side,
+                cookie,
+            } => self.register(client, connection, side, cookie),
+            Event::Release { end } => self.release(end),
+            Event::Lease { client } => {
+                if let Some((client, _)) = self.connected(client) {
+                    let lease = self.bench.registry.lease(client).unwrap().unwrap();
+                    self.leases.push((lease, client));
+                    let own = self.sides.iter_mut().filter(|side| side.client == client);
+                    own.for_each(|side| side.leases.push(lease));
+                }
+            }
+            Event::LeaseEnd { lease } => {
+                if lease < self.leases.len() {
+                    let (lease, _) = self.leases.remove(lease);
+                    self.bench.registry.lease_ended(lease);
+                    for side in &mut self.sides {
+                        side.leases.retain(|other| *other != lease);
+                    }
+                }
+            }
+            Event::Gone { client } => self.gone(client),
+        }
+        self.forget_sides();
+        self.check();
+    }
+
+    fn hello(&mut self, family: u64) {
+        let id = self.bench.member(FamilyId(family));
+        self.clients.push(ModelClient {
+            id,
+            family: FamilyId(family),
+            connected: true,
+        });
+    }
+
+    fn register(&mut self, client: usize, connection: u16, side: u8, cookie: u64) {
+        let Some((client, family)) = self.connected(client) else {
+            return;
+        };
+        // A cookie belongs to one socket, so to one key.
+        let cookie = cookie << 32 | u64::from(connection) << 8 | u64::from(side);
+        let endpoint = socket(connection, side, cookie);
+        let token = self.ends.len() as u64;
+        let rival = self.newest(&endpoint.key);
+        let foreign = rival.is_some_and(|at| {
+            self.ends[at].endpoint.cookie == cookie && self.ends[at].family != family
+        });
+        self.bench.register(client, token, endpoint);
+        if foreign {
+            let reason = Reason::Foreign as u32;
+            let refused = MonitorMessage::Refused { token, reason };
+            assert_eq!(self.bench.said(), [(client, refused)]);
+            return;
+        }
+        for end in &mut self.ends {
+            end.newest &= end.endpoint.key != endpoint.key;
+        }
+        let partner = self.newest(&endpoint.key.mirrored());
+        self.ends.push(ModelEnd {
+            client,
+            family,
+            token,
+            endpoint,
+            live: true,
+            newest: true,
+            granted: None,
+        });
+        self.expect_grants(partner);
+    }
+
+    /// The live end that was registered last under a key.
+    fn newest(&self, key: &EndKey) -> Option<usize> {
+        let found = |end: &ModelEnd| end.live && end.newest && end.endpoint.key == *key;
+        self.ends.iter().position(found)
+    }
+
+    /// The last registration was answered, and both ends have rings if there is a partner.
+    fn expect_grants(&mut self, partner: Option<usize>) {
+        let actions = self.bench.registry.take_actions();
+        let (newcomer, own) = (self.ends.len() - 1, &self.ends[self.ends.len() - 1]);
+        let token = own.token;
+        assert_eq!(actions[0].client, own.client);
+        assert_eq!(actions[0].message, MonitorMessage::Registered { token });
+        let Some(partner) = partner else {
+            assert_eq!(actions.len(), 1);
+            return;
+        };
+        let mut slots = Vec::new();
+        for ((action, end), role) in actions[1..].iter().zip([partner, newcomer]).zip([0, 1]) {
+            let MonitorMessage::Grant(grant) = action.message else {
+                panic!("{action:?} is no grant");
+            };
+            let known = &self.ends[end];
+            assert_eq!((action.client, grant.token), (known.client, known.token));
+            assert_eq!(grant.role, role);
+            if let Some(arena) = action.arena {
+                self.arenas.insert((known.family, grant.arena), arena);
+            }
+            slots.push((self.arenas[&(known.family, grant.arena)], grant.slot));
+        }
+        assert_eq!(actions.len(), 3);
+        assert_eq!(slots[0], slots[1], "both ends have the same rings");
+        self.take(slots[0], [partner, newcomer]);
+    }
+
+    fn take(&mut self, slot: (ArenaId, u32), ends: [usize; 2]) {
+        let taken = self.sides.iter().find(|side| side.slot == slot);
+        assert!(taken.is_none(), "{slot:?} is in use: {taken:?}");
+        let memory = self.bench.registry.memory(slot.0).unwrap();
+        let fresh = std::mem::replace(&mut memory.0.borrow_mut()[slot.1 as usize], false);
+        assert!(fresh, "{slot:?} shows its past");
+        for end in ends {
+            self.ends[end].granted = Some(slot);
+            self.sides.push(ModelSide {
+                slot,
+                end,
+                client: self.ends[end].client,
+                leases: Vec::new(),
+            });
+        }
+    }
+
+    fn release(&mut self, end: usize) {
+        let Some(end) = self.ends.get_mut(end) else {
+            return;
+        };
+        // A process that is gone says nothing.
+        let says = self
+            .clients
+            .iter()
+            .any(|c| c.id == end.client && c.connected);
+        if says {
+            end.live = false;
+            self.bench.registry.release(end.client, end.token);
+        }
+    }
+
+    fn gone(&mut self, nth: usize) {
+        let Some((id, _)) = self.connected(nth) else {
+            return;
+        };
+        self.clients
+            .iter_mut()
+            .filter(|client| client.id == id)
+            .for_each(|client| client.connected = false);
+        self.ends
+            .iter_mut()
+            .filter(|end| end.client == id)
+            .for_each(|end| end.live = false);
+        self.bench.registry.gone(id);
+    }
+
+    fn forget_sides(&mut self) {
+        let ends = &self.ends;
+        self.sides
+            .retain(|side| ends[side.end].live || !side.leases.is_empty());
+    }
+
+    fn check(&mut self) {
+        let slots: HashSet<_> = self.sides.iter().map(|side| side.slot).collect();
+        let registry = &self.bench.registry;
+        assert_eq!(registry.arenas().slots_in_use(), slots.len() as u64);
+        let live = self.ends.iter().filter(|end| end.live).count();
+        assert_eq!(registry.ends(), live);
+        assert_eq!(registry.leases(), self.leases.len());
+        for slot in slots {
+            assert!(
+                registry.memory(slot.0).is_some(),
+                "{slot:?} is in use and gone"
+            );
+        }
+        self.check_pairs();
+        let connected: Vec<_> = self
+            .clients
+            .iter()
+            .filter(|client| client.connected)
+            .map(|client| client.id)
+            .collect();
+        for (to, message) in self.bench.said() {
+            assert!(matches!(message, MonitorMessage::Retire { .. }));
+            assert!(connected.contains(&to), "{message:?} to nobody");
+        }
+    }
+
+    /// Whoever has a partner shares its newest rings with it.
+    fn check_pairs(&self) {
+        for (at, end) in self.ends.iter().enumerate() {
+            if self.newest(&end.endpoint.key) == Some(at)
+                && let Some(partner) = self.newest(&end.endpoint.key.mirrored())
+            {
+                assert!(end.granted.is_some());
+                assert_eq!(end.granted, self.ends[partner].granted);
+            }
+        }
+    }
+
+    /// When all are gone, nothing is left.
+    fn end(mut self) {
+        while self.connected(0).is_some() {
+            self.happen(Event::Gone { client: 0 });
+        }
+        while !self.leases.is_empty() {
+            self.happen(Event::LeaseEnd { lease: 0 });
+        }
+        let registry = &self.bench.registry;
+        assert!(registry.arenas().is_empty());
+        assert!(registry.users.is_empty());
+        assert!(registry.clients.is_empty());
+        assert!(registry.families.is_empty());
+        assert!(registry.by_token.is_empty());
+        assert!(registry.matcher.is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn any_history_is_as_in_the_model(events in proptest::collection::vec(event(), 0..120)) {
+        let mut play = Play::new();
+        for event in events {
+            play.happen(event);
+        }
+        play.end();
+    }
+}
