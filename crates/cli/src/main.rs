@@ -26,6 +26,8 @@ enum Command {
     Check(commands::check::Args),
     /// Pair the ends of connections and hand out rings
     Monitor(commands::monitor::Args),
+    /// Model, simulate and measure PCIe and memory windows
+    Pcie(commands::pcie::Args),
     /// Run a program with its TCP connections accelerated
     Run(commands::run::Args),
     /// Show every connection: accelerated, or the reason why not
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Monitor(args) => commands::monitor::run(&args),
+        Command::Pcie(args) => commands::pcie::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Ss(args) => commands::ss::run(&args),
         Command::Stats(args) => commands::stats::run(&args),

@@ -15,7 +15,11 @@ use crosslane_pcie::sim::fabric::Options;
 fn model_table_ms() -> f64 {
     let start = Instant::now();
     for generation in Generation::ALL {
-        let link = LinkConfig::new(LinkSpec { generation, ..LinkSpec::default() }).expect("legal");
+        let link = LinkConfig::new(LinkSpec {
+            generation,
+            ..LinkSpec::default()
+        })
+        .expect("legal");
         for bytes in 1..=4096 {
             for mix in [Mix::Write, Mix::Read, Mix::ReadWrite] {
                 black_box(rate(black_box(&link), mix, bytes));
@@ -28,8 +32,18 @@ fn model_table_ms() -> f64 {
 /// Millions of TLPs per second of one run, and whether it translated.
 #[allow(clippy::cast_precision_loss)]
 fn simulated(bench: Bench, size_bytes: u32, iommu: bool) -> f64 {
-    let options = Options { iommu, window_bytes: 1 << 20, ..Options::default() };
-    let run = Run { bench, size_bytes, transfers: 500_000, options, ..Run::default() };
+    let options = Options {
+        iommu,
+        window_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let run = Run {
+        bench,
+        size_bytes,
+        transfers: 500_000,
+        options,
+        ..Run::default()
+    };
     let host = Host::load("e5-2630v4").expect("a ready profile");
     let start = Instant::now();
     let report = run.execute(&host, &nfp6000()).expect("a legal run");
@@ -37,7 +51,9 @@ fn simulated(bench: Bench, size_bytes: u32, iommu: bool) -> f64 {
 }
 
 fn main() {
-    let table = (0..5).map(|_| model_table_ms()).fold(f64::INFINITY, f64::min);
+    let table = (0..5)
+        .map(|_| model_table_ms())
+        .fold(f64::INFINITY, f64::min);
     let mut runs = serde_json::Map::new();
     for (bench, size, iommu) in [
         (Bench::BwRd, 64, false),
@@ -46,8 +62,15 @@ fn main() {
         (Bench::BwRdwr, 256, false),
         (Bench::BwRd, 64, true),
     ] {
-        let name = format!("{}_{size}{}", bench.name(), if iommu { "_iommu" } else { "" });
+        let name = format!(
+            "{}_{size}{}",
+            bench.name(),
+            if iommu { "_iommu" } else { "" }
+        );
         runs.insert(name, simulated(bench, size, iommu).into());
     }
-    println!("{}", serde_json::json!({ "model_table_ms": table, "million_tlps_per_s": runs }));
+    println!(
+        "{}",
+        serde_json::json!({ "model_table_ms": table, "million_tlps_per_s": runs })
+    );
 }

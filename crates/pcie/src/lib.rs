@@ -7,7 +7,7 @@
 //! * [`profile`] holds machines and devices fitted on published measurements; [`fit`] fits more.
 //! * [`data`] reads the published files; [`judge`] says how far predictions are from them.
 //!
-//! It does not touch hardware: measuring this machine's memory is `crosslane-membench`, and drawing
+//! It touches no hardware beyond reading sysfs ([`devices`]): measuring this machine's memory is `crosslane-membench`, and drawing
 //! is the command's business. Read `model::config` first, then `model::bandwidth`.
 //!
 //! Sources: PCI Express Base Specification (public summaries of revisions 1.0 to 7.0); Neugebauer et
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod data;
+pub mod devices;
 pub mod fit;
 pub mod judge;
 pub mod model;

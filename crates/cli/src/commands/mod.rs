@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod check;
 pub mod monitor;
+pub mod pcie;
 pub mod run;
 pub mod ss;
 pub mod stats;

@@ -230,7 +230,7 @@ impl Default for LinkSpec {
 }
 
 /// A checked [`LinkSpec`]: holding one proves that every field and their relations are legal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkConfig(LinkSpec);
 
 impl LinkConfig {
@@ -286,12 +286,6 @@ impl LinkConfig {
     #[must_use]
     pub fn name(&self) -> String {
         format!("gen{} x{}", self.0.generation.number(), self.0.lanes)
-    }
-}
-
-impl Default for LinkConfig {
-    fn default() -> Self {
-        Self(LinkSpec::default())
     }
 }
 

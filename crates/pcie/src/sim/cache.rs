@@ -78,7 +78,7 @@ impl Cache {
     fn slot(&self, line: u64) -> usize {
         // Multiplicative hashing (Knuth 6.4) scatters neighbours over the slots.
         let hash = line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        (hash * self.device_lines.len() as u64 >> 32) as usize
+        ((hash * self.device_lines.len() as u64) >> 32) as usize
     }
 }
 

@@ -159,7 +159,7 @@ impl<'a> Engine<'a> {
             return;
         }
         let mut done = context.moved_at;
-        if self.bytes % 16 != 0 {
+        if !self.bytes.is_multiple_of(16) {
             // A partial word is merged in the device's memory, one DMA at a time.
             let start = self.memory_free_at.max(now);
             self.memory_free_at = start + ps(self.device.partial_ns);

@@ -1,0 +1,176 @@
+//! Arguments that several subcommands share, and how their values are written.
+
+use std::str::FromStr;
+
+use anyhow::{Context as _, bail};
+use crosslane_pcie::model::config::{MAX_TRANSFER_BYTES, check_transfer};
+use crosslane_pcie::model::{AddressWidth, Generation, LinkConfig, LinkSpec};
+
+/// The most sizes that one command takes.
+const MAX_SIZES: usize = 65_536;
+
+/// The link and its settings.
+#[derive(clap::Args, Clone)]
+pub struct LinkArgs {
+    /// PCIe generation, 1 to 7
+    #[arg(long = "gen", default_value = "3", value_name = "N", value_parser = Generation::from_str)]
+    generation: Generation,
+    /// Lanes: 1, 2, 4, 8, 16 or 32
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    lanes: u32,
+    /// Maximum payload size: 128, 256, 512, 1024, 2048 or 4096
+    #[arg(long, default_value_t = 256, value_name = "BYTES")]
+    mps: u32,
+    /// Maximum read request size: 128 to 4096, not below --mps [default: 512, or --mps if larger]
+    #[arg(long, value_name = "BYTES")]
+    mrrs: Option<u32>,
+    /// Read completion boundary: 64, 128, 256 or 512
+    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    rcb: u32,
+    /// Address width: 32 or 64
+    #[arg(long, default_value_t = 64, value_name = "BITS")]
+    addr: u32,
+    /// End-to-end CRC on every packet
+    #[arg(long)]
+    ecrc: bool,
+    /// Completions are cut at the read completion boundary, as older root complexes do
+    #[arg(long)]
+    split_at_rcb: bool,
+}
+
+impl LinkArgs {
+    /// The checked link.
+    pub fn config(&self) -> anyhow::Result<LinkConfig> {
+        let spec = LinkSpec {
+            generation: self.generation,
+            lanes: self.lanes,
+            mps_bytes: self.mps,
+            mrrs_bytes: self
+                .mrrs
+                .unwrap_or_else(|| self.mps.max(LinkSpec::default().mrrs_bytes)),
+            rcb_bytes: self.rcb,
+            address: AddressWidth::from_bits(self.addr)?,
+            ecrc: self.ecrc,
+            split_at_rcb: self.split_at_rcb,
+        };
+        Ok(LinkConfig::new(spec)?)
+    }
+}
+
+/// Transfer sizes: `64`, `1-1500`, `64-1500:4` or a list of these with commas.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizes(pub Vec<u32>);
+
+impl FromStr for Sizes {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let mut sizes = Vec::new();
+        for part in text.split(',') {
+            let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+            let step: usize = step.parse().ok().filter(|s| *s > 0).with_context(|| {
+                format!("step {step:?} in {part:?}: a range is FIRST-LAST or FIRST-LAST:STEP, STEP from 1")
+            })?;
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (transfer(first)?, transfer(last)?);
+            if first > last {
+                bail!("range {part:?} runs backwards: write the smaller size first");
+            }
+            sizes.extend((first..=last).step_by(step).take(MAX_SIZES + 1));
+            if sizes.len() > MAX_SIZES {
+                bail!(
+                    "{text:?} names more than {MAX_SIZES} sizes: widen the step, as in 1-1000000:64"
+                );
+            }
+        }
+        Ok(Self(sizes))
+    }
+}
+
+fn transfer(text: &str) -> anyhow::Result<u32> {
+    let bytes = parse_bytes(text)?;
+    let bytes = u32::try_from(bytes).with_context(|| {
+        format!("transfer size {text} is outside 1 to {MAX_TRANSFER_BYTES} bytes")
+    })?;
+    Ok(check_transfer(bytes)?)
+}
+
+/// A number of bytes: `8192`, `8K`, `64M`, `1G`, with or without `iB`.
+pub fn parse_bytes(text: &str) -> anyhow::Result<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        other => bail!(
+            "unit {other:?} in {text:?} is unknown: sizes end in nothing, K, M or G (powers of 1024)"
+        ),
+    };
+    let number: u64 = digits
+        .parse()
+        .with_context(|| format!("{text:?} is not a number of bytes: write 8192, 8K, 64M or 1G"))?;
+    number
+        .checked_shl(shift)
+        .filter(|n| n >> shift == number)
+        .with_context(|| format!("{text} is too large"))
+}
+
+/// A line rate: `40`, `100G`, `2.5G`, `1T`; in Gb/s.
+pub fn parse_rate(text: &str) -> anyhow::Result<f64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '/');
+    let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "g" | "gb/s" | "gbps" => 1.0,
+        "m" | "mb/s" | "mbps" => 1e-3,
+        "t" | "tb/s" | "tbps" => 1e3,
+        other => {
+            bail!("unit {other:?} in {text:?} is unknown: rates end in M, G or T (bits per second)")
+        }
+    };
+    let number: f64 = digits
+        .parse()
+        .with_context(|| format!("{text:?} is not a rate: write 40G, 100G or 1.6T"))?;
+    let gbps = number * factor;
+    if !(1e-3..=1e5).contains(&gbps) {
+        bail!("rate {text} is outside 1M to 100T");
+    }
+    Ok(gbps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(text: &str) -> Vec<u32> {
+        text.parse::<Sizes>().unwrap().0
+    }
+
+    fn refused(text: &str) -> String {
+        format!("{:#}", text.parse::<Sizes>().unwrap_err())
+    }
+
+    #[test]
+    fn sizes_are_lists_of_ranges() {
+        assert_eq!(sizes("64"), [64]);
+        assert_eq!(sizes("1-3,8,1K"), [1, 2, 3, 8, 1024]);
+        assert_eq!(sizes("64-256:64"), [64, 128, 192, 256]);
+    }
+
+    #[test]
+    fn bad_sizes_say_what_is_wrong() {
+        assert!(refused("0").contains("outside 1 to"));
+        assert!(refused("9-1").contains("backwards"));
+        assert!(refused("1-9:0").contains("STEP from 1"));
+        assert!(refused("x").contains("not a number"));
+        assert!(refused("1-16M").contains("more than"));
+        assert!(refused("5X").contains("unit \"x\""));
+    }
+
+    #[test]
+    fn rates_and_bytes() {
+        assert!((parse_rate("1.6T").unwrap() - 1600.0).abs() < 1e-9);
+        assert_eq!(parse_bytes("64MiB").unwrap(), 64 << 20);
+        assert!(parse_rate("0").is_err());
+        assert!(parse_bytes("99999999999G").is_err());
+    }
+}

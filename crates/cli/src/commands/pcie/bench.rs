@@ -1,0 +1,430 @@
+//! `crosslane pcie bench`: this machine's memory windows and PCI devices, measured and read.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use crosslane_membench::chain::{Chain, Layout, Order};
+use crosslane_membench::kernel::{CAN_FLUSH, Store};
+use crosslane_membench::knee::{Knee, knees};
+use crosslane_membench::map::{Mapping, Pages};
+use crosslane_membench::stream::{Move, gbps};
+use crosslane_membench::topology::{CPU0, Cache, caches, name_cache, name_tlb};
+use crosslane_pcie::devices::{self, PciDevice};
+use serde::Serialize;
+
+use super::args::parse_bytes;
+use super::output::{OutputArgs, PlotArgs, emit};
+use super::plot::{Plot, Scale, Series};
+
+/// Arguments of `crosslane pcie bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A window to measure instead of plain memory: a file on tmpfs, hugetlbfs or DAX, or a BAR in sysfs
+    #[arg(long, value_name = "FILE", requires = "overwrite")]
+    path: Option<PathBuf>,
+    /// Confirm that the file's contents may be destroyed
+    #[arg(long)]
+    overwrite: bool,
+    /// Largest window, 4K to 1G
+    #[arg(long, default_value = "128M", value_name = "BYTES", value_parser = parse_bytes)]
+    max_window: u64,
+    /// Pages of plain memory
+    #[arg(long, default_value = "small")]
+    pages: PageKind,
+    /// NUMA node of plain memory
+    #[arg(long, value_name = "N")]
+    node: Option<u32>,
+    /// CPU to measure from
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    cpu: usize,
+    /// Loads per point; more is slower and steadier
+    #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u32).range(1000..=1_000_000_000))]
+    steps: u32,
+    /// List the PCI devices only
+    #[arg(long)]
+    devices_only: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    plot: PlotArgs,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum PageKind {
+    /// Base pages
+    Small,
+    /// Transparent huge pages
+    Transparent,
+    /// Reserved huge pages of 2 MiB
+    Huge,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Serialize)]
+pub struct Point {
+    /// What was measured.
+    pub bench: &'static str,
+    /// Order, or offset, or kind of access.
+    pub variant: String,
+    /// Window.
+    pub window_bytes: usize,
+    /// Latency per access.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns: Option<f64>,
+    /// Bandwidth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gbps: Option<f64>,
+}
+
+/// A knee and its name.
+#[derive(Debug, Clone, Serialize)]
+pub struct NamedKnee {
+    /// Always `knee`, so that readers of the lines can tell them apart.
+    pub bench: &'static str,
+    /// Which sweep.
+    pub sweep: String,
+    /// The knee.
+    #[serde(flatten)]
+    pub knee: Knee,
+    /// What it is.
+    pub name: String,
+}
+
+/// All that was found.
+pub struct Findings {
+    /// Measurements.
+    pub points: Vec<Point>,
+    /// Knees.
+    pub knees: Vec<NamedKnee>,
+    /// Devices.
+    pub devices: Vec<PciDevice>,
+    /// What was not measured, and why.
+    pub skipped: Vec<String>,
+}
+
+/// The page of a TLB sweep.
+const PAGE: usize = 4096;
+
+/// Measure and print.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let findings = if args.devices_only {
+        listed()?
+    } else {
+        args.measure()?
+    };
+    for line in &findings.skipped {
+        eprintln!("crosslane: SKIPPED: {line}");
+    }
+    if args.output.is_json() {
+        args.output.print("", &findings.points, 2)?;
+        args.output.print("", &findings.knees, 2)?;
+        args.output.print("", &findings.devices, 2)?;
+    } else {
+        if !args.devices_only {
+            args.output.print("memory window", &findings.points, 2)?;
+            emit(&knee_text(&findings.knees))?;
+        }
+        emit("\n")?;
+        args.output.print(
+            "PCI devices (model: TLPs each way, 64 B writes, 512 B reads; Gb/s)",
+            &findings.devices,
+            2,
+        )?;
+    }
+    args.plot.draw(|| latency_plot(&findings))
+}
+
+fn listed() -> anyhow::Result<Findings> {
+    let mut findings = Findings {
+        points: Vec::new(),
+        knees: Vec::new(),
+        devices: Vec::new(),
+        skipped: Vec::new(),
+    };
+    findings.list_devices()?;
+    Ok(findings)
+}
+
+/// What the report measures: a short run over plain memory.
+pub fn quick() -> anyhow::Result<Findings> {
+    let args = Args {
+        path: None,
+        overwrite: false,
+        max_window: 64 << 20,
+        pages: PageKind::Small,
+        node: None,
+        cpu: 0,
+        steps: 200_000,
+        devices_only: false,
+        output: OutputArgs::default(),
+        plot: PlotArgs::default(),
+    };
+    args.measure()
+}
+
+impl Args {
+    fn measure(&self) -> anyhow::Result<Findings> {
+        anyhow::ensure!(
+            (4096..=1 << 30).contains(&self.max_window) && self.max_window.is_multiple_of(4096),
+            "largest window {} is outside 4K to 1G, or no whole pages",
+            self.max_window
+        );
+        pin(self.cpu)?;
+        let max = usize::try_from(self.max_window)?;
+        let window = self.map(max)?;
+        let mut findings = listed()?;
+        let caches = caches(Path::new(CPU0));
+        let steps = self.steps as usize;
+        findings.latencies(&window, steps, &caches);
+        if self.path.is_none() {
+            findings.tlb(&window, steps, &caches);
+        }
+        findings.offsets(&window, steps);
+        findings.streams(&window);
+        Ok(findings)
+    }
+
+    fn map(&self, bytes: usize) -> anyhow::Result<Mapping> {
+        if let Some(path) = &self.path {
+            return Ok(Mapping::file(path, bytes)?);
+        }
+        let pages = match self.pages {
+            PageKind::Small => Pages::Small,
+            PageKind::Transparent => Pages::Transparent,
+            PageKind::Huge => Pages::Huge,
+        };
+        let window = Mapping::anonymous(bytes, pages)?;
+        if let Some(node) = self.node {
+            window.bind(node)?;
+        }
+        Ok(window)
+    }
+}
+
+fn pin(cpu: usize) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        cpu < rustix::thread::CpuSet::MAX_CPU,
+        "CPU {cpu} is out of range"
+    );
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).with_context(|| {
+        format!("cannot run on CPU {cpu}: --cpu takes one that is online and allowed")
+    })
+}
+
+/// Powers of two and the steps of a half between them.
+fn windows(largest: usize) -> Vec<usize> {
+    let powers = (12..=30).flat_map(|p| [1_usize << p, 3_usize << (p - 1)]);
+    powers
+        .filter(|&bytes| bytes <= largest && bytes % PAGE == 0)
+        .collect()
+}
+
+impl Findings {
+    fn list_devices(&mut self) -> anyhow::Result<()> {
+        match devices::list(Path::new(devices::SYSFS)) {
+            Ok(found) => self.devices = found,
+            Err(error) => self.skipped.push(format!(
+                "PCI devices: {} cannot be listed: {error}",
+                devices::SYSFS
+            )),
+        }
+        if self
+            .devices
+            .iter()
+            .any(|d| d.generation.is_some() && d.mps_bytes.is_none())
+        {
+            self.skipped.push(
+                "MPS and MRRS of some devices: reading configuration space takes root".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    fn add_ns(&mut self, bench: &'static str, variant: &str, window_bytes: usize, ns: f64) {
+        self.points.push(Point {
+            bench,
+            variant: variant.to_owned(),
+            window_bytes,
+            ns: Some(ns),
+            gbps: None,
+        });
+    }
+
+    fn latencies(&mut self, window: &Mapping, steps: usize, caches: &[Cache]) {
+        for (order, name) in [(Order::Random, "random"), (Order::Sequential, "sequential")] {
+            let mut sweep = Vec::new();
+            for window_bytes in windows(window.bytes()) {
+                let layout = Layout {
+                    window_bytes,
+                    stride_bytes: 64,
+                    offset_bytes: 0,
+                    order,
+                };
+                let ns = Chain::lay(window, layout).warm_ns(steps);
+                self.add_ns("load", name, window_bytes, ns);
+                sweep.push((window_bytes, ns));
+            }
+            if order == Order::Random {
+                self.name_knees("random loads", &sweep, |knee| name_cache(knee, caches));
+            }
+        }
+        let layout = Layout {
+            window_bytes: 8192.min(window.bytes()),
+            stride_bytes: 64,
+            offset_bytes: 0,
+            order: Order::Random,
+        };
+        let chain = Chain::lay(window, layout);
+        self.add_ns(
+            "write_read",
+            "random",
+            layout.window_bytes,
+            chain.write_read_ns(steps),
+        );
+        if CAN_FLUSH {
+            let layout = Layout {
+                window_bytes: window.bytes().min(4 << 20),
+                ..layout
+            };
+            let ns = Chain::lay(window, layout).flushed_ns(steps);
+            self.add_ns("load", "flushed", layout.window_bytes, ns);
+        } else {
+            self.skipped
+                .push("flushed loads: no flush instruction that programs may use here".to_owned());
+        }
+    }
+
+    /// One line of each page: the caches hold the lines long after the TLBs have lost the pages.
+    fn tlb(&mut self, window: &Mapping, steps: usize, caches: &[Cache]) {
+        let mut sweep = Vec::new();
+        for window_bytes in windows(window.bytes())
+            .into_iter()
+            .filter(|w| *w >= 8 * PAGE)
+        {
+            let layout = Layout {
+                window_bytes,
+                stride_bytes: PAGE,
+                offset_bytes: 0,
+                order: Order::Random,
+            };
+            let ns = Chain::lay(window, layout).warm_ns(steps);
+            self.add_ns("load", "one line per page", window_bytes, ns);
+            sweep.push((window_bytes, ns));
+        }
+        self.name_knees("one line per page", &sweep, |knee| {
+            name_tlb(knee, PAGE, caches)
+        });
+    }
+
+    fn name_knees(&mut self, sweep: &str, points: &[(usize, f64)], name: impl Fn(&Knee) -> String) {
+        for knee in knees(points) {
+            let name = name(&knee);
+            self.knees.push(NamedKnee {
+                bench: "knee",
+                sweep: sweep.to_owned(),
+                knee,
+                name,
+            });
+        }
+    }
+
+    fn offsets(&mut self, window: &Mapping, steps: usize) {
+        for offset_bytes in [0, 8, 32, 56, 57, 60, 63] {
+            let window_bytes = 16384.min(window.bytes());
+            let layout = Layout {
+                window_bytes,
+                stride_bytes: 64,
+                offset_bytes,
+                order: Order::Random,
+            };
+            // Words that lie in two lines would overlap their neighbours' first bytes.
+            let layout = if offset_bytes > 56 {
+                Layout {
+                    stride_bytes: 128,
+                    ..layout
+                }
+            } else {
+                layout
+            };
+            let ns = Chain::lay(window, layout).warm_ns(steps);
+            self.add_ns("load", &format!("offset {offset_bytes}"), window_bytes, ns);
+        }
+    }
+
+    fn streams(&mut self, window: &Mapping) {
+        let kinds = [
+            ("load", Move::Load),
+            ("store", Move::Store(Store::Cached)),
+            ("non-temporal store", Move::Store(Store::NonTemporal)),
+        ];
+        for window_bytes in [16 << 10, 256 << 10, 4 << 20, 64 << 20, 1 << 30] {
+            if window_bytes > window.bytes() {
+                continue;
+            }
+            for (kind, what) in kinds {
+                for (order, name) in [
+                    (Order::Sequential, "sequential"),
+                    (Order::Random, "scattered"),
+                ] {
+                    let rate = gbps(window, window_bytes, what, order, STREAM_BYTES);
+                    self.points.push(Point {
+                        bench: "stream",
+                        variant: format!("{name} {kind}"),
+                        window_bytes,
+                        ns: None,
+                        gbps: Some(rate),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Bytes moved for one bandwidth.
+const STREAM_BYTES: usize = 96 << 20;
+
+fn knee_text(knees: &[NamedKnee]) -> String {
+    let lines: Vec<String> = knees
+        .iter()
+        .map(|k| {
+            format!(
+                "knee at {} KiB of {}: {:.2} -> {:.2} ns: {}\n",
+                k.knee.window_bytes >> 10,
+                k.sweep,
+                k.knee.before_ns,
+                k.knee.after_ns,
+                k.name
+            )
+        })
+        .collect();
+    if lines.is_empty() {
+        "\nno knee found\n".to_owned()
+    } else {
+        format!("\n{}", lines.concat())
+    }
+}
+
+/// Latency against window size, one line per order.
+pub fn latency_plot(findings: &Findings) -> Plot {
+    let series = ["random", "sequential", "one line per page"].map(|variant| {
+        let mine = findings
+            .points
+            .iter()
+            .filter(|p| p.bench == "load" && p.variant == variant);
+        #[allow(clippy::cast_precision_loss)]
+        let points = mine
+            .filter_map(|p| p.ns.map(|ns| (p.window_bytes as f64, ns)))
+            .collect();
+        Series::line(variant, points)
+    });
+    Plot {
+        title: "dependent loads on this machine".to_owned(),
+        x_label: "window (B)".to_owned(),
+        y_label: "per load (ns)".to_owned(),
+        x_scale: Scale::Log2,
+        series: series.into(),
+        y_max: None,
+    }
+}

@@ -1,0 +1,166 @@
+//! `crosslane pcie explain`: the packets of one transfer, and where each byte goes.
+
+use std::fmt::Write as _;
+
+use crosslane_pcie::model::bandwidth::{rate, raw_gbps, shares, tlp_gbps, transfer_bytes};
+use crosslane_pcie::model::config::check_transfer;
+use crosslane_pcie::model::explain::{Direction, Leg, legs};
+use crosslane_pcie::model::tlp::{flit_parts, overhead_parts};
+use crosslane_pcie::model::{LinkConfig, Mix, TlpKind};
+use serde::Serialize;
+
+use super::args::{LinkArgs, parse_bytes};
+use super::output::{OutputArgs, emit, table};
+
+/// Arguments of `crosslane pcie explain`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    link: LinkArgs,
+    /// Bytes of the transfer
+    #[arg(long, default_value = "64", value_name = "BYTES", value_parser = parse_bytes)]
+    size: u64,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Serialize)]
+struct JsonLeg {
+    transfer: &'static str,
+    #[serde(flatten)]
+    leg: Leg,
+    wire_ns: f64,
+}
+
+/// Print the packets.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let link = args.link.config()?;
+    let bytes = check_transfer(u32::try_from(args.size).unwrap_or(u32::MAX))?;
+    let transfers = [("DMA write", Mix::Write), ("DMA read", Mix::Read)];
+    if args.output.is_json() {
+        let rows: Vec<JsonLeg> = transfers
+            .iter()
+            .flat_map(|&(transfer, mix)| {
+                legs(&link, mix, bytes)
+                    .into_iter()
+                    .map(move |leg| (transfer, leg))
+            })
+            .map(|(transfer, leg)| JsonLeg {
+                transfer,
+                leg,
+                wire_ns: wire_ns(&link, &leg),
+            })
+            .collect();
+        return args.output.print("", &rows, 3);
+    }
+    let mut text = link_text(&link);
+    for (name, mix) in transfers {
+        transfer_text(&link, name, mix, bytes, &mut text);
+    }
+    for kind in [
+        TlpKind::MemoryWrite,
+        TlpKind::MemoryRead,
+        TlpKind::Completion,
+    ] {
+        parts_text(&link, kind, &mut text);
+    }
+    emit(&text)
+}
+
+fn wire_ns(link: &LinkConfig, leg: &Leg) -> f64 {
+    f64::from(leg.wire_bytes) * 8.0 / raw_gbps(link)
+}
+
+fn link_text(link: &LinkConfig) -> String {
+    let spec = link.spec();
+    let lost = shares(link);
+    let mut text = format!(
+        "{}: {} GT/s x {} lanes, {:.2} % left by line coding = {:.2} Gb/s each way\n",
+        link.name(),
+        spec.generation.gigatransfers_per_s(),
+        spec.lanes,
+        spec.generation.coding() * 100.0,
+        raw_gbps(link)
+    );
+    let shares = [
+        ("acknowledgements", lost.ack),
+        ("flow control", lost.flow_control),
+        ("skip ordered sets", lost.skip),
+        ("flit CRC, FEC and data link bytes", lost.flit),
+    ];
+    for (name, share) in shares.into_iter().filter(|(_, share)| *share > 0.0) {
+        let _ = writeln!(text, "  - {:.2} % {name}", share * 100.0);
+    }
+    if spec.generation.is_flit() {
+        let parts: Vec<String> = flit_parts()
+            .iter()
+            .map(|p| format!("{} {}", p.bytes, p.name))
+            .collect();
+        let _ = writeln!(text, "  a 256 B flit: {}", parts.join(", "));
+    }
+    let _ = writeln!(text, "  = {:.2} Gb/s for TLPs", tlp_gbps(link));
+    text
+}
+
+fn transfer_text(link: &LinkConfig, name: &str, mix: Mix, bytes: u32, text: &mut String) {
+    let _ = writeln!(text, "\n{name} of {bytes} B:");
+    let header = [
+        "way", "packet", "offset", "data", "overhead", "wire B", "wire ns",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let all = legs(link, mix, bytes);
+    let shown = all.iter().take(SHOWN).map(|leg| {
+        vec![
+            if leg.direction == Direction::Up {
+                "up"
+            } else {
+                "down"
+            }
+            .to_owned(),
+            leg.kind.name().to_owned(),
+            leg.offset_bytes.to_string(),
+            leg.data_bytes.to_string(),
+            leg.overhead_bytes.to_string(),
+            leg.wire_bytes.to_string(),
+            format!("{:.2}", wire_ns(link, leg)),
+        ]
+    });
+    text.push_str(&table(header, shown.collect()));
+    if all.len() > SHOWN {
+        let _ = writeln!(
+            text,
+            "... and {} more packets (--json lists all)",
+            all.len() - SHOWN
+        );
+    }
+    let wire = transfer_bytes(link, mix, bytes);
+    let limit = rate(link, mix, bytes);
+    let _ = writeln!(
+        text,
+        "{} B up, {} B down; the fuller way is {:.1} % payload: {:.2} Gb/s, {:.2} million per second",
+        wire.up,
+        wire.down,
+        f64::from(bytes) / wire.tighter() * 100.0,
+        limit.gbps,
+        limit.per_s / 1e6
+    );
+}
+
+/// Packets of one transfer that are printed in full.
+const SHOWN: usize = 32;
+
+fn parts_text(link: &LinkConfig, kind: TlpKind, text: &mut String) {
+    let parts = overhead_parts(link, kind);
+    let total: u32 = parts.iter().map(|p| p.bytes).sum();
+    let items: Vec<String> = parts
+        .iter()
+        .map(|p| format!("{} {}", p.bytes, p.name))
+        .collect();
+    let _ = writeln!(
+        text,
+        "\n{}: {total} B besides data: {}",
+        kind.name(),
+        items.join(", ")
+    );
+}

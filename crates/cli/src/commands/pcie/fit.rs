@@ -1,0 +1,41 @@
+//! `crosslane pcie fit`: a machine's profile out of its measurements.
+
+use std::path::PathBuf;
+
+use crosslane_pcie::fit::fit;
+use crosslane_pcie::profile::{Host, nfp6000};
+
+use super::output::emit;
+
+/// Arguments of `crosslane pcie fit`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folder with the machine's pcie-bench .dat files
+    #[arg(long, value_name = "FOLDER")]
+    data: PathBuf,
+    /// The same, measured with translation on
+    #[arg(long, value_name = "FOLDER")]
+    iommu_data: Option<PathBuf>,
+    /// Name of the profile
+    #[arg(long, default_value = "fitted")]
+    name: String,
+    /// Profile that gives what the files cannot show
+    #[arg(long, default_value = "e5-2630v4", value_name = "PROFILE")]
+    base: String,
+}
+
+/// Print the profile as JSON, and where each number comes from on standard error.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let base = Host::load(&args.base)?;
+    let fit = fit(
+        &args.name,
+        &base,
+        &nfp6000(),
+        &args.data,
+        args.iommu_data.as_deref(),
+    )?;
+    for note in &fit.notes {
+        eprintln!("{note}");
+    }
+    emit(&format!("{}\n", serde_json::to_string_pretty(&fit.host)?))
+}

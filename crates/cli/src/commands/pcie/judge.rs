@@ -1,0 +1,105 @@
+//! `crosslane pcie judge`: predictions beside the published measurements.
+
+use crosslane_pcie::judge::{Judged, judge, rows};
+use crosslane_pcie::sim::bench::Bench;
+use serde::Serialize;
+
+use super::output::{OutputArgs, emit};
+
+/// Arguments of `crosslane pcie judge`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only this machine
+    #[arg(long, value_name = "PROFILE")]
+    host: Option<String>,
+    /// Transfers per row
+    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    transfers: u32,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// One group of rows.
+#[derive(Debug, Clone, Serialize)]
+pub struct Group {
+    /// Machine.
+    pub host: String,
+    /// Benchmark.
+    pub bench: &'static str,
+    /// With translation.
+    pub iommu: bool,
+    /// Rows that no parameter was set by.
+    pub rows: usize,
+    /// Of these, within 5 % (latency) or 7 % (bandwidth).
+    pub within: usize,
+    /// Mean absolute error.
+    pub mean_percent: f64,
+    /// Largest absolute error.
+    pub worst_percent: f64,
+}
+
+/// Judge and print; `--json` prints every row, the table sums up.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let judged = all(args.host.as_deref(), args.transfers)?;
+    if args.output.is_json() {
+        return args.output.print("", &judged, 2);
+    }
+    args.output.print(
+        "rows that no parameter was set by; within 5 % (latency) or 7 % (bandwidth)",
+        &groups(&judged),
+        1,
+    )?;
+    emit("--json prints every row\n")
+}
+
+/// Every row judged.
+pub fn all(host: Option<&str>, transfers: u32) -> anyhow::Result<Vec<Judged>> {
+    let wanted = |name: &str| host.is_none_or(|host| host.eq_ignore_ascii_case(name));
+    let judged = rows()
+        .iter()
+        .filter(|row| wanted(&row.host))
+        .map(|row| judge(row, transfers))
+        .collect::<Result<Vec<_>, _>>()?;
+    anyhow::ensure!(
+        !judged.is_empty(),
+        "no measurements of {}: --host takes e5-2630v4, e5-2637v3 or e3-1226v3",
+        host.unwrap_or_default()
+    );
+    Ok(judged)
+}
+
+/// Sums up by machine, benchmark and translation.
+#[allow(clippy::cast_precision_loss)]
+pub fn groups(judged: &[Judged]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for j in judged.iter().filter(|j| !j.row.fitted) {
+        let error = j.error_percent.abs();
+        let limit = if matches!(j.row.bench, Bench::LatRd | Bench::LatWrrd) {
+            5.0
+        } else {
+            7.0
+        };
+        let same = |g: &Group| {
+            (g.host == j.row.host) && g.bench == j.row.bench.name() && g.iommu == j.row.iommu
+        };
+        let index = groups.iter().position(same).unwrap_or_else(|| {
+            groups.push(Group {
+                host: j.row.host.clone(),
+                bench: j.row.bench.name(),
+                iommu: j.row.iommu,
+                rows: 0,
+                within: 0,
+                mean_percent: 0.0,
+                worst_percent: 0.0,
+            });
+            groups.len() - 1
+        });
+        let group = &mut groups[index];
+        group.mean_percent =
+            (group.mean_percent * group.rows as f64 + error) / (group.rows + 1) as f64;
+        group.rows += 1;
+        group.within += usize::from(error <= limit);
+        group.worst_percent = group.worst_percent.max(error);
+    }
+    groups
+}

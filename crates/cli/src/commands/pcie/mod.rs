@@ -1,0 +1,59 @@
+//! `crosslane pcie ...`: what PCIe allows, what it costs, and what this machine does.
+
+mod args;
+mod bench;
+mod bw;
+mod explain;
+mod fit;
+mod judge;
+mod latency;
+mod nic;
+mod output;
+mod plot;
+mod sim;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Arguments of `crosslane pcie`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Bandwidth that a link leaves for transfers of each size
+    Bw(bw::Args),
+    /// What NIC designs reach on a link, or what a port asks of them
+    Nic(nic::Args),
+    /// Where the time of one DMA goes
+    Latency(latency::Args),
+    /// The packets of one transfer, byte by byte
+    Explain(explain::Args),
+    /// Simulate the micro-benchmarks on a machine, packet by packet
+    Sim(sim::Args),
+    /// Put the simulator's predictions beside published measurements
+    Judge(judge::Args),
+    /// Make a machine's profile out of its measurements
+    Fit(fit::Args),
+    /// Measure this machine's memory windows and list its PCI devices
+    Bench(bench::Args),
+}
+
+/// Run the subcommand.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Bw(args) => bw::run(args),
+        Command::Nic(args) => nic::run(args),
+        Command::Latency(args) => latency::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Sim(args) => sim::run(args),
+        Command::Judge(args) => judge::run(args),
+        Command::Fit(args) => fit::run(args),
+        Command::Bench(args) => bench::run(args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,226 @@
+//! Latency: loads that each need the result of the one before.
+
+use std::time::Instant;
+
+use crate::kernel::{LINE, flush, load, store};
+use crate::map::Mapping;
+
+/// The order in which lines follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Neighbour after neighbour, as prefetchers like it.
+    Sequential,
+    /// One random cycle through all of them.
+    Random,
+}
+
+/// Which places of the window take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of the window used, from its start.
+    pub window_bytes: usize,
+    /// Distance of the places: 64 for every line, 4096 for one line of every page.
+    pub stride_bytes: usize,
+    /// Offset of the word in its line; beyond 56 it lies in two lines.
+    pub offset_bytes: usize,
+    /// Order.
+    pub order: Order,
+}
+
+/// A chain laid out in a window.
+#[derive(Debug)]
+pub struct Chain<'a> {
+    window: &'a Mapping,
+    layout: Layout,
+    first: usize,
+    places: usize,
+}
+
+/// Spreads one line per page over the page, so that the lines do not fall into the same cache sets.
+const PAGE_COLOURS: usize = 4096 / LINE;
+
+impl<'a> Chain<'a> {
+    /// Writes the chain; what was in the window is lost.
+    ///
+    /// # Panics
+    /// If the layout does not fit into the window.
+    #[must_use]
+    pub fn lay(window: &'a Mapping, layout: Layout) -> Self {
+        assert!(
+            layout.window_bytes <= window.bytes(),
+            "the layout fits into the window"
+        );
+        assert!(
+            layout.offset_bytes < LINE && layout.stride_bytes >= LINE,
+            "a word in a line"
+        );
+        // A word that straddles the last line would leave the window.
+        let room = layout.window_bytes
+            - if layout.offset_bytes + 8 > LINE {
+                LINE
+            } else {
+                0
+            };
+        let places = (room / layout.stride_bytes).max(1);
+        let order = order(places, layout.order);
+        let at = |place: usize| {
+            let colour = if layout.stride_bytes > LINE {
+                place % PAGE_COLOURS * LINE
+            } else {
+                0
+            };
+            place * layout.stride_bytes + colour % layout.stride_bytes + layout.offset_bytes
+        };
+        for pair in order.windows(2) {
+            store(window, at(pair[0]), at(pair[1]) as u64);
+        }
+        store(window, at(order[places - 1]), at(order[0]) as u64);
+        Self {
+            window,
+            layout,
+            first: at(order[0]),
+            places,
+        }
+    }
+
+    /// Follows the chain for this many steps and returns where it is then.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)]
+    fn follow(&self, from: usize, steps: usize) -> usize {
+        let mut at = from;
+        for _ in 0..steps {
+            // A peer that changed the window can only make the bounds check fail.
+            at = load(self.window, at) as usize;
+        }
+        at
+    }
+
+    /// Mean ns per load, warm: the median of several timings of at least `steps` loads in all.
+    #[must_use]
+    pub fn warm_ns(&self, steps: usize) -> f64 {
+        let rounds = 5;
+        let mut at = self.follow(self.first, self.places.min(steps));
+        let mut times = Vec::with_capacity(rounds);
+        for _ in 0..rounds {
+            let start = Instant::now();
+            at = self.follow(at, steps.div_ceil(rounds));
+            times.push(nanoseconds(start) / as_f64(steps.div_ceil(rounds)));
+        }
+        std::hint::black_box(at);
+        median(&mut times)
+    }
+
+    /// Mean ns per load when every line was flushed before; once around, at most `steps` loads.
+    #[must_use]
+    pub fn flushed_ns(&self, steps: usize) -> f64 {
+        let steps = self.places.min(steps);
+        let mut times: Vec<f64> = (0..3)
+            .map(|_| {
+                flush(self.window, 0, self.layout.window_bytes);
+                let start = Instant::now();
+                std::hint::black_box(self.follow(self.first, steps));
+                nanoseconds(start) / as_f64(steps)
+            })
+            .collect();
+        median(&mut times)
+    }
+
+    /// Mean ns per step of a walk that stores into each place and loads it back before going on, which
+    /// on a BAR is a posted write and the read that pushes it.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn write_read_ns(&self, steps: usize) -> f64 {
+        let mut times: Vec<f64> = (0..5)
+            .map(|_| {
+                let mut at = self.first;
+                let start = Instant::now();
+                for _ in 0..steps.div_ceil(5) {
+                    let next = load(self.window, at);
+                    store(self.window, at, next);
+                    at = load(self.window, at) as usize;
+                }
+                std::hint::black_box(at);
+                nanoseconds(start) / as_f64(steps.div_ceil(5))
+            })
+            .collect();
+        median(&mut times)
+    }
+}
+
+/// One cycle through all places (Sattolo's algorithm), the same every time.
+#[allow(clippy::cast_possible_truncation)]
+fn order(places: usize, order: Order) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..places).collect();
+    if order == Order::Random {
+        // xorshift64* (Marsaglia, Vigna): quality hardly matters, repeatability does.
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        for i in (1..places).rev() {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            let random = state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+            all.swap(i, (random as usize * i) >> 32);
+        }
+    }
+    all
+}
+
+pub(crate) fn nanoseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e9
+}
+
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn as_f64(number: usize) -> f64 {
+    number as f64
+}
+
+pub(crate) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::Pages;
+
+    fn layout(order: Order, stride_bytes: usize, offset_bytes: usize) -> Layout {
+        Layout {
+            window_bytes: 1 << 18,
+            stride_bytes,
+            offset_bytes,
+            order,
+        }
+    }
+
+    #[test]
+    fn a_chain_visits_every_place_once() {
+        let window = Mapping::anonymous(1 << 18, Pages::Small).unwrap();
+        for order in [Order::Sequential, Order::Random] {
+            for (stride, offset) in [(64, 0), (64, 24), (4096, 0)] {
+                let chain = Chain::lay(&window, layout(order, stride, offset));
+                let mut at = chain.first;
+                let mut seen = std::collections::HashSet::new();
+                while seen.insert(at) {
+                    at = chain.follow(at, 1);
+                }
+                assert_eq!(
+                    seen.len(),
+                    (1 << 18) / stride,
+                    "{order:?} {stride} {offset}"
+                );
+                assert_eq!(at, chain.first);
+            }
+        }
+    }
+
+    #[test]
+    fn times_are_positive() {
+        let window = Mapping::anonymous(1 << 18, Pages::Small).unwrap();
+        let chain = Chain::lay(&window, layout(Order::Random, 64, 0));
+        assert!(chain.warm_ns(10_000) > 0.0);
+        assert!(chain.write_read_ns(10_000) > 0.0);
+        assert!(chain.flushed_ns(1000) > 0.0);
+    }
+}
