@@ -41,8 +41,8 @@ pub struct LaneControl {
     pub receiver: ReceiverLine,
     /// Line 2, written by the receiver after every read.
     pub credit: CreditLine,
-    /// Line 3, not used.
-    pub spare: SpareLine,
+    /// Line 3, written by the receiver when it changes processors.
+    pub place: PlaceLine,
 }
 
 /// What the sender tells the receiver besides records.
@@ -75,11 +75,11 @@ pub struct CreditLine {
     pub consumed: AtomicU64,
 }
 
-/// Keeps the ring on a boundary of four lines.
+/// Where the receiver runs.
 #[repr(C, align(64))]
-pub struct SpareLine {
-    /// Zero.
-    pub zero: AtomicU64,
+pub struct PlaceLine {
+    /// Processor on which the receiver last waited, plus 1; 0 if it never has. A hint only.
+    pub receiver_cpu: AtomicU32,
 }
 
 /// Bits of [`ReceiverLine::flags`].

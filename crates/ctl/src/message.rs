@@ -299,7 +299,9 @@ impl MonitorMessage {
             kind::WELCOME => Ok(Self::Welcome),
             kind::REGISTERED => Ok(Self::Registered { token }),
             kind::GRANT => Grant::decode(&received).map(Self::Grant),
-            kind::RETIRE => Ok(Self::Retire { arena: received.field(0)? }),
+            kind::RETIRE => Ok(Self::Retire {
+                arena: received.field(0)?,
+            }),
             kind::REFUSED => Ok(Self::Refused {
                 token,
                 reason: received.field(0)?,

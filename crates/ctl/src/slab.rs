@@ -33,7 +33,7 @@ pub struct SlabHeader {
     pub version: AtomicU32,
     /// Process that made the slab.
     pub pid: AtomicU32,
-    /// Entries below this index have been used at some time.
+    /// Entries below this index have been used at some time. May run past the last entry.
     pub entries_used: AtomicU32,
     /// Zero.
     pub spare: AtomicU32,
@@ -82,8 +82,8 @@ pub struct EndId {
     pub flags: AtomicU32,
     /// Calls that moved data, until the end is registered.
     pub calls: AtomicU32,
-    /// Descriptors of this process family that name the connection.
-    pub fds: AtomicU32,
+    /// Processes that hold the entry; it is free for reuse at 0.
+    pub holders: AtomicU32,
     /// TCP_NODELAY as the program set it.
     pub nodelay: AtomicU32,
 }
@@ -180,6 +180,8 @@ pub struct TxState {
     pub raw_calls: AtomicU32,
     /// Lines written since the peer's end was last looked at.
     pub unchecked_lines: AtomicU32,
+    /// Doorbells that found TCP full and must be sent before anything else on it.
+    pub bells_owed: AtomicU32,
 }
 
 /// The receiving half of an end. All but `lock` and `raw_calls` change under `lock` only.

@@ -68,7 +68,8 @@ impl RxCursor {
         }
     }
 
-    /// Move over the control record at the cursor and tell the sender.
+    /// Move over the control record at the cursor and tell the sender, fenced: as after a read
+    /// that has passed a quarter, a sender that waits for space must be rung.
     pub fn pass_control(&mut self, lane: &impl LaneMemory) {
         self.head += 1;
         self.taken = 0;
@@ -121,14 +122,21 @@ impl RxCursor {
     /// As [`RxCursor::read`].
     pub fn readable(&self, lane: &impl LaneMemory, most: usize) -> Result<usize, PeerLied> {
         let (mut cursor, mut total) = (*self, 0);
-        while total < most {
+        // Only a liar has more than a lap: it could write headers as fast as they are read here.
+        let lap_end = self.head + u64::from(lane.lines());
+        while total < most && cursor.head < lap_end {
             let Next::Data(left) = cursor.peek(lane)? else {
                 break;
             };
             total += left;
             cursor.advance(left, left);
         }
-        Ok(total)
+        Ok(total.min(most))
+    }
+
+    /// Move over `bytes` of the `left` in the data record at the cursor, telling nobody.
+    pub fn pass(&mut self, bytes: usize, left: usize) {
+        self.advance(bytes, left);
     }
 
     /// The position that the sender is told: [`crosslane_ctl::lane::CreditLine::consumed`].

@@ -43,3 +43,34 @@ pub fn ticks_per_us() -> u64 {
 pub fn available() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
+
+/// The processor that the calling thread runs on, if the kernel tells.
+#[inline]
+pub fn current() -> Option<u32> {
+    // SAFETY: sched_getcpu has no preconditions.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// Move the calling thread off processor `cpu`, if it may run on another one. Its own choice of
+/// processors is the same afterwards.
+pub fn leave(cpu: u32) -> bool {
+    // SAFETY: cpu_set_t is plain integers, for which zero is a value.
+    let mut own: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+    let bytes = size_of::<libc::cpu_set_t>();
+    // SAFETY: the set is valid for writes of its size; 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, bytes, &raw mut own) } != 0 {
+        return false;
+    }
+    let mut others = own;
+    // SAFETY: CPU_CLR checks its bounds.
+    unsafe { libc::CPU_CLR(cpu as usize, &mut others) };
+    // SAFETY: counts bits only.
+    if unsafe { libc::CPU_COUNT(&others) } == 0 {
+        return false;
+    }
+    // SAFETY: both sets are valid for reads of their size; 0 is the calling thread.
+    let moved = unsafe { libc::sched_setaffinity(0, bytes, &raw const others) } == 0;
+    // SAFETY: as above.
+    unsafe { libc::sched_setaffinity(0, bytes, &raw const own) };
+    moved
+}

@@ -141,12 +141,12 @@ pub fn status_flags(fd: c_int) -> Result<c_int, Errno> {
     c_int::try_from(flags).map_err(|_| Errno::INVAL)
 }
 
-/// Whether the descriptor is closed by exec.
-pub fn closes_on_exec(fd: c_int) -> bool {
+/// Whether the descriptor is open here and stays open across exec.
+pub fn survives_exec(fd: c_int) -> bool {
     let args = [arg(fd), libc::F_GETFD as usize, 0, 0, 0, 0];
     // SAFETY: numbers only.
     let flags = unsafe { syscall(libc::SYS_fcntl, args) };
-    flags.is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize != 0)
+    flags.is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0)
 }
 
 /// Bytes in the receive queue (FIONREAD) or send queue (SIOCOUTQ) of a socket.

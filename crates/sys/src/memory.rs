@@ -42,6 +42,37 @@ impl Mapping {
         Self::map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
     }
 
+    /// Put another memory object of the same size in the place of this one, at the same address.
+    pub fn replace_shared(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.remap(libc::MAP_SHARED, fd.as_raw_fd())
+    }
+
+    /// Put zeroed private memory in the place of what is mapped, at the same address.
+    pub fn replace_private(&self) -> Result<(), Errno> {
+        self.remap(
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+        )
+    }
+
+    fn remap(&self, flags: i32, fd: i32) -> Result<(), Errno> {
+        let fd = isize::try_from(fd).map_err(|_| Errno::INVAL)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = flags | libc::MAP_FIXED;
+        let start = self.start.as_ptr().expose_provenance();
+        let args = [
+            start,
+            self.bytes,
+            protection as usize,
+            flags as usize,
+            fd.cast_unsigned(),
+            0,
+        ];
+        // SAFETY: the range is this mapping's own; nobody holds references into it, only raw
+        // pointers, which stay valid.
+        unsafe { syscall(libc::SYS_mmap, args) }.map(|_| ())
+    }
+
     fn map(bytes: usize, protection: i32, flags: i32, fd: i32) -> Result<Self, Errno> {
         // Negative descriptors travel sign-extended, as the C ABI does it.
         let fd = isize::try_from(fd).map_err(|_| Errno::INVAL)?;

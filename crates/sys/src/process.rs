@@ -37,11 +37,23 @@ pub fn forget_thread() {
     THREAD.with(|cell| cell.set(0));
 }
 
-/// Whether a thread with this id exists anywhere in our pid namespace.
-pub fn thread_exists(tid: u32) -> bool {
-    // SAFETY: signal 0 is not delivered; tkill takes numbers only.
-    let result = unsafe { syscall(libc::SYS_tkill, [tid as usize, 0, 0, 0, 0, 0]) };
-    result != Err(crate::Errno(libc::ESRCH))
+/// Whether the process with this id still runs: not gone, and no zombie that waits to be reaped.
+pub fn is_alive(pid: u32) -> bool {
+    // SAFETY: signal 0 is not delivered; kill takes numbers only.
+    let result = unsafe { syscall(libc::SYS_kill, [pid as usize, 0, 0, 0, 0, 0]) };
+    if result == Err(crate::Errno(libc::ESRCH)) {
+        return false;
+    }
+    // The state follows the name, which is in parentheses (proc(5)).
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !matches!(
+            stat.rsplit(") ")
+                .next()
+                .and_then(|rest| rest.chars().next()),
+            Some('Z' | 'X')
+        ),
+        Err(_) => true,
+    }
 }
 
 /// The effective user.

@@ -55,6 +55,29 @@ impl Arena {
         Ok(Self { mapping, geometry })
     }
 
+    /// Let go of the memory but keep the addresses, so that a stale pointer into the arena reads
+    /// zeroes instead of faulting.
+    ///
+    /// # Errors
+    /// The kernel's; the memory then stays mapped.
+    pub fn retire(&self) -> Result<(), crosslane_sys::Errno> {
+        self.mapping.replace_private()
+    }
+
+    /// Map another arena of the same geometry at the addresses of this retired one.
+    ///
+    /// # Errors
+    /// See [`ArenaError`].
+    pub fn reuse(&self, fd: BorrowedFd<'_>) -> Result<(), ArenaError> {
+        let bytes = self.geometry.arena_bytes();
+        if !is_sealed(fd, bytes) {
+            return Err(ArenaError::Unsealed { bytes });
+        }
+        self.mapping
+            .replace_shared(fd)
+            .map_err(|error| ArenaError::Map { bytes, error })
+    }
+
     /// How the arena is cut.
     pub fn geometry(&self) -> Geometry {
         self.geometry

@@ -1,0 +1,191 @@
+//! sendfile, splice and relatives.
+
+use core::ffi::c_int;
+
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::Mode;
+use crosslane_stream::{End, close};
+use crosslane_sys::{Errno, real};
+use libc::{iovec, loff_t, off_t, size_t, ssize_t};
+
+use crate::c;
+use crate::progress::is_granted;
+
+/// How long a call that only the kernel can do waits for the connection to be back on TCP.
+const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
+
+/// Bytes copied at a time from a file into a ring.
+const PIECE_BYTES: usize = 32 * 1024;
+
+/// Most that one sendfile moves (sendfile(2)).
+const MOST_BYTES: usize = 0x7fff_f000;
+
+/// A call that moves a connection's bytes and is not handled here: the connection goes back to
+/// TCP, then the kernel does it.
+#[cold]
+pub fn by_kernel_only<T: From<i8>>(end: &End, kernel: impl FnOnce() -> T) -> T {
+    if close::make_plain(end, Reason::Call, PATIENCE) {
+        return kernel();
+    }
+    c::fail(Errno::AGAIN)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    bytes: size_t,
+) -> ssize_t {
+    // SAFETY: passed on.
+    let mut kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
+    let Some(end) = End::of(out) else {
+        return kernel();
+    };
+    loop {
+        if is_granted(&end) && end.tx_mode() == Mode::Ring {
+            // SAFETY: the program's promise; null means the file's own position.
+            return c::count(copy_file(&end, input, unsafe { offset.as_mut() }, bytes));
+        }
+        if let Some(sent) = crosslane_stream::send::raw(&end, &mut kernel) {
+            return sent;
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    bytes: size_t,
+) -> ssize_t {
+    // SAFETY: passed on; off_t has 64 bits.
+    unsafe { sendfile(out, input, offset, bytes) }
+}
+
+/// Copy from a file into the ring. The file's position, or `offset`, moves by what was sent.
+fn copy_file(
+    end: &End,
+    input: c_int,
+    offset: Option<&mut off_t>,
+    bytes: size_t,
+) -> Result<usize, Errno> {
+    let own_position = offset.is_none();
+    let start = match &offset {
+        Some(offset) => **offset,
+        None => seek(input, 0, libc::SEEK_CUR)?,
+    };
+    let outcome = copy_range(end, input, start, bytes.min(MOST_BYTES));
+    if let Ok(sent) = outcome {
+        let stop = start + i64::try_from(sent).unwrap_or(0);
+        match offset {
+            Some(offset) => *offset = stop,
+            None if own_position => drop(seek(input, stop, libc::SEEK_SET)?),
+            None => {}
+        }
+    }
+    outcome
+}
+
+fn copy_range(end: &End, input: c_int, start: off_t, bytes: usize) -> Result<usize, Errno> {
+    let mut piece = [0u8; PIECE_BYTES];
+    let mut total = 0;
+    while total < bytes {
+        let wanted = (bytes - total).min(PIECE_BYTES);
+        let at = start + i64::try_from(total).unwrap_or(0);
+        // SAFETY: the array is valid for writes of its length.
+        let read = unsafe { libc::pread(input, piece.as_mut_ptr().cast(), wanted, at) };
+        let read = match crosslane_sys::errno::check(read) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(_) if total > 0 => break,
+            // A pipe or a socket cannot be the source (sendfile(2)).
+            Err(Errno(libc::ESPIPE)) => return Err(Errno::INVAL),
+            Err(errno) => return Err(errno),
+        };
+        // SAFETY: the first `read` bytes are valid for reads.
+        let sent = unsafe { crate::output::send(end.fd, piece.as_ptr().cast(), read, 0) };
+        match crosslane_sys::errno::check(sent) {
+            Ok(sent) => {
+                total += sent;
+                if sent < read {
+                    break;
+                }
+            }
+            Err(_) if total > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(total)
+}
+
+fn seek(fd: c_int, offset: off_t, whence: c_int) -> Result<off_t, Errno> {
+    // SAFETY: numbers only.
+    let position = unsafe { libc::lseek(fd, offset, whence) };
+    if position < 0 {
+        Err(Errno::last())
+    } else {
+        Ok(position)
+    }
+}
+
+/// Run `kernel` with whichever of two descriptors names a connection back on TCP.
+fn with_plain<T: From<i8>>(fds: [c_int; 2], kernel: impl FnOnce() -> T) -> T {
+    for end in fds.into_iter().filter_map(End::of) {
+        if !close::make_plain(&end, Reason::Call, PATIENCE) {
+            return c::fail(Errno::AGAIN);
+        }
+    }
+    kernel()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    input: c_int,
+    input_offset: *mut loff_t,
+    out: c_int,
+    out_offset: *mut loff_t,
+    bytes: size_t,
+    flags: u32,
+) -> ssize_t {
+    with_plain([input, out], || {
+        // SAFETY: passed on.
+        unsafe { real::splice(input, input_offset, out, out_offset, bytes, flags) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tee(input: c_int, out: c_int, bytes: size_t, flags: u32) -> ssize_t {
+    // SAFETY: passed on.
+    with_plain([input, out], || unsafe {
+        real::tee(input, out, bytes, flags)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmsplice(
+    fd: c_int,
+    parts: *const iovec,
+    count: size_t,
+    flags: u32,
+) -> ssize_t {
+    // SAFETY: passed on.
+    with_plain([fd, -1], || unsafe {
+        real::vmsplice(fd, parts, count, flags)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn copy_file_range(
+    input: c_int,
+    input_offset: *mut loff_t,
+    out: c_int,
+    out_offset: *mut loff_t,
+    bytes: size_t,
+    flags: u32,
+) -> ssize_t {
+    // The kernel refuses sockets, which is all a program finds out.
+    // SAFETY: passed on.
+    unsafe { real::copy_file_range(input, input_offset, out, out_offset, bytes, flags) }
+}

@@ -1,0 +1,68 @@
+//! C's conventions: results, errno, buffers.
+
+use core::ffi::c_int;
+
+use crosslane_ring::{Part, Parts};
+use crosslane_sys::Errno;
+use libc::{iovec, size_t, ssize_t};
+
+/// Most buffers in one call (IOV_MAX of Linux).
+const MOST_PARTS: c_int = 1024;
+
+/// A result as C returns it: a count, or -1 and errno.
+#[inline]
+pub fn count(result: Result<usize, Errno>) -> ssize_t {
+    match result {
+        // Lengths of buffers are at most isize::MAX.
+        Ok(count) => count.cast_signed(),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// Set errno and return -1.
+#[cold]
+pub fn fail<T: From<i8>>(errno: Errno) -> T {
+    errno.set();
+    T::from(-1)
+}
+
+/// A buffer of the program.
+#[inline]
+pub fn part(start: *const core::ffi::c_void, bytes: size_t) -> Part {
+    Part {
+        start: start.cast_mut().cast(),
+        bytes: bytes.min(isize::MAX.cast_unsigned()),
+    }
+}
+
+/// The buffers of readv, writev and messages.
+///
+/// # Safety
+/// `parts` must be valid for `count` elements, as the manual of the calling function demands.
+pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Result<&'a [Part], Errno> {
+    if c_int::try_from(count).map_or(true, |count| count > MOST_PARTS) {
+        return Err(Errno::INVAL);
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the caller's promise; `Part` is laid out as `iovec`.
+    Ok(unsafe { core::slice::from_raw_parts(parts.cast::<Part>(), count) })
+}
+
+/// A cursor over a program's buffers.
+///
+/// # Safety
+/// The buffers must be valid as the manual of the calling function demands.
+#[inline]
+pub unsafe fn cursor(parts: &[Part]) -> Result<Parts<'_>, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { Parts::new(parts) }.ok_or(Errno::INVAL)
+}
+
+/// What the kernel does with a writer whose peer has gone: SIGPIPE to the calling thread.
+#[cold]
+pub fn raise_sigpipe() {
+    // SAFETY: raise sends a signal to the calling thread and has no other precondition.
+    unsafe { libc::raise(libc::SIGPIPE) };
+}

@@ -1,0 +1,38 @@
+//! epoll over rings and kernel descriptors at once.
+//!
+//! The program's epoll descriptor stays the kernel's. Beside it the library keeps what was
+//! registered for connections ([`set`]). Once a connection has rings, its registration in the
+//! kernel carries a tag of ours instead of the program's data, and wishes for doorbells instead of
+//! the program's events; what the program is told is decided here ([`wait`]). epoll_ctl on such a
+//! connection changes our record only ([`control`]); the kernel is told when somebody sleeps.
+//!
+//! A bounded number of recently active connections is watched by looking at their rings; all
+//! others are armed and wake through the kernel.
+
+mod control;
+mod set;
+mod wait;
+
+pub use control::{adopt, epoll_ctl, forget};
+pub use set::{Fork, before_fork, forget_set, is_set, sets};
+pub use wait::{epoll_pwait, epoll_pwait2, epoll_wait};
+
+use core::ffi::c_int;
+
+use crosslane_sys::real;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: passed on.
+    let fd = unsafe { real::epoll_create(size) };
+    set::created(fd);
+    fd
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: passed on.
+    let fd = unsafe { real::epoll_create1(flags) };
+    set::created(fd);
+    fd
+}

@@ -1,0 +1,107 @@
+//! `syscall()`: programs that go around libc's functions but not around libc.
+
+use core::ffi::{c_int, c_long, c_uint};
+
+use crosslane_sys::{Errno, real};
+
+use crate::{bulk, c, epoll, input, lifecycle, options, output, plumbing, poll};
+
+fn int(argument: c_long) -> c_int {
+    // The kernel takes the low half of the register.
+    (argument & 0xffff_ffff).cast_unsigned().to_ne_bytes()[..4]
+        .try_into()
+        .map_or(0, c_int::from_ne_bytes)
+}
+
+fn uint(argument: c_long) -> c_uint {
+    int(argument).cast_unsigned()
+}
+
+fn size(argument: c_long) -> usize {
+    usize::try_from(argument.cast_unsigned()).unwrap_or(usize::MAX)
+}
+
+fn at<T>(argument: c_long) -> *mut T {
+    core::ptr::with_exposed_provenance_mut(size(argument))
+}
+
+/// The C function is variadic; six arguments and the number travel alike in either case.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+    g: c_long,
+) -> c_long {
+    // SAFETY: passed on, as the program would have called the function itself.
+    unsafe {
+        match number {
+            libc::SYS_read => input::read(int(a), at(b), size(d)) as c_long,
+            libc::SYS_readv => input::readv(int(a), at(b), int(d)) as c_long,
+            libc::SYS_recvfrom => {
+                input::recvfrom(int(a), at(b), size(d), int(e), at(f), at(g)) as c_long
+            }
+            libc::SYS_recvmsg => input::recvmsg(int(a), at(b), int(d)) as c_long,
+            libc::SYS_recvmmsg => input::recvmmsg(int(a), at(b), uint(d), int(e), at(f)).into(),
+            libc::SYS_write => output::write(int(a), at(b), size(d)) as c_long,
+            libc::SYS_writev => output::writev(int(a), at(b), int(d)) as c_long,
+            libc::SYS_sendto => {
+                output::sendto(int(a), at(b), size(d), int(e), at(f), uint(g)) as c_long
+            }
+            libc::SYS_sendmsg => output::sendmsg(int(a), at(b), int(d)) as c_long,
+            libc::SYS_sendmmsg => output::sendmmsg(int(a), at(b), uint(d), int(e)).into(),
+            libc::SYS_sendfile => bulk::sendfile(int(a), int(b), at(d), size(e)) as c_long,
+            libc::SYS_splice => {
+                bulk::splice(int(a), at(b), int(d), at(e), size(f), uint(g)) as c_long
+            }
+            libc::SYS_connect => lifecycle::connect(int(a), at(b), uint(d)).into(),
+            libc::SYS_accept => lifecycle::accept(int(a), at(b), at(d)).into(),
+            libc::SYS_accept4 => lifecycle::accept4(int(a), at(b), at(d), int(e)).into(),
+            libc::SYS_shutdown => lifecycle::shutdown(int(a), int(b)).into(),
+            libc::SYS_close => lifecycle::close(int(a)).into(),
+            libc::SYS_close_range => lifecycle::close_range(uint(a), uint(b), int(d)).into(),
+            libc::SYS_dup => plumbing::dup(int(a)).into(),
+            libc::SYS_dup3 => plumbing::dup3(int(a), int(b), int(d)).into(),
+            libc::SYS_fcntl => options::fcntl(int(a), int(b), d).into(),
+            libc::SYS_setsockopt => {
+                options::setsockopt(int(a), int(b), int(d), at(e), uint(f)).into()
+            }
+            libc::SYS_getsockopt => {
+                options::getsockopt(int(a), int(b), int(d), at(e), at(f)).into()
+            }
+            libc::SYS_ppoll => poll::ppoll(at(a), b.cast_unsigned(), at(d), at(e)).into(),
+            libc::SYS_epoll_ctl => epoll::epoll_ctl(int(a), int(b), int(d), at(e)).into(),
+            libc::SYS_epoll_pwait => {
+                epoll::epoll_pwait(int(a), at(b), int(d), int(e), at(f)).into()
+            }
+            // Programs fall back to epoll, which can be accelerated.
+            libc::SYS_io_uring_setup => c::fail(Errno::NOSYS),
+            _ => by_architecture(number, [a, b, d, e, f, g]),
+        }
+    }
+}
+
+/// Calls that only x86-64 has, and everything else.
+unsafe fn by_architecture(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, d, e, f, g] = arguments;
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: passed on, as the program would have called the function itself.
+        let result = unsafe {
+            match number {
+                libc::SYS_poll => Some(poll::poll(at(a), b.cast_unsigned(), int(d))),
+                libc::SYS_dup2 => Some(plumbing::dup2(int(a), int(b))),
+                libc::SYS_epoll_wait => Some(epoll::epoll_wait(int(a), at(b), int(d), int(e))),
+                _ => None,
+            }
+        };
+        if let Some(result) = result {
+            return result.into();
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { real::syscall(number, a, b, d, e, f, g) }
+}

@@ -1,0 +1,282 @@
+//! read, recv and their families.
+
+use core::ffi::{c_int, c_void};
+
+use crosslane_ring::Part;
+use crosslane_stream::receive::{self, Options};
+use crosslane_stream::{End, send};
+use crosslane_sys::{Errno, real};
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+
+use crate::c;
+use crate::progress::is_granted;
+
+/// Flags that rings can honour; others are for the kernel.
+const RING_FLAGS: c_int = libc::MSG_PEEK
+    | libc::MSG_DONTWAIT
+    | libc::MSG_WAITALL
+    | libc::MSG_NOSIGNAL
+    | libc::MSG_CMSG_CLOEXEC
+    | libc::MSG_TRUNC;
+
+/// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted.
+#[inline]
+fn receive(
+    end: &End,
+    parts: &[Part],
+    flags: c_int,
+    mut kernel: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    loop {
+        if is_granted(end) {
+            if flags & !RING_FLAGS != 0 {
+                return kernel();
+            }
+            return c::count(by_ring(end, parts, flags));
+        }
+        let uncounted = flags & (libc::MSG_PEEK | libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0;
+        if let Some(received) = send::raw_receive(end, uncounted, &mut kernel) {
+            return received;
+        }
+    }
+}
+
+#[inline]
+fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<usize, Errno> {
+    let options = Options {
+        peek: flags & libc::MSG_PEEK != 0,
+        dont_wait: flags & libc::MSG_DONTWAIT != 0,
+        wait_all: flags & libc::MSG_WAITALL != 0,
+    };
+    if flags & libc::MSG_TRUNC != 0 {
+        return discard(end, parts, options);
+    }
+    // SAFETY: the program's buffers, by the manual of its call.
+    let mut parts = unsafe { c::cursor(parts) }?;
+    receive::receive(end, &mut parts, options)
+}
+
+/// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).
+fn discard(end: &End, parts: &[Part], options: Options) -> Result<usize, Errno> {
+    let mut left: usize = parts.iter().map(|part| part.bytes).sum();
+    let mut total = 0;
+    let mut scratch = [0u8; 4096];
+    while left > 0 {
+        let bytes = left.min(scratch.len());
+        let part = [Part::of_mut(&mut scratch[..bytes])];
+        // SAFETY: the part is the array above.
+        let mut parts = unsafe { c::cursor(&part) }?;
+        let options = Options {
+            dont_wait: options.dont_wait || total > 0,
+            ..options
+        };
+        match receive::receive(end, &mut parts, options) {
+            Ok(0) => break,
+            Ok(taken) => {
+                total += taken;
+                left -= taken;
+                if options.peek || taken < bytes {
+                    break;
+                }
+            }
+            Err(_) if total > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(total)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::read(fd, buffer, bytes) };
+    match End::of(fd) {
+        Some(end) if bytes > 0 => receive(&end, &[c::part(buffer, bytes)], 0, kernel),
+        _ => kernel(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    bytes: size_t,
+    _room: size_t,
+) -> ssize_t {
+    // SAFETY: passed on; the compiler has asked for a check that the kernel's EFAULT stands for.
+    unsafe { read(fd, buffer, bytes) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::readv(fd, parts, count) };
+    let Some(end) = End::of(fd) else {
+        return kernel();
+    };
+    // SAFETY: the program's promise.
+    match unsafe { c::parts(parts, count.max(0) as usize) } {
+        Ok(buffers) if count > 0 && buffers.iter().any(|part| part.bytes > 0) => {
+            receive(&end, buffers, 0, kernel)
+        }
+        _ => kernel(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv2(
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    if offset == -1 && flags == 0 {
+        // SAFETY: passed on; without offset and flags this is readv.
+        return unsafe { readv(fd, parts, count) };
+    }
+    if let Some(end) = End::of(fd)
+        && offset == -1
+    {
+        return crate::bulk::by_kernel_only(&end, || {
+            // SAFETY: passed on.
+            unsafe { real::preadv2(fd, parts, count, offset, flags) }
+        });
+    }
+    // SAFETY: passed on.
+    unsafe { real::preadv2(fd, parts, count, offset, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(
+    fd: c_int,
+    buffer: *mut c_void,
+    bytes: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::recv(fd, buffer, bytes, flags) };
+    match End::of(fd) {
+        Some(end) => receive(&end, &[c::part(buffer, bytes)], flags, kernel),
+        None => kernel(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    bytes: size_t,
+    _room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: passed on.
+    unsafe { recv(fd, buffer, bytes, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    bytes: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::recvfrom(fd, buffer, bytes, flags, address, length) };
+    let Some(end) = End::of(fd) else {
+        return kernel();
+    };
+    let received = receive(&end, &[c::part(buffer, bytes)], flags, kernel);
+    if received >= 0 && !address.is_null() && !length.is_null() {
+        // SAFETY: the program's promise. TCP fills in no source address.
+        unsafe { *length = 0 };
+    }
+    received
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    bytes: size_t,
+    _room: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: passed on.
+    unsafe { recvfrom(fd, buffer, bytes, flags, address, length) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::recvmsg(fd, message, flags) };
+    let Some(end) = End::of(fd) else {
+        return kernel();
+    };
+    // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
+    let Some(header) = (unsafe { message.as_mut() }) else {
+        return kernel();
+    };
+    // SAFETY: the program's promise.
+    let Ok(parts) = (unsafe { c::parts(header.msg_iov, header.msg_iovlen) }) else {
+        return kernel();
+    };
+    let mut by_kernel = false;
+    let received = receive(&end, parts, flags, || {
+        by_kernel = true;
+        kernel()
+    });
+    if received >= 0 && !by_kernel {
+        header.msg_namelen = 0;
+        header.msg_controllen = 0;
+        header.msg_flags = 0;
+    }
+    received
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: u32,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    let granted = End::of(fd).is_some_and(|end| is_granted(&end));
+    if !granted && End::of(fd).is_none() || messages.is_null() {
+        // SAFETY: passed on.
+        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    }
+    let started = std::time::Instant::now();
+    // SAFETY: the program's promise; null means no limit.
+    let limit = unsafe { timeout.as_ref() }.map(crate::poll::duration);
+    let mut done = 0;
+    while done < count {
+        // MSG_WAITFORONE: only the first message may wait.
+        let wait_for_one = flags & libc::MSG_WAITFORONE != 0 && done > 0;
+        let extra = if wait_for_one { libc::MSG_DONTWAIT } else { 0 };
+        let flags = flags & !libc::MSG_WAITFORONE | extra;
+        // SAFETY: `done` is below the count that the program has promised.
+        let message = unsafe { messages.add(done as usize) };
+        // SAFETY: as above; the header is part of the program's array.
+        let received = unsafe { recvmsg(fd, &raw mut (*message).msg_hdr, flags) };
+        let Ok(length) = u32::try_from(received) else {
+            break;
+        };
+        // SAFETY: as above.
+        unsafe { (*message).msg_len = length };
+        done += 1;
+        if length == 0 || limit.is_some_and(|limit| started.elapsed() >= limit) {
+            break;
+        }
+    }
+    if done == 0 && count > 0 {
+        -1
+    } else {
+        done.cast_signed()
+    }
+}

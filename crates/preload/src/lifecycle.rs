@@ -1,0 +1,204 @@
+//! connect, accept, shutdown and close.
+
+use core::ffi::c_int;
+
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::EndPhase;
+use crosslane_stream::{End, close as closing, config, control, process, register};
+use crosslane_sys::{Errno, kernel, real};
+use libc::{sockaddr, socklen_t};
+
+use crate::{c, epoll};
+
+/// How long a disconnect waits for the connection to be back on TCP.
+const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
+
+fn is_tcp(fd: c_int) -> bool {
+    kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+}
+
+/// The port in an address of the program.
+///
+/// # Safety
+/// As connect(2) demands of its address.
+unsafe fn port(address: *const sockaddr, length: socklen_t) -> Option<u16> {
+    if address.is_null() || (length as usize) < size_of::<libc::sockaddr_in>() {
+        return None;
+    }
+    // SAFETY: the program's promise; both families have the port at the same place.
+    let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+    Some(u16::from_be(address.sin_port))
+}
+
+fn local_port(fd: c_int) -> Option<u16> {
+    if config::get().eager_ports.is_empty() {
+        return None;
+    }
+    // SAFETY: sockaddr_in6 is plain integers, for which zero is a value.
+    let mut address: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
+    let mut length = socklen_t::try_from(size_of_val(&address)).ok()?;
+    // SAFETY: the address is valid for writes of `length`.
+    let result = unsafe { libc::getsockname(fd, (&raw mut address).cast(), &raw mut length) };
+    (result == 0).then(|| u16::from_be(address.sin6_port))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    if let Some(end) = End::of(fd)
+        && end.phase() != EndPhase::Plain
+    {
+        // Only AF_UNSPEC, which disconnects, has an effect here.
+        closing::make_plain(&end, Reason::Call, PATIENCE);
+    }
+    // SAFETY: passed on.
+    let result = unsafe { real::connect(fd, address, length) };
+    let saved = Errno::last();
+    if (result == 0 || saved.0 == libc::EINPROGRESS) && !knows_fresh(fd) && is_tcp(fd) {
+        // SAFETY: the kernel has just accepted this address.
+        let port = unsafe { port(address, length) };
+        register::track(fd, false, port);
+    }
+    saved.set();
+    result
+}
+
+/// Whether the library already knows this connection, because an earlier connect began it.
+fn knows_fresh(fd: c_int) -> bool {
+    End::of(fd).is_some_and(|end| end.phase() == EndPhase::Plain && !end.is_pinned())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: passed on.
+    welcome(unsafe { real::accept(fd, address, length) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: passed on.
+    welcome(unsafe { real::accept4(fd, address, length, flags) })
+}
+
+fn welcome(fd: c_int) -> c_int {
+    if fd >= 0 && is_tcp(fd) {
+        register::track(fd, true, local_port(fd));
+    } else if fd >= 0 {
+        register::forget(fd);
+    }
+    fd
+}
+
+/// A new descriptor that is no connection: what the number named before is gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: passed on.
+    let fd = unsafe { real::socket(domain, kind, protocol) };
+    if fd >= 0 {
+        register::forget(fd);
+    }
+    fd
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if let Some(end) = End::of(fd)
+        && (libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how)
+    {
+        closing::before_shutdown(&end, how);
+    }
+    // SAFETY: passed on.
+    unsafe { real::shutdown(fd, how) }
+}
+
+/// What must be done before `fd` is closed by whatever call.
+pub fn before_close(fd: c_int) {
+    if !process::get().is_some_and(process::Process::is_current) {
+        // The child of a vfork closes its own copies.
+        return;
+    }
+    if let Some(end) = End::of(fd) {
+        epoll::forget(&end);
+        closing::before_close(&end);
+    }
+    epoll::forget_set(fd);
+}
+
+/// Whether `fd` is one of the library's own, which programs that close everything must not touch.
+fn is_ours(fd: c_int) -> bool {
+    fd >= 512 && control::owns(process::get(), fd)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if process::get().is_some() {
+        if is_ours(fd) {
+            return c::fail(Errno::BADF);
+        }
+        if End::of(fd).is_some() || epoll::is_set(fd) {
+            before_close(fd);
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { real::close(fd) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
+    let Some(process) = process::get().filter(|process| process.is_current()) else {
+        // SAFETY: passed on. A child of vfork may lose its copies of our descriptors.
+        return unsafe { real::close_range(first, last, flags) };
+    };
+    let closes = flags & (libc::CLOSE_RANGE_CLOEXEC as c_int) == 0;
+    if closes && first <= last {
+        let fds: Vec<c_int> = process.ends().map(|end| end.fd).collect();
+        let inside = |fd: &c_int| (first..=last).contains(&fd.cast_unsigned());
+        fds.into_iter().filter(inside).for_each(before_close);
+        epoll::sets()
+            .into_iter()
+            .filter(inside)
+            .for_each(epoll::forget_set);
+    }
+    around_ours(process, first, last, flags)
+}
+
+/// Close a range but for the library's own descriptors.
+fn around_ours(process: &process::Process, first: u32, last: u32, flags: c_int) -> c_int {
+    let mut from = first;
+    for own in control::descriptors(process) {
+        let own = own.cast_unsigned();
+        if (from..=last).contains(&own) {
+            if own > from {
+                // SAFETY: numbers only.
+                let result = unsafe { real::close_range(from, own - 1, flags) };
+                if result != 0 {
+                    return result;
+                }
+            }
+            from = own + 1;
+        }
+    }
+    if from > last && from > first {
+        return 0;
+    }
+    // SAFETY: numbers only.
+    unsafe { real::close_range(from, last, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(lowest: c_int) {
+    let lowest = lowest.max(0).cast_unsigned();
+    // SAFETY: passed on.
+    if unsafe { close_range(lowest, u32::MAX, 0) } != 0 {
+        // SAFETY: passed on, for kernels without close_range.
+        unsafe { real::closefrom(lowest.cast_signed()) }
+    }
+}

@@ -1,0 +1,178 @@
+//! Options and requests whose answer a ring changes.
+
+use core::ffi::{c_int, c_long, c_ulong, c_void};
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndPhase, Mode};
+use crosslane_stream::{End, receive, send, switch};
+use crosslane_sys::real;
+use libc::socklen_t;
+
+use crate::{c, plumbing};
+
+/// Bits of what is remembered of the program's own settings.
+const NODELAY: u32 = 1;
+const CORK: u32 = 2;
+
+/// Socket options that change what bytes mean or when they may be seen.
+const KERNEL_ONLY_SOCKET: [c_int; 8] = [
+    libc::SO_ATTACH_FILTER,
+    libc::SO_ATTACH_BPF,
+    libc::SO_ZEROCOPY,
+    libc::SO_TIMESTAMP,
+    libc::SO_TIMESTAMPNS,
+    libc::SO_TIMESTAMPING,
+    libc::SO_OOBINLINE,
+    libc::SO_PEEK_OFF,
+];
+
+/// The same for TCP.
+const KERNEL_ONLY_TCP: [c_int; 4] = [
+    libc::TCP_ULP,
+    libc::TCP_REPAIR,
+    libc::TCP_MD5SIG,
+    libc::TCP_CM_INQ,
+];
+
+fn needs_kernel(level: c_int, name: c_int, value: Option<c_int>) -> bool {
+    match level {
+        libc::SOL_SOCKET if name == libc::SO_RCVLOWAT => value.is_some_and(|bytes| bytes > 1),
+        libc::SOL_SOCKET => KERNEL_ONLY_SOCKET.contains(&name) && value != Some(0),
+        libc::IPPROTO_TCP => KERNEL_ONLY_TCP.contains(&name),
+        _ => false,
+    }
+}
+
+/// Which remembered setting an option is.
+fn remembered(level: c_int, name: c_int) -> Option<u32> {
+    match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Some(NODELAY),
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => Some(CORK),
+        _ => None,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    bytes: socklen_t,
+) -> c_int {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::setsockopt(fd, level, name, value, bytes) };
+    let Some(end) = End::of(fd) else {
+        return kernel();
+    };
+    let is_int = !value.is_null() && bytes as usize >= size_of::<c_int>();
+    // SAFETY: the program's promise.
+    let number = is_int.then(|| unsafe { value.cast::<c_int>().read_unaligned() });
+    if needs_kernel(level, name, number) {
+        switch::pin(&end, Reason::Option);
+    }
+    if end.phase() == EndPhase::Granted
+        && let (Some(bit), Some(number)) = (remembered(level, name), number)
+    {
+        // The kernel's socket must send doorbells at once, whatever the program wishes.
+        let own = &end.entry.id.nodelay;
+        if number != 0 {
+            own.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            own.fetch_and(!bit, Ordering::Relaxed);
+        }
+        return 0;
+    }
+    kernel()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    bytes: *mut socklen_t,
+) -> c_int {
+    // SAFETY: passed on.
+    let result = unsafe { real::getsockopt(fd, level, name, value, bytes) };
+    if result != 0 {
+        return result;
+    }
+    let Some(end) = End::of(fd).filter(|end| end.phase() == EndPhase::Granted) else {
+        return result;
+    };
+    let own = match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ERROR) => {
+            // What the kernel had not told yet, or what it told the library instead.
+            Some(end.entry.wait.error.swap(0, Ordering::Relaxed)).filter(|error| *error != 0)
+        }
+        _ => remembered(level, name)
+            .map(|bit| i32::from(end.entry.id.nodelay.load(Ordering::Relaxed) & bit != 0)),
+    };
+    if let Some(own) = own {
+        // SAFETY: the kernel has just written `*bytes` bytes there.
+        let room = unsafe { bytes.read() } as usize;
+        let own = own.to_ne_bytes();
+        // SAFETY: as above; no more than the kernel wrote is overwritten.
+        unsafe { core::ptr::copy_nonoverlapping(own.as_ptr(), value.cast(), room.min(own.len())) };
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) -> c_int {
+    if let Some(end) = End::of(fd) {
+        let granted = end.phase() == EndPhase::Granted;
+        let answer = match request {
+            libc::FIONREAD if granted => Some(receive::readable_bytes(&end)),
+            libc::TIOCOUTQ if granted && end.tx_mode() == Mode::Ring => {
+                Some(Ok(send::unconsumed_bytes(&end)))
+            }
+            libc::FIOASYNC => {
+                switch::pin(&end, Reason::Option);
+                None
+            }
+            _ => None,
+        };
+        match answer {
+            Some(Ok(bytes)) => {
+                let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+                let to = core::ptr::with_exposed_provenance_mut::<c_int>(
+                    argument.cast_unsigned() as usize
+                );
+                // SAFETY: both requests take the address of an int (tcp(7)).
+                unsafe { to.write_unaligned(bytes) };
+                return 0;
+            }
+            Some(Err(errno)) => return c::fail(errno),
+            None => {}
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { real::ioctl(fd, request, argument) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    let copies = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
+    if let Some(end) = End::of(fd)
+        && command == libc::F_SETFL
+        && argument & c_long::from(libc::O_ASYNC) != 0
+    {
+        switch::pin(&end, Reason::Option);
+    }
+    // SAFETY: passed on.
+    let result = unsafe { real::fcntl(fd, command, argument) };
+    if copies && result >= 0 {
+        plumbing::copied(fd, result);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    // SAFETY: passed on; on 64-bit Linux the two are one.
+    unsafe { fcntl(fd, command, argument) }
+}

@@ -1,0 +1,206 @@
+//! write, send and their families.
+
+use core::ffi::{c_int, c_void};
+
+use crosslane_ctl::reason::Reason;
+use crosslane_ring::Part;
+use crosslane_stream::send::{self, Sent};
+use crosslane_stream::{End, switch};
+use crosslane_sys::{Errno, real};
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+
+use crate::c;
+use crate::progress::is_granted;
+
+/// Flags that rings can honour; others are for the kernel, and the connection with them.
+const RING_FLAGS: c_int = libc::MSG_DONTWAIT
+    | libc::MSG_NOSIGNAL
+    | libc::MSG_MORE
+    | libc::MSG_EOR
+    | libc::MSG_CONFIRM
+    | libc::MSG_DONTROUTE;
+
+/// Send by ring if there is one, otherwise by `kernel`, whose bytes are counted.
+#[inline]
+fn transmit(
+    end: &End,
+    parts: &[Part],
+    flags: c_int,
+    mut kernel: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    if flags & !RING_FLAGS != 0 {
+        return by_kernel_only(end, flags, kernel);
+    }
+    loop {
+        if is_granted(end) {
+            match by_ring(end, parts, flags) {
+                Ok(Sent::Bytes(bytes)) => return c::count(Ok(bytes)),
+                Ok(Sent::ByKernel) => {}
+                Err(errno) => return refuse(errno, flags),
+            }
+        }
+        if let Some(sent) = send::raw(end, &mut kernel) {
+            return sent;
+        }
+    }
+}
+
+#[inline]
+fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<Sent, Errno> {
+    // SAFETY: the program's buffers, by the manual of its call.
+    let mut parts = unsafe { c::cursor(parts) }?;
+    send::send(end, &mut parts, flags & libc::MSG_DONTWAIT != 0)
+}
+
+#[cold]
+fn refuse(errno: Errno, flags: c_int) -> ssize_t {
+    if errno == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
+        c::raise_sigpipe();
+    }
+    c::fail(errno)
+}
+
+/// Urgent data and other flags that a ring cannot carry: the connection goes back to TCP.
+#[cold]
+fn by_kernel_only(end: &End, flags: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+    let urgent = flags & libc::MSG_OOB != 0;
+    switch::pin(end, if urgent { Reason::Urgent } else { Reason::Call });
+    match send::raw(end, kernel) {
+        Some(sent) => sent,
+        None => c::fail(Errno::AGAIN),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::write(fd, buffer, bytes) };
+    match End::of(fd) {
+        Some(end) => transmit(&end, &[c::part(buffer, bytes)], 0, kernel),
+        None => kernel(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::writev(fd, parts, count) };
+    let Some(end) = End::of(fd) else {
+        return kernel();
+    };
+    // SAFETY: the program's promise.
+    match unsafe { c::parts(parts, count.max(0) as usize) } {
+        Ok(buffers) if count > 0 => transmit(&end, buffers, 0, kernel),
+        _ => kernel(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    if offset == -1 && flags == 0 {
+        // SAFETY: passed on; without offset and flags this is writev.
+        return unsafe { writev(fd, parts, count) };
+    }
+    if let Some(end) = End::of(fd)
+        && offset == -1
+    {
+        return crate::bulk::by_kernel_only(&end, || {
+            // SAFETY: passed on.
+            unsafe { real::pwritev2(fd, parts, count, offset, flags) }
+        });
+    }
+    // SAFETY: passed on.
+    unsafe { real::pwritev2(fd, parts, count, offset, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(
+    fd: c_int,
+    buffer: *const c_void,
+    bytes: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::send(fd, buffer, bytes, flags) };
+    match End::of(fd) {
+        Some(end) => transmit(&end, &[c::part(buffer, bytes)], flags, kernel),
+        None => kernel(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    bytes: size_t,
+    flags: c_int,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> ssize_t {
+    // SAFETY: passed on. A connected TCP socket ignores the address.
+    let kernel = || unsafe { real::sendto(fd, buffer, bytes, flags, address, length) };
+    match End::of(fd) {
+        Some(end) => transmit(&end, &[c::part(buffer, bytes)], flags, kernel),
+        None => kernel(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::sendmsg(fd, message, flags) };
+    // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
+    let Some(header) = (unsafe { message.as_ref() }) else {
+        return kernel();
+    };
+    let Some(end) = End::of(fd) else {
+        if header.msg_controllen > 0 {
+            crate::plumbing::before_passing(header);
+        }
+        return kernel();
+    };
+    // SAFETY: the program's promise.
+    match unsafe { c::parts(header.msg_iov, header.msg_iovlen) } {
+        // Control messages of TCP are for the kernel.
+        Ok(_) if header.msg_controllen > 0 => by_kernel_only(&end, 0, kernel),
+        Ok(parts) => transmit(&end, parts, flags, kernel),
+        Err(_) => kernel(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: u32,
+    flags: c_int,
+) -> c_int {
+    if End::of(fd).is_none() || messages.is_null() {
+        // SAFETY: passed on.
+        return unsafe { real::sendmmsg(fd, messages, count, flags) };
+    }
+    let mut done = 0;
+    while done < count.min(1024) {
+        // SAFETY: `done` is below the count that the program has promised.
+        let message = unsafe { messages.add(done as usize) };
+        // SAFETY: as above; the header is part of the program's array.
+        let sent = unsafe { sendmsg(fd, &raw const (*message).msg_hdr, flags) };
+        let Ok(length) = u32::try_from(sent) else {
+            break;
+        };
+        // SAFETY: as above.
+        unsafe { (*message).msg_len = length };
+        done += 1;
+    }
+    if done == 0 && count > 0 {
+        -1
+    } else {
+        done.cast_signed()
+    }
+}

@@ -1,0 +1,92 @@
+//! Copies of descriptors: dup and relatives, and passing them to other processes.
+
+use core::ffi::c_int;
+
+use crosslane_ctl::reason::Reason;
+use crosslane_stream::{End, close as closing, process, register};
+use crosslane_sys::real;
+use libc::msghdr;
+
+use crate::lifecycle;
+
+/// How long passing a descriptor waits for its connection to be back on TCP.
+const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
+
+/// `new` is a copy of `fd`.
+pub fn copied(fd: c_int, new: c_int) {
+    if !process::get().is_some_and(process::Process::is_current) {
+        return;
+    }
+    match End::of(fd) {
+        Some(end) => closing::add_name(&end, new),
+        None => register::forget(new),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: passed on.
+    let new = unsafe { real::dup(fd) };
+    if new >= 0 {
+        copied(fd, new);
+    }
+    new
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    if fd != to {
+        make_room(fd, to);
+    }
+    // SAFETY: passed on.
+    let new = unsafe { real::dup2(fd, to) };
+    if new >= 0 && fd != to {
+        copied(fd, new);
+    }
+    new
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    if fd != to && flags & !libc::O_CLOEXEC == 0 {
+        make_room(fd, to);
+    }
+    // SAFETY: passed on.
+    let new = unsafe { real::dup3(fd, to, flags) };
+    if new >= 0 {
+        copied(fd, new);
+    }
+    new
+}
+
+/// The kernel is about to close `to` silently, provided that `fd` is open.
+fn make_room(fd: c_int, to: c_int) {
+    // SAFETY: numbers only.
+    let open = unsafe { real::fcntl(fd, libc::F_GETFD, 0) } >= 0;
+    if open {
+        lifecycle::before_close(to);
+    }
+}
+
+/// The program passes descriptors over an AF_UNIX socket: whoever receives them sees TCP only.
+pub fn before_passing(message: &msghdr) {
+    // SAFETY: the program's promise about its message.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: null or inside the program's control buffer.
+    while let Some(control) = unsafe { header.as_ref() } {
+        if control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_RIGHTS {
+            // SAFETY: as above.
+            let data = unsafe { libc::CMSG_DATA(header) }.cast::<c_int>();
+            let bytes = control.cmsg_len.saturating_sub(size_of::<libc::cmsghdr>());
+            for place in 0..bytes / size_of::<c_int>() {
+                // SAFETY: inside the data of this control message.
+                let fd = unsafe { data.add(place).read_unaligned() };
+                if let Some(end) = End::of(fd) {
+                    closing::make_plain(&end, Reason::Passed, PATIENCE);
+                }
+            }
+        }
+        // SAFETY: the program's promise about its message.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+}

@@ -1,0 +1,244 @@
+//! poll and ppoll over rings and kernel descriptors at once.
+
+use core::ffi::c_int;
+use core::time::Duration;
+use std::time::Instant;
+
+use crosslane_stream::{End, place, ready, wait};
+use crosslane_sys::{Errno, real};
+use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
+
+use crate::c;
+use crate::progress::is_granted;
+
+/// Spinning looks at every ring in turn; with more than these it would find old news.
+const MOST_TO_SPIN: usize = 32;
+
+/// Looks in vain after which the caller rests a little between kernel calls.
+const PATIENT_ROUNDS: u32 = 4;
+
+/// A timespec as a duration; negative ones are the kernel's to refuse.
+pub fn duration(time: &timespec) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+fn as_timespec(duration: Duration) -> timespec {
+    timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// The ends among the descriptors that have rings, with their places.
+fn granted(fds: &[pollfd]) -> impl Iterator<Item = (usize, End)> {
+    fds.iter().enumerate().filter_map(|(place, one)| {
+        let end = End::of(one.fd)?;
+        is_granted(&end).then_some((place, end))
+    })
+}
+
+/// Whether the kernel alone can answer.
+pub fn is_kernels(fds: &[pollfd]) -> bool {
+    granted(fds).next().is_none()
+}
+
+/// Wait for any of the descriptors, some of which have rings, as ppoll(2) does.
+pub fn wait_any(
+    fds: &mut [pollfd],
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+) -> Result<usize, Errno> {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut rounds = 0;
+    loop {
+        let found = look(fds, rounds > 0)?;
+        if found > 0 {
+            return Ok(found);
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return look(fds, true);
+        }
+        if rounds == 0 && spin(fds) {
+            rounds += 1;
+            continue;
+        }
+        sleep(fds, left, mask, rounds)?;
+        wait::woke();
+        rounds += 1;
+    }
+}
+
+/// What is ready now. The kernel is asked for descriptors without rings, and with `ask_kernel`
+/// for the ends of streams.
+fn look(fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
+    let mut others = 0;
+    for one in fds.iter_mut() {
+        one.revents = 0;
+        match End::of(one.fd).filter(|end| !ready::is_kernels(end)) {
+            Some(end) if ask_kernel || ready::glance(&end, one.events) || on_tcp(&end) => {
+                one.revents = ready::look(&end, one.events, ask_kernel);
+            }
+            Some(_) => {}
+            None => others += 1,
+        }
+    }
+    if others > 0 {
+        look_at_others(fds)?;
+    }
+    Ok(fds.iter().filter(|one| one.revents != 0).count())
+}
+
+fn on_tcp(end: &End) -> bool {
+    use crosslane_ctl::slab::Mode;
+    end.rx_mode() != Mode::Ring || end.tx_mode() != Mode::Ring
+}
+
+fn look_at_others(fds: &mut [pollfd]) -> Result<(), Errno> {
+    let mut copy: Vec<pollfd> = fds.to_vec();
+    for one in &mut copy {
+        if is_ringed(one.fd) {
+            one.fd = -1;
+        }
+    }
+    crosslane_sys::kernel::poll(&mut copy, Some(as_timespec(Duration::ZERO)))?;
+    for (one, found) in fds.iter_mut().zip(&copy) {
+        if !is_ringed(one.fd) {
+            one.revents = found.revents;
+        }
+    }
+    Ok(())
+}
+
+fn is_ringed(fd: c_int) -> bool {
+    End::of(fd).is_some_and(|end| !ready::is_kernels(&end))
+}
+
+fn spin(fds: &[pollfd]) -> bool {
+    let mut ends = fds.iter().filter_map(|one| End::of(one.fd));
+    if fds.len() > MOST_TO_SPIN || !ends.any(|end| place::is_worth_spinning(&end)) {
+        return false;
+    }
+    wait::spin(|| {
+        fds.iter().any(|one| {
+            End::of(one.fd)
+                .is_some_and(|end| !ready::is_kernels(&end) && ready::glance(&end, one.events))
+        })
+    })
+}
+
+/// Sleep in the kernel until something may be ready.
+fn sleep(
+    fds: &[pollfd],
+    left: Option<Duration>,
+    mask: *const sigset_t,
+    rounds: u32,
+) -> Result<(), Errno> {
+    let mut wishes: Vec<pollfd> = fds.to_vec();
+    let ends: Vec<(usize, End)> = granted(fds).collect();
+    let mut quiet = true;
+    for (place, end) in &ends {
+        wishes[*place].events = ready::kernel_wish(end, fds[*place].events);
+        quiet &= ready::prepare_sleep(end, fds[*place].events);
+    }
+    if quiet && rounds > PATIENT_ROUNDS {
+        crosslane_sys::kernel::nap(Duration::from_micros(100));
+    }
+    let limit = if quiet { left } else { Some(Duration::ZERO) };
+    let limit = limit.map(as_timespec);
+    let time = limit
+        .as_ref()
+        .map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: the array and the time outlive the call; the mask is the program's.
+    let result = unsafe { real::ppoll(wishes.as_mut_ptr(), wishes.len() as nfds_t, time, mask) };
+    let slept = crosslane_sys::errno::check(result as isize);
+    for (place, end) in &ends {
+        ready::after_sleep(end);
+        let found = wishes[*place].revents;
+        if found & libc::POLLIN != 0 && !ready::glance(end, libc::POLLIN) {
+            ready::swallow(end);
+        }
+    }
+    slept.map(|_| ())
+}
+
+/// The descriptors of a program.
+///
+/// # Safety
+/// As poll(2) demands.
+unsafe fn slice<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|count| *count > 0 && *count < 1 << 20)?;
+    if fds.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    Some(unsafe { core::slice::from_raw_parts_mut(fds, count) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the program's promise.
+    if let Some(all) = unsafe { slice(fds, count) }
+        && !is_kernels(all)
+    {
+        let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+        return answer(wait_any(all, timeout, core::ptr::null()));
+    }
+    // SAFETY: passed on.
+    unsafe { real::poll(fds, count, timeout) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's promise; null means no limit.
+    let time = unsafe { timeout.as_ref() };
+    let legal =
+        time.is_none_or(|time| time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
+    // SAFETY: the program's promise.
+    if let Some(all) = unsafe { slice(fds, count) }
+        && legal
+        && !is_kernels(all)
+    {
+        return answer(wait_any(all, time.map(duration), mask));
+    }
+    // SAFETY: passed on.
+    unsafe { real::ppoll(fds, count, timeout, mask) }
+}
+
+fn answer(found: Result<usize, Errno>) -> c_int {
+    match found {
+        Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
+        Err(errno) => c::fail(errno),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    _room: size_t,
+) -> c_int {
+    // SAFETY: passed on.
+    unsafe { poll(fds, count, timeout) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    _room: size_t,
+) -> c_int {
+    // SAFETY: passed on.
+    unsafe { ppoll(fds, count, timeout, mask) }
+}

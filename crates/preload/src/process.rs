@@ -1,0 +1,158 @@
+//! Load, fork, exec and exit.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::cell::RefCell;
+use std::time::Duration;
+
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::EndPhase;
+use crosslane_stream::{close as closing, control, process, switch};
+use crosslane_sys::{kernel, real};
+
+use crate::epoll;
+
+/// How long exec waits in all for inherited connections to be back on TCP. A peer that is late
+/// finds out at its next call, and then sends again by TCP what was not read.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOAD: extern "C" fn() = load;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static UNLOAD: extern "C" fn() = unload;
+
+extern "C" fn load() {
+    // SAFETY: the three handlers are functions of this library, which is never unloaded while the
+    // program runs.
+    unsafe {
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(after_in_parent),
+            Some(after_in_child),
+        )
+    };
+    real::resolve_all();
+}
+
+extern "C" fn unload() {
+    closing::at_exit();
+}
+
+thread_local! {
+    static FORK: RefCell<Option<(control::Fork, epoll::Fork)>> = const { RefCell::new(None) };
+}
+
+unsafe extern "C" fn before_fork() {
+    if let Some(process) = process::get()
+        && let Some(fork) = control::before_fork(process)
+    {
+        FORK.with(|held| *held.borrow_mut() = Some((fork, epoll::before_fork())));
+    }
+}
+
+unsafe extern "C" fn after_in_parent() {
+    if let Some((control, _epoll)) = FORK.with(|held| held.borrow_mut().take()) {
+        control.parent();
+    }
+}
+
+unsafe extern "C" fn after_in_child() {
+    if let Some((control, _epoll)) = FORK.with(|held| held.borrow_mut().take())
+        && let Some(process) = process::get()
+    {
+        control.child(process);
+    }
+}
+
+/// Another program is about to run with copies of our descriptors; it sees TCP only.
+pub fn before_exec() {
+    let Some(process) = process::get() else {
+        return;
+    };
+    let deadline = std::time::Instant::now() + PATIENCE;
+    for end in process.ends() {
+        if end.phase() == EndPhase::Granted && kernel::survives_exec(end.fd) {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if !closing::make_plain(&end, Reason::Exec, left) {
+                switch::freeze(&end);
+            }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    before_exec();
+    // SAFETY: passed on.
+    unsafe { real::execve(path, argv, envp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, argv: *const *const c_char) -> c_int {
+    before_exec();
+    // SAFETY: passed on.
+    unsafe { real::execv(path, argv) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int {
+    before_exec();
+    // SAFETY: passed on.
+    unsafe { real::execvp(file, argv) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    before_exec();
+    // SAFETY: passed on.
+    unsafe { real::execvpe(file, argv, envp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(
+    fd: c_int,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    before_exec();
+    // SAFETY: passed on.
+    unsafe { real::fexecve(fd, argv, envp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn(
+    pid: *mut libc::pid_t,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    before_exec();
+    // SAFETY: passed on.
+    unsafe { real::posix_spawn(pid, path, actions, attributes, argv, envp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: *mut libc::pid_t,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    before_exec();
+    // SAFETY: passed on.
+    unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp) }
+}

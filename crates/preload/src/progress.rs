@@ -1,0 +1,22 @@
+//! The steps of an upgrade that involve more than one connection.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::slab::EndPhase;
+use crosslane_stream::{End, register};
+
+/// Move a connection towards its rings. Returns whether rings have been granted, so that the
+/// library, not the kernel alone, handles its bytes.
+#[inline]
+pub fn is_granted(end: &End) -> bool {
+    if end.phase() != EndPhase::Granted {
+        register::progress(end);
+        if end.phase() != EndPhase::Granted {
+            return false;
+        }
+    }
+    if end.local.adopted.load(Ordering::Acquire) == 0 {
+        crate::epoll::adopt(end);
+    }
+    true
+}

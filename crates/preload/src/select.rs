@@ -1,0 +1,223 @@
+//! select and pselect, by way of poll when a ring is involved.
+
+use core::ffi::{c_int, c_ulong};
+use core::time::Duration;
+use std::time::Instant;
+
+use crosslane_sys::{Errno, real};
+use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
+
+use crate::{c, poll};
+
+/// What makes a descriptor ready in each of the three sets (select(2)).
+const READ: i16 =
+    libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLIN | libc::POLLHUP | libc::POLLERR;
+const WRITE: i16 = libc::POLLWRBAND | libc::POLLWRNORM | libc::POLLOUT | libc::POLLERR;
+const EXCEPT: i16 = libc::POLLPRI;
+
+const WORD_BITS: usize = c_ulong::BITS as usize;
+
+/// A set of the program's, as an array of words: programs may make it larger than `fd_set`.
+#[derive(Clone, Copy)]
+struct Bits(*mut c_ulong);
+
+impl Bits {
+    fn has(self, fd: usize) -> bool {
+        // SAFETY: the program's promise: the set has at least as many bits as it says.
+        !self.0.is_null() && unsafe { *self.0.add(fd / WORD_BITS) } >> (fd % WORD_BITS) & 1 == 1
+    }
+
+    fn put(self, fd: usize, on: bool) {
+        if self.0.is_null() {
+            return;
+        }
+        // SAFETY: as in `has`.
+        let word = unsafe { self.0.add(fd / WORD_BITS) };
+        let bit = 1 << (fd % WORD_BITS);
+        // SAFETY: as above.
+        unsafe { *word = if on { *word | bit } else { *word & !bit } };
+    }
+}
+
+struct Sets {
+    count: usize,
+    read: Bits,
+    write: Bits,
+    except: Bits,
+}
+
+impl Sets {
+    fn new(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+    ) -> Option<Self> {
+        let count = usize::try_from(count).ok()?;
+        let (read, write, except) = (Bits(read.cast()), Bits(write.cast()), Bits(except.cast()));
+        Some(Self {
+            count,
+            read,
+            write,
+            except,
+        })
+    }
+
+    fn descriptors(&self) -> Vec<pollfd> {
+        let wanted = |fd| {
+            let mut events = 0;
+            for (set, bits) in [
+                (self.read, libc::POLLIN),
+                (self.write, libc::POLLOUT),
+                (self.except, libc::POLLPRI),
+            ] {
+                if set.has(fd) {
+                    events |= bits;
+                }
+            }
+            events
+        };
+        (0..self.count)
+            .filter_map(|fd| {
+                let events = wanted(fd);
+                (events != 0).then_some(pollfd {
+                    fd: c_int::try_from(fd).ok()?,
+                    events,
+                    revents: 0,
+                })
+            })
+            .collect()
+    }
+
+    fn answer(&self, fds: &[pollfd]) -> Result<usize, Errno> {
+        if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
+            return Err(Errno::BADF);
+        }
+        let mut total = 0;
+        for one in fds {
+            let fd = one.fd.unsigned_abs() as usize;
+            for (set, wish, bits) in [
+                (self.read, libc::POLLIN, READ),
+                (self.write, libc::POLLOUT, WRITE),
+                (self.except, libc::POLLPRI, EXCEPT),
+            ] {
+                if one.events & wish != 0 {
+                    let on = one.revents & bits != 0;
+                    set.put(fd, on);
+                    total += usize::from(on);
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    fn wait(
+        &self,
+        timeout: Option<Duration>,
+        mask: *const sigset_t,
+    ) -> Option<Result<usize, Errno>> {
+        let mut fds = self.descriptors();
+        if poll::is_kernels(&fds) {
+            return None;
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            let answered = match poll::wait_any(&mut fds, left, mask) {
+                // poll reports hang-ups that nobody selects for; those are no answer.
+                Ok(found) => self.answer(&fds).map(|total| (found, total)),
+                Err(errno) => Err(errno),
+            };
+            match answered {
+                Ok((found, 0)) if found > 0 && left != Some(Duration::ZERO) => {
+                    crosslane_sys::kernel::nap(Duration::from_millis(1));
+                    fds = self.restore(fds);
+                }
+                Ok((_, total)) => return Some(Ok(total)),
+                Err(errno) => return Some(Err(errno)),
+            }
+        }
+    }
+
+    /// The sets as the program gave them, for another round.
+    fn restore(&self, fds: Vec<pollfd>) -> Vec<pollfd> {
+        for one in &fds {
+            let fd = one.fd.unsigned_abs() as usize;
+            for (set, wish) in [
+                (self.read, libc::POLLIN),
+                (self.write, libc::POLLOUT),
+                (self.except, libc::POLLPRI),
+            ] {
+                if one.events & wish != 0 {
+                    set.put(fd, true);
+                }
+            }
+        }
+        fds
+    }
+}
+
+fn finish(found: Result<usize, Errno>) -> c_int {
+    match found {
+        Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
+        Err(errno) => c::fail(errno),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the program's promise; null means no limit.
+    let time = unsafe { timeout.as_mut() };
+    let limit = match &time {
+        None => Some(None),
+        Some(time) => u64::try_from(time.tv_sec)
+            .ok()
+            .zip(u64::try_from(time.tv_usec).ok())
+            .map(|(seconds, micros)| {
+                Some(Duration::from_secs(seconds) + Duration::from_micros(micros))
+            }),
+    };
+    if let (Some(sets), Some(limit)) = (Sets::new(count, read, write, except), limit) {
+        let started = Instant::now();
+        if let Some(found) = sets.wait(limit, core::ptr::null()) {
+            if let (Some(time), Some(limit)) = (time, limit) {
+                // Linux tells how much was left (select(2)).
+                let left = limit.saturating_sub(started.elapsed());
+                time.tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+                time.tv_usec = i64::from(left.subsec_micros());
+            }
+            return finish(found);
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { real::select(count, read, write, except, timeout) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's promise; null means no limit.
+    let time = unsafe { timeout.as_ref() };
+    let legal =
+        time.is_none_or(|time| time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
+    if legal
+        && let Some(sets) = Sets::new(count, read, write, except)
+        && let Some(found) = sets.wait(time.map(poll::duration), mask)
+    {
+        return finish(found);
+    }
+    // SAFETY: passed on.
+    unsafe { real::pselect(count, read, write, except, timeout, mask) }
+}

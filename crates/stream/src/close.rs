@@ -1,0 +1,166 @@
+//! Closing and shutting down. The kernel tells the peer; the library only sees to it that what is
+//! in the rings counts as it would on TCP.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
+use crosslane_ring::{Control, Next};
+use crosslane_sys::kernel;
+
+use crate::{End, control, receive, register, switch};
+
+/// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
+/// hangs; then the connection is shut down, so that the peer sees its end all the same.
+const MONITOR_PATIENCE: Duration = Duration::from_millis(100);
+
+/// The program is closing `fd`, which names `end`. Call this before the kernel's close.
+pub fn before_close(end: &End) {
+    end.process().name(end.fd, None);
+    drop_name(end);
+}
+
+/// A descriptor no longer names `end`. With the last one, the end is let go.
+pub(crate) fn drop_name(end: &End) {
+    if end.local.fds.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let_go(end);
+    }
+}
+
+/// Another descriptor names the same connection.
+pub fn add_name(end: &End, fd: RawFd) {
+    register::forget(fd);
+    end.local.fds.fetch_add(1, Ordering::AcqRel);
+    end.process().name(fd, Some(end.index));
+}
+
+fn let_go(end: &End) {
+    let token = end.token();
+    let phase = end.phase();
+    let shared = end.entry.id.holders.load(Ordering::Acquire) > 1;
+    if phase == EndPhase::Granted && !shared {
+        finish_rings(end);
+    }
+    if register::is_in_flight(end) {
+        let acknowledged = || !register::is_in_flight(end);
+        if !control::wait_until(end.process(), MONITOR_PATIENCE, acknowledged) && !shared {
+            let _ = kernel::shutdown(end.fd, libc::SHUT_RDWR);
+        }
+    }
+    count_totals(end);
+    end.clear_lanes();
+    end.process().let_go(end.index);
+    if matches!(phase, EndPhase::Registered | EndPhase::Granted) {
+        control::release(token);
+    }
+}
+
+/// As TCP: unread bytes make a close reset the connection.
+fn finish_rings(end: &End) {
+    receive::settle(end);
+    say_closing(end);
+    let Some(lane) = end.rx_lane() else { return };
+    let _rx = end.lock_rx();
+    let unread = end.rx_mode() == Mode::Ring
+        && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
+    if unread {
+        reset_on_close(end);
+    }
+}
+
+/// Make the kernel reset the connection when its last descriptor is closed.
+pub(crate) fn reset_on_close(end: &End) {
+    let at_once = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    let _ = kernel::setsockopt(end.fd, libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
+}
+
+/// A hint for a peer that reads without asking the kernel: look at TCP for the end.
+fn say_closing(end: &End) {
+    let Some(lane) = end.tx_lane() else { return };
+    let _tx = end.lock_tx();
+    if end.tx_mode() != Mode::Ring {
+        return;
+    }
+    let mut cursor = end.tx_cursor();
+    if cursor.write_control(&lane, Control::Closing, 0) == Ok(true) {
+        end.set_tx_cursor(cursor);
+    }
+}
+
+fn count_totals(end: &End) {
+    let (tx, rx) = (&end.entry.tx, &end.entry.rx);
+    for (counter, total) in [
+        (Counter::RingBytesSent, &tx.ring_bytes),
+        (Counter::RingBytesReceived, &rx.ring_bytes),
+        (Counter::TcpBytesSent, &tx.tcp_data),
+        (Counter::TcpBytesReceived, &rx.tcp_data),
+    ] {
+        end.count(counter, total.load(Ordering::Relaxed));
+    }
+    let reason = end.reason();
+    if !end.is_pinned() && reason != Reason::None {
+        end.process().count_reason(reason);
+    }
+}
+
+/// The program is about to shut down a direction. Call this before the kernel's shutdown.
+pub fn before_shutdown(end: &End, how: libc::c_int) {
+    if how != libc::SHUT_WR && how != libc::SHUT_RDWR {
+        end.add_flags(end_flags::SHUT_READ);
+        return;
+    }
+    if end.phase() == EndPhase::Granted {
+        // After our FIN we cannot ring a peer that waits for space, so its direction goes back
+        // to TCP, where the kernel does that.
+        ask_for_tcp(end);
+        say_closing(end);
+    }
+    end.add_flags(end_flags::SHUT_WRITE);
+}
+
+fn ask_for_tcp(end: &End) {
+    let Some(lane) = end.rx_lane() else { return };
+    let flags = &lane.control().receiver.flags;
+    flags.fetch_or(
+        crosslane_ctl::lane::receiver_flags::STOP_WANTED,
+        Ordering::SeqCst,
+    );
+    crate::bell::answer_space(end);
+}
+
+/// Bring `end` back to TCP so that others may read and write the socket without the library,
+/// waiting at most for `patience`. Returns whether that has been reached.
+pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
+    switch::pin(end, reason);
+    if end.phase() != EndPhase::Granted || switch::is_plain(end) {
+        return true;
+    }
+    switch::freeze(end);
+    let deadline = std::time::Instant::now() + patience;
+    while !switch::is_plain(end) {
+        if std::time::Instant::now() > deadline {
+            return false;
+        }
+        kernel::nap(Duration::from_micros(50));
+    }
+    true
+}
+
+/// The process exits: what a close of every connection would have told the peers.
+pub fn at_exit() {
+    let Some(process) = crate::process::get().filter(|process| process.is_current()) else {
+        return;
+    };
+    for end in process.ends() {
+        let alone = end.entry.id.holders.load(Ordering::Acquire) <= 1;
+        if end.phase() == EndPhase::Granted && alone {
+            finish_rings(&end);
+        }
+    }
+}

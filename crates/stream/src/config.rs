@@ -1,0 +1,69 @@
+//! What `crosslane run` tells the library by environment variables.
+
+use std::sync::OnceLock;
+
+/// How a call waits for the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Spin as long as it takes, up to a millisecond at a time.
+    Spin,
+    /// Spin for a while that adapts to success, then sleep.
+    Adaptive,
+    /// Sleep at once.
+    Sleep,
+}
+
+/// Settings of this process, fixed at its start.
+#[derive(Debug)]
+pub struct Config {
+    /// `CROSSLANE_WAIT`: `spin`, `adaptive` (default) or `sleep`.
+    pub waiting: Waiting,
+    /// `CROSSLANE_EAGER`: ports whose connections are upgraded at once.
+    pub eager_ports: Vec<u16>,
+    /// `CROSSLANE_DISABLE`: everything stays on TCP.
+    pub disabled: bool,
+    /// `CROSSLANE_CHAOS`: bring a direction back to TCP after about so many sends, for tests.
+    pub chaos: Option<u32>,
+    /// The monitor's socket.
+    pub socket: Vec<u8>,
+}
+
+/// The settings.
+pub fn get() -> &'static Config {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    CONFIG.get_or_init(Config::from_environment)
+}
+
+impl Config {
+    fn from_environment() -> Self {
+        let variable = |name: &str| std::env::var(name).ok();
+        let waiting = match variable("CROSSLANE_WAIT").as_deref() {
+            Some("spin") => Waiting::Spin,
+            Some("sleep") => Waiting::Sleep,
+            _ => Waiting::Adaptive,
+        };
+        let eager = variable("CROSSLANE_EAGER").unwrap_or_default();
+        Self {
+            waiting,
+            eager_ports: eager
+                .split(',')
+                .filter_map(|port| port.trim().parse().ok())
+                .collect(),
+            disabled: variable("CROSSLANE_DISABLE").is_some(),
+            chaos: variable("CROSSLANE_CHAOS")
+                .and_then(|n| n.parse().ok())
+                .filter(|n| *n > 0),
+            socket: socket_path(),
+        }
+    }
+}
+
+fn socket_path() -> Vec<u8> {
+    use crosslane_ctl::paths;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::PathBuf;
+
+    let dir = std::env::var_os(paths::RUNTIME_DIR_VARIABLE)
+        .map_or_else(|| PathBuf::from(paths::SYSTEM_RUNTIME_DIR), PathBuf::from);
+    paths::socket_in(&dir).into_os_string().into_vec()
+}

@@ -1,0 +1,383 @@
+//! The program's side of the control socket: introduce the process, register ends, take grants.
+//!
+//! Everything here happens on the program's own calls, never waits, and never holds up the data
+//! path: without a monitor, connections stay on TCP and the next attempt comes a second later.
+
+use core::mem::MaybeUninit;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::Geometry;
+use crosslane_ctl::message::{
+    ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
+};
+use crosslane_ctl::reason::Reason;
+use crosslane_sys::{Errno, kernel};
+use crosslane_window::arena::Arena;
+
+use crate::process::Process;
+use crate::{End, config, register};
+
+/// Our descriptors live from here on, out of the way of programs that count on low numbers.
+const LOWEST_FD: RawFd = 500_000;
+const LOWEST_FD_FALLBACK: RawFd = 512;
+const RETRY: Duration = Duration::from_secs(1);
+
+static CONTROL: Mutex<Control> = Mutex::new(Control::new());
+
+/// The connection to the monitor, and the arenas it has passed.
+pub struct Control {
+    socket: Option<OwnedFd>,
+    /// Held by forked children for as long as they live; see [`lease`].
+    inherited: Vec<OwnedFd>,
+    failed: Option<(Instant, Reason)>,
+    /// Counts the monitors met, because each numbers its arenas by itself.
+    monitor: u32,
+    arenas: Option<HashMap<(u32, u32), &'static Arena>>,
+    retired: Vec<&'static Arena>,
+}
+
+/// Move a descriptor of ours to a high number; it stays where it is if there is none.
+pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    let moved = kernel::duplicate_above(fd.as_raw_fd(), LOWEST_FD)
+        .or_else(|_| kernel::duplicate_above(fd.as_raw_fd(), LOWEST_FD_FALLBACK));
+    match moved {
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(moved) => {
+            kernel::close(fd.into_raw_fd());
+            // SAFETY: the kernel has just made this descriptor and nobody else knows it.
+            unsafe { OwnedFd::from_raw_fd(moved) }
+        }
+        Err(_) => fd,
+    }
+}
+
+/// Take grants and refusals that have arrived. Cheap when there are none, and skipped when
+/// another thread is at it.
+pub fn poll(process: &'static Process) {
+    if let Ok(mut control) = CONTROL.try_lock() {
+        control.receive(process);
+    }
+}
+
+/// Ask the monitor for the other end of `end`.
+///
+/// # Errors
+/// The reason for which it stays on TCP for now.
+pub fn register(end: &End) -> Result<(), Reason> {
+    let mut control = CONTROL.try_lock().map_err(|_| Reason::TooYoung)?;
+    control.connect(end.process())?;
+    let message = ClientMessage::Register { token: end.token() };
+    control.send(&message, Some(end.fd))
+}
+
+/// Tell the monitor that an end is gone.
+pub fn release(token: u64) {
+    if let Ok(mut control) = CONTROL.lock() {
+        let _ = control.send(&ClientMessage::Release { token }, None);
+    }
+}
+
+/// Wait, at most for `patience`, until `done`, taking what the monitor says meanwhile.
+pub fn wait_until(process: &'static Process, patience: Duration, done: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    while !done() {
+        let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+            return false;
+        };
+        let Ok(mut control) = CONTROL.lock() else {
+            return false;
+        };
+        let Some(socket) = control.socket.as_ref().map(AsRawFd::as_raw_fd) else {
+            return false;
+        };
+        control.receive(process);
+        drop(control);
+        if !done() {
+            let mut one = [libc::pollfd {
+                fd: socket,
+                events: libc::POLLIN,
+                revents: 0,
+            }];
+            let millis = i64::try_from(left.as_millis().min(20)).unwrap_or(20) + 1;
+            let slice = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: millis * 1_000_000,
+            };
+            let _ = kernel::poll(&mut one, Some(slice));
+        }
+    }
+    true
+}
+
+/// Whether a descriptor belongs to the library, so that the program must not close it.
+pub fn owns(process: Option<&Process>, fd: RawFd) -> bool {
+    if process.is_some_and(|process| process.slab_fd().as_raw_fd() == fd) {
+        return true;
+    }
+    let Ok(control) = CONTROL.lock() else {
+        return false;
+    };
+    control.descriptors().any(|own| own == fd)
+}
+
+/// The library's descriptors, in order.
+pub fn descriptors(process: &Process) -> Vec<RawFd> {
+    let mut all = vec![process.slab_fd().as_raw_fd()];
+    if let Ok(control) = CONTROL.lock() {
+        all.extend(control.descriptors());
+    }
+    all.sort_unstable();
+    all
+}
+
+/// Held while the process forks, so that the child finds the control socket in order.
+pub struct Fork {
+    control: MutexGuard<'static, Control>,
+    lease: Option<[OwnedFd; 2]>,
+}
+
+/// Prepare for a fork: while children may use rings that were granted to this process, the
+/// monitor must not give them to others. The child keeps one end of a socket pair, the monitor
+/// learns of its death by the other.
+pub fn before_fork(process: &'static Process) -> Option<Fork> {
+    process.lend_to_child();
+    let mut control = CONTROL.lock().ok()?;
+    let mut lease = None;
+    if control.socket.is_some()
+        && let Ok(pair) = kernel::socket_pair()
+    {
+        // SAFETY: the kernel has just made both descriptors.
+        let pair = pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        if control
+            .send(&ClientMessage::Lease, Some(pair[1].as_raw_fd()))
+            .is_ok()
+        {
+            lease = Some(pair);
+        }
+    }
+    Some(Fork { control, lease })
+}
+
+impl Fork {
+    /// Go on in the parent.
+    pub fn parent(self) {}
+
+    /// Go on in the child, which has no connection to the monitor until it needs one.
+    pub fn child(mut self, process: &Process) {
+        process.adopt();
+        self.control.socket = None;
+        self.control.failed = None;
+        if let Some([keep, _]) = self.lease.take() {
+            self.control.inherited.push(out_of_the_way(keep));
+        }
+    }
+}
+
+impl Control {
+    const fn new() -> Self {
+        Self {
+            socket: None,
+            inherited: Vec::new(),
+            failed: None,
+            monitor: 0,
+            arenas: None,
+            retired: Vec::new(),
+        }
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.socket
+            .iter()
+            .chain(&self.inherited)
+            .map(AsRawFd::as_raw_fd)
+    }
+
+    fn connect(&mut self, process: &'static Process) -> Result<(), Reason> {
+        if self.socket.is_some() {
+            return Ok(());
+        }
+        if let Some((when, reason)) = self.failed
+            && when.elapsed() < RETRY
+        {
+            return Err(reason);
+        }
+        self.introduce(process).map_err(|reason| self.fail(reason))
+    }
+
+    fn introduce(&mut self, process: &'static Process) -> Result<(), Reason> {
+        let socket =
+            kernel::connect_unix(&config::get().socket).map_err(|errno| match errno.0 {
+                libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
+                _ => Reason::NoMonitor,
+            })?;
+        // SAFETY: the kernel has just made this descriptor.
+        self.socket = Some(out_of_the_way(unsafe { OwnedFd::from_raw_fd(socket) }));
+        self.monitor += 1;
+        self.send(&ClientMessage::Hello, Some(process.slab_fd().as_raw_fd()))
+    }
+
+    fn fail(&mut self, reason: Reason) -> Reason {
+        self.socket = None;
+        self.failed = Some((Instant::now(), reason));
+        reason
+    }
+
+    fn send(&mut self, message: &ClientMessage, fd: Option<RawFd>) -> Result<(), Reason> {
+        let Some(socket) = &self.socket else {
+            return Err(Reason::NoMonitor);
+        };
+        match send_packet(socket.as_raw_fd(), message.encode().as_bytes(), fd) {
+            Ok(()) => Ok(()),
+            // The monitor is slow: the connection stays on TCP, others may do better later.
+            Err(Errno::AGAIN) => Err(Reason::NoMonitor),
+            Err(_) => Err(self.fail(Reason::NoMonitor)),
+        }
+    }
+
+    fn receive(&mut self, process: &'static Process) {
+        while let Some(socket) = &self.socket {
+            let mut bytes = [0; HEADER_BYTES + MESSAGE_BYTES];
+            let (length, fd) = match receive_packet(socket.as_raw_fd(), &mut bytes) {
+                Ok((0, _)) => {
+                    self.fail(Reason::NoMonitor);
+                    return;
+                }
+                Ok(received) => received,
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(_) => {
+                    self.fail(Reason::NoMonitor);
+                    return;
+                }
+            };
+            match MonitorMessage::decode(&bytes[..length]) {
+                Ok(message) => self.handle(process, message, fd),
+                Err(error) => {
+                    process.count(Counter::ControlErrors, 1);
+                    let reason = match error {
+                        MessageError::Version { .. } => Reason::Version,
+                        _ => Reason::NoMonitor,
+                    };
+                    self.fail(reason);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, process: &'static Process, message: MonitorMessage, fd: Option<OwnedFd>) {
+        match message {
+            MonitorMessage::Registered { token } => register::acknowledged(process, token),
+            MonitorMessage::Grant(grant) => match self.arena(&grant, fd) {
+                Some(arena) => register::granted(process, &grant, arena),
+                None => register::refused(process, grant.token, Reason::NoMemory),
+            },
+            MonitorMessage::Refused { token, reason } => {
+                let reason = Reason::from_code(reason).unwrap_or(Reason::Refused);
+                register::refused(process, token, reason);
+            }
+            MonitorMessage::Retire { arena } => self.retire(arena),
+            MonitorMessage::Welcome | MonitorMessage::Text(_) => {}
+        }
+    }
+
+    fn arena(&mut self, grant: &Grant, fd: Option<OwnedFd>) -> Option<&'static Arena> {
+        let key = (self.monitor, grant.arena);
+        let arenas = self.arenas.get_or_insert_with(HashMap::new);
+        if let Some(fd) = fd {
+            let arena = open(&mut self.retired, &fd, grant.geometry)?;
+            arenas.insert(key, arena);
+        }
+        let arena = *arenas.get(&key)?;
+        (arena.geometry() == grant.geometry).then_some(arena)
+    }
+
+    fn retire(&mut self, arena: u32) {
+        let key = (self.monitor, arena);
+        if let Some(arena) = self.arenas.as_mut().and_then(|arenas| arenas.remove(&key))
+            && arena.retire().is_ok()
+        {
+            self.retired.push(arena);
+        }
+    }
+}
+
+/// Map an arena, at the addresses of a retired one if there is one of the same shape. Arenas are
+/// never unmapped, so that a thread that peeks into a lane while another one closes the
+/// connection reads stale memory at worst.
+fn open(
+    retired: &mut Vec<&'static Arena>,
+    fd: &OwnedFd,
+    geometry: Geometry,
+) -> Option<&'static Arena> {
+    if let Some(place) = retired
+        .iter()
+        .position(|arena| arena.geometry() == geometry)
+    {
+        let arena = retired.swap_remove(place);
+        return arena.reuse(fd.as_fd()).is_ok().then_some(arena);
+    }
+    let arena = Arena::open(fd.as_fd(), geometry).ok()?;
+    Some(Box::leak(Box::new(arena)))
+}
+
+/// Room for one descriptor beside a message, aligned as a control message.
+#[repr(C, align(8))]
+struct Rights([u8; 24]);
+
+fn send_packet(socket: RawFd, bytes: &[u8], fd: Option<RawFd>) -> Result<(), Errno> {
+    let mut part = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut rights = Rights([0; 24]);
+    // SAFETY: msghdr is plain integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    if let Some(fd) = fd {
+        // cmsghdr: length, level, type, then the descriptor (cmsg(3)).
+        let length = size_of::<libc::cmsghdr>() + size_of::<RawFd>();
+        rights.0[..8].copy_from_slice(&length.to_ne_bytes());
+        rights.0[8..12].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
+        rights.0[12..16].copy_from_slice(&libc::SCM_RIGHTS.to_ne_bytes());
+        rights.0[16..20].copy_from_slice(&fd.to_ne_bytes());
+        message.msg_control = (&raw mut rights).cast();
+        message.msg_controllen = size_of::<Rights>();
+    }
+    // SAFETY: the message and all it points to live until the call returns.
+    unsafe { kernel::sendmsg(socket, &raw const message, 0) }.map(|_| ())
+}
+
+fn receive_packet(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut rights = MaybeUninit::<Rights>::zeroed();
+    // SAFETY: msghdr is plain integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = rights.as_mut_ptr().cast();
+    // Room for exactly one descriptor.
+    message.msg_controllen = size_of::<libc::cmsghdr>() + size_of::<RawFd>();
+    // SAFETY: the message and all it points to live until the call returns.
+    let length = unsafe { kernel::recvmsg(socket, &raw mut message, libc::MSG_CMSG_CLOEXEC) }?;
+    // SAFETY: zeroed above and written to by the kernel only.
+    let rights = unsafe { rights.assume_init() };
+    Ok((length, passed_descriptor(&rights, message.msg_controllen)))
+}
+
+fn passed_descriptor(rights: &Rights, length: usize) -> Option<OwnedFd> {
+    let word = |at: usize| rights.0[at..at + 4].try_into().map(i32::from_ne_bytes).ok();
+    let expected = size_of::<libc::cmsghdr>() + size_of::<RawFd>();
+    if length < expected || word(8)? != libc::SOL_SOCKET || word(12)? != libc::SCM_RIGHTS {
+        return None;
+    }
+    // SAFETY: the kernel has just put this descriptor into our table for us.
+    Some(unsafe { OwnedFd::from_raw_fd(word(16)?) })
+}

@@ -1,0 +1,281 @@
+//! One end of one connection, and where its state lives.
+//!
+//! What several threads and forked children must agree on is in the slab
+//! ([`crosslane_ctl::slab::EndEntry`]); addresses of lanes are private to the process and live in
+//! [`Local`]. An [`End`] is two references; making one from a descriptor costs three loads.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::os::fd::RawFd;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::LaneControl;
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndEntry, EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::{LaneMemory, RxCursor, TxCursor, WindowLane};
+
+use crate::lock::{self, Guard};
+use crate::process::{self, Process};
+
+/// What a process keeps for an end besides the slab.
+#[repr(C, align(64))]
+pub struct Local {
+    tx_lane: LaneCell,
+    rx_lane: LaneCell,
+    /// Descriptors of this process that name the end.
+    pub fds: AtomicU32,
+    /// Epoll sets of this process that hold the end; for the layer above.
+    pub epoll_set: AtomicU32,
+    /// 1 once every epoll set that holds the end knows that rings have been granted; the end
+    /// takes no part in the rings before.
+    pub adopted: AtomicU32,
+    /// 1 when a send found the lane full and the program has not been told of space since.
+    pub blocked: AtomicU32,
+    /// Calls until the chaos knob acts.
+    pub chaos: AtomicU32,
+}
+
+/// A lane's address in atomics: replaced when an end is granted rings.
+#[derive(Default)]
+struct LaneCell {
+    control: AtomicPtr<LaneControl>,
+    lines: AtomicU32,
+}
+
+impl LaneCell {
+    #[inline]
+    fn get(&self) -> Option<WindowLane> {
+        let control = self.control.load(Ordering::Acquire); // SYNC: lanes
+        if control.is_null() {
+            return None;
+        }
+        let lines = self.lines.load(Ordering::Relaxed);
+        // SAFETY: `set` took both from a lane; arenas keep their addresses mapped for ever (see
+        // `control`), so that a stale lane is wrong but never outside of memory.
+        Some(unsafe { WindowLane::from_raw(control, lines) })
+    }
+
+    fn set(&self, lane: WindowLane) {
+        let (control, lines) = lane.into_raw();
+        self.lines.store(lines, Ordering::Relaxed);
+        self.control.store(control, Ordering::Release); // SYNC: lanes
+    }
+
+    fn clear(&self) {
+        self.control.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+/// One end of one connection.
+#[derive(Clone, Copy)]
+pub struct End {
+    /// The descriptor through which the program reached it.
+    pub fd: RawFd,
+    /// Index in the slab.
+    pub index: u32,
+    /// State shared with forked children.
+    pub entry: &'static EndEntry,
+    /// State of this process.
+    pub local: &'static Local,
+    process: &'static Process,
+}
+
+impl End {
+    /// The end that `fd` names, if the library knows one.
+    #[inline]
+    pub fn of(fd: RawFd) -> Option<Self> {
+        let process = process::get()?;
+        let index = process.index_of(fd)?;
+        Some(Self::at(process, index, fd))
+    }
+
+    #[inline]
+    pub(crate) fn at(process: &'static Process, index: u32, fd: RawFd) -> Self {
+        Self {
+            fd,
+            index,
+            entry: process.entry(index),
+            local: process.local(index),
+            process,
+        }
+    }
+
+    /// The process's tables.
+    #[inline]
+    pub fn process(&self) -> &'static Process {
+        self.process
+    }
+
+    /// How far the upgrade has come.
+    #[inline]
+    pub fn phase(&self) -> EndPhase {
+        let code = self.entry.id.phase.load(Ordering::Acquire); // SYNC: phase
+        EndPhase::from_code(code).unwrap_or(EndPhase::Free)
+    }
+
+    /// Move to another phase.
+    pub(crate) fn set_phase(&self, phase: EndPhase) {
+        self.entry.id.phase.store(phase as u32, Ordering::SeqCst); // SYNC: phase
+    }
+
+    /// Names this use of the entry to the monitor.
+    pub fn token(&self) -> u64 {
+        u64::from(self.entry.id.generation.load(Ordering::Relaxed)) << 32 | u64::from(self.index)
+    }
+
+    /// The mode of the sending direction.
+    #[inline]
+    pub fn tx_mode(&self) -> Mode {
+        Mode::from_code(self.entry.tx.mode.load(Ordering::Acquire)).unwrap_or(Mode::Tcp)
+    }
+
+    /// The mode of the receiving direction.
+    #[inline]
+    pub fn rx_mode(&self) -> Mode {
+        Mode::from_code(self.entry.rx.mode.load(Ordering::Acquire)).unwrap_or(Mode::Tcp)
+    }
+
+    pub(crate) fn set_tx_mode(&self, mode: Mode) {
+        self.entry.tx.mode.store(mode as u32, Ordering::Release);
+    }
+
+    pub(crate) fn set_rx_mode(&self, mode: Mode) {
+        self.entry.rx.mode.store(mode as u32, Ordering::Release);
+    }
+
+    /// The lane in which this end sends.
+    #[inline]
+    pub fn tx_lane(&self) -> Option<WindowLane> {
+        self.local.tx_lane.get()
+    }
+
+    /// The lane in which this end receives.
+    #[inline]
+    pub fn rx_lane(&self) -> Option<WindowLane> {
+        self.local.rx_lane.get()
+    }
+
+    pub(crate) fn set_lanes(&self, tx: WindowLane, rx: WindowLane) {
+        self.local.tx_lane.set(tx);
+        self.local.rx_lane.set(rx);
+    }
+
+    pub(crate) fn clear_lanes(&self) {
+        self.local.tx_lane.clear();
+        self.local.rx_lane.clear();
+    }
+
+    /// Hold the sending direction.
+    #[inline]
+    pub fn lock_tx(&self) -> Guard<'static> {
+        lock::lock(&self.entry.tx.lock, self.process.pid())
+    }
+
+    /// Hold the receiving direction.
+    #[inline]
+    pub fn lock_rx(&self) -> Guard<'static> {
+        lock::lock(&self.entry.rx.lock, self.process.pid())
+    }
+
+    /// The sender's cursor; the caller holds the sending direction.
+    #[inline]
+    pub(crate) fn tx_cursor(&self) -> TxCursor {
+        TxCursor {
+            tail: self.entry.tx.tail.load(Ordering::Relaxed),
+            credit: self.entry.tx.credit.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Store the sender's cursor; the caller holds the sending direction.
+    #[inline]
+    pub(crate) fn set_tx_cursor(&self, cursor: TxCursor) {
+        self.entry.tx.tail.store(cursor.tail, Ordering::Relaxed);
+        self.entry.tx.credit.store(cursor.credit, Ordering::Relaxed);
+    }
+
+    /// The receiver's cursor; the caller holds the receiving direction, or only wants to peek.
+    #[inline]
+    pub(crate) fn rx_cursor(&self) -> RxCursor {
+        RxCursor {
+            head: self.entry.rx.head.load(Ordering::Relaxed),
+            taken: self.entry.rx.taken.load(Ordering::Relaxed) as usize,
+        }
+    }
+
+    /// Store the receiver's cursor; the caller holds the receiving direction.
+    #[inline]
+    pub(crate) fn set_rx_cursor(&self, cursor: RxCursor) {
+        self.entry.rx.head.store(cursor.head, Ordering::Relaxed);
+        // A record has at most 2^13 bytes.
+        let taken = u32::try_from(cursor.taken).unwrap_or(u32::MAX);
+        self.entry.rx.taken.store(taken, Ordering::Relaxed);
+    }
+
+    /// Whether a record stands in the receiving lane. Looks at one line and takes no lock, so the
+    /// answer is a hint unless the caller holds the receiving direction.
+    #[inline]
+    pub fn has_record(&self) -> bool {
+        match self.rx_lane() {
+            Some(lane) => {
+                let head = self.entry.rx.head.load(Ordering::Relaxed);
+                let line = u32::try_from(head & u64::from(lane.lines() - 1)).unwrap_or(0);
+                lane.header(line) != 0
+            }
+            None => false,
+        }
+    }
+
+    /// Whether the bits of `flags` (see [`end_flags`]) are all set.
+    #[inline]
+    pub fn has_flags(&self, flags: u32) -> bool {
+        self.entry.id.flags.load(Ordering::Relaxed) & flags == flags
+    }
+
+    pub(crate) fn add_flags(&self, flags: u32) {
+        self.entry.id.flags.fetch_or(flags, Ordering::Relaxed);
+    }
+
+    /// Whether the end must stay on TCP.
+    pub fn is_pinned(&self) -> bool {
+        self.has_flags(end_flags::PINNED)
+    }
+
+    /// What the kernel has said about the connection's end.
+    #[inline]
+    pub fn ending(&self) -> Ending {
+        match self.entry.wait.ending.load(Ordering::Relaxed) {
+            0 => Ending::Open,
+            1 => Ending::Eof,
+            _ => Ending::Reset,
+        }
+    }
+
+    pub(crate) fn note_ending(&self, ending: Ending) {
+        self.entry
+            .wait
+            .ending
+            .fetch_max(ending as u32, Ordering::Relaxed);
+    }
+
+    /// Why the end is on TCP.
+    pub fn reason(&self) -> Reason {
+        Reason::from_code(self.entry.id.reason.load(Ordering::Relaxed)).unwrap_or(Reason::None)
+    }
+
+    pub(crate) fn set_reason(&self, reason: Reason) {
+        self.entry.id.reason.store(reason as u32, Ordering::Relaxed);
+    }
+
+    /// Count something that happened to this end.
+    pub fn count(&self, counter: Counter, by: u64) {
+        self.process.count(counter, by);
+    }
+}
+
+/// Add to a cell that only the holder of a lock writes: no locked instruction is needed.
+#[inline]
+pub(crate) fn add(cell: &AtomicU64, by: u64) {
+    cell.store(
+        cell.load(Ordering::Relaxed).wrapping_add(by),
+        Ordering::Relaxed,
+    );
+}

@@ -1,0 +1,41 @@
+//! One accelerated byte stream: two lanes, the kernel TCP socket under it, switching between them
+//! at any byte, and waiting.
+//!
+//! The application's descriptor is its real TCP socket. Each direction starts on TCP; when both
+//! ends have been granted rings, its sender puts a START record into its lane that says how many
+//! bytes travelled on TCP, and continues in the lane. The receiver takes TCP up to exactly that
+//! count. From then on the direction's TCP carries doorbells only, one byte for each time that a
+//! sleeper armed itself. A STOP record, with the count again, brings the direction back.
+//!
+//! What it is not: it interposes nothing (that is the preload library), pairs nothing (the
+//! monitor), and knows no poll sets; it answers for one end at a time.
+//!
+//! Read [`end`] for where state lives, [`receive`] and [`send`] for the data path, [`switch`] for
+//! moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor.
+//!
+//! Invariants, each with the place that keeps it:
+//! 1. A lane's cursors change under the direction's lock only ([`lock`]).
+//! 2. A doorbell is sent only by the sender that turned `ARMED` (or the wish for space) off
+//!    ([`bell`]); the receiver counts each, and takes no more bytes from TCP than are due.
+//! 3. Before a receiver takes bytes from TCP as data it disarms, then looks for START
+//!    ([`receive`]).
+//! 4. No call sleeps with a lock held; every sleep is in the kernel on the program's own socket.
+//! 5. Data before endings: TCP's end or error is reported when the lane is empty ([`receive`]).
+
+pub mod bell;
+pub mod close;
+pub mod config;
+pub mod control;
+pub mod end;
+pub mod kernel_view;
+pub mod lock;
+pub mod place;
+pub mod process;
+pub mod ready;
+pub mod receive;
+pub mod register;
+pub mod send;
+pub mod switch;
+pub mod wait;
+
+pub use end::End;

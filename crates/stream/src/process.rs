@@ -1,0 +1,211 @@
+//! The tables of this process: which descriptor names which end, the slab, and its free entries.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Mutex;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndEntry, EndPhase, SLAB_ENTRIES, end_flags};
+use crosslane_sys::memory::Mapping;
+use crosslane_sys::process as system;
+use crosslane_window::slab::SlabMap;
+
+use crate::end::{End, Local};
+
+/// Descriptors from this number on are not accelerated.
+pub const MAX_FDS: u32 = 1 << 20;
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// Everything this process keeps. Made at its first TCP socket, never freed.
+pub struct Process {
+    pid: AtomicU32,
+    slab: SlabMap,
+    slab_fd: OwnedFd,
+    fds: Mapping,
+    locals: Mapping,
+    /// Entries that were given back. Only hints: entries are claimed in the slab itself.
+    returned: Mutex<Vec<u32>>,
+    highest_fd: AtomicU32,
+}
+
+/// The tables, if the process has opened a TCP socket.
+#[inline]
+pub fn get() -> Option<&'static Process> {
+    let process = PROCESS.load(Ordering::Acquire); // SYNC: process
+    // SAFETY: either null or a leaked box.
+    unsafe { process.as_ref() }
+}
+
+/// The tables, made if needed; `None` when there is no memory for them.
+pub fn start() -> Option<&'static Process> {
+    if let Some(process) = get() {
+        return Some(process);
+    }
+    let _starting = STARTING.lock().ok()?;
+    if let Some(process) = get() {
+        return Some(process);
+    }
+    let process = Box::leak(Box::new(Process::create()?));
+    PROCESS.store(process, Ordering::Release); // SYNC: process
+    Some(process)
+}
+
+impl Process {
+    fn create() -> Option<Self> {
+        let pid = system::pid();
+        let (slab, slab_fd) = SlabMap::create(pid).ok()?;
+        let fds = Mapping::private(MAX_FDS as usize * size_of::<AtomicU32>()).ok()?;
+        let locals = Mapping::private(SLAB_ENTRIES as usize * size_of::<Local>()).ok()?;
+        Some(Self {
+            pid: AtomicU32::new(pid),
+            slab,
+            slab_fd: crate::control::out_of_the_way(slab_fd),
+            fds,
+            locals,
+            returned: Mutex::new(Vec::new()),
+            highest_fd: AtomicU32::new(0),
+        })
+    }
+
+    /// The process, as it was when the tables were made or after the last fork. Differs from the
+    /// kernel's answer in a child of vfork, which must not touch the tables.
+    #[inline]
+    pub fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    /// Whether the caller runs in the process that owns the tables.
+    pub fn is_current(&self) -> bool {
+        self.pid() == system::pid()
+    }
+
+    /// Forget what belongs to the parent; called in a forked child.
+    pub fn adopt(&self) {
+        self.pid.store(system::pid(), Ordering::Relaxed);
+        system::forget_thread();
+    }
+
+    /// The slab's descriptor, for the monitor.
+    pub fn slab_fd(&self) -> &OwnedFd {
+        &self.slab_fd
+    }
+
+    fn cell(&self, fd: RawFd) -> Option<&AtomicU32> {
+        let fd = u32::try_from(fd).ok().filter(|fd| *fd < MAX_FDS)?;
+        let cells = self.fds.start().cast::<AtomicU32>();
+        // SAFETY: the mapping has MAX_FDS cells.
+        let cell = unsafe { cells.add(fd as usize) };
+        // SAFETY: inside the mapping, which is never unmapped; zeroed memory is a valid atomic.
+        Some(unsafe { cell.as_ref() })
+    }
+
+    /// Index of the end that `fd` names.
+    #[inline]
+    pub fn index_of(&self, fd: RawFd) -> Option<u32> {
+        self.cell(fd)?.load(Ordering::Acquire).checked_sub(1) // SYNC: fd
+    }
+
+    /// Make `fd` name the end at `index`, or nothing. Returns what it named before.
+    pub(crate) fn name(&self, fd: RawFd, index: Option<u32>) -> Option<u32> {
+        let cell = self.cell(fd)?;
+        if index.is_some() {
+            self.highest_fd
+                .fetch_max(fd.cast_unsigned(), Ordering::Relaxed);
+        }
+        let value = index.map_or(0, |index| index + 1);
+        cell.swap(value, Ordering::AcqRel).checked_sub(1) // SYNC: fd
+    }
+
+    /// All descriptors that name an end.
+    pub fn ends(&'static self) -> impl Iterator<Item = End> {
+        let highest = self.highest_fd.load(Ordering::Relaxed).cast_signed();
+        (0..=highest).filter_map(move |fd| self.index_of(fd).map(|index| End::at(self, index, fd)))
+    }
+
+    /// An entry of the slab.
+    #[inline]
+    pub fn entry(&self, index: u32) -> &EndEntry {
+        self.slab
+            .entry(index)
+            .expect("indices come from `allocate`")
+    }
+
+    /// The process's part of an end.
+    #[inline]
+    pub fn local(&self, index: u32) -> &Local {
+        assert!(index < SLAB_ENTRIES);
+        // SAFETY: the mapping has SLAB_ENTRIES elements.
+        let local = unsafe { self.locals.start().cast::<Local>().add(index as usize) };
+        // SAFETY: inside the mapping, which is never unmapped; zeroed memory is a valid `Local`.
+        unsafe { local.as_ref() }
+    }
+
+    /// Take a free entry. Forked children take from the same slab, so entries are claimed there.
+    pub(crate) fn allocate(&self) -> Option<u32> {
+        while let Some(index) = self.returned.lock().ok()?.pop() {
+            if self.claim(index) {
+                return Some(index);
+            }
+        }
+        let used = &self.slab.header().entries_used;
+        if used.load(Ordering::Relaxed) < SLAB_ENTRIES {
+            let index = used.fetch_add(1, Ordering::Relaxed);
+            if index < SLAB_ENTRIES && self.claim(index) {
+                return Some(index);
+            }
+        }
+        (0..SLAB_ENTRIES).find(|index| self.claim(*index))
+    }
+
+    fn claim(&self, index: u32) -> bool {
+        let holders = &self.entry(index).id.holders;
+        holders
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok() // SYNC: entry
+    }
+
+    /// Let go of an entry; it is free when every process that inherited it has let go. Returns
+    /// whether this was the last one.
+    pub(crate) fn let_go(&self, index: u32) -> bool {
+        let entry = self.entry(index);
+        if entry.id.holders.load(Ordering::Acquire) > 1
+            && entry.id.holders.fetch_sub(1, Ordering::AcqRel) > 1
+        {
+            return false;
+        }
+        entry
+            .id
+            .phase
+            .store(EndPhase::Free as u32, Ordering::Release);
+        entry.id.holders.store(0, Ordering::Release); // SYNC: entry
+        if let Ok(mut returned) = self.returned.lock() {
+            returned.push(index);
+        }
+        true
+    }
+
+    /// Count the child that is about to be forked as a holder of every end.
+    pub fn lend_to_child(&'static self) {
+        let mut seen = std::collections::HashSet::new();
+        for end in self.ends() {
+            if seen.insert(end.index) {
+                end.entry.id.holders.fetch_add(1, Ordering::Relaxed);
+                end.add_flags(end_flags::FORKED);
+            }
+        }
+    }
+
+    /// Count something.
+    #[inline]
+    pub fn count(&self, counter: Counter, by: u64) {
+        self.slab.header().counters[counter as usize].fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Count a connection that ended on TCP or was brought back to it.
+    pub fn count_reason(&self, reason: Reason) {
+        self.slab.header().reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,190 @@
+//! Readiness of a granted end, as poll(2) tells it, for the layers that know poll sets.
+//!
+//! The ring answers for the modes that are in the ring; the kernel answers for the rest. Bits are
+//! those of poll(2), which epoll shares.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::slab::{EndPhase, Ending, Mode};
+use crosslane_sys::kernel;
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+
+use crate::{End, bell, receive, send};
+
+const READ: i16 = POLLIN | POLLRDNORM;
+const WRITE: i16 = POLLOUT | POLLWRNORM;
+const BROKEN: i16 = POLLERR | POLLHUP;
+
+/// Whether the kernel alone answers for this end.
+#[inline]
+pub fn is_kernels(end: &End) -> bool {
+    end.phase() != EndPhase::Granted
+}
+
+/// Whether a look at the rings alone finds something of `wanted`: one cache line for reading, and
+/// the sender's own line for writing. May find too much, never too little of what the rings hold.
+#[inline]
+pub fn glance(end: &End, wanted: i16) -> bool {
+    if wanted & READ != 0 && end.has_record() {
+        return true;
+    }
+    if wanted & READ != 0 && end.ending() != Ending::Open {
+        return true;
+    }
+    wanted & WRITE != 0 && end.tx_mode() == Mode::Ring && send::is_writable(end)
+}
+
+/// What is ready of `wanted`, besides POLLERR and POLLHUP, without waiting. With `ask_kernel`,
+/// ends and errors that only the kernel knows are included; directions on TCP always are.
+pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
+    receive::settle(end);
+    let (rx, tx) = (end.rx_mode(), end.tx_mode());
+    let mut found = 0;
+    if rx == Mode::Ring && end.has_record() {
+        found |= wanted & READ;
+    }
+    if tx == Mode::Ring && wanted & WRITE != 0 && send::is_writable(end) {
+        found |= wanted & WRITE;
+    }
+    let on_tcp = rx != Mode::Ring || tx != Mode::Ring;
+    if on_tcp || ask_kernel {
+        found |= by_kernel(end, wanted);
+    }
+    found | by_ending(end, wanted)
+}
+
+/// What the kernel adds: everything for a direction on TCP, ends and errors for one in the ring.
+fn by_kernel(end: &End, wanted: i16) -> i16 {
+    let (rx, tx) = (end.rx_mode(), end.tx_mode());
+    let mut asked = POLLRDHUP | wanted;
+    if rx == Mode::Ring {
+        asked &= !READ;
+    }
+    if tx == Mode::Ring {
+        asked &= !WRITE;
+    }
+    let mut found = kernel::poll_now(end.fd, asked);
+    if rx == Mode::Ring && found & (POLLRDHUP | BROKEN) != 0 {
+        // What has been sent before the end may have arrived since the lane was looked at.
+        receive::look_at_kernel(end);
+        if wanted & READ != 0 {
+            found |= wanted & READ;
+        }
+    }
+    if tx == Mode::Ring && found & BROKEN != 0 {
+        found |= wanted & WRITE;
+    }
+    found & (wanted | BROKEN)
+}
+
+/// What an end that the library has already taken from the kernel means.
+fn by_ending(end: &End, wanted: i16) -> i16 {
+    match end.ending() {
+        Ending::Open => 0,
+        Ending::Eof => wanted & (READ | POLLRDHUP),
+        Ending::Reset => {
+            let error = end.entry.wait.error.load(Ordering::Relaxed) != 0;
+            let error = if error { POLLERR } else { 0 };
+            wanted & (READ | WRITE | POLLRDHUP) | POLLHUP | error
+        }
+    }
+}
+
+/// What to ask the kernel for while sleeping for `wanted`: doorbells come as POLLIN.
+pub fn kernel_wish(end: &End, wanted: i16) -> i16 {
+    let mut wish = wanted | POLLIN;
+    if end.tx_mode() == Mode::Ring {
+        wish &= !WRITE;
+    }
+    if wanted & READ == 0 && end.rx_mode() != Mode::Ring {
+        // On TCP, unread data would wake a program that does not want it.
+        wish &= !READ;
+    }
+    wish
+}
+
+/// Before sleeping for `wanted` in the kernel: arm what is in the rings. Returns whether the
+/// caller may sleep. Every call must be followed by [`after_sleep`].
+pub fn prepare_sleep(end: &End, wanted: i16) -> bool {
+    end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
+    arm(end, wanted)
+}
+
+/// As [`prepare_sleep`], for an epoll set, which stays a waiter all the time.
+pub fn arm(end: &End, wanted: i16) -> bool {
+    let mut quiet = true;
+    if wanted & READ != 0 || end.rx_mode() != Mode::Ring {
+        quiet &= receive::prepare_sleep(end) || wanted & READ == 0;
+    }
+    if wanted & WRITE != 0 && end.tx_mode() == Mode::Ring {
+        quiet &= send::prepare_sleep(end);
+    }
+    quiet
+}
+
+/// After a sleep that [`prepare_sleep`] announced.
+pub fn after_sleep(end: &End) {
+    end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
+    receive::after_sleep(end);
+    send::after_sleep(end);
+}
+
+/// The only epoll set that holds the end is awake: nobody needs to ring for it.
+pub fn disarm(end: &End) {
+    if end.entry.wait.armed.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let Some(lane) = end.rx_lane() else { return };
+    let _rx = end.lock_rx();
+    let wait = &end.entry.wait;
+    if wait.sleepers.load(Ordering::SeqCst) == 0 && wait.epolls.load(Ordering::Relaxed) <= 1 {
+        bell::disarm(end, &lane);
+    }
+}
+
+/// Take the doorbells that are due off TCP, when TCP is said to be readable but the lane is empty.
+pub fn swallow(end: &End) {
+    let _rx = end.lock_rx();
+    if let Some(lane) = end.rx_lane() {
+        bell::resolve(end, &lane);
+    }
+    bell::swallow(end);
+}
+
+/// The first line of the lane that holds no record, at or after `from`: what has arrived up to
+/// now. Records that break the rules end the walk; the next receive reports them.
+pub fn arrived_up_to(end: &End, from: u64) -> u64 {
+    let Some(lane) = end.rx_lane() else {
+        return from;
+    };
+    let mut at = end.rx_cursor();
+    if at.head < from {
+        at = crosslane_ring::RxCursor {
+            head: from,
+            taken: 0,
+        };
+    }
+    loop {
+        match at.peek(&lane) {
+            Ok(crosslane_ring::Next::Data(left)) => at.pass(left, left),
+            Ok(crosslane_ring::Next::Control(..)) => at.head += 1,
+            Ok(crosslane_ring::Next::Empty) | Err(_) => return at.head,
+        }
+    }
+}
+
+/// Whether a record has arrived at or after line `from`, which [`arrived_up_to`] gave.
+#[inline]
+pub fn has_arrived_since(end: &End, from: u64) -> bool {
+    let Some(lane) = end.rx_lane() else {
+        return false;
+    };
+    let mut at = end.rx_cursor();
+    if at.head < from {
+        at = crosslane_ring::RxCursor {
+            head: from,
+            taken: 0,
+        };
+    }
+    at.has_record(&lane)
+}

@@ -1,0 +1,557 @@
+//! Receiving: ring, TCP up to a known count, or the passage between them.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::{Control, LaneMemory, Next, Parts, PeerLied, WindowLane};
+use crosslane_sys::{Errno, kernel, real};
+
+use crate::end::add;
+use crate::{End, bell, close, place, switch, wait};
+
+/// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
+/// for programs that poll by reading.
+const EMPTY_READS_PER_LOOK: u32 = 16;
+
+/// How to receive; the flags of recv(2) that matter here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// MSG_PEEK.
+    pub peek: bool,
+    /// MSG_DONTWAIT.
+    pub dont_wait: bool,
+    /// MSG_WAITALL.
+    pub wait_all: bool,
+}
+
+/// What one look at the stream gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// The peer is closing: TCP is about to tell.
+    Closing,
+}
+
+/// Receive into `parts` as recv(2) does.
+///
+/// # Errors
+/// As recv(2); after a reset, once.
+#[inline]
+pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options) -> Result<usize, Errno> {
+    if end.rx_mode() == Mode::Ring && !options.peek {
+        let taken = read_ring(end, parts)?;
+        if taken > 0 && (parts.left() == 0 || !options.wait_all) {
+            return Ok(taken);
+        }
+        return receive_slowly(end, parts, options, taken);
+    }
+    receive_slowly(end, parts, options, 0)
+}
+
+/// Data of the ring only; 0 when a control record or nothing comes next.
+#[inline]
+fn read_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
+    let Some(lane) = end.rx_lane() else {
+        return Ok(0);
+    };
+    let taken = {
+        let _rx = end.lock_rx();
+        if end.rx_mode() != Mode::Ring {
+            return Ok(0);
+        }
+        let mut cursor = end.rx_cursor();
+        let taken = cursor.read(&lane, parts).map_err(|lie| lied(end, lie))?;
+        end.set_rx_cursor(cursor);
+        add(&end.entry.rx.ring_bytes, taken.bytes as u64);
+        taken
+    };
+    if taken.passed_quarter {
+        bell::answer_space(end);
+    }
+    Ok(taken.bytes)
+}
+
+#[cold]
+fn receive_slowly(
+    end: &End,
+    parts: &mut Parts<'_>,
+    options: Options,
+    mut total: usize,
+) -> Result<usize, Errno> {
+    loop {
+        switch::advance(end);
+        switch::attend(end);
+        let mut closing = false;
+        match step(end, parts, options.peek) {
+            Ok(Step::Bytes(bytes)) => {
+                total += bytes;
+                let enough = parts.left() == 0 || !options.wait_all || options.peek;
+                if enough {
+                    return Ok(total);
+                }
+                continue;
+            }
+            Ok(Step::Nothing) => {}
+            Ok(Step::Closing) => closing = true,
+            Err(_) if total > 0 => return Ok(total),
+            Err(errno) => return Err(errno),
+        }
+        if end.ending() != Ending::Open {
+            return if total > 0 { Ok(total) } else { at_end(end) };
+        }
+        if options.dont_wait || is_nonblocking(end) {
+            if closing || is_look_due(end) {
+                look_at_kernel(end);
+                if end.ending() != Ending::Open || end.has_record() {
+                    continue;
+                }
+            }
+            return if total > 0 {
+                Ok(total)
+            } else {
+                Err(Errno::AGAIN)
+            };
+        }
+        match wait_readable(end) {
+            Ok(()) => {}
+            Err(_) if total > 0 => return Ok(total),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn is_nonblocking(end: &End) -> bool {
+    kernel::status_flags(end.fd).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
+}
+
+fn is_look_due(end: &End) -> bool {
+    let reads = end.entry.wait.empty_reads.fetch_add(1, Ordering::Relaxed);
+    // A direction that is not in the ring has looked at TCP already.
+    reads.is_multiple_of(EMPTY_READS_PER_LOOK) || end.rx_mode() != Mode::Ring
+}
+
+/// What to say when the stream has ended and nothing is left: the error, once, or its end.
+fn at_end(end: &End) -> Result<usize, Errno> {
+    match end.entry.wait.error.swap(0, Ordering::Relaxed) {
+        0 => Ok(0),
+        error => Err(Errno(error)),
+    }
+}
+
+/// The peer broke the ring's rules: the connection is reset, nothing else is touched.
+#[cold]
+pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
+    end.count(Counter::PeerLies, 1);
+    end.add_flags(end_flags::PINNED);
+    end.set_reason(Reason::PeerLied);
+    end.process().count_reason(Reason::PeerLied);
+    end.note_ending(Ending::Reset);
+    close::reset_on_close(end);
+    let _ = kernel::shutdown(end.fd, libc::SHUT_RDWR);
+    Errno::CONNRESET
+}
+
+/// One attempt to get bytes from wherever the stream is now.
+pub(crate) fn step(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<Step, Errno> {
+    let Some(lane) = end.rx_lane() else {
+        return Ok(Step::Nothing);
+    };
+    let guard = end.lock_rx();
+    let mut closing = false;
+    loop {
+        let outcome = match end.rx_mode() {
+            Mode::Ring => step_ring(end, &lane, parts, peek),
+            Mode::Drain => step_drain(end),
+            Mode::Replay => step_replay(end, &lane),
+            Mode::Tcp => step_tcp(end, &lane, parts, peek),
+        }?;
+        match outcome {
+            Passage::Again => {}
+            Passage::Closing => closing = true,
+            Passage::Out(Step::Nothing) if closing => return Ok(Step::Closing),
+            Passage::Out(step) => {
+                drop(guard);
+                if end.rx_mode() == Mode::Ring {
+                    bell::answer_space(end);
+                }
+                return Ok(step);
+            }
+        }
+    }
+}
+
+enum Passage {
+    Out(Step),
+    Again,
+    Closing,
+}
+
+fn step_ring(
+    end: &End,
+    lane: &WindowLane,
+    parts: &mut Parts<'_>,
+    peek: bool,
+) -> Result<Passage, Errno> {
+    let mut cursor = end.rx_cursor();
+    match cursor.peek(lane).map_err(|lie| lied(end, lie))? {
+        Next::Empty => Ok(Passage::Out(Step::Nothing)),
+        Next::Data(_) if peek => {
+            let bytes = cursor
+                .copy_only(lane, parts)
+                .map_err(|lie| lied(end, lie))?;
+            Ok(Passage::Out(Step::Bytes(bytes)))
+        }
+        Next::Data(_) => {
+            let taken = cursor.read(lane, parts).map_err(|lie| lied(end, lie))?;
+            end.set_rx_cursor(cursor);
+            add(&end.entry.rx.ring_bytes, taken.bytes as u64);
+            Ok(Passage::Out(Step::Bytes(taken.bytes)))
+        }
+        Next::Control(Control::Closing, _) => {
+            pass(end, lane);
+            Ok(Passage::Closing)
+        }
+        Next::Control(Control::Stop, count) => {
+            if count < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
+                return Err(lied(end, lie_at(cursor.head)));
+            }
+            pass(end, lane);
+            bell::disarm(end, lane);
+            end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
+            end.set_rx_mode(Mode::Drain);
+            Ok(Passage::Again)
+        }
+        Next::Control(Control::Start, _) => Err(lied(end, lie_at(cursor.head))),
+    }
+}
+
+fn lie_at(line: u64) -> PeerLied {
+    PeerLied::Header { header: 0, line }
+}
+
+fn pass(end: &End, lane: &WindowLane) {
+    let mut cursor = end.rx_cursor();
+    cursor.pass_control(lane);
+    end.set_rx_cursor(cursor);
+}
+
+/// Discard the doorbells that are left on TCP after a STOP.
+fn step_drain(end: &End) -> Result<Passage, Errno> {
+    let rx = &end.entry.rx;
+    loop {
+        let left = rx.tcp_limit.load(Ordering::Relaxed) - rx.tcp_bytes.load(Ordering::Relaxed);
+        if left == 0 {
+            rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
+            end.entry.wait.bells_due.store(0, Ordering::Relaxed);
+            end.set_rx_mode(Mode::Tcp);
+            return Ok(Passage::Again);
+        }
+        let mut bytes = [0u8; 64];
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        // SAFETY: the array is valid for writes of its length.
+        match unsafe { kernel::recv(end.fd, bytes.as_mut_ptr(), most, 0) } {
+            Ok(0) => {
+                end.note_ending(Ending::Eof);
+                return Ok(Passage::Out(Step::Nothing));
+            }
+            Ok(taken) => {
+                add(&rx.tcp_bytes, taken as u64);
+                end.count(Counter::BellsTaken, taken as u64);
+            }
+            Err(errno) => return kernel_said(end, errno),
+        }
+    }
+}
+
+/// Frozen: wait for the sender to say where on TCP its replay begins.
+fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
+    let sender = &lane.control().sender;
+    let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    // SYNC: frozen
+    if sender.replay_seq.load(Ordering::SeqCst) == seen {
+        look_for_end(end);
+        return Ok(Passage::Out(Step::Nothing));
+    }
+    let at = sender.replay_at.load(Ordering::Relaxed);
+    if at < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
+        return Err(lied(end, lie_at(at)));
+    }
+    end.entry.rx.tcp_limit.store(at, Ordering::Relaxed);
+    end.set_rx_mode(Mode::Drain);
+    Ok(Passage::Again)
+}
+
+/// On TCP, perhaps up to the count that a START has told.
+fn step_tcp(
+    end: &End,
+    lane: &WindowLane,
+    parts: &mut Parts<'_>,
+    peek: bool,
+) -> Result<Passage, Errno> {
+    // Disarmed first, START looked for second: if no START is seen now, no doorbell can be on
+    // TCP, because the sender rings only whom it finds armed after its START.
+    let was_armed = bell::disarm(end, lane);
+    let outcome = take_tcp(end, lane, parts, peek);
+    if was_armed {
+        bell::arm(end, lane);
+    }
+    outcome
+}
+
+fn take_tcp(
+    end: &End,
+    lane: &WindowLane,
+    parts: &mut Parts<'_>,
+    peek: bool,
+) -> Result<Passage, Errno> {
+    let rx = &end.entry.rx;
+    if end.phase() == EndPhase::Granted && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+        find_start(end, lane)?;
+    }
+    let limit = rx.tcp_limit.load(Ordering::Relaxed);
+    let left = limit - rx.tcp_bytes.load(Ordering::Relaxed);
+    if left == 0 {
+        enter_ring(end, lane);
+        return Ok(Passage::Again);
+    }
+    let mut cut = parts.clone();
+    cut.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+    let bytes = match receive_parts(end, &mut cut, peek) {
+        Ok(0) => {
+            end.note_ending(Ending::Eof);
+            return Ok(Passage::Out(Step::Nothing));
+        }
+        Ok(bytes) => bytes,
+        Err(errno) => return kernel_said(end, errno),
+    };
+    if !peek {
+        add(&rx.tcp_bytes, bytes as u64);
+        add(&rx.tcp_data, bytes as u64);
+    }
+    parts.skip(bytes);
+    Ok(Passage::Out(Step::Bytes(bytes)))
+}
+
+/// One non-blocking receive into the next contiguous piece.
+fn receive_parts(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<usize, Errno> {
+    let Some((to, bytes)) = parts.take(usize::MAX) else {
+        return Err(Errno::AGAIN);
+    };
+    let flags = if peek { libc::MSG_PEEK } else { 0 };
+    // SAFETY: `take` hands out valid pieces.
+    unsafe { kernel::recv(end.fd, to, bytes, flags) }
+}
+
+fn find_start(end: &End, lane: &WindowLane) -> Result<(), Errno> {
+    let cursor = end.rx_cursor();
+    let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    match cursor.peek(lane).map_err(|lie| lied(end, lie))? {
+        Next::Empty => Ok(()),
+        Next::Control(Control::Start, count) if count >= received => {
+            end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
+            Ok(())
+        }
+        _ => Err(lied(end, lie_at(cursor.head))),
+    }
+}
+
+fn enter_ring(end: &End, lane: &WindowLane) {
+    use crosslane_ctl::lane::receiver_flags::FROZEN;
+
+    pass(end, lane);
+    end.entry.rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
+    let frozen = lane.control().receiver.flags.load(Ordering::Relaxed) & FROZEN != 0;
+    end.set_rx_mode(if frozen { Mode::Replay } else { Mode::Ring });
+    end.count(Counter::Upgrades, 1);
+}
+
+fn kernel_said(end: &End, errno: Errno) -> Result<Passage, Errno> {
+    if errno != Errno::AGAIN && errno != Errno::INTR {
+        note_error(end, errno);
+    }
+    Ok(Passage::Out(Step::Nothing))
+}
+
+fn note_error(end: &End, errno: Errno) {
+    end.entry.wait.error.store(errno.0, Ordering::Relaxed);
+    end.note_ending(Ending::Reset);
+}
+
+/// Ask the kernel whether the stream has ended, behind the doorbells that are due.
+pub(crate) fn look_at_kernel(end: &End) {
+    let _rx = end.lock_rx();
+    if let Some(lane) = end.rx_lane() {
+        bell::resolve(end, &lane);
+    }
+    bell::swallow(end);
+    look_for_end(end);
+}
+
+/// As [`look_at_kernel`]; the caller holds the receiving direction.
+fn look_for_end(end: &End) {
+    let mut byte = 0u8;
+    // SAFETY: the byte is valid for one write.
+    match unsafe { kernel::recv(end.fd, &raw mut byte, 1, libc::MSG_PEEK) } {
+        Ok(0) => note_eof(end),
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+        Err(errno) => note_error(end, errno),
+    }
+}
+
+/// The kernel has reported the end of the stream. If the peer has not consumed all of ours, it
+/// may have been killed: TCP would have reset the connection, and a probe finds out.
+pub(crate) fn note_eof(end: &End) {
+    end.note_ending(Ending::Eof);
+    let Some(lane) = end.tx_lane() else { return };
+    let unconsumed = end.tx_mode() == Mode::Ring
+        && lane.consumed() >> 16 < end.entry.tx.tail.load(Ordering::Relaxed);
+    if !unconsumed {
+        return;
+    }
+    bell::probe(end);
+    if kernel::poll_now(end.fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0 {
+        let _ = kernel::getsockopt::<i32>(end.fd, libc::SOL_SOCKET, libc::SO_ERROR);
+        note_error(end, Errno::CONNRESET);
+    }
+}
+
+/// Take passages that need no bytes: START, STOP, drained doorbells.
+pub fn settle(end: &End) {
+    if end.phase() != EndPhase::Granted {
+        return;
+    }
+    switch::advance(end);
+    switch::attend(end);
+    // SAFETY: no parts, hence no bytes are copied.
+    if let Some(mut none) = unsafe { Parts::new(&[]) } {
+        let _ = step(end, &mut none, false);
+    }
+}
+
+/// Spin, then sleep in the kernel on the program's own socket, until something may have come.
+///
+/// # Errors
+/// EINTR and EAGAIN as the kernel gives them to a receive: by SA_RESTART and SO_RCVTIMEO.
+fn wait_readable(end: &End) -> Result<(), Errno> {
+    if end.rx_mode() == Mode::Ring {
+        if place::is_worth_spinning(end) && wait::spin(|| end.has_record()) {
+            end.count(Counter::SpinHits, 1);
+            return Ok(());
+        }
+        end.count(Counter::SpinMisses, 1);
+    }
+    end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
+    let outcome = if prepare_sleep(end) {
+        sleep(end)
+    } else {
+        Ok(())
+    };
+    end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
+    after_sleep(end);
+    outcome
+}
+
+/// Arm, and look once more. Returns whether the caller may sleep until TCP has something to read.
+pub fn prepare_sleep(end: &End) -> bool {
+    let Some(lane) = end.rx_lane() else {
+        return true;
+    };
+    {
+        let _rx = end.lock_rx();
+        bell::resolve(end, &lane);
+        bell::swallow(end);
+        bell::arm(end, &lane);
+    }
+    let found = must_look(end);
+    // A sender that found its lane full rings us not; this is the last look before the sleep.
+    bell::answer_space(end);
+    switch::attend(end);
+    !found
+}
+
+/// Whether a record stands in the lane that a look would act on. While TCP has to deliver
+/// something first, the record is no reason to stay awake.
+fn must_look(end: &End) -> bool {
+    let waits_for_tcp = match end.rx_mode() {
+        Mode::Ring => false,
+        Mode::Tcp => end.entry.rx.tcp_limit.load(Ordering::Relaxed) != u64::MAX,
+        Mode::Drain | Mode::Replay => true,
+    };
+    !waits_for_tcp && end.has_record()
+}
+
+/// After a sleep: nobody needs to ring any more, unless others still sleep.
+pub fn after_sleep(end: &End) {
+    let Some(lane) = end.rx_lane() else { return };
+    let _rx = end.lock_rx();
+    let wait = &end.entry.wait;
+    if wait.sleepers.load(Ordering::SeqCst) == 0 && wait.epolls.load(Ordering::Relaxed) == 0 {
+        bell::disarm(end, &lane);
+    } else {
+        bell::resolve(end, &lane);
+    }
+}
+
+fn sleep(end: &End) -> Result<(), Errno> {
+    end.count(Counter::Sleeps, 1);
+    let mut byte = 0u8;
+    // SAFETY: the byte is valid for one write. Peeking leaves the doorbell to all who sleep here,
+    // and a receive restarts after signals and obeys SO_RCVTIMEO exactly as the program's own.
+    let result = unsafe { real::recv(end.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    match crosslane_sys::errno::check(result) {
+        Ok(0) => {
+            note_eof(end);
+            Ok(())
+        }
+        Ok(_) => {
+            pause_if_unexplained(end);
+            Ok(())
+        }
+        Err(errno @ (Errno::AGAIN | Errno::INTR)) => Err(errno),
+        Err(errno) => {
+            note_error(end, errno);
+            Ok(())
+        }
+    }
+}
+
+/// TCP has something to read, and it is for us unless another sleeper needs the doorbell first.
+fn pause_if_unexplained(end: &End) {
+    let explained = end.has_record()
+        || end.rx_mode() != Mode::Ring
+        || bell::is_sole_waiter(end) && {
+            let _rx = end.lock_rx();
+            if let Some(lane) = end.rx_lane() {
+                bell::resolve(end, &lane);
+            }
+            end.entry.wait.bells_due.load(Ordering::Relaxed) > 0
+        };
+    if !explained {
+        end.count(Counter::Backoffs, 1);
+        kernel::nap(core::time::Duration::from_micros(200));
+    }
+}
+
+/// Bytes that a receive would give now, for FIONREAD.
+pub fn readable_bytes(end: &End) -> Result<usize, Errno> {
+    settle(end);
+    let Some(lane) = end.rx_lane() else {
+        return Ok(0);
+    };
+    let _rx = end.lock_rx();
+    if end.rx_mode() == Mode::Ring {
+        return end
+            .rx_cursor()
+            .readable(&lane, usize::MAX)
+            .map_err(|lie| lied(end, lie));
+    }
+    let queued = kernel::queued(end.fd, libc::FIONREAD)?;
+    let rx = &end.entry.rx;
+    let left = rx.tcp_limit.load(Ordering::Relaxed) - rx.tcp_bytes.load(Ordering::Relaxed);
+    Ok((queued as usize).min(usize::try_from(left).unwrap_or(usize::MAX)))
+}

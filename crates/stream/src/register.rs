@@ -1,0 +1,267 @@
+//! From a fresh TCP connection to granted rings.
+//!
+//! Upgrade is lazy: a connection must have moved something in a few calls, so that short ones cost
+//! nothing but a table entry.
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::message::Grant;
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, SLAB_ENTRIES, end_flags};
+use crosslane_ring::WindowLane;
+use crosslane_sys::kernel;
+use crosslane_window::arena::Arena;
+
+use crate::end::End;
+use crate::process::{self, Process};
+use crate::{config, control};
+
+/// Calls that move data before a connection is registered. A request and its answer with the
+/// end of the stream are fewer.
+const CALLS_BEFORE_REGISTERING: u32 = 6;
+/// Bytes after which a connection is registered however few calls moved them.
+const BYTES_BEFORE_REGISTERING: u64 = 256 * 1024;
+/// A registered end looks at the control socket in each of its first calls, and later in every
+/// sixteenth.
+const EAGER_LOOKS: u32 = 64;
+const CALLS_PER_LOOK: u32 = 16;
+
+/// Know `fd`, a TCP connection that has just been opened (`passive`: accepted).
+pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
+    if config::get().disabled {
+        return None;
+    }
+    let process = process::start()?;
+    forget(fd);
+    let Some(index) = process.allocate() else {
+        process.count_reason(Reason::TableFull);
+        return None;
+    };
+    reset(process, index, fd, passive);
+    let end = End::at(process, index, fd);
+    if port.is_some_and(|port| config::get().eager_ports.contains(&port)) {
+        end.add_flags(end_flags::EAGER);
+    }
+    process.count(Counter::Connections, 1);
+    end.set_phase(EndPhase::Plain);
+    process.name(fd, Some(index));
+    Some(end)
+}
+
+fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
+    let (entry, local) = (process.entry(index), process.local(index));
+    let id = &entry.id;
+    id.reason.store(Reason::TooYoung as u32, Ordering::Relaxed);
+    id.generation.fetch_add(1, Ordering::Relaxed);
+    id.fd.store(fd, Ordering::Relaxed);
+    id.pid.store(process.pid(), Ordering::Relaxed);
+    id.cookie.store(0, Ordering::Relaxed);
+    id.calls.store(0, Ordering::Relaxed);
+    id.nodelay.store(0, Ordering::Relaxed);
+    let flags = if passive { end_flags::PASSIVE } else { 0 };
+    id.flags.store(flags, Ordering::Relaxed);
+    reset_directions(entry);
+    for total in [
+        &entry.tx.tcp_bytes,
+        &entry.tx.ring_bytes,
+        &entry.tx.tcp_data,
+        &entry.rx.tcp_bytes,
+        &entry.rx.ring_bytes,
+        &entry.rx.tcp_data,
+    ] {
+        total.store(0, Ordering::Relaxed);
+    }
+    let wait = &entry.wait;
+    for word in [
+        &wait.sleepers,
+        &wait.epolls,
+        &wait.empty_reads,
+        &entry.tx.raw_calls,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    entry.rx.raw_calls.store(0, Ordering::Relaxed);
+    wait.error.store(0, Ordering::Relaxed);
+    wait.ending.store(Ending::Open as u32, Ordering::Relaxed);
+    local.fds.store(1, Ordering::Relaxed);
+    for word in [
+        &local.epoll_set,
+        &local.adopted,
+        &local.blocked,
+        &local.chaos,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Both directions at the start of fresh lanes, on TCP.
+fn reset_directions(entry: &crosslane_ctl::slab::EndEntry) {
+    entry.tx.mode.store(Mode::Tcp as u32, Ordering::Relaxed);
+    entry.rx.mode.store(Mode::Tcp as u32, Ordering::Relaxed);
+    for cell in [
+        &entry.tx.tail,
+        &entry.tx.credit,
+        &entry.rx.head,
+        &entry.wait.replayed,
+    ] {
+        cell.store(0, Ordering::Relaxed);
+    }
+    entry.rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
+    entry.rx.taken.store(0, Ordering::Relaxed);
+    let wait = &entry.wait;
+    for word in [
+        &wait.bells_due,
+        &wait.armed,
+        &wait.space_armed,
+        &wait.probes_seen,
+        &wait.replay_seen,
+        &entry.tx.bells_owed,
+        &entry.tx.unchecked_lines,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+}
+
+/// `fd` names something else now, whatever it named before: it was closed behind our back.
+pub fn forget(fd: RawFd) {
+    let Some(process) = process::get() else {
+        return;
+    };
+    if let Some(index) = process.name(fd, None) {
+        crate::close::drop_name(&End::at(process, index, fd));
+    }
+}
+
+/// Take the next step towards rings. Called on the program's own calls while there are none.
+#[cold]
+pub fn progress(end: &End) {
+    match end.phase() {
+        EndPhase::Plain => progress_plain(end),
+        EndPhase::Registered => {
+            let calls = end.entry.id.calls.fetch_add(1, Ordering::Relaxed);
+            if calls < EAGER_LOOKS || calls.is_multiple_of(CALLS_PER_LOOK) {
+                control::poll(end.process());
+            }
+        }
+        EndPhase::Granted | EndPhase::Free => {}
+    }
+}
+
+fn progress_plain(end: &End) {
+    if end.is_pinned() {
+        return;
+    }
+    let calls = end.entry.id.calls.fetch_add(1, Ordering::Relaxed) + 1;
+    let (tx, rx) = (&end.entry.tx, &end.entry.rx);
+    let bytes = tx.tcp_data.load(Ordering::Relaxed) + rx.tcp_data.load(Ordering::Relaxed);
+    let worth = calls >= CALLS_BEFORE_REGISTERING
+        || bytes >= BYTES_BEFORE_REGISTERING
+        || end.has_flags(end_flags::EAGER);
+    if !worth {
+        return;
+    }
+    end.entry.id.calls.store(0, Ordering::Relaxed);
+    match control::register(end) {
+        Ok(()) => {
+            end.set_reason(Reason::NoPeer);
+            let plain = EndPhase::Plain as u32;
+            let registered = EndPhase::Registered as u32;
+            let phase = &end.entry.id.phase;
+            let _ = phase.compare_exchange(plain, registered, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        Err(reason) => end.set_reason(reason),
+    }
+}
+
+/// The end that a token from the monitor names, if it still lives in this process.
+fn find(process: &'static Process, token: u64) -> Option<End> {
+    let index = u32::try_from(token & 0xffff_ffff)
+        .ok()
+        .filter(|index| *index < SLAB_ENTRIES)?;
+    let fd = process.entry(index).id.fd.load(Ordering::Relaxed);
+    let end = End::at(process, index, fd);
+    (end.token() == token && process.index_of(fd) == Some(index)).then_some(end)
+}
+
+/// The monitor has read the socket and closed its copy.
+pub(crate) fn acknowledged(process: &'static Process, token: u64) {
+    if let Some(end) = find(process, token) {
+        end.entry.id.cookie.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether the monitor may still hold a copy of the socket.
+pub(crate) fn is_in_flight(end: &End) -> bool {
+    end.phase() == EndPhase::Registered && end.entry.id.cookie.load(Ordering::Relaxed) == 0
+}
+
+/// The monitor will not find rings for this end.
+pub(crate) fn refused(process: &'static Process, token: u64, reason: Reason) {
+    if let Some(end) = find(process, token)
+        && end.phase() == EndPhase::Registered
+    {
+        end.entry.id.cookie.store(1, Ordering::Relaxed);
+        end.add_flags(end_flags::PINNED);
+        end.set_reason(reason);
+        process.count_reason(reason);
+    }
+}
+
+/// The monitor has found the other end.
+pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static Arena) {
+    let Some(end) = find(process, grant.token) else {
+        return;
+    };
+    if end.is_pinned() || !takes_grant(&end) {
+        return;
+    }
+    let lane = |role| {
+        // SAFETY: arenas are never unmapped.
+        let view = unsafe { arena.lane(grant.slot, role) }?;
+        WindowLane::new(view, grant.geometry.ring_lines)
+    };
+    let (Some(tx), Some(rx)) = (lane(grant.role), lane(1 - grant.role)) else {
+        return;
+    };
+    remember_nodelay(&end);
+    {
+        let _rx = end.lock_rx();
+        let _tx = end.lock_tx();
+        reset_directions(end.entry);
+        end.set_lanes(tx, rx);
+        let id = &end.entry.id;
+        id.cookie.store(1, Ordering::Relaxed);
+        id.role.store(grant.role, Ordering::Relaxed);
+        id.arena.store(grant.arena, Ordering::Relaxed);
+        id.slot.store(grant.slot, Ordering::Relaxed);
+        end.set_reason(Reason::Switching);
+        end.set_phase(EndPhase::Granted);
+    }
+}
+
+/// A grant replaces an earlier one as long as neither direction has used it.
+fn takes_grant(end: &End) -> bool {
+    match end.phase() {
+        EndPhase::Registered => true,
+        EndPhase::Granted => {
+            end.tx_mode() == Mode::Tcp && end.rx_mode() == Mode::Tcp && !end.has_record()
+        }
+        EndPhase::Free | EndPhase::Plain => false,
+    }
+}
+
+/// Doorbells must not be held back by Nagle's algorithm; the program's own setting is kept for
+/// its getsockopt.
+fn remember_nodelay(end: &End) {
+    if end.phase() == EndPhase::Granted {
+        return;
+    }
+    let own = kernel::getsockopt::<u32>(end.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    end.entry
+        .id
+        .nodelay
+        .store(own.unwrap_or(0), Ordering::Relaxed);
+    let _ = kernel::setsockopt(end.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1u32);
+}

@@ -1,0 +1,455 @@
+//! Sending: into the ring, or by the kernel while the direction is on TCP.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::receiver_flags::STOP_WANTED;
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::{LaneMemory, Parts, WindowLane};
+use crosslane_sys::{Errno, kernel, real};
+
+use crate::end::add;
+use crate::{End, bell, config, place, receive, switch, wait};
+
+/// After so many lines the sender looks whether the peer still lives.
+const LINES_PER_LOOK: u32 = 256;
+
+/// How a send may end besides having sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// So many bytes were taken.
+    Bytes(usize),
+    /// The direction is on TCP: let the kernel do it, inside [`raw`].
+    ByKernel,
+}
+
+/// Send `parts` as send(2) does.
+///
+/// # Errors
+/// As send(2). EPIPE comes without a signal; that is the caller's part.
+#[inline]
+pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, Errno> {
+    if end.tx_mode() != Mode::Ring && !enter(end, dont_wait)? {
+        return Ok(Sent::ByKernel);
+    }
+    let bytes = parts.left();
+    let done = write_ring(end, parts)?;
+    if end.local.chaos.load(Ordering::Relaxed) != 0 {
+        switch::chaos(end);
+    }
+    if parts.left() == 0 {
+        return Ok(Sent::Bytes(bytes));
+    }
+    send_slowly(end, parts, dont_wait, done)
+}
+
+/// Try to get the direction into the ring, or finish a replay. Returns whether it is in the ring.
+#[cold]
+fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
+    if end.tx_mode() == Mode::Replay {
+        finish_replay(end, dont_wait)?;
+    }
+    switch::advance(end);
+    Ok(end.tx_mode() == Mode::Ring)
+}
+
+fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
+    let Some(lane) = end.tx_lane() else {
+        return Ok(());
+    };
+    loop {
+        {
+            let _tx = end.lock_tx();
+            if end.tx_mode() != Mode::Replay {
+                return Ok(());
+            }
+            match switch::continue_replay(end, &lane) {
+                Err(Errno::AGAIN) => {}
+                outcome => return outcome,
+            }
+        }
+        if dont_wait || is_nonblocking(end) {
+            return Err(Errno::AGAIN);
+        }
+        let mut one = [libc::pollfd {
+            fd: end.fd,
+            events: libc::POLLOUT,
+            revents: 0,
+        }];
+        kernel::poll(&mut one, None)?;
+    }
+}
+
+fn is_nonblocking(end: &End) -> bool {
+    kernel::status_flags(end.fd).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
+}
+
+/// Write as many records as fit.
+#[inline]
+fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
+    let Some(lane) = end.tx_lane() else {
+        return Ok(0);
+    };
+    check_open(end)?;
+    let _tx = end.lock_tx();
+    let mut total = 0;
+    while parts.left() > 0 && end.tx_mode() == Mode::Ring {
+        let mut cursor = end.tx_cursor();
+        let before = cursor.tail;
+        let bytes = cursor
+            .write_record(&lane, parts)
+            .map_err(|lie| receive::lied(end, lie))?;
+        if bytes == 0 {
+            break;
+        }
+        end.set_tx_cursor(cursor);
+        add(&end.entry.tx.ring_bytes, bytes as u64);
+        total += bytes;
+        note_lines(end, cursor.tail - before);
+        switch::attend_locked(end, &lane);
+    }
+    Ok(total)
+}
+
+/// As the kernel: a send on a broken or shut connection fails, first with the pending error.
+#[inline]
+fn check_open(end: &End) -> Result<(), Errno> {
+    if end.ending() == Ending::Open && !end.has_flags(end_flags::SHUT_WRITE) {
+        return Ok(());
+    }
+    check_broken(end)
+}
+
+#[cold]
+fn check_broken(end: &End) -> Result<(), Errno> {
+    if end.ending() == Ending::Eof && !end.has_flags(end_flags::SHUT_WRITE) {
+        // The peer may have gone altogether; then its kernel answers with a reset.
+        bell::probe(end);
+        look_for_reset(end);
+    }
+    if end.ending() != Ending::Reset && !end.has_flags(end_flags::SHUT_WRITE) {
+        return Ok(());
+    }
+    match end.entry.wait.error.swap(0, Ordering::Relaxed) {
+        0 => Err(Errno::PIPE),
+        error => Err(Errno(error)),
+    }
+}
+
+fn look_for_reset(end: &End) {
+    let found = kernel::poll_now(end.fd, libc::POLLRDHUP);
+    if found & (libc::POLLERR | libc::POLLHUP) != 0 {
+        let error = kernel::getsockopt::<i32>(end.fd, libc::SOL_SOCKET, libc::SO_ERROR);
+        if let Ok(error) = error
+            && error != 0
+        {
+            end.entry.wait.error.store(error, Ordering::Relaxed);
+        }
+        end.note_ending(Ending::Reset);
+    } else if found & libc::POLLRDHUP != 0 {
+        end.note_ending(Ending::Eof);
+    }
+}
+
+#[inline]
+fn note_lines(end: &End, lines: u64) {
+    let unchecked = &end.entry.tx.unchecked_lines;
+    let lines = unchecked
+        .load(Ordering::Relaxed)
+        .saturating_add(u32::try_from(lines).unwrap_or(0));
+    if lines < LINES_PER_LOOK {
+        unchecked.store(lines, Ordering::Relaxed);
+    } else {
+        unchecked.store(0, Ordering::Relaxed);
+        look_for_reset(end);
+        if config::get().chaos.is_some() {
+            end.local.chaos.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cold]
+fn send_slowly(
+    end: &End,
+    parts: &mut Parts<'_>,
+    dont_wait: bool,
+    mut done: usize,
+) -> Result<Sent, Errno> {
+    loop {
+        if end.tx_mode() != Mode::Ring {
+            // Brought back to TCP in the middle: the kernel gets the rest.
+            return match send_rest(end, parts, dont_wait) {
+                Ok(bytes) => Ok(Sent::Bytes(done + bytes)),
+                Err(_) if done > 0 => Ok(Sent::Bytes(done)),
+                Err(errno) => Err(errno),
+            };
+        }
+        if end.is_pinned() {
+            switch::leave(end);
+        }
+        let waited = if dont_wait || is_nonblocking(end) {
+            end.local.blocked.store(1, Ordering::Relaxed);
+            Err(Errno::AGAIN)
+        } else {
+            wait_writable(end)
+        };
+        match waited.and_then(|()| write_ring(end, parts)) {
+            Ok(bytes) => done += bytes,
+            Err(_) if done > 0 => return Ok(Sent::Bytes(done)),
+            Err(errno) => return Err(errno),
+        }
+        if parts.left() == 0 {
+            return Ok(Sent::Bytes(done));
+        }
+    }
+}
+
+/// Let the kernel send what is left; it waits as the program's own send would.
+fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize, Errno> {
+    let mut total = 0;
+    if end.tx_mode() == Mode::Replay {
+        finish_replay(end, dont_wait)?;
+    }
+    let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
+    while let Some((from, bytes)) = parts.take(usize::MAX) {
+        // SAFETY: `take` hands out valid pieces.
+        let sent = raw(end, || unsafe {
+            real::send(end.fd, from.cast(), bytes, flags)
+        });
+        match sent {
+            Some(sent) => match crosslane_sys::errno::check(sent) {
+                Ok(sent) => {
+                    total += sent;
+                    if sent < bytes {
+                        return Ok(total);
+                    }
+                }
+                Err(_) if total > 0 => return Ok(total),
+                Err(errno) => return Err(errno),
+            },
+            // In the ring again: the caller's short count makes the program call once more.
+            None if total > 0 => return Ok(total),
+            None => return Err(Errno::AGAIN),
+        }
+    }
+    Ok(total)
+}
+
+/// Let the kernel send while the direction is on TCP, and count what it took. `None` when the
+/// direction has entered the ring meanwhile, and nothing was done.
+#[inline]
+pub fn raw(end: &End, call: impl FnOnce() -> isize) -> Option<isize> {
+    let tx = &end.entry.tx;
+    tx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
+    if end.entry.tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {
+        tx.raw_calls.fetch_sub(1, Ordering::Release);
+        return None;
+    }
+    let sent = call();
+    if let Ok(bytes) = u64::try_from(sent) {
+        tx.tcp_bytes.fetch_add(bytes, Ordering::Relaxed);
+        tx.tcp_data.fetch_add(bytes, Ordering::Relaxed);
+    }
+    tx.raw_calls.fetch_sub(1, Ordering::Release); // SYNC: raw
+    Some(sent)
+}
+
+/// Let the kernel receive while the end has no rings, and count what it gave. `None` when rings
+/// have been granted meanwhile, and nothing was done. `peeks` says that bytes stay queued.
+#[inline]
+pub fn raw_receive(end: &End, peeks: bool, call: impl FnOnce() -> isize) -> Option<isize> {
+    let rx = &end.entry.rx;
+    rx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
+    if end.phase() == EndPhase::Granted {
+        rx.raw_calls.fetch_sub(1, Ordering::Release);
+        return None;
+    }
+    let received = call();
+    if let Ok(bytes) = u64::try_from(received)
+        && !peeks
+    {
+        rx.tcp_bytes.fetch_add(bytes, Ordering::Relaxed);
+        rx.tcp_data.fetch_add(bytes, Ordering::Relaxed);
+    }
+    rx.raw_calls.fetch_sub(1, Ordering::Release); // SYNC: raw
+    Some(received)
+}
+
+/// Whether the lane has room worth telling a program about.
+pub fn is_writable(end: &End) -> bool {
+    let Some(lane) = end.tx_lane() else {
+        return true;
+    };
+    let _tx = end.lock_tx();
+    let mut cursor = end.tx_cursor();
+    // After a lie the next send reports it, so the program must not wait.
+    let writable = cursor.writable(&lane).unwrap_or(true);
+    end.set_tx_cursor(cursor);
+    writable || end.tx_mode() != Mode::Ring
+}
+
+/// Ask for space, and look once more. Returns whether the caller may sleep until TCP has
+/// something to read.
+pub fn prepare_sleep(end: &End) -> bool {
+    let Some(lane) = end.tx_lane() else {
+        return true;
+    };
+    {
+        let _tx = end.lock_tx();
+        if end.tx_mode() != Mode::Ring {
+            return false;
+        }
+        bell::want_space(end, &lane);
+        switch::attend_locked(end, &lane);
+    }
+    !is_writable(end)
+}
+
+/// After a sleep: learn whether the wish was answered.
+pub fn after_sleep(end: &End) {
+    let Some(lane) = end.tx_lane() else { return };
+    let _tx = end.lock_tx();
+    bell::resolve_space(end, &lane);
+}
+
+/// Spin, then sleep, until the lane has room or the direction has left the ring.
+///
+/// # Errors
+/// EINTR as the kernel gives it; EAGAIN after SO_SNDTIMEO.
+fn wait_writable(end: &End) -> Result<(), Errno> {
+    let Some(lane) = end.tx_lane() else {
+        return Ok(());
+    };
+    if place::is_worth_spinning(end) && wait::spin(|| has_moved(end, &lane)) {
+        end.count(Counter::SpinHits, 1);
+        return Ok(());
+    }
+    end.count(Counter::SpinMisses, 1);
+    end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
+    let outcome = if prepare_sleep(end) {
+        sleep(end)
+    } else {
+        Ok(())
+    };
+    end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
+    after_sleep(end);
+    look_for_reset(end);
+    outcome.and_then(|()| check_open(end))
+}
+
+/// Whether the receiver has consumed since the sender last looked.
+#[inline]
+fn has_moved(end: &End, lane: &WindowLane) -> bool {
+    let seen = end.entry.tx.credit.load(Ordering::Relaxed);
+    lane.consumed() >> 16 != seen || end.tx_mode() != Mode::Ring
+}
+
+/// Sleep until the peer rings. Before that, a probe finds out whether it lives if TCP says that
+/// it sends no more.
+fn sleep(end: &End) -> Result<(), Errno> {
+    end.count(Counter::Sleeps, 1);
+    let leaving = end.rx_lane().is_some_and(|lane| {
+        lane.control().receiver.flags.load(Ordering::Relaxed) & STOP_WANTED != 0
+    });
+    if end.ending() != Ending::Open || end.rx_mode() != Mode::Ring || leaving {
+        // No doorbell can come, or TCP is readable all the time: look every now and then.
+        return nap(end);
+    }
+    {
+        let _rx = end.lock_rx();
+        if let Some(lane) = end.rx_lane() {
+            bell::resolve(end, &lane);
+        }
+        if bell::is_sole_waiter(end) || !end.has_record() {
+            bell::swallow(end);
+        }
+    }
+    let limit = kernel::getsockopt::<libc::timeval>(end.fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO);
+    let limit = limit
+        .ok()
+        .filter(|limit| limit.tv_sec != 0 || limit.tv_usec != 0);
+    let slept = limit.map_or_else(|| peek(end), |limit| poll(end, limit));
+    if slept == Ok(true) && !is_writable(end) {
+        return nap(end);
+    }
+    slept.map(|_| ())
+}
+
+/// Sleep in a receive, which restarts after signals as the program's own send would. Returns
+/// whether TCP has something to read.
+fn peek(end: &End) -> Result<bool, Errno> {
+    let mut byte = 0u8;
+    // SAFETY: the byte is valid for one write.
+    let result = unsafe { real::recv(end.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    match crosslane_sys::errno::check(result) {
+        Ok(0) => {
+            receive::note_eof(end);
+            Ok(false)
+        }
+        Ok(_) => Ok(true),
+        Err(Errno::INTR) => Err(Errno::INTR),
+        // SO_RCVTIMEO does not concern a sender.
+        Err(Errno::AGAIN) => Ok(false),
+        Err(errno) => {
+            end.entry.wait.error.store(errno.0, Ordering::Relaxed);
+            end.note_ending(Ending::Reset);
+            Ok(false)
+        }
+    }
+}
+
+fn poll(end: &End, limit: libc::timeval) -> Result<bool, Errno> {
+    let mut one = [libc::pollfd {
+        fd: end.fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    let limit = libc::timespec {
+        tv_sec: limit.tv_sec,
+        tv_nsec: limit.tv_usec * 1000,
+    };
+    match kernel::poll(&mut one, Some(limit))? {
+        0 => Err(Errno::AGAIN),
+        _ => Ok(true),
+    }
+}
+
+fn nap(end: &End) -> Result<(), Errno> {
+    end.count(Counter::Backoffs, 1);
+    kernel::nap(core::time::Duration::from_micros(200));
+    if end.ending() == Ending::Eof {
+        bell::probe(end);
+    }
+    Ok(())
+}
+
+/// Bytes that the peer has not consumed, for SIOCOUTQ.
+pub fn unconsumed_bytes(end: &End) -> usize {
+    let Some(lane) = end.tx_lane() else { return 0 };
+    let _tx = end.lock_tx();
+    if end.tx_mode() != Mode::Ring {
+        return 0;
+    }
+    let consumed = lane.consumed();
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    let mut at = crosslane_ring::RxCursor {
+        head: consumed >> 16,
+        taken: usize::try_from(consumed & 0xffff).unwrap_or(0),
+    };
+    let lines = u64::from(lane.lines());
+    if at.head > tail || tail - at.head > lines {
+        return 0;
+    }
+    let mut total = 0;
+    while at.head < tail {
+        match at.peek(&lane) {
+            Ok(crosslane_ring::Next::Data(left)) => {
+                total += left;
+                at.pass(left, left);
+            }
+            Ok(crosslane_ring::Next::Control(..)) => at.head += 1,
+            _ => break,
+        }
+    }
+    total
+}

@@ -1,0 +1,336 @@
+//! Moving a direction between TCP and its lane, at any byte.
+//!
+//! | step | who | what |
+//! |---|---|---|
+//! | ready | receiver | no call is inside the kernel's receive; `READY` is set |
+//! | start | sender | START(count of TCP bytes) is the lane's next record; then data |
+//! | stop | sender | STOP(count) is the last record; then data on TCP |
+//! | stop wanted | receiver | `STOP_WANTED` is set; the sender stops at its next call |
+//! | freeze | receiver | `FROZEN`: the sender sends what was not consumed again by TCP |
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN, READY, STOP_WANTED};
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
+use crosslane_ring::{Control, LaneMemory, Next, PeerLied, RxCursor, WindowLane};
+use crosslane_sys::{Errno, kernel};
+
+use crate::end::add;
+use crate::kernel_view::{self, Count};
+use crate::{End, bell, config};
+
+/// Take what steps towards the rings are possible now. Called on the program's own calls while a
+/// granted end is not in the rings in both directions.
+#[cold]
+pub fn advance(end: &End) {
+    let adopted = end.local.adopted.load(Ordering::Acquire) != 0;
+    if end.phase() != EndPhase::Granted || !adopted || end.is_pinned() {
+        return;
+    }
+    if config::get().chaos.is_some() && end.rx_mode() == Mode::Tcp {
+        reenter(end);
+    }
+    become_ready(end);
+    start(end);
+}
+
+fn become_ready(end: &End) {
+    let Some(lane) = end.rx_lane() else { return };
+    let flags = &lane.control().receiver.flags;
+    if flags.load(Ordering::Relaxed) & (READY | FROZEN) != 0 {
+        return;
+    }
+    let _rx = end.lock_rx();
+    if end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0 {
+        return;
+    }
+    let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    match kernel_view::compare_received(end.fd, received) {
+        Count::Agrees => drop(flags.fetch_or(READY, Ordering::SeqCst)), // SYNC: ready
+        Count::Moving => {}
+        Count::Differs => give_up(end, Reason::Uncounted),
+    }
+}
+
+/// Switch the sending direction to the lane if the receiver is ready for it.
+fn start(end: &End) {
+    let Some(lane) = end.tx_lane() else { return };
+    if end.tx_mode() != Mode::Tcp || !accepts(&lane) || end.has_flags(end_flags::SHUT_WRITE) {
+        return;
+    }
+    let _tx = end.lock_tx();
+    if end.tx_mode() != Mode::Tcp {
+        return;
+    }
+    let tx = &end.entry.tx;
+    // A call that enters the kernel's send counts itself, then looks at the mode.
+    tx.mode.store(Mode::Ring as u32, Ordering::SeqCst); // SYNC: raw
+    let sent = tx.tcp_bytes.load(Ordering::Relaxed);
+    let quiet = tx.raw_calls.load(Ordering::SeqCst) == 0; // SYNC: raw
+    let passive = end.has_flags(end_flags::PASSIVE);
+    let count = if quiet {
+        kernel_view::compare_sent(end.fd, sent, passive)
+    } else {
+        Count::Moving
+    };
+    if count != Count::Agrees {
+        end.set_tx_mode(Mode::Tcp);
+        if count == Count::Differs {
+            give_up(end, Reason::Uncounted);
+        }
+        return;
+    }
+    let mut cursor = end.tx_cursor();
+    if cursor.write_control(&lane, Control::Start, sent) != Ok(true) {
+        end.set_tx_mode(Mode::Tcp);
+        return;
+    }
+    end.set_tx_cursor(cursor);
+    end.set_reason(Reason::None);
+    end.count(Counter::Upgrades, 1);
+    attend_locked(end, &lane);
+}
+
+fn accepts(lane: &WindowLane) -> bool {
+    let flags = lane.control().receiver.flags.load(Ordering::SeqCst); // SYNC: ready
+    flags & (READY | STOP_WANTED | FROZEN) == READY
+}
+
+/// Stay on TCP before anything has been switched.
+fn give_up(end: &End, reason: Reason) {
+    end.add_flags(end_flags::PINNED);
+    end.set_reason(reason);
+    end.process().count_reason(reason);
+}
+
+/// Do what the receiver of our lane asks for by its flags.
+pub fn attend(end: &End) {
+    let Some(lane) = end.tx_lane() else { return };
+    let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
+    if flags & (STOP_WANTED | FROZEN) != 0 && end.tx_mode() == Mode::Ring {
+        let _tx = end.lock_tx();
+        attend_locked(end, &lane);
+    }
+}
+
+/// As [`attend`], and ring it if it is armed. The caller holds the sending direction.
+#[inline]
+pub(crate) fn attend_locked(end: &End, lane: &WindowLane) {
+    let flags = lane.control().receiver.flags.load(Ordering::Relaxed); // SYNC: armed
+    if flags & (ARMED | STOP_WANTED | FROZEN) != 0 {
+        attend_slowly(end, lane, flags);
+    }
+}
+
+#[cold]
+fn attend_slowly(end: &End, lane: &WindowLane, flags: u32) {
+    if end.tx_mode() != Mode::Ring {
+        return;
+    }
+    if flags & FROZEN != 0 {
+        begin_replay(end, lane);
+        return;
+    }
+    bell::ring_if_armed(end, lane);
+    if flags & STOP_WANTED != 0 {
+        stop_locked(end, lane);
+    }
+}
+
+/// Bring the sending direction back to TCP. The caller holds it. Put off when a doorbell is owed:
+/// none may follow the STOP. A sleeping receiver is not rung, the next data on TCP wakes it.
+fn stop_locked(end: &End, lane: &WindowLane) {
+    if !bell::pay(end) {
+        return;
+    }
+    let mut cursor = end.tx_cursor();
+    let count = end.entry.tx.tcp_bytes.load(Ordering::Relaxed);
+    if cursor.write_control(lane, Control::Stop, count) != Ok(true) {
+        return;
+    }
+    end.set_tx_cursor(cursor);
+    end.set_tx_mode(Mode::Tcp);
+    end.count(Counter::Downgrades, 1);
+    if end.reason() == Reason::None {
+        end.set_reason(Reason::PeerAsked);
+    }
+}
+
+/// Bring both directions back to TCP, or keep them there, for `reason`. The sending direction is
+/// on TCP when this returns; the receiving one follows at the peer's next call.
+pub fn pin(end: &End, reason: Reason) {
+    if !end.is_pinned() {
+        end.set_reason(reason);
+        end.process().count_reason(reason);
+        end.add_flags(end_flags::PINNED);
+    }
+    leave(end);
+}
+
+/// For tests: bring the connection back to TCP after a number of looks that CROSSLANE_CHAOS
+/// names; [`advance`] takes it into the rings again.
+#[cold]
+pub(crate) fn chaos(end: &End) {
+    if let Some(looks) = config::get().chaos
+        && end.local.chaos.load(Ordering::Relaxed) >= looks
+    {
+        end.local.chaos.store(0, Ordering::Relaxed);
+        end.process().count_reason(Reason::Chaos);
+        leave(end);
+    }
+}
+
+/// Bring both directions back to TCP without keeping them there.
+pub fn leave(end: &End) {
+    if end.phase() != EndPhase::Granted {
+        return;
+    }
+    if let Some(lane) = end.rx_lane() {
+        lane.control()
+            .receiver
+            .flags
+            .fetch_or(STOP_WANTED, Ordering::SeqCst);
+        bell::answer_space(end);
+    }
+    if let Some(lane) = end.tx_lane() {
+        let _tx = end.lock_tx();
+        if end.tx_mode() == Mode::Ring {
+            stop_locked(end, &lane);
+        }
+    }
+}
+
+/// Allow the peer to switch to the ring again after [`leave`].
+pub fn reenter(end: &End) {
+    if let Some(lane) = end.rx_lane()
+        && !end.is_pinned()
+    {
+        lane.control()
+            .receiver
+            .flags
+            .fetch_and(!STOP_WANTED, Ordering::SeqCst);
+    }
+}
+
+/// Read no more records: whoever reads this socket from now on reads TCP only, as soon as
+/// [`is_plain`] says so. The caller has pinned the end.
+pub fn freeze(end: &End) {
+    let Some(lane) = end.rx_lane() else { return };
+    {
+        let _rx = end.lock_rx();
+        bell::disarm(end, &lane);
+        let replays = lane.control().sender.replay_seq.load(Ordering::SeqCst);
+        end.entry.wait.replay_seen.store(replays, Ordering::Relaxed);
+        lane.set_consumed(end.rx_cursor().position(), true);
+        lane.control()
+            .receiver
+            .flags
+            .fetch_or(FROZEN, Ordering::SeqCst); // SYNC: frozen
+        if end.rx_mode() == Mode::Ring {
+            end.set_rx_mode(Mode::Replay);
+        }
+    }
+    bell::probe(end);
+}
+
+/// Whether TCP carries nothing but data in both directions from here on.
+pub fn is_plain(end: &End) -> bool {
+    crate::receive::settle(end);
+    end.tx_mode() == Mode::Tcp
+        && end.rx_mode() == Mode::Tcp
+        && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
+}
+
+/// Start sending again what the receiver did not consume. The caller holds the sending direction.
+fn begin_replay(end: &End, lane: &WindowLane) {
+    let consumed = lane.consumed();
+    let mut cursor = end.tx_cursor();
+    if cursor.refresh(lane).is_err() {
+        end.note_ending(crosslane_ctl::slab::Ending::Reset);
+        return;
+    }
+    end.set_tx_cursor(cursor);
+    end.entry
+        .wait
+        .replayed
+        .store(consumed & 0xffff, Ordering::Relaxed);
+    // Doorbells that could not be sent are forgotten: the receiver discards up to `replay_at`.
+    bell::pay(end);
+    end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
+    let sender = &lane.control().sender;
+    sender.replay_at.store(
+        end.entry.tx.tcp_bytes.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
+    end.set_tx_mode(Mode::Replay);
+    end.count(Counter::Replays, 1);
+    end.count(Counter::Downgrades, 1);
+    if !end.is_pinned() {
+        give_up(end, Reason::PeerAsked);
+    }
+    let _ = continue_replay(end, lane);
+}
+
+/// Send more of what the receiver did not consume; `Err(AGAIN)` when TCP is full. The caller
+/// holds the sending direction.
+pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno> {
+    let mut at = RxCursor {
+        head: end.entry.tx.credit.load(Ordering::Relaxed),
+        taken: usize::try_from(end.entry.wait.replayed.load(Ordering::Relaxed)).unwrap_or(0),
+    };
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    while at.head < tail {
+        let done = replay_record(end, lane, &mut at);
+        end.entry.tx.credit.store(at.head, Ordering::Relaxed);
+        end.entry
+            .wait
+            .replayed
+            .store(at.taken as u64, Ordering::Relaxed);
+        match done {
+            Ok(true) => {}
+            Ok(false) => return Err(Errno::AGAIN),
+            Err(PeerLied::Header { .. } | PeerLied::Credit { .. }) => {
+                // The receiver has spoilt the ring itself: there is nothing left to send.
+                end.note_ending(crosslane_ctl::slab::Ending::Reset);
+                return Err(Errno::CONNRESET);
+            }
+        }
+    }
+    end.set_tx_mode(Mode::Tcp);
+    Ok(())
+}
+
+/// Send the rest of one record; `Ok(false)` when TCP took only part of it.
+fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool, PeerLied> {
+    let left = match at.peek(lane)? {
+        Next::Data(left) => left,
+        Next::Control(..) => {
+            at.head += 1;
+            return Ok(true);
+        }
+        Next::Empty => {
+            return Err(PeerLied::Header {
+                header: 0,
+                line: at.head,
+            });
+        }
+    };
+    let mut bytes = [0u8; crosslane_ring::MAX_RECORD_BYTES];
+    let part = [crosslane_ring::Part::of_mut(&mut bytes[..left])];
+    // SAFETY: the part is the array above.
+    let Some(mut parts) = (unsafe { crosslane_ring::Parts::new(&part) }) else {
+        return Ok(false);
+    };
+    at.copy_only(lane, &mut parts)?;
+    // SAFETY: the first `left` bytes are initialised and valid for reads.
+    let sent = match unsafe { kernel::send(end.fd, bytes.as_ptr(), left, 0) } {
+        Ok(sent) => sent,
+        Err(_) => return Ok(false),
+    };
+    add(&end.entry.tx.tcp_bytes, sent as u64);
+    at.pass(sent, left);
+    Ok(sent == left)
+}
