@@ -137,6 +137,16 @@ impl Drop for Running {
     }
 }
 
+/// Wait until a descriptor is readable, or fail.
+pub fn wait_for(fd: &OwnedFd) {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(WATCHDOG.as_secs()).unwrap(),
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    assert_eq!(poll(&mut fds, Some(&timeout)), Ok(1), "nothing comes");
+}
+
 /// A program's side of a control connection.
 pub struct Client {
     pub socket: OwnedFd,
@@ -155,6 +165,12 @@ impl Client {
             slab,
             slab_fd,
         }
+    }
+
+    /// The same process, at another monitor.
+    pub fn reconnect(&mut self, directory: &Path) {
+        self.socket = Self::connect(directory).socket;
+        self.hello();
     }
 
     pub fn hello(&mut self) {
@@ -178,7 +194,7 @@ impl Client {
 
     /// The next message and its descriptor; `None` when the monitor has hung up.
     pub fn receive(&self) -> Option<(MonitorMessage, Option<OwnedFd>)> {
-        self.wait();
+        wait_for(&self.socket);
         let mut bytes = vec![0; HEADER_BYTES + TEXT_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -196,19 +212,6 @@ impl Client {
             }
         }
         Some((MonitorMessage::decode(&bytes[..length]).unwrap(), fd))
-    }
-
-    fn wait(&self) {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(WATCHDOG.as_secs()).unwrap(),
-            tv_nsec: 0,
-        };
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-        assert_eq!(
-            poll(&mut fds, Some(&timeout)),
-            Ok(1),
-            "the monitor is silent"
-        );
     }
 
     /// The next message, which must be there.
