@@ -81,6 +81,12 @@ fn lap(line: u64, ring_lines: u32) -> u64 {
     (line >> ring_lines.trailing_zeros()) & 0xffff_ffff
 }
 
+/// Whether a header, not yet checked, is one of data.
+#[inline]
+pub(crate) fn claims_data(header: u64) -> bool {
+    header >> 24 & 0xff == KIND_DATA
+}
+
 /// Check a header, not 0, that was found at `line`.
 pub(crate) fn check(header: u64, line: u64, ring_lines: u32) -> Result<Record, PeerLied> {
     let lie = PeerLied::Header { header, line };

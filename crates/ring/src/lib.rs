@@ -23,4 +23,3 @@ pub use memory::{LaneMemory, WindowLane};
 pub use parts::{Part, Parts};
 pub use receive::{Next, RxCursor};
 pub use send::TxCursor;
-

@@ -2,7 +2,9 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crosslane_ctl::lane::{LANE_CONTROL_BYTES, LINE_BYTES, LaneControl};
+use crosslane_ctl::lane::{
+    LANE_CONTROL_BYTES, LINE_BYTES, LaneControl, MAX_RING_LINES, MIN_RING_LINES,
+};
 use crosslane_window::view::View;
 
 /// The memory of one lane. The algorithms of this crate are generic over it, so that the same
@@ -55,12 +57,15 @@ unsafe impl Send for WindowLane {}
 unsafe impl Sync for WindowLane {}
 
 impl WindowLane {
-    /// The lane that lies in `view`, or `None` if it is too small or not aligned to a line.
+    /// The lane that lies in `view`, or `None` if it is too small or not aligned to a line, or if
+    /// no ring has so many lines.
     pub fn new(view: View, lines: u32) -> Option<Self> {
-        let ring_bytes = lines as usize * LINE_BYTES;
-        if !lines.is_power_of_two() || !view.start().addr().get().is_multiple_of(LINE_BYTES) {
+        // In a smaller ring, a header that lies about its length would reach over a whole lap.
+        let is_ring = lines.is_power_of_two() && (MIN_RING_LINES..=MAX_RING_LINES).contains(&lines);
+        if !is_ring || !view.start().addr().get().is_multiple_of(LINE_BYTES) {
             return None;
         }
+        let ring_bytes = lines as usize * LINE_BYTES;
         let ring = view.part(LANE_CONTROL_BYTES, ring_bytes)?;
         let control = view.start().cast::<LaneControl>().as_ptr();
         Some(Self {
@@ -82,7 +87,11 @@ impl WindowLane {
     #[inline]
     pub unsafe fn from_raw(control: *mut LaneControl, lines: u32) -> Self {
         let ring = control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
-        Self { control, ring, lines }
+        Self {
+            control,
+            ring,
+            lines,
+        }
     }
 
     /// The control lines.

@@ -42,6 +42,12 @@ impl RxCursor {
         lane.header(Self::wrapped(lane, self.head)) != 0
     }
 
+    /// Whether what comes next says that it is data. Only a hint: [`RxCursor::peek`] checks it.
+    #[inline]
+    pub fn has_data(&self, lane: &impl LaneMemory) -> bool {
+        header::claims_data(lane.header(Self::wrapped(lane, self.head)))
+    }
+
     /// What comes next.
     ///
     /// # Errors

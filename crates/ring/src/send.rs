@@ -22,7 +22,7 @@ impl TxCursor {
     /// Lines free for data as far as is known without looking at the receiver's line.
     #[inline]
     fn free(&self, lane: &impl LaneMemory) -> u64 {
-        (u64::from(lane.lines()) - RESERVED_LINES).saturating_sub(self.tail - self.credit)
+        (u64::from(lane.lines()) - RESERVED_LINES).saturating_sub(self.tail.wrapping_sub(self.credit))
     }
 
     /// Look at what the receiver has consumed.
@@ -57,6 +57,12 @@ impl TxCursor {
     pub fn writable(&mut self, lane: &impl LaneMemory) -> Result<bool, PeerLied> {
         let wanted = u64::from(lane.lines()) / 4;
         Ok(self.free_lines(lane, wanted)? >= wanted)
+    }
+
+    /// Whether so much is known to be free without looking at the receiver's line.
+    #[inline]
+    pub fn is_roomy(&self, lane: &impl LaneMemory) -> bool {
+        self.free(lane) >= u64::from(lane.lines()) / 4
     }
 
     /// Append one data record with as much of `parts` as fits: 0 when the ring is full.

@@ -34,6 +34,24 @@ pub fn glance(end: &End, wanted: i16) -> bool {
     wanted & WRITE != 0 && end.tx_mode() == Mode::Ring && send::is_writable(end)
 }
 
+/// What the rings alone say is ready of `wanted`, for an end that is in the rings both ways, when
+/// the next record is data. 0 means that [`look`] must be asked.
+#[inline]
+pub fn at_once(end: &End, wanted: i16) -> i16 {
+    let mut found = 0;
+    if wanted & READ != 0 {
+        let Some(lane) = end.rx_lane() else { return 0 };
+        if !end.rx_cursor().has_data(&lane) {
+            return 0;
+        }
+        found = wanted & READ;
+    }
+    if wanted & WRITE != 0 && send::is_writable(end) {
+        found |= wanted & WRITE;
+    }
+    found
+}
+
 /// What is ready of `wanted`, besides POLLERR and POLLHUP, without waiting. With `ask_kernel`,
 /// ends and errors that only the kernel knows are included; directions on TCP always are.
 pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {

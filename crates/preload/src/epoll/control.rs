@@ -5,18 +5,18 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_stream::{End, ready, switch};
+use crosslane_stream::{End, close as closing, ready, switch};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
 use super::set::{self, Inner, Reg, Set};
 use crate::c;
 
-const EDGE: u32 = libc::EPOLLET as u32;
-const IN: u32 = libc::EPOLLIN as u32;
-const OUT: u32 = libc::EPOLLOUT as u32;
-const RDHUP: u32 = libc::EPOLLRDHUP as u32;
-const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+const EDGE: u32 = libc::EPOLLET.cast_unsigned();
+const IN: u32 = libc::EPOLLIN.cast_unsigned();
+const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
+const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
 /// How long a connection that enters a second set is waited for to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
@@ -50,7 +50,11 @@ pub unsafe extern "C" fn epoll_ctl(
 fn leave_nested(fd: c_int) {
     let Some(set) = set::get(fd) else { return };
     let Ok(inner) = set.inner.lock() else { return };
-    let ends: Vec<End> = inner.regs.values().filter_map(Reg::end).collect();
+    let ends: Vec<End> = inner
+        .all()
+        .filter(|reg| reg.is_live())
+        .map(|reg| reg.end)
+        .collect();
     drop(inner);
     for end in ends {
         switch::pin(&end, Reason::EpollUse);
@@ -58,10 +62,13 @@ fn leave_nested(fd: c_int) {
 }
 
 fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -> c_int {
+    if let Some(result) = revive(epoll, end, wish) {
+        return result;
+    }
     let elsewhere = end.entry.wait.epolls.load(Ordering::Relaxed) > 0;
-    if wish.events & EXCLUSIVE != 0 || elsewhere && set_of(end) != Some(epoll) {
+    if wish.events & EXCLUSIVE != 0 || elsewhere {
         // One doorbell wakes one set: a connection in two stays on TCP.
-        crosslane_stream::close::make_plain(end, Reason::EpollUse, PATIENCE);
+        closing::make_plain(end, Reason::EpollUse, PATIENCE);
         return kernel();
     }
     let result = kernel();
@@ -74,27 +81,38 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     let Ok(mut inner) = set.inner.lock() else {
         return result;
     };
-    let key = inner.add(Reg {
-        fd: end.fd,
-        events: wish.events,
-        data: wish.u64,
-        index: end.index,
-        ringed: false,
-        kernel_events: 0,
-        spent: false,
-        fresh: true,
-        reported_line: 0,
-        quiet_waits: 0,
-        hot: false,
-    });
+    let key = inner.add(Reg::new(end, wish.events, wish.u64));
     end.entry.wait.epolls.fetch_add(1, Ordering::Relaxed);
     end.local
         .epoll_set
         .store(epoll.cast_unsigned() + 1, Ordering::Relaxed);
+    end.local.epoll_key.store(key, Ordering::Relaxed);
     if end.phase() == EndPhase::Granted {
-        take_over(&set, &mut inner, key, end);
+        take_over(set, &mut inner, key);
     }
     result
+}
+
+/// An addition of what the kernel still has: only our record changes. `None` when the kernel must
+/// be asked.
+fn revive(epoll: c_int, end: &End, wish: epoll_event) -> Option<c_int> {
+    if set_of(end) != Some(epoll) {
+        return None;
+    }
+    let set = set::get(epoll)?;
+    let mut inner = set.inner.lock().ok()?;
+    let (key, reg) = inner.find(end)?;
+    if !reg.deleted {
+        return Some(c::fail(Errno(libc::EEXIST)));
+    }
+    if wish.events & EXCLUSIVE != 0 {
+        return None;
+    }
+    reg.renew(wish.events, wish.u64);
+    end.entry.wait.epolls.fetch_add(1, Ordering::Relaxed);
+    inner.heat(key);
+    tell_sleepers(set, &mut inner, key);
+    Some(0)
 }
 
 /// The set that holds the end.
@@ -104,88 +122,107 @@ fn set_of(end: &End) -> Option<c_int> {
 }
 
 fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -> c_int {
-    let Some(set) = set::get(epoll) else {
+    let Some(set) = set::get(epoll).filter(|_| set_of(end) == Some(epoll)) else {
         return kernel();
     };
     let Ok(mut inner) = set.inner.lock() else {
         return kernel();
     };
-    let Some(key) = inner.by_fd.get(&end.fd).copied() else {
+    let Some((key, reg)) = inner.find(end) else {
         return kernel();
     };
-    let Some(reg) = inner.regs.get_mut(&key) else {
-        return kernel();
-    };
+    if reg.deleted {
+        return c::fail(Errno(libc::ENOENT));
+    }
     if !reg.ringed {
         let result = kernel();
         if result == 0 {
-            (reg.events, reg.data, reg.fresh) = (wish.events, wish.u64, true);
+            reg.renew(wish.events, wish.u64);
         }
         return result;
     }
     if wish.events & EXCLUSIVE != 0 {
         return c::fail(Errno::INVAL);
     }
-    (reg.events, reg.data, reg.fresh, reg.spent) = (wish.events, wish.u64, true, false);
+    reg.renew(wish.events, wish.u64);
     inner.heat(key);
-    // A thread that sleeps on the set must learn of the new wish.
-    if set.sleepers.load(Ordering::SeqCst) > 0 {
-        settle(&set, &mut inner, key);
-    }
+    tell_sleepers(set, &mut inner, key);
     0
 }
 
-/// While others sleep: tell the kernel now, arm, and wake a sleeper if there is news already.
-fn settle(set: &Set, inner: &mut Inner, key: u32) {
-    let Some(reg) = inner.regs.get_mut(&key) else {
+/// Threads that sleep on the set must learn of a new wish: the kernel is told now, the rings are
+/// armed, and if there is news already, one sleeper is woken.
+fn tell_sleepers(set: &Set, inner: &mut Inner, key: u32) {
+    if set.sleepers.load(Ordering::SeqCst) == 0 {
         return;
-    };
-    let Some(end) = reg.end() else { return };
-    let wanted = reg.wanted();
-    sync(set.epoll, key, reg, &end);
+    }
+    let Some(reg) = inner.reg(key) else { return };
+    let (end, wanted) = (reg.end, reg.wanted());
+    sync(set.epoll, key, reg);
     if !ready::arm(&end, wanted) || ready::glance(&end, wanted) {
-        // An event of the kernel's that is always there wakes exactly one sleeper.
+        // A socket can nearly always be written to, so this wakes exactly one sleeper.
+        let events = OUT | IN | EDGE;
         let event = epoll_event {
-            events: OUT | IN | EDGE,
+            events,
             u64: set::tagged(key),
         };
-        if kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, reg.fd, event).is_ok() {
-            reg.kernel_events = OUT | IN | EDGE;
+        if kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, end.fd, event).is_ok() {
+            reg.kernel_events = events;
         }
     }
 }
 
 fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
+    let Some(set) = set::get(epoll).filter(|_| set_of(end) == Some(epoll)) else {
+        return kernel();
+    };
+    let Ok(mut inner) = set.inner.lock() else {
+        return kernel();
+    };
+    let Some((key, reg)) = inner.find(end) else {
+        return kernel();
+    };
+    if reg.deleted {
+        return c::fail(Errno(libc::ENOENT));
+    }
+    if reg.ringed {
+        // Programs that delete and add for every request would spend their time in the kernel.
+        reg.deleted = true;
+        end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
+        inner.heat(key);
+        return 0;
+    }
     let result = kernel();
     if result == 0 {
-        drop_from(epoll, end);
+        inner.remove(key);
+        end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
+        end.local.epoll_set.store(0, Ordering::Relaxed);
     }
     result
-}
-
-fn drop_from(epoll: c_int, end: &End) {
-    let Some(set) = set::get(epoll) else { return };
-    let Ok(mut inner) = set.inner.lock() else {
-        return;
-    };
-    if let Some(reg) = inner.remove(end.fd) {
-        end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
-        if reg.ringed {
-            set.ringed.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
 }
 
 /// The descriptor is being closed. With its last name the kernel forgets the registration; while
 /// another name exists the kernel keeps it, and so does the record.
 pub fn forget(end: &End) {
-    if end.entry.wait.epolls.load(Ordering::Relaxed) == 0 {
+    if end.local.fds.load(Ordering::Relaxed) > 1 {
         return;
     }
-    if end.local.fds.load(Ordering::Relaxed) <= 1
-        && let Some(epoll) = set_of(end)
-    {
-        drop_from(epoll, end);
+    let Some(set) = set_of(end).and_then(set::get) else {
+        return;
+    };
+    let Ok(mut inner) = set.inner.lock() else {
+        return;
+    };
+    let Some((key, _)) = inner.find(end) else {
+        return;
+    };
+    if let Some(reg) = inner.remove(key) {
+        if !reg.deleted {
+            end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
+        }
+        if reg.ringed {
+            set.ringed.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -194,35 +231,31 @@ pub fn forget(end: &End) {
 pub fn adopt(end: &End) {
     if let Some(set) = set_of(end).and_then(set::get)
         && let Ok(mut inner) = set.inner.lock()
-        && let Some(key) = inner.by_fd.get(&end.fd).copied()
+        && let Some((key, _)) = inner.find(end)
     {
-        take_over(&set, &mut inner, key, end);
+        take_over(set, &mut inner, key);
     }
     end.local.adopted.store(1, Ordering::Release);
 }
 
 /// From now on the kernel's registration carries our tag.
-fn take_over(set: &Set, inner: &mut Inner, key: u32, end: &End) {
-    let Some(reg) = inner.regs.get_mut(&key) else {
-        return;
-    };
+fn take_over(set: &Set, inner: &mut Inner, key: u32) {
+    let Some(reg) = inner.reg(key) else { return };
     if reg.ringed {
         return;
     }
-    reg.ringed = true;
-    reg.fresh = true;
+    (reg.ringed, reg.fresh, reg.kernel_events) = (true, true, 0);
     set.ringed.fetch_add(1, Ordering::Release);
-    reg.kernel_events = 0;
-    sync(set.epoll, key, reg, end);
+    sync(set.epoll, key, reg);
     inner.heat(key);
 }
 
 /// What the kernel should look for on behalf of a registration.
-fn wish_of(reg: &Reg, end: &End) -> u32 {
-    if reg.spent {
+fn wish_of(reg: &Reg) -> u32 {
+    if reg.is_silent() {
         return EDGE;
     }
-    let edge = reg.events & EDGE;
+    let (edge, end) = (reg.events & EDGE, &reg.end);
     if end.rx_mode() == Mode::Ring && end.tx_mode() == Mode::Ring {
         // Doorbells and ends are edges; what is ready by level is known from the rings.
         return IN | RDHUP | EDGE;
@@ -238,8 +271,8 @@ fn wish_of(reg: &Reg, end: &End) -> u32 {
 }
 
 /// Tell the kernel what to look for, if that has changed.
-pub fn sync(epoll: c_int, key: u32, reg: &mut Reg, end: &End) {
-    let wish = wish_of(reg, end);
+pub fn sync(epoll: c_int, key: u32, reg: &mut Reg) {
+    let wish = wish_of(reg);
     if wish == reg.kernel_events {
         return;
     }
@@ -247,7 +280,7 @@ pub fn sync(epoll: c_int, key: u32, reg: &mut Reg, end: &End) {
         events: wish,
         u64: set::tagged(key),
     };
-    if kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, reg.fd, event).is_ok() {
+    if kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, reg.end.fd, event).is_ok() {
         reg.kernel_events = wish;
     }
 }

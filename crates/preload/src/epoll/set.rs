@@ -1,21 +1,25 @@
 //! What was registered in which epoll set.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crosslane_stream::End;
+use crosslane_stream::process::MAX_FDS;
+use crosslane_sys::memory::Mapping;
 
 /// Kernel data of registrations that carry our tag: the tag in the upper half, a key in the lower.
 const TAG: u64 = 0xC055_1A9E_0000_0000;
 const TAG_MASK: u64 = 0xffff_ffff_0000_0000;
 
-static SETS: RwLock<Option<HashMap<c_int, Arc<Set>>>> = RwLock::new(None);
+/// Sets by descriptor. A set that has been made stays for the next epoll descriptor of its number.
+static SETS: OnceLock<Option<Mapping>> = OnceLock::new();
+static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
 /// One epoll set of the program.
 pub struct Set {
     pub epoll: c_int,
+    alive: AtomicBool,
     pub inner: Mutex<Inner>,
     /// Registrations with rings; 0 lets a wait go straight to the kernel.
     pub ringed: AtomicU32,
@@ -26,33 +30,38 @@ pub struct Set {
 /// The registrations of a set that concern connections.
 #[derive(Default)]
 pub struct Inner {
-    pub by_fd: HashMap<c_int, u32>,
-    pub regs: HashMap<u32, Reg>,
-    /// Keys of connections to look at before asking the kernel, least recently active first.
+    regs: Vec<Option<Reg>>,
+    free: Vec<u32>,
+    /// Keys of connections to look at before asking the kernel.
     pub hot: Vec<u32>,
     /// Where the next scan of `hot` begins.
     pub turn: usize,
     /// Waits since the kernel was last asked although rings had news.
     pub skipped: u32,
-    next_key: u32,
+    /// Room for what a spin watches, kept so that a wait allocates nothing.
+    pub watched: Vec<(End, i16)>,
 }
 
 /// One registration of a connection.
 pub struct Reg {
-    pub fd: c_int,
+    pub end: End,
+    /// The end's token, which tells whether its entry still means the same connection.
+    token: u64,
     /// What the program registered.
     pub events: u32,
     pub data: u64,
-    /// Which connection: index in the slab.
-    pub index: u32,
     /// The kernel's registration carries our tag.
     pub ringed: bool,
     /// What the kernel has been told to look for, while `ringed`.
     pub kernel_events: u32,
+    /// The program has deleted it; the kernel has not been told.
+    pub deleted: bool,
     /// Switched off by EPOLLONESHOT.
     pub spent: bool,
     /// Not looked at since it was added or modified: edges are due for what is ready.
     pub fresh: bool,
+    /// The kernel saw something while the program was to be told nothing: ask it again.
+    pub missed: bool,
     /// Edge-triggered: up to which line arrivals have been reported.
     pub reported_line: u64,
     /// Waits in a row without news, for leaving the hot list.
@@ -61,55 +70,102 @@ pub struct Reg {
 }
 
 impl Reg {
-    /// The connection, if the descriptor still names it.
-    pub fn end(&self) -> Option<End> {
-        End::of(self.fd).filter(|end| end.index == self.index)
+    /// A registration as the program has just made it with the kernel.
+    pub fn new(end: &End, events: u32, data: u64) -> Self {
+        Self {
+            end: *end,
+            token: end.token(),
+            events,
+            data,
+            ringed: false,
+            kernel_events: 0,
+            deleted: false,
+            spent: false,
+            fresh: true,
+            missed: false,
+            reported_line: 0,
+            quiet_waits: 0,
+            hot: false,
+        }
     }
 
+    /// Take a new wish of the program's.
+    pub fn renew(&mut self, events: u32, data: u64) {
+        (self.events, self.data) = (events, data);
+        (self.deleted, self.spent, self.fresh) = (false, false, true);
+    }
+
+    /// Whether this registers `end` still.
+    pub fn is_of(&self, end: &End) -> bool {
+        self.end.index == end.index && self.token == end.token()
+    }
+
+    /// Whether its connection still exists.
+    #[inline]
+    pub fn is_live(&self) -> bool {
+        self.token == self.end.token()
+    }
+
+    /// Whether the program wants edges.
     pub fn is_edge(&self) -> bool {
-        self.events & libc::EPOLLET as u32 != 0
+        self.events & libc::EPOLLET.cast_unsigned() != 0
     }
 
-    /// The events wanted, as poll(2) names them; none while spent.
+    /// Whether the program is to be told nothing.
+    pub fn is_silent(&self) -> bool {
+        self.spent || self.deleted
+    }
+
+    /// The events wanted, as poll(2) names them: the bits that both know have the same values.
+    #[inline]
     pub fn wanted(&self) -> i16 {
-        if self.spent {
+        if self.is_silent() {
             return 0;
         }
-        // The bits of epoll that poll knows have the same values.
-        i16::from_ne_bytes(
-            (self.events & 0x7fff).to_ne_bytes()[..2]
-                .try_into()
-                .unwrap_or([0; 2]),
-        ) | if self.events & libc::EPOLLRDHUP as u32 != 0 {
-            libc::POLLRDHUP
-        } else {
-            0
-        }
+        i16::try_from(self.events & 0x7fff).unwrap_or(0)
     }
 }
 
 impl Inner {
+    /// Keep a registration; returns its key.
     pub fn add(&mut self, reg: Reg) -> u32 {
-        loop {
-            self.next_key = self.next_key.wrapping_add(1);
-            if !self.regs.contains_key(&self.next_key) {
-                break;
-            }
+        if let Some(key) = self.free.pop() {
+            self.regs[key as usize] = Some(reg);
+            return key;
         }
-        self.by_fd.insert(reg.fd, self.next_key);
-        self.regs.insert(self.next_key, reg);
-        self.next_key
+        self.regs.push(Some(reg));
+        u32::try_from(self.regs.len() - 1).expect("fewer registrations than descriptors")
     }
 
-    pub fn remove(&mut self, fd: c_int) -> Option<Reg> {
-        let key = self.by_fd.remove(&fd)?;
+    /// The registration with this key.
+    #[inline]
+    pub fn reg(&mut self, key: u32) -> Option<&mut Reg> {
+        self.regs.get_mut(key as usize)?.as_mut()
+    }
+
+    /// The key of `end` and its registration, deleted ones included.
+    pub fn find(&mut self, end: &End) -> Option<(u32, &mut Reg)> {
+        let key = end.local.epoll_key.load(Ordering::Relaxed);
+        let reg = self.reg(key)?;
+        reg.is_of(end).then_some((key, reg))
+    }
+
+    /// Forget a registration.
+    pub fn remove(&mut self, key: u32) -> Option<Reg> {
+        let reg = self.regs.get_mut(key as usize)?.take()?;
         self.hot.retain(|hot| *hot != key);
-        self.regs.remove(&key)
+        self.free.push(key);
+        Some(reg)
+    }
+
+    /// All registrations.
+    pub fn all(&self) -> impl Iterator<Item = &Reg> {
+        self.regs.iter().flatten()
     }
 
     /// Look at this connection before sleeping from now on.
     pub fn heat(&mut self, key: u32) {
-        if let Some(reg) = self.regs.get_mut(&key) {
+        if let Some(reg) = self.reg(key) {
             reg.quiet_waits = 0;
             if !reg.hot {
                 reg.hot = true;
@@ -129,6 +185,16 @@ pub fn key_of(data: u64) -> Option<u32> {
     (data & TAG_MASK == TAG).then(|| u32::try_from(data & !TAG_MASK).unwrap_or(0))
 }
 
+fn cell(epoll: c_int) -> Option<&'static AtomicPtr<Set>> {
+    let place = u32::try_from(epoll).ok().filter(|fd| *fd < MAX_FDS)?;
+    let bytes = MAX_FDS as usize * size_of::<AtomicPtr<Set>>();
+    let cells = SETS.get_or_init(|| Mapping::private(bytes).ok()).as_ref()?;
+    // SAFETY: the mapping has MAX_FDS cells.
+    let cell = unsafe { cells.start().cast::<AtomicPtr<Set>>().add(place as usize) };
+    // SAFETY: inside the mapping, which is never unmapped; zeroes are a null pointer.
+    Some(unsafe { cell.as_ref() })
+}
+
 /// A new epoll descriptor: what the number named before is gone.
 pub fn created(epoll: c_int) {
     if epoll >= 0 {
@@ -137,31 +203,43 @@ pub fn created(epoll: c_int) {
     }
 }
 
-/// The record of a set, if one of its registrations is a connection.
-pub fn get(epoll: c_int) -> Option<Arc<Set>> {
-    SETS.read().ok()?.as_ref()?.get(&epoll).cloned()
+/// The record of a set, if a connection has been registered in it.
+#[inline]
+pub fn get(epoll: c_int) -> Option<&'static Set> {
+    SETS.get()?;
+    let set = cell(epoll)?.load(Ordering::Acquire); // SYNC: set
+    // SAFETY: null, or a leaked box.
+    unsafe { set.as_ref() }.filter(|set| set.alive.load(Ordering::Relaxed))
 }
 
 /// The record of a set, made if needed.
-pub fn get_or_make(epoll: c_int) -> Option<Arc<Set>> {
-    if let Some(set) = get(epoll) {
+pub fn get_or_make(epoll: c_int) -> Option<&'static Set> {
+    let cell = cell(epoll)?;
+    let known = cell.load(Ordering::Acquire); // SYNC: set
+    // SAFETY: null, or a leaked box.
+    if let Some(set) = unsafe { known.as_ref() } {
+        set.alive.store(true, Ordering::Relaxed);
         return Some(set);
     }
-    let mut sets = SETS.write().ok()?;
-    let fresh = || {
-        Arc::new(Set {
-            epoll,
-            inner: Mutex::new(Inner::default()),
-            ringed: AtomicU32::new(0),
-            sleepers: AtomicU32::new(0),
-        })
-    };
-    Some(
-        sets.get_or_insert_with(HashMap::new)
-            .entry(epoll)
-            .or_insert_with(fresh)
-            .clone(),
-    )
+    let fresh = Box::into_raw(Box::new(Set {
+        epoll,
+        alive: AtomicBool::new(true),
+        inner: Mutex::new(Inner::default()),
+        ringed: AtomicU32::new(0),
+        sleepers: AtomicU32::new(0),
+    }));
+    HIGHEST.fetch_max(epoll.cast_unsigned(), Ordering::Relaxed);
+    // SYNC: set
+    match cell.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: just leaked, and now owned by the table.
+        Ok(_) => Some(unsafe { &*fresh }),
+        Err(other) => {
+            // SAFETY: nobody else has seen the box.
+            drop(unsafe { Box::from_raw(fresh) });
+            // SAFETY: the table holds leaked boxes only, and this one is not null.
+            Some(unsafe { &*other })
+        }
+    }
 }
 
 /// Whether a descriptor is an epoll set with connections in it.
@@ -171,58 +249,39 @@ pub fn is_set(fd: c_int) -> bool {
 
 /// All sets with connections in them.
 pub fn sets() -> Vec<c_int> {
-    let Ok(sets) = SETS.read() else {
+    if SETS.get().is_none() {
         return Vec::new();
-    };
-    sets.as_ref()
-        .map(|sets| sets.keys().copied().collect())
-        .unwrap_or_default()
+    }
+    let highest = HIGHEST.load(Ordering::Relaxed).cast_signed();
+    (0..=highest).filter(|fd| is_set(*fd)).collect()
 }
 
 /// The epoll descriptor is closed.
 pub fn forget_set(fd: c_int) {
-    if !is_set(fd) {
+    let Some(set) = get(fd) else { return };
+    set.alive.store(false, Ordering::Relaxed);
+    let Ok(mut inner) = set.inner.lock() else {
         return;
+    };
+    for reg in inner.all().filter(|reg| reg.is_live() && !reg.deleted) {
+        reg.end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
     }
-    let gone = SETS
-        .write()
-        .ok()
-        .and_then(|mut sets| sets.as_mut()?.remove(&fd));
-    let Some(set) = gone else { return };
-    let Ok(inner) = set.inner.lock() else { return };
-    for reg in inner.regs.values() {
-        if let Some(end) = reg.end() {
-            end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
+    *inner = Inner::default();
+    set.ringed.store(0, Ordering::Relaxed);
 }
 
 /// Held while the process forks, so that no record is half written in the child.
-pub struct Fork {
-    _sets: Option<RwLockReadGuard<'static, Option<HashMap<c_int, Arc<Set>>>>>,
-    _inner: Vec<MutexGuard<'static, Inner>>,
-    _kept: Vec<&'static Arc<Set>>,
-}
+pub struct Fork(
+    #[expect(dead_code, reason = "held for its locks")] Vec<MutexGuard<'static, Inner>>,
+);
 
 /// Take every lock of this module.
 pub fn before_fork() -> Fork {
-    let sets = SETS.read().ok();
-    let kept: Vec<&'static Arc<Set>> = sets
-        .as_ref()
-        .and_then(|sets| sets.as_ref())
-        .map(|sets| {
-            sets.values()
-                .map(|set| &*Box::leak(Box::new(set.clone())))
-                .collect()
-        })
-        .unwrap_or_default();
-    let inner = kept
-        .iter()
-        .filter_map(|set| set.inner.lock().ok())
-        .collect();
-    Fork {
-        _sets: sets,
-        _inner: inner,
-        _kept: kept,
-    }
+    Fork(
+        sets()
+            .into_iter()
+            .filter_map(get)
+            .filter_map(|set| set.inner.lock().ok())
+            .collect(),
+    )
 }

@@ -4,7 +4,6 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::sync::Arc;
 use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
@@ -13,7 +12,7 @@ use crosslane_sys::{Errno, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::control::sync;
-use super::set::{self, Reg, Set};
+use super::set::{self, Inner, Reg, Set};
 use crate::{c, poll};
 
 /// Connections that are looked at before the kernel is asked. A connection that had no news for
@@ -51,7 +50,7 @@ fn wait_set(
             return Ok(view.found);
         }
         if timeout == Some(Duration::ZERO) {
-            view.ask_kernel(Duration::ZERO, core::ptr::null())?;
+            view.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
             return Ok(view.found);
         }
         if first && view.spin() {
@@ -70,10 +69,6 @@ fn wait_set(
 }
 
 impl Wait<'_> {
-    fn room(&self) -> bool {
-        self.found < self.out.len()
-    }
-
     fn tell(&mut self, events: u32, data: u64) {
         if let Some(place) = self.out.get_mut(self.found) {
             place.write(epoll_event { events, u64: data });
@@ -83,31 +78,8 @@ impl Wait<'_> {
 
     /// Report what the rings of the hot connections hold.
     fn look_at_rings(&mut self, may_ask_kernel: bool) -> Result<usize, Errno> {
-        {
-            let set = self.set;
-            let Ok(mut inner) = set.inner.lock() else {
-                return Ok(0);
-            };
-            let inner = &mut *inner;
-            let count = inner.hot.len();
-            let start = if count == 0 { 0 } else { inner.turn % count };
-            for step in 0..count {
-                if !self.room() {
-                    inner.turn = start + step;
-                    break;
-                }
-                let key = inner.hot[(start + step) % count];
-                let Some(reg) = inner.regs.get_mut(&key) else {
-                    continue;
-                };
-                let Some(end) = reg.end() else { continue };
-                let events = news(reg, &end, false);
-                if events != 0 {
-                    let data = reg.data;
-                    reported(reg, &end);
-                    self.tell(events, data);
-                }
-            }
+        if let Ok(mut inner) = self.set.inner.lock() {
+            self.scan(&mut inner);
             if self.found == 0 {
                 return Ok(0);
             }
@@ -117,30 +89,66 @@ impl Wait<'_> {
             }
             inner.skipped = 0;
         }
-        self.ask_kernel(Duration::ZERO, core::ptr::null())?;
+        self.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
         Ok(self.found)
     }
 
+    fn scan(&mut self, inner: &mut Inner) {
+        let count = inner.hot.len();
+        let start = if count == 0 { 0 } else { inner.turn % count };
+        for step in 0..count {
+            if self.found == self.out.len() {
+                inner.turn = start + step;
+                return;
+            }
+            let place = start + step;
+            let key = inner.hot[if place < count { place } else { place - count }];
+            if let Some(reg) = inner.reg(key) {
+                self.report(reg, false);
+            }
+        }
+    }
+
+    fn report(&mut self, reg: &mut Reg, ask_kernel: bool) {
+        if !reg.is_live() {
+            return;
+        }
+        let events = news(reg, ask_kernel);
+        if events != 0 {
+            reported(reg);
+            self.tell(events, reg.data);
+        }
+    }
+
     fn spin(&self) -> bool {
-        let Ok(inner) = self.set.inner.lock() else {
+        let Ok(mut inner) = self.set.inner.lock() else {
             return false;
         };
-        let watched: Vec<(End, i16)> = inner
-            .hot
-            .iter()
-            .filter_map(|key| inner.regs.get(key))
-            .filter_map(|reg| Some((reg.end()?, reg.wanted())))
-            .collect();
+        let mut watched = core::mem::take(&mut inner.watched);
+        for place in 0..inner.hot.len() {
+            let key = inner.hot[place];
+            if let Some(reg) = inner
+                .reg(key)
+                .filter(|reg| reg.is_live() && !reg.is_silent())
+            {
+                watched.push((reg.end, reg.wanted()));
+            }
+        }
         drop(inner);
-        // The most recently heated stands for all: their peers tend to be one program.
-        watched
+        // The one that was heated last stands for all: their peers tend to be one program.
+        let found = watched
             .last()
             .is_some_and(|(end, _)| place::is_worth_spinning(end))
             && wait::spin(|| {
                 watched
                     .iter()
                     .any(|(end, wanted)| ready::glance(end, *wanted))
-            })
+            });
+        watched.clear();
+        if let Ok(mut inner) = self.set.inner.lock() {
+            inner.watched = watched;
+        }
+        found
     }
 
     /// Arm everything, sleep in the kernel, and report what woke us.
@@ -153,7 +161,7 @@ impl Wait<'_> {
         } else if mixed {
             limit = Some(left.map_or(MIXED_SLICE, |left| left.min(MIXED_SLICE)));
         }
-        let slept = self.ask_kernel_for(limit, mask);
+        let slept = self.ask_kernel(limit, mask);
         let others = self.set.sleepers.fetch_sub(1, Ordering::SeqCst) > 1;
         if !others {
             self.disarm_all();
@@ -166,63 +174,42 @@ impl Wait<'_> {
         let Ok(mut inner) = self.set.inner.lock() else {
             return (true, false);
         };
-        let inner = &mut *inner;
         let (mut quiet, mut mixed) = (true, false);
-        let mut cold = Vec::new();
-        for key in &inner.hot {
-            let Some(reg) = inner.regs.get_mut(key) else {
-                cold.push(*key);
+        let surplus = inner.hot.len().saturating_sub(MOST_HOT);
+        for place in 0..inner.hot.len() {
+            let key = inner.hot[place];
+            let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
                 continue;
             };
-            let Some(end) = reg.end() else { continue };
-            sync(self.set.epoll, *key, reg, &end);
-            let wanted = reg.wanted();
+            sync(self.set.epoll, key, reg);
+            let armed = ready::arm(&reg.end, reg.wanted());
             // Edge-triggered: arrivals already reported are no reason to stay awake.
-            let armed = ready::arm(&end, wanted);
-            quiet &= armed || news(reg, &end, false) == 0 && !waits_for_look(&end);
-            mixed |= (end.tx_mode() == Mode::Ring) != (end.rx_mode() == Mode::Ring);
+            quiet &= armed || news(reg, false) == 0 && !waits_for_look(&reg.end);
+            mixed |= (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
             reg.quiet_waits += 1;
-            if reg.quiet_waits > QUIET_WAITS && end.ending() == Ending::Open {
-                reg.hot = false;
-                cold.push(*key);
-            }
+            let idle = reg.quiet_waits > QUIET_WAITS && reg.end.ending() == Ending::Open;
+            reg.hot = place >= surplus && !idle;
         }
-        if inner.hot.len() > MOST_HOT {
-            let surplus = inner.hot.len() - MOST_HOT;
-            for key in inner.hot.iter().take(surplus) {
-                if let Some(reg) = inner.regs.get_mut(key) {
-                    reg.hot = false;
-                }
-                cold.push(*key);
-            }
-        }
-        inner.hot.retain(|key| !cold.contains(key));
+        let mut hot = core::mem::take(&mut inner.hot);
+        hot.retain(|key| inner.reg(*key).is_some_and(|reg| reg.hot));
+        inner.hot = hot;
         (quiet, mixed)
     }
 
     fn disarm_all(&self) {
-        let Ok(inner) = self.set.inner.lock() else {
+        let Ok(mut inner) = self.set.inner.lock() else {
             return;
         };
-        for end in inner
-            .hot
-            .iter()
-            .filter_map(|key| inner.regs.get(key)?.end())
-        {
-            ready::disarm(&end);
+        for place in 0..inner.hot.len() {
+            let key = inner.hot[place];
+            if let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) {
+                ready::disarm(&reg.end);
+            }
         }
     }
 
-    fn ask_kernel(&mut self, limit: Duration, mask: *const sigset_t) -> Result<(), Errno> {
-        self.ask_kernel_for(Some(limit), mask)
-    }
-
     /// Take a batch of events from the kernel and translate those of connections with rings.
-    fn ask_kernel_for(
-        &mut self,
-        limit: Option<Duration>,
-        mask: *const sigset_t,
-    ) -> Result<(), Errno> {
+    fn ask_kernel(&mut self, limit: Option<Duration>, mask: *const sigset_t) -> Result<(), Errno> {
         let mut batch = [MaybeUninit::<epoll_event>::uninit(); BATCH];
         let room = (self.out.len() - self.found).min(BATCH);
         if room == 0 {
@@ -247,24 +234,18 @@ impl Wait<'_> {
 
     /// The kernel has seen something on a connection with rings.
     fn translate(&mut self, key: u32) {
-        let set = self.set;
-        let Ok(mut inner) = set.inner.lock() else {
+        let Ok(mut inner) = self.set.inner.lock() else {
             return;
         };
         inner.heat(key);
-        let Some(reg) = inner.regs.get_mut(&key) else {
+        let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
             return;
         };
-        let Some(end) = reg.end() else { return };
-        if !ready::glance(&end, libc::POLLIN) {
-            ready::swallow(&end);
+        if !ready::glance(&reg.end, libc::POLLIN) {
+            ready::swallow(&reg.end);
         }
-        let events = news(reg, &end, true);
-        if events != 0 {
-            let data = reg.data;
-            reported(reg, &end);
-            self.tell(events, data);
-        }
+        reg.missed = reg.is_silent();
+        self.report(reg, true);
     }
 }
 
@@ -274,29 +255,50 @@ fn waits_for_look(end: &End) -> bool {
 }
 
 /// What to tell the program about a registration now.
-fn news(reg: &mut Reg, end: &End, ask_kernel: bool) -> u32 {
-    if reg.spent {
+#[inline]
+fn news(reg: &mut Reg, ask_kernel: bool) -> u32 {
+    if reg.is_silent() {
         return 0;
     }
     let wanted = reg.wanted();
-    let by_kernel = ask_kernel || reg.fresh || on_tcp(end);
-    if !by_kernel && !ready::glance(end, wanted) {
+    if !ask_kernel && !reg.is_edge() && !on_tcp(&reg.end) && !reg.missed {
+        if !ready::glance(&reg.end, wanted) {
+            return 0;
+        }
+        let found = ready::at_once(&reg.end, wanted);
+        if found != 0 {
+            return u32::from(found.cast_unsigned());
+        }
+    }
+    slow_news(reg, wanted, ask_kernel)
+}
+
+#[cold]
+fn slow_news(reg: &mut Reg, wanted: i16, ask_kernel: bool) -> u32 {
+    let on_tcp = on_tcp(&reg.end);
+    let by_kernel = ask_kernel || reg.missed || on_tcp;
+    if !by_kernel && !ready::glance(&reg.end, wanted) {
         return 0;
     }
-    if reg.is_edge() && !reg.fresh && !ask_kernel && !has_edge(reg, end) {
+    let due = !reg.is_edge()
+        || reg.fresh
+        || has_edge(reg)
+        || ask_kernel && (on_tcp || reg.end.ending() != Ending::Open);
+    if !due && !ask_kernel {
         return 0;
     }
-    let found = ready::look(end, wanted, by_kernel);
-    let found = u32::from(found.cast_unsigned());
-    if found == 0 && !reg.is_edge() {
-        reg.fresh = false;
+    reg.missed = false;
+    let before = reg.end.ending();
+    let found = u32::from(ready::look(&reg.end, wanted, by_kernel).cast_unsigned());
+    if found == 0 {
+        reg.fresh = reg.fresh && reg.is_edge();
     }
-    if reg.is_edge() && found != 0 && ask_kernel && !reg.fresh && !has_edge(reg, end) {
-        // A doorbell for arrivals that a look at the ring has already reported.
-        let ended = end.ending() != Ending::Open;
-        return if ended || on_tcp(end) { found } else { 0 };
+    // A doorbell for arrivals that have been reported already is no edge; an end is one.
+    if due || has_edge(reg) || reg.end.ending() != before {
+        found
+    } else {
+        0
     }
-    found
 }
 
 fn on_tcp(end: &End) -> bool {
@@ -304,8 +306,8 @@ fn on_tcp(end: &End) -> bool {
 }
 
 /// Whether something has happened since the last report of an edge-triggered registration.
-fn has_edge(reg: &Reg, end: &End) -> bool {
-    let wanted = reg.wanted();
+fn has_edge(reg: &Reg) -> bool {
+    let (wanted, end) = (reg.wanted(), &reg.end);
     let arrived = wanted & libc::POLLIN != 0
         && end.rx_mode() == Mode::Ring
         && ready::has_arrived_since(end, reg.reported_line);
@@ -316,14 +318,15 @@ fn has_edge(reg: &Reg, end: &End) -> bool {
 }
 
 /// Remember that the program has been told.
-fn reported(reg: &mut Reg, end: &End) {
+#[inline]
+fn reported(reg: &mut Reg) {
     reg.fresh = false;
     reg.quiet_waits = 0;
     if reg.is_edge() {
-        reg.reported_line = ready::arrived_up_to(end, reg.reported_line);
-        end.local.blocked.store(0, Ordering::Relaxed);
+        reg.reported_line = ready::arrived_up_to(&reg.end, reg.reported_line);
+        reg.end.local.blocked.store(0, Ordering::Relaxed);
     }
-    if reg.events & libc::EPOLLONESHOT as u32 != 0 {
+    if reg.events & libc::EPOLLONESHOT.cast_unsigned() != 0 {
         reg.spent = true;
     }
 }
@@ -359,7 +362,7 @@ fn block(
 }
 
 /// The record of a set, if a connection in it has rings.
-fn ringed(epoll: c_int) -> Option<Arc<Set>> {
+fn ringed(epoll: c_int) -> Option<&'static Set> {
     set::get(epoll).filter(|set| set.ringed.load(Ordering::Acquire) > 0)
 }
 
@@ -410,7 +413,7 @@ pub unsafe extern "C" fn epoll_pwait(
         && let Some(set) = ringed(epoll)
     {
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
-        return answer(wait_set(&set, out, timeout, mask));
+        return answer(wait_set(set, out, timeout, mask));
     }
     // SAFETY: passed on.
     unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) }
@@ -433,7 +436,7 @@ pub unsafe extern "C" fn epoll_pwait2(
         && legal
         && let Some(set) = ringed(epoll)
     {
-        return answer(wait_set(&set, out, time.map(poll::duration), mask));
+        return answer(wait_set(set, out, time.map(poll::duration), mask));
     }
     // SAFETY: passed on.
     unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) }
