@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -20,52 +20,74 @@ const LOG_NAME: &str = "monitor.log";
 
 /// The directory of this user's private monitor.
 pub fn directory() -> PathBuf {
-    if let Some(dir) = std::env::var_os(RUNTIME_DIR_VARIABLE) {
-        return dir.into();
+    if let Some(dir) = named_directory() {
+        return dir;
     }
     let xdg = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     private_runtime_dir(xdg.as_deref(), rustix::process::geteuid().as_raw())
 }
 
+/// The directory that the environment names, in a form that survives a change of directory.
+fn named_directory() -> Option<PathBuf> {
+    let dir = std::env::var_os(RUNTIME_DIR_VARIABLE).filter(|dir| !dir.is_empty())?;
+    Some(std::path::absolute(&dir).unwrap_or_else(|_| dir.into()))
+}
+
 /// The directory of the monitor that programs of this environment use.
 pub fn current_directory() -> PathBuf {
     let system = Path::new(SYSTEM_RUNTIME_DIR);
-    match std::env::var_os(RUNTIME_DIR_VARIABLE) {
+    match named_directory() {
         None if answers(system) => system.to_owned(),
         _ => directory(),
     }
 }
 
 /// Whether a monitor answers in this directory.
-pub fn answers(directory: &Path) -> bool {
+fn answers(directory: &Path) -> bool {
     MonitorClient::connect(directory)
         .and_then(|client| client.counters(PATIENCE))
         .is_ok()
 }
 
-/// Start a private monitor in `directory` and wait until it answers.
-pub fn start(directory: &Path) -> anyhow::Result<()> {
+/// See to it that a monitor answers in this directory.
+pub fn ensure(directory: &Path) -> anyhow::Result<()> {
+    if answers(directory) {
+        return Ok(());
+    }
     open_directory(directory, 0o700)?;
-    let status = Command::new(own_path()?)
+    let mut starter = Command::new(own_path()?)
         .args(["monitor", "--private", "--detach", "--runtime-dir"])
         .arg(directory)
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .status()
+        .stderr(Stdio::null())
+        .spawn()
         .context("cannot start a private monitor")?;
-    // Another program may have started one at the same moment, so ours may have failed.
+    // Another program may start one at the same moment: then ours gives up, and theirs answers.
     let end = Instant::now() + PATIENCE;
-    while !answers(directory) {
-        if Instant::now() > end || !status.success() {
-            bail!(
-                "a private monitor does not come up in {}; see {LOG_NAME} there",
-                directory.display()
-            );
+    while Instant::now() < end {
+        let ended = starter.try_wait()?.is_some();
+        if answers(directory) {
+            reap(starter);
+            return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(10));
+        if ended {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
-    Ok(())
+    reap(starter);
+    bail!(
+        "no monitor answers in {}, and a private one does not come up; see {LOG_NAME} there",
+        directory.display()
+    )
+}
+
+/// Leave no child behind for the program that we become.
+fn reap(mut starter: Child) {
+    // It ends when the monitor listens, or is of no use.
+    let _ = starter.kill();
+    let _ = starter.wait();
 }
 
 /// Start a monitor in the background: nobody's child, in a session of its own, with no

@@ -1,6 +1,7 @@
 //! `crosslane run PROGRAM`: run an unmodified program with its TCP connections accelerated.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -101,23 +102,44 @@ Examples:
       crosslane run --strict ./my-server
 
   What became of the connections:
-      crosslane ss";
+      crosslane ss
+
+Exit status:
+  That of the program; 125 if it was not run because of --strict, 126 if it cannot be run,
+  127 if it is not found.";
+
+/// Exit status when the program was not run because of `--strict`, as env(1) and timeout(1) use it.
+const REFUSED: u8 = 125;
+/// Exit status when the program cannot be run.
+const CANNOT_RUN: u8 = 126;
+/// Exit status when the program is not found.
+const NOT_FOUND: u8 = 127;
 
 /// Become the program.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&args.program);
     command.args(&args.args);
-    match prepare(args, &mut command) {
-        Ok(()) => {}
-        Err(error) if args.strict => return Err(error),
-        Err(error) => eprintln!("crosslane: {error:#}; running it on plain TCP"),
+    if let Err(error) = prepare(args, &mut command) {
+        if args.strict {
+            eprintln!("crosslane: {error:#}; not run because of --strict");
+            return Ok(ExitCode::from(REFUSED));
+        }
+        eprintln!("crosslane: {error:#}; running it on plain TCP");
     }
     let error = command.exec();
-    Err(error).with_context(|| format!("cannot run {}", args.program.display()))
+    eprintln!("crosslane: cannot run {}: {error}", args.program.display());
+    Ok(ExitCode::from(match error.kind() {
+        ErrorKind::NotFound => NOT_FOUND,
+        _ => CANNOT_RUN,
+    }))
 }
 
 fn prepare(args: &Args, command: &mut Command) -> anyhow::Result<()> {
     let found = examine(&args.program);
+    if found.path.is_none() {
+        // It will not run, and the kernel says best why.
+        return Ok(());
+    }
     if found.verdict == Verdict::No {
         bail!(
             "{} cannot be accelerated: {} ({})",
@@ -126,9 +148,15 @@ fn prepare(args: &Args, command: &mut Command) -> anyhow::Result<()> {
             found.remedy
         );
     }
-    let library = library()?;
-    let directory = monitor_directory()?;
-    command.env("LD_PRELOAD", preload(&library)?);
+    let preload = preload(&library()?)?;
+    let directory = private::current_directory();
+    if let Err(error) = private::ensure(&directory) {
+        if args.strict {
+            return Err(error);
+        }
+        eprintln!("crosslane: {error:#}; connections stay on TCP until one answers");
+    }
+    command.env("LD_PRELOAD", preload);
     command.env(RUNTIME_DIR_VARIABLE, directory);
     if let Some(wait) = args.wait.and_then(|wait| wait.to_possible_value()) {
         command.env("CROSSLANE_WAIT", wait.get_name());
@@ -140,15 +168,6 @@ fn prepare(args: &Args, command: &mut Command) -> anyhow::Result<()> {
         command.env("CROSSLANE_STRICT", "1");
     }
     Ok(())
-}
-
-/// The directory of a monitor that answers, started if need be.
-fn monitor_directory() -> anyhow::Result<PathBuf> {
-    let directory = private::current_directory();
-    if !private::answers(&directory) {
-        private::start(&directory)?;
-    }
-    Ok(directory)
 }
 
 /// Where the library is: beside this command, in its installation, or where we are told.
@@ -189,11 +208,18 @@ fn preload(library: &Path) -> anyhow::Result<OsString> {
             library.display()
         );
     }
-    let mut value = path.to_owned();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        value.push(":");
-        value.push(others);
+    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let is_separator = |byte: &u8| matches!(byte, b' ' | b':');
+    let mut words = others.as_encoded_bytes().split(is_separator);
+    if others.is_empty() || words.any(|other| other == text) {
+        return Ok(match others.is_empty() {
+            true => path.to_owned(),
+            false => others,
+        });
     }
+    let mut value = path.to_owned();
+    value.push(":");
+    value.push(others);
     Ok(value)
 }
 
