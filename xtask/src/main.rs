@@ -5,6 +5,7 @@ mod demo;
 mod setup;
 mod test;
 mod tidy;
+mod wasm;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,6 +29,8 @@ enum Task {
     Tidy,
     /// Run the tests: the quick tier, then real programs end to end
     Test(test::Args),
+    /// Build the PCIe model for browsers into crates/pcie-wasm/model.wasm
+    Wasm,
 }
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Task::Setup => setup::run(),
         Task::Tidy => tidy::run(),
         Task::Test(args) => test::run(&args),
+        Task::Wasm => wasm::run(),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -149,6 +149,21 @@ impl Latencies {
         self.sorted.get(index).map_or(0.0, |&sample| ns(sample))
     }
 
+    /// (ns, share of samples up to it) at each distinct value, as a plot of the distribution needs.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn cdf(&self) -> Vec<(f64, f64)> {
+        let total = self.sorted.len() as f64;
+        let mut seen = 0;
+        let groups = self.sorted.chunk_by(|a, b| a == b);
+        groups
+            .map(|group| {
+                seen += group.len();
+                (ns(group[0]), seen as f64 / total)
+            })
+            .collect()
+    }
+
     /// The mean.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]

@@ -10,6 +10,7 @@ mod latency;
 mod nic;
 mod output;
 mod plot;
+mod report;
 mod sim;
 
 use std::process::ExitCode;
@@ -41,6 +42,8 @@ enum Command {
     Fit(fit::Args),
     /// Measure this machine's memory windows and list its PCI devices
     Bench(bench::Args),
+    /// Write one page with the plots, for a link and for this machine
+    Report(report::Args),
 }
 
 /// Run the subcommand.
@@ -54,6 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Judge(args) => judge::run(args),
         Command::Fit(args) => fit::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Report(args) => report::run(args),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -23,6 +23,8 @@ pub struct Series {
     pub dots: bool,
     /// Draw it dashed: references.
     pub dashed: bool,
+    /// Its colour's number, if not its own: a measurement takes its prediction's.
+    pub colour: Option<usize>,
 }
 
 impl Series {
@@ -33,6 +35,15 @@ impl Series {
             points,
             dots: false,
             dashed: false,
+            colour: None,
+        }
+    }
+
+    /// The same in the colour of this number.
+    pub fn coloured(self, colour: usize) -> Self {
+        Self {
+            colour: Some(colour),
+            ..self
         }
     }
 
@@ -93,7 +104,7 @@ impl Plot {
         for (index, series) in self.series.iter().enumerate() {
             draw(
                 series,
-                COLOURS[index % COLOURS.len()],
+                COLOURS[series.colour.unwrap_or(index) % COLOURS.len()],
                 index,
                 &frame,
                 &mut svg,

@@ -1,0 +1,375 @@
+//! `crosslane pcie` as its users meet it: the real command, its output and its errors.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn pcie(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_crosslane"))
+        .arg("pcie")
+        .args(arguments.split_whitespace())
+        .output()
+        .unwrap()
+}
+
+fn printed(arguments: &str) -> String {
+    let output = pcie(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn rows(arguments: &str) -> Vec<Value> {
+    printed(arguments)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn refused(arguments: &str) -> String {
+    let output = pcie(arguments);
+    assert!(!output.status.success(), "{arguments} was accepted");
+    assert!(
+        output.stdout.is_empty(),
+        "{arguments} printed something all the same"
+    );
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[track_caller]
+fn near(row: &Value, field: &str, expected: f64) {
+    let found = row[field]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{field} in {row}"));
+    assert!(
+        (found - expected).abs() < 5e-4,
+        "{field}: {found}, not {expected}"
+    );
+}
+
+#[test]
+fn bandwidth_of_every_size() {
+    let rows = rows("bw --gen 3 --lanes 8 --mps 256 --mrrs 512 --sizes 1-1500 --json");
+    assert_eq!(rows.len(), 1500);
+    let row = &rows[63];
+    assert_eq!(row["bytes"], 64);
+    near(row, "write_gbps", 42.098);
+    near(row, "read_gbps", 44.103);
+    near(row, "read_write_gbps", 33.077);
+    near(row, "ethernet_40g_gbps", 30.476);
+    for field in [
+        "write_per_s",
+        "read_per_s",
+        "read_write_per_s",
+        "ethernet_40g_per_s",
+    ] {
+        assert!(row[field].as_f64().unwrap() > 5e7, "{field}");
+    }
+}
+
+#[test]
+fn nic_designs_as_published_and_corrected() {
+    let published = &rows("nic --model simple --as-published --sizes 64 --json")[0];
+    near(published, "bidirectional_gbps", 12.584);
+    near(published, "tx_gbps", 20.673);
+    near(published, "rx_gbps", 19.733);
+    let corrected = &rows("nic --model dpdk --sizes 64 --json")[0];
+    assert_eq!(corrected["model"], "dpdk");
+    near(corrected, "rx_gbps", 23.467);
+    assert_eq!(
+        rows("nic --sizes 64,1500 --json").len(),
+        10,
+        "five designs of two sizes"
+    );
+}
+
+#[test]
+fn what_a_port_asks_of_a_design() {
+    let text = printed("nic --rate 40G --size 128");
+    assert!(
+        text.contains("a frame every 29.60 ns") && text.contains("30.4 payload reads"),
+        "{text}"
+    );
+    let row = &rows("nic --rate 100G --size 128 --model niq --json")[0];
+    near(row, "interval_ns", 11.84);
+    assert_eq!(row["keeps_up"], false);
+}
+
+#[test]
+fn a_transfer_explained() {
+    let text = printed("explain --size 64 --gen 4 --lanes 16");
+    for part in [
+        "252.06 Gb/s",
+        "MWr",
+        "MRd",
+        "CplD",
+        "8 address",
+        "4 LCRC",
+        "165.38 Gb/s",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let legs = rows("explain --size 600 --json");
+    assert_eq!(legs.len(), 3 + 2 + 3, "writes, requests, completions");
+    assert!(printed("explain --gen 6").contains("236 TLP bytes"));
+}
+
+#[test]
+fn simulated_benchmarks_have_the_documented_fields() {
+    let latency = &rows("sim --bench lat_rd --host E5-2630v4 --size 64 --window 8K --json")[0];
+    assert_eq!(latency["bench"], "lat_rd");
+    let (p50, p99) = (
+        latency["p50_ns"].as_f64().unwrap(),
+        latency["p99_ns"].as_f64().unwrap(),
+    );
+    assert!((p50 / 560.0 - 1.0).abs() < 0.05 && p99 >= p50, "{latency}");
+    let plain = &rows("sim --bench bw_rd --host e5-2630v4 --size 64 --window 64M --json")[0];
+    let translated =
+        &rows("sim --bench bw_rd --host e5-2630v4 --size 64 --window 64M --iommu --json")[0];
+    assert!(translated["gbps"].as_f64().unwrap() < 0.5 * plain["gbps"].as_f64().unwrap());
+    for bench in ["lat_wrrd", "bw_wr", "bw_rdwr"] {
+        assert_eq!(
+            rows(&format!("sim --bench {bench} --cold --json"))[0]["bench"],
+            bench
+        );
+    }
+}
+
+#[test]
+fn hops_cost_their_forwarding_both_ways() {
+    let mean = |hops: &str| {
+        rows(&format!("sim --json {hops}"))[0]["mean_ns"]
+            .as_f64()
+            .unwrap()
+    };
+    let through = mean("--hops switch,ntb") - mean("");
+    assert!(
+        (through - (2.0 * (115.0 + 190.0) + 2.0 * 14.0)).abs() < 8.0,
+        "{through}"
+    );
+}
+
+#[test]
+fn traces_can_be_looked_at() {
+    let folder = tempfile_folder("traces");
+    let (text, chrome) = (folder.join("trace.txt"), folder.join("trace.json"));
+    let options = format!(
+        "sim --transfers 100 --trace {} --chrome-trace {}",
+        text.display(),
+        chrome.display()
+    );
+    printed(&options);
+    let text = std::fs::read_to_string(text).unwrap();
+    assert_eq!(
+        text.lines().filter(|line| !line.starts_with('#')).count(),
+        200,
+        "a request and an answer each"
+    );
+    let chrome: Value = serde_json::from_str(&std::fs::read_to_string(chrome).unwrap()).unwrap();
+    assert_eq!(chrome["traceEvents"].as_array().unwrap().len(), 200);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn profiles_can_be_printed_changed_and_used() {
+    let folder = tempfile_folder("profile");
+    let path = folder.join("mine.json");
+    let mut profile: Value = serde_json::from_str(&printed("sim --print-profile")).unwrap();
+    profile["read_ns"] = 1301.5.into();
+    std::fs::write(&path, profile.to_string()).unwrap();
+    let slow = &rows(&format!("sim --host {} --json", path.display()))[0];
+    assert!(slow["p50_ns"].as_f64().unwrap() > 1500.0);
+    profile["read_ns"] = (-1.0).into();
+    std::fs::write(&path, profile.to_string()).unwrap();
+    assert!(refused(&format!("sim --host {}", path.display())).contains("read_ns is -1"));
+    std::fs::write(&path, "{ nonsense").unwrap();
+    let error = refused(&format!("sim --host {}", path.display()));
+    assert!(
+        error.contains("mine.json") && error.contains("line 1 column 3"),
+        "{error}"
+    );
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn bad_input_is_named_with_what_is_legal() {
+    for (arguments, parts) in [
+        ("bw --gen 9", ["9", "1 to 7"]),
+        ("bw --lanes 5", ["5 lanes", "1, 2, 4, 8, 16 or 32"]),
+        ("bw --mps 300", ["300", "128, 256, 512"]),
+        ("bw --mps 1024 --mrrs 512", ["1024", "--mps 128 to 512"]),
+        ("bw --sizes 0", ["size 0", "1 to 16777216"]),
+        ("bw --sizes 9-1", ["9-1", "smaller size first"]),
+        ("nic --model magic", ["magic", "simple, kernel, dpdk"]),
+        ("nic --rate 40Q", ["\"q\"", "M, G or T"]),
+        ("sim --host nowhere", ["nowhere", "e5-2630v4"]),
+        ("sim --window 32 --size 64", ["window of 32", "--window 64"]),
+        ("sim --offset 64", ["offset 64", "0 to 63"]),
+        ("sim --page 5000 --iommu", ["5000", "power of two"]),
+        ("latency --cold 2", ["--cold 2", "0 to 1"]),
+        (
+            "fit --data /nonexistent",
+            ["/nonexistent", "lat_dma_details.dat"],
+        ),
+        ("bench --path /dev/null", ["--overwrite", "required"]),
+        ("bench --max-window 5", ["5", "4K to 1G"]),
+    ] {
+        let error = refused(arguments);
+        for part in parts {
+            assert!(
+                error.contains(part),
+                "{arguments}: {part:?} is not in: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn this_machine_can_be_measured() {
+    let rows = rows("bench --max-window 1M --steps 5000 --json");
+    let of = |bench: &str| rows.iter().filter(|row| row["bench"] == bench).count();
+    assert!(
+        of("load") > 20 && of("stream") >= 12 && of("write_read") == 1,
+        "{rows:?}"
+    );
+    assert!(
+        rows.iter()
+            .filter_map(|row| row["ns"].as_f64())
+            .all(|ns| ns > 0.0)
+    );
+}
+
+#[test]
+fn a_file_can_be_a_window() {
+    let folder = tempfile_folder("window");
+    let path = folder.join("window");
+    std::fs::write(&path, vec![0; 1 << 16]).unwrap();
+    let found = rows(&format!(
+        "bench --path {} --overwrite --max-window 64K --steps 2000 --json",
+        path.display()
+    ));
+    assert!(
+        found
+            .iter()
+            .any(|row| row["bench"] == "load" && row["window_bytes"] == 65536)
+    );
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn plots_are_svg() {
+    let folder = tempfile_folder("plots");
+    for command in ["bw", "nic", "latency"] {
+        let path = folder.join(format!("{command}.svg"));
+        printed(&format!("{command} --svg {}", path.display()));
+        let svg = std::fs::read_to_string(path).unwrap();
+        assert!(
+            svg.starts_with("<svg") && svg.contains("<polyline"),
+            "{command}"
+        );
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Moves a slider in the page and reads what the page says then.
+#[test]
+fn the_page_redraws_in_a_browser() {
+    let Some(browser) = browser() else {
+        eprintln!("SKIPPED: no chromium on this machine: the sliders of the report were not moved");
+        return;
+    };
+    let folder = tempfile_folder("page");
+    let page = folder.join("page.html");
+    printed(&format!(
+        "report --no-bench --transfers 200 --out {}",
+        page.display()
+    ));
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(
+        !html.contains("http://")
+            || html.matches("http://").count() == html.matches("http://www.w3.org").count()
+    );
+    let probe = r#"<script>(async () => {
+        while (!document.body.dataset.ready) await new Promise((go) => setTimeout(go, 10));
+        const text = () => document.getElementById("readout").textContent;
+        const move = (id, value) => {
+            const slider = document.getElementById(id);
+            slider.value = value;
+            slider.dispatchEvent(new Event("input"));
+        };
+        const seen = [text()];
+        move("gen", 5);
+        seen.push(text(), document.querySelector("svg text").textContent);
+        move("mps", 5);
+        seen.push(text());
+        const found = document.createElement("pre");
+        found.id = "found";
+        found.textContent = seen.join("|");
+        document.body.append(found);
+    })();</script></body>"#;
+    std::fs::write(&page, html.replace("</body>", probe)).unwrap();
+    let dom = dump(&browser, &page, &folder);
+    let found = dom
+        .split("id=\"found\">")
+        .nth(1)
+        .and_then(|rest| rest.split('<').next())
+        .unwrap_or_default();
+    let seen: Vec<&str> = found.split('|').collect();
+    assert_eq!(
+        seen,
+        [
+            "63.02 Gb/s raw, 57.88 Gb/s for TLPs, each way",
+            "252.06 Gb/s raw, 231.54 Gb/s for TLPs, each way",
+            "gen5 x8: payload each way",
+            "No such link: MPS 4096 is above MRRS 512.",
+        ]
+    );
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+fn browser() -> Option<PathBuf> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths)
+        .flat_map(|p| names.map(|n| p.join(n)))
+        .find(|path| path.is_file())
+}
+
+/// The page's document after its scripts have run, within a watchdog's time.
+fn dump(browser: &Path, page: &Path, profile: &Path) -> String {
+    let output = profile.join("dom.html");
+    let mut child = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--virtual-time-budget=10000",
+            "--dump-dom",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            profile.join("browser").display()
+        ))
+        .arg(format!("file://{}", page.display()))
+        .stdout(std::fs::File::create(&output).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(120) {
+            child.kill().unwrap();
+            panic!("the browser did not finish the page in two minutes");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::read_to_string(output).unwrap()
+}
+
+fn tempfile_folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("crosslane-pcie-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
