@@ -15,6 +15,8 @@ pub mod iommu;
 mod link;
 mod rng;
 mod root;
+mod slab;
+mod split;
 pub mod trace;
 
 /// Virtual time in picoseconds since the start.

@@ -12,6 +12,8 @@ use super::cache::CacheState;
 use super::iommu::Counts;
 use super::link::{CreditGate, Wire};
 use super::root::{Root, Setup};
+use super::slab::Slab;
+use super::split::{completions, pieces};
 use super::trace::{Record, Trace};
 use super::{Ps, ps};
 use crate::model::bandwidth::raw_gbps;
@@ -585,91 +587,5 @@ impl Fabric {
                 cookie: done.cookie,
             });
         }
-    }
-}
-
-/// No request crosses a 4 KiB boundary (PCIe Base Specification 2.2.7).
-const REQUEST_BOUNDARY: u64 = 4096;
-
-/// Cuts a transfer into requests of at most `most` bytes.
-fn pieces(address: u64, bytes: u32, most: u32) -> impl Iterator<Item = (u64, u32)> {
-    let end = address + u64::from(bytes);
-    cut(address, end, move |at| {
-        (at + u64::from(most)).min((at / REQUEST_BOUNDARY + 1) * REQUEST_BOUNDARY)
-    })
-}
-
-/// Cuts a request into completions of at most `most` bytes; all but the last end at the read
-/// completion boundary (PCIe Base Specification 2.3.1.1).
-fn completions(
-    address: u64,
-    end: u64,
-    most: u32,
-    boundary: u32,
-) -> impl Iterator<Item = (u64, u32)> {
-    let boundary = u64::from(boundary);
-    cut(address, end, move |at| {
-        (at + u64::from(most)) / boundary * boundary
-    })
-}
-
-fn cut(mut at: u64, end: u64, next: impl Fn(u64) -> u64) -> impl Iterator<Item = (u64, u32)> {
-    std::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let from = at;
-        at = next(at).min(end);
-        Some((
-            from,
-            u32::try_from(at - from).expect("a packet is at most 4 KiB"),
-        ))
-    })
-}
-
-/// Numbered slots that are used again.
-#[derive(Debug)]
-struct Slab<T> {
-    items: Vec<T>,
-    free: Vec<u32>,
-}
-
-impl<T> Default for Slab<T> {
-    fn default() -> Self {
-        Self {
-            items: Vec::new(),
-            free: Vec::new(),
-        }
-    }
-}
-
-impl<T: Copy> Slab<T> {
-    fn insert(&mut self, item: T) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            self[slot] = item;
-            return slot;
-        }
-        let slot = u32::try_from(self.items.len()).expect("fewer than 2^32 packets are under way");
-        self.items.push(item);
-        slot
-    }
-
-    fn remove(&mut self, slot: u32) -> T {
-        self.free.push(slot);
-        self[slot]
-    }
-}
-
-impl<T> std::ops::Index<u32> for Slab<T> {
-    type Output = T;
-
-    fn index(&self, slot: u32) -> &T {
-        &self.items[slot as usize]
-    }
-}
-
-impl<T> std::ops::IndexMut<u32> for Slab<T> {
-    fn index_mut(&mut self, slot: u32) -> &mut T {
-        &mut self.items[slot as usize]
     }
 }

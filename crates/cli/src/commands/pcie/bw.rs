@@ -98,7 +98,7 @@ fn plot(title: &str, rows: &[Row]) -> Plot {
             line("write", |r| r.write_gbps),
             line("read", |r| r.read_gbps),
             line("read and write", |r| r.read_write_gbps),
-            line("40G Ethernet", |r| r.ethernet_40g_gbps).as_reference(),
+            line("40G Ethernet", |r| r.ethernet_40g_gbps).reference(),
         ],
         y_max: None,
     }

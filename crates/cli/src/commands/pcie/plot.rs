@@ -48,12 +48,12 @@ impl Series {
     }
 
     /// The same as dots.
-    pub fn as_dots(self) -> Self {
+    pub fn dotted(self) -> Self {
         Self { dots: true, ..self }
     }
 
     /// The same as a dashed line.
-    pub fn as_reference(self) -> Self {
+    pub fn reference(self) -> Self {
         Self {
             dashed: true,
             ..self

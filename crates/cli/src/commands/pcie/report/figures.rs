@@ -41,7 +41,7 @@ pub fn bandwidth(link: &LinkConfig) -> Plot {
     }
     for line_gbps in [40.0, 100.0, 200.0, 400.0] {
         let gbps = |bytes| Ethernet { line_gbps }.gbps(bytes);
-        series.push(line(&format!("{line_gbps}G Ethernet"), &gbps).as_reference());
+        series.push(line(&format!("{line_gbps}G Ethernet"), &gbps).reference());
     }
     let top = rate(link, Mix::Read, 1518).gbps * 1.15;
     Plot {
@@ -69,7 +69,7 @@ fn pair(
     [
         Series::line(format!("{name} simulated"), points(|j| j.predicted)).coloured(colour),
         Series::line(format!("{name} measured"), points(|j| j.row.measured))
-            .as_dots()
+            .dotted()
             .coloured(colour),
     ]
 }
@@ -143,10 +143,10 @@ pub fn scatter(judged: &[Judged]) -> Vec<Plot> {
                 && !j.row.fitted
                 && !matches!(j.row.bench, Bench::LatRd | Bench::LatWrrd)
         });
-        Series::line(name, rows.map(|j| (j.row.measured, j.predicted)).collect()).as_dots()
+        Series::line(name, rows.map(|j| (j.row.measured, j.predicted)).collect()).dotted()
     };
     let mut series: Vec<Series> = MACHINES.iter().map(|name| machine(name)).collect();
-    series.push(Series::line("equal", vec![(0.0, 0.0), (60.0, 60.0)]).as_reference());
+    series.push(Series::line("equal", vec![(0.0, 0.0), (60.0, 60.0)]).reference());
     vec![Plot {
         title: "bandwidth, rows not fitted".to_owned(),
         x_label: "measured (Gb/s)".to_owned(),
@@ -183,7 +183,7 @@ pub fn distributions(transfers: u32) -> anyhow::Result<Vec<Plot>> {
     // Median, p99 and p99.9 as published for the warm 8 KiB window.
     let measured = |name: &str, [p50, p99, p999]: [f64; 3], colour| {
         let points = vec![(p50, 0.5), (p99, 0.99), (p999, 0.999)];
-        Series::line(name, points).as_dots().coloured(colour)
+        Series::line(name, points).dotted().coloured(colour)
     };
     let broadwell = || measured("2630v4 measured", [560.0, 573.0, 587.0], 0);
     let e5 = vec![
