@@ -65,6 +65,8 @@ pub struct Monitor {
     next_source: u64,
     /// Connections whose answers go on without waiting for an event.
     busy: Vec<u64>,
+    /// What finished processes leave has not been counted to the end.
+    counting: bool,
     started: Instant,
     idle_since: Option<Instant>,
     /// No connection is accepted before then, for lack of memory or descriptors.
@@ -120,6 +122,7 @@ impl Monitor {
             registry: Registry::new(backing, config.geometry, config.quotas),
             next_source: FIRST_SOURCE,
             busy: Vec::new(),
+            counting: false,
             started: Instant::now(),
             idle_since: Some(Instant::now()),
             door_shut_until: None,
@@ -147,6 +150,7 @@ impl Monitor {
                 self.handle(event);
             }
             self.go_on_answering();
+            self.counting = self.families.go_on();
             self.reopen_door();
             if self.has_lingered() {
                 return Ok(());
@@ -156,7 +160,7 @@ impl Monitor {
 
     /// How long to wait for events; `None` for ever.
     fn timeout(&self) -> Option<Timespec> {
-        if !self.busy.is_empty() {
+        if !self.busy.is_empty() || self.counting {
             return Some(Timespec::default());
         }
         let now = Instant::now();

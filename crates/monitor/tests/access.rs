@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::{Client, Running, WATCHDOG, monitor, tcp_pair};
+use crosslane_ctl::message::{ClientMessage, MonitorMessage};
 use crosslane_ctl::paths::socket_in;
 use crosslane_ctl::slab::EndPhase;
 use crosslane_monitor::client::{ClientError, ConnectionReport, MonitorClient};
@@ -142,6 +143,32 @@ fn a_new_connection_is_shown_before_it_is_registered() {
     assert_eq!(connection.state, "tcp");
     assert_eq!(connection.reason.as_deref(), Some("too-young"));
     assert!(connection.local.is_empty());
+}
+
+#[test]
+fn bytes_of_a_killed_process_s_connections_are_not_forgotten() {
+    let monitor = monitor();
+    let client = monitor.client();
+    for index in [0, 1, 9000, 65_535] {
+        show(&client, index, 9);
+        let entry = client.slab.entry(index).unwrap();
+        entry.tx.ring_bytes.store(100, Relaxed);
+        entry.rx.tcp_data.store(1, Relaxed);
+    }
+    let sums = || {
+        let counters = monitor.counters().counters;
+        (counters["ring_bytes_sent"], counters["tcp_bytes_received"])
+    };
+    assert_eq!(sums(), (400, 4));
+    // Its child comes back with the same table.
+    let slab_fd = client.slab_fd.try_clone().unwrap();
+    drop(client);
+    monitor.wait_until("the end of the process", |c| c.monitor.processes == 0);
+    monitor.wait_until("its bytes", |c| c.counters["ring_bytes_sent"] == 400);
+    let child = monitor.connect();
+    child.send(ClientMessage::Hello, &[slab_fd.as_fd()]);
+    assert_eq!(child.expect(), MonitorMessage::Welcome);
+    assert_eq!(sums(), (400, 4));
 }
 
 #[test]

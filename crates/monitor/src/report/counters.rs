@@ -8,7 +8,7 @@ use crosslane_ctl::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 use super::families::Tally;
-use super::{Seen, State, Step, Walk, World};
+use super::{State, Step, Walk, World};
 use crate::arenas::Backing;
 use crate::registry::FamilyId;
 
@@ -71,35 +71,10 @@ pub struct Sum {
     walk: Walk,
     uid: u32,
     headers: Vec<FamilyId>,
-    bytes: LiveBytes,
+    tally: Tally,
     open: BTreeMap<State, u64>,
     open_reasons: BTreeMap<Reason, u64>,
     text: Option<Vec<u8>>,
-}
-
-#[derive(Debug, Default)]
-struct LiveBytes {
-    ring: [u64; 2],
-    tcp: [u64; 2],
-}
-
-impl LiveBytes {
-    fn add(&mut self, seen: &Seen) {
-        for direction in 0..2 {
-            self.ring[direction] = self.ring[direction].saturating_add(seen.ring_bytes[direction]);
-            self.tcp[direction] = self.tcp[direction].saturating_add(seen.tcp_bytes[direction]);
-        }
-    }
-
-    fn of(&self, counter: Counter) -> u64 {
-        match counter {
-            Counter::RingBytesSent => self.ring[0],
-            Counter::RingBytesReceived => self.ring[1],
-            Counter::TcpBytesSent => self.tcp[0],
-            Counter::TcpBytesReceived => self.tcp[1],
-            _ => 0,
-        }
-    }
 }
 
 impl Sum {
@@ -109,7 +84,7 @@ impl Sum {
             uid,
             headers: families.clone(),
             walk: Walk::new(families),
-            bytes: LiveBytes::default(),
+            tally: Tally::default(),
             open: State::ALL.into_iter().map(|state| (state, 0)).collect(),
             open_reasons: BTreeMap::new(),
             text: None,
@@ -126,7 +101,7 @@ impl Sum {
             return Step::Text(std::mem::replace(text, rest));
         }
         let more = self.walk.step(world.families, |_, _, _, seen| {
-            self.bytes.add(seen);
+            self.tally.add_open(seen);
             *self.open.entry(seen.state).or_default() += 1;
             if seen.reason != Reason::None {
                 *self.open_reasons.entry(seen.reason).or_default() += 1;
@@ -141,14 +116,14 @@ impl Sum {
 
     fn finish<B: Backing>(&mut self, world: &World<'_, B>) -> Vec<u8> {
         let mut tally = world.families.finished(self.uid);
+        tally.add(&self.tally);
         for id in std::mem::take(&mut self.headers) {
             if let Some(family) = world.families.find(id) {
                 tally.add(&Tally::of(&family.slab));
             }
         }
         let counters = Counter::ALL.iter().map(|counter| {
-            let closed = tally.counters[*counter as usize];
-            let sum = closed.saturating_add(self.bytes.of(*counter));
+            let sum = tally.counters[*counter as usize];
             (counter.slug().to_owned(), sum)
         });
         let reasons = Reason::ALL

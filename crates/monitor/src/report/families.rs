@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 
-use crosslane_ctl::slab::{COUNTER_SLOTS, REASON_SLOTS};
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::slab::{COUNTER_SLOTS, REASON_SLOTS, SLAB_ENTRIES};
 use crosslane_window::slab::SlabMap;
 
+use super::{ENTRIES_PER_STEP, Seen};
 use crate::registry::{ClientId, FamilyId};
 
 /// Finished slabs that are remembered, because a child of a finished process may bring one back.
@@ -13,6 +15,9 @@ const REMEMBERED: usize = 4096;
 
 /// Users whose finished processes are counted apart; those of further users are seen by root.
 const USERS: usize = 1024;
+
+/// Families whose open connections may wait to be counted; those of further ones are not.
+const LEAVING: usize = 64;
 
 /// A memory object as the kernel tells it from others.
 pub type SlabIdentity = (u64, u64);
@@ -42,6 +47,20 @@ impl Tally {
         Self {
             counters: std::array::from_fn(|at| header.counters[at].load(Relaxed)),
             reasons: std::array::from_fn(|at| header.reasons[at].load(Relaxed)),
+        }
+    }
+
+    /// Add the bytes of an open connection to those of the closed ones.
+    pub(super) fn add_open(&mut self, seen: &Seen) {
+        let bytes = [
+            (Counter::RingBytesSent, seen.ring_bytes[0]),
+            (Counter::RingBytesReceived, seen.ring_bytes[1]),
+            (Counter::TcpBytesSent, seen.tcp_bytes[0]),
+            (Counter::TcpBytesReceived, seen.tcp_bytes[1]),
+        ];
+        for (counter, bytes) in bytes {
+            let sum = &mut self.counters[counter as usize];
+            *sum = sum.saturating_add(bytes);
         }
     }
 
@@ -96,11 +115,44 @@ struct Finished {
     tally: Tally,
 }
 
+/// A family without processes, whose open connections are being counted: nobody else will, if its
+/// last process was killed.
+struct Leaving {
+    family: Family,
+    tally: Tally,
+    next: u32,
+}
+
+impl Leaving {
+    fn new(family: Family) -> Self {
+        Self {
+            tally: Tally::of(&family.slab),
+            family,
+            next: 0,
+        }
+    }
+
+    /// Look at some entries. True when all have been seen.
+    fn step(&mut self) -> bool {
+        let slab = &self.family.slab;
+        let used = slab.header().entries_used.load(Relaxed).min(SLAB_ENTRIES);
+        let end = used.min(self.next + ENTRIES_PER_STEP);
+        for index in self.next..end {
+            if let Some(seen) = slab.entry(index).and_then(Seen::read) {
+                self.tally.add_open(&seen);
+            }
+        }
+        self.next = end;
+        end >= used
+    }
+}
+
 /// All slabs.
 #[derive(Default)]
 pub struct Families {
     families: HashMap<FamilyId, Family>,
     by_identity: HashMap<SlabIdentity, FamilyId>,
+    leaving: VecDeque<Leaving>,
     finished: VecDeque<Finished>,
     totals: HashMap<u32, Tally>,
     totals_of_others: Tally,
@@ -148,12 +200,33 @@ impl Families {
         }
         if let Some(family) = self.families.remove(&id) {
             self.by_identity.remove(&family.identity);
-            self.finished.push_back(Finished {
-                identity: family.identity,
-                uid: family.uid,
-                tally: Tally::of(&family.slab),
-            });
+            self.leave(Leaving::new(family));
         }
+    }
+
+    /// Count what a family leaves, at once if it is little.
+    fn leave(&mut self, mut leaving: Leaving) {
+        if leaving.step() || self.leaving.len() >= LEAVING {
+            self.finish(leaving);
+        } else {
+            self.leaving.push_back(leaving);
+        }
+    }
+
+    /// Go on counting what families have left, for a bounded time. True if there is more.
+    pub fn go_on(&mut self) -> bool {
+        if let Some(leaving) = self.leaving.pop_front() {
+            self.leave(leaving);
+        }
+        !self.leaving.is_empty()
+    }
+
+    fn finish(&mut self, leaving: Leaving) {
+        self.finished.push_back(Finished {
+            identity: leaving.family.identity,
+            uid: leaving.family.uid,
+            tally: leaving.tally,
+        });
         if self.finished.len() > REMEMBERED {
             self.settle();
         }
@@ -196,6 +269,11 @@ impl Families {
         for (owner, totals) in &self.totals {
             if uid == 0 || *owner == uid {
                 sum.add(totals);
+            }
+        }
+        for leaving in &self.leaving {
+            if uid == 0 || leaving.family.uid == uid {
+                sum.add(&leaving.tally);
             }
         }
         for finished in &self.finished {
