@@ -10,30 +10,79 @@ mod tuples;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+/// Unmodified socket programs at memory speed
+///
+/// Programs that are started with `crosslane run` exchange the bytes of their TCP connections
+/// through shared memory where both ends run under Crosslane on one host. The sockets stay the
+/// kernel's; connections to anybody else, and whatever cannot be done exactly, stay on TCP.
 #[derive(Parser)]
-#[command(name = "crosslane", version, about)]
+#[command(name = "crosslane", version, after_long_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const MORE: &str = "\
+Environment:
+  CROSSLANE_RUNTIME_DIR  directory of the monitor's socket
+  CROSSLANE_LIBRARY      path of libcrosslane.so, if it is neither beside the command nor in
+                         ../lib/crosslane
+  CROSSLANE_WAIT         spin, adaptive or sleep; set by run --wait
+  CROSSLANE_EAGER        ports, separated by commas; set by run --eager
+  CROSSLANE_DISABLE      if set, the library leaves all connections on TCP
+  RUST_LOG               how much the monitor logs: error, warn, info or debug
+
+Files:
+  /run/crosslane/monitor.sock           the system service's socket
+  $XDG_RUNTIME_DIR/crosslane            directory of a user's private monitor
+  /tmp/crosslane-UID                    the same where XDG_RUNTIME_DIR is not set
+  monitor.log in a private directory    its log
+
+Examples:
+  crosslane run redis-server &
+  crosslane run redis-benchmark -t get
+  crosslane ss";
 
 #[derive(Subcommand)]
 enum Command {
     /// Measure what this machine and Crosslane do
     Bench(commands::bench::Args),
     /// Tell whether a program can be accelerated, and if not, why
+    ///
+    /// Reads the program's file and runs nothing. A script is judged by its interpreter.
     Check(commands::check::Args),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(commands::man::Args),
     /// Pair the ends of connections and hand out rings
+    ///
+    /// Programs under Crosslane pass their TCP sockets to the monitor, which learns from the
+    /// kernel what they are connected to, finds the other end, and gives both the memory of a
+    /// pair of rings. No data passes through it: connections live on when it ends, and programs
+    /// introduce themselves to the next one.
+    ///
+    /// As root it serves all users of the machine and belongs into the system's start-up.
+    /// Without it, `crosslane run` starts a private one for its user.
     Monitor(commands::monitor::Args),
     /// Model, simulate and measure PCIe and memory windows
     Pcie(commands::pcie::Args),
     /// Run a program with its TCP connections accelerated
+    ///
+    /// Becomes the program, with libcrosslane.so preloaded into it and into what it starts. If no
+    /// monitor answers, a private one is started in the background; it ends a minute after the
+    /// last program that used it.
     Run(commands::run::Args),
     /// Show every connection: accelerated, or the reason why not
+    ///
+    /// One line for each end of each TCP connection of the programs that run under Crosslane; a
+    /// connection between two of them has two lines. Root sees all programs, others their own.
     Ss(commands::ss::Args),
     /// Show counters, also for Prometheus
+    ///
+    /// Sums over all programs that the monitor has seen, running and finished. Root sees those
+    /// of all users, others their own. Counters start with the monitor.
     Stats(commands::stats::Args),
 }
 
@@ -42,6 +91,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Check(args) => commands::check::run(&args),
+        Command::Man(args) => commands::man::run(&args),
         Command::Monitor(args) => commands::monitor::run(&args),
         Command::Pcie(args) => commands::pcie::run(&args),
         Command::Run(args) => commands::run::run(&args),
@@ -62,4 +112,9 @@ fn log_to_standard_error() {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
+}
+
+/// The command line's whole description, for the manual pages.
+fn description() -> clap::Command {
+    Cli::command()
 }

@@ -21,8 +21,8 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 A program can be accelerated if it is dynamically linked with glibc for this processor, makes its
-system calls through it, and gains no rights by being run. A script is judged by its interpreter;
-programs that it starts are judged by themselves.
+system calls through it, and gains no rights by being run. Programs that it starts are judged by
+themselves.
 
 Exit status:
   0  every program can be accelerated

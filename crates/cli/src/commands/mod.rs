@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod check;
+pub mod man;
 pub mod monitor;
 pub mod pcie;
 pub mod run;

@@ -75,7 +75,16 @@ Examples:
       crosslane monitor --private --runtime-dir ~/lanes &
       CROSSLANE_RUNTIME_DIR=~/lanes crosslane run redis-server
 
-The log goes to standard error; RUST_LOG=debug shows more of it.";
+  As a service of systemd:
+      [Service]
+      ExecStart=/usr/bin/crosslane monitor
+      RuntimeDirectory=crosslane
+      RuntimeDirectoryMode=0755
+      LimitNOFILE=1048576
+
+Exit status:
+  0 when it was told to stop, or a private one was not needed any more; 1 if it could not start,
+  because another monitor runs in the directory, or others could tamper with the directory.";
 
 /// Run a monitor until it is told to stop.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

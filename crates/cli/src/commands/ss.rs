@@ -13,26 +13,43 @@ use crate::tuples::Tuples;
 
 /// Arguments of `crosslane ss`.
 #[derive(clap::Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = more())]
 pub struct Args {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
-const EXAMPLES: &str = "\
-One line for each end of each TCP connection of the programs that run under Crosslane; a
-connection between two of them has two lines. Root sees all programs, others see their own.
-
+const STATES: &str = "\
 States:
   accelerated  both directions travel in rings
   partly       one direction does; the other has not switched yet, or is back on TCP
   switching    both ends have rings and wait for each other's next call
   tcp          it is on TCP, for the reason given
+";
+
+const EXAMPLES: &str = "
+Fields of an object:
+  program, pid, fd                          whose end it is
+  local, peer                               names of the socket; empty if they cannot be found out
+  state, reason, reason_text                reason and reason_text are null if it is accelerated
+  ring_bytes_sent, ring_bytes_received      bytes that went through rings
+  tcp_bytes_sent, tcp_bytes_received        bytes that went through TCP
 
 Examples:
   Which connections are not accelerated, and why:
       crosslane ss --json | jq -r 'select(.state != \"accelerated\") | [.program, .reason] | @tsv'";
+
+/// What the long help and the manual page say after the options.
+fn more() -> String {
+    let told = |reason: &&Reason| **reason != Reason::None;
+    let reasons: String = Reason::ALL
+        .iter()
+        .filter(told)
+        .map(|reason| format!("  {:15}{}\n", reason.slug(), reason.text()))
+        .collect();
+    format!("{STATES}\nReasons:\n{reasons}{EXAMPLES}")
+}
 
 /// Ask the monitor and print its answer.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -25,9 +25,6 @@ pub struct Args {
 }
 
 const EXAMPLES: &str = "\
-Sums over all programs that the monitor has seen, running and finished. Root sees those of all
-users, others their own. Counters start with the monitor.
-
 Examples:
   How many connections of all were accelerated:
       crosslane stats
