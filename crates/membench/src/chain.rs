@@ -28,6 +28,9 @@ pub struct Layout {
     pub order: Order,
 }
 
+/// Loads in one run of a distribution: reading the clock, some 25 ns, is spread over them.
+pub const RUN: usize = 64;
+
 /// A chain laid out in a window.
 #[derive(Debug)]
 pub struct Chain<'a> {
@@ -109,6 +112,22 @@ impl<'a> Chain<'a> {
         }
         std::hint::black_box(at);
         median(&mut times)
+    }
+
+    /// Mean ns per load of `count` short runs of [`RUN`] loads each, sorted: how latency is distributed.
+    #[must_use]
+    pub fn distribution_ns(&self, count: usize) -> Vec<f64> {
+        let mut at = self.follow(self.first, self.places.min(count * RUN));
+        let mut times: Vec<f64> = (0..count)
+            .map(|_| {
+                let start = Instant::now();
+                at = self.follow(at, RUN);
+                nanoseconds(start) / as_f64(RUN)
+            })
+            .collect();
+        std::hint::black_box(at);
+        times.sort_by(f64::total_cmp);
+        times
     }
 
     /// Mean ns per load when every line was flushed before; once around, at most `steps` loads.
@@ -222,5 +241,7 @@ mod tests {
         assert!(chain.warm_ns(10_000) > 0.0);
         assert!(chain.write_read_ns(10_000) > 0.0);
         assert!(chain.flushed_ns(1000) > 0.0);
+        let distribution = chain.distribution_ns(100);
+        assert!(distribution.len() == 100 && distribution.is_sorted() && distribution[0] > 0.0);
     }
 }

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use crosslane_membench::chain::{Chain, Layout, Order};
+use crosslane_benchkit::Machine;
+use crosslane_membench::chain::{Chain, Layout, Order, RUN};
 use crosslane_membench::kernel::{CAN_FLUSH, Store};
 use crosslane_membench::knee::{Knee, knees};
 use crosslane_membench::map::{Mapping, Pages};
@@ -71,6 +72,12 @@ pub struct Point {
     /// Latency per access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ns: Option<f64>,
+    /// Latency that 99 and 99.9 % of short runs do not exceed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<f64>,
+    /// See `p99_ns`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p999_ns: Option<f64>,
     /// Bandwidth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
@@ -98,8 +105,18 @@ pub struct Findings {
     pub knees: Vec<NamedKnee>,
     /// Devices.
     pub devices: Vec<PciDevice>,
+    /// Distributions of random loads, by window, sorted.
+    pub distributions: Vec<(usize, Vec<f64>)>,
     /// What was not measured, and why.
     pub skipped: Vec<String>,
+}
+
+/// Where a JSON reader learns what machine the lines are from.
+#[derive(Serialize)]
+struct MachineLine {
+    bench: &'static str,
+    #[serde(flatten)]
+    machine: Machine,
 }
 
 /// The page of a TLB sweep.
@@ -107,6 +124,8 @@ const PAGE: usize = 4096;
 
 /// Measure and print.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    // Before this process is bound to one CPU, which would be counted as the machine's only one.
+    let machine = Machine::here();
     let findings = if args.devices_only {
         listed()?
     } else {
@@ -116,6 +135,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         eprintln!("crosslane: SKIPPED: {line}");
     }
     if args.output.is_json() {
+        let bench = "machine";
+        args.output
+            .print("", &[MachineLine { bench, machine }], 2)?;
         args.output.print("", &findings.points, 2)?;
         args.output.print("", &findings.knees, 2)?;
         args.output.print("", &findings.devices, 2)?;
@@ -139,6 +161,7 @@ fn listed() -> anyhow::Result<Findings> {
         points: Vec::new(),
         knees: Vec::new(),
         devices: Vec::new(),
+        distributions: Vec::new(),
         skipped: Vec::new(),
     };
     findings.list_devices()?;
@@ -179,6 +202,7 @@ impl Args {
         if self.path.is_none() {
             findings.tlb(&window, steps, &caches);
         }
+        findings.distributions(&window, steps);
         findings.offsets(&window, steps);
         findings.streams(&window);
         Ok(findings)
@@ -248,6 +272,8 @@ impl Findings {
             variant: variant.to_owned(),
             window_bytes,
             ns: Some(ns),
+            p99_ns: None,
+            p999_ns: None,
             gbps: None,
         });
     }
@@ -330,6 +356,34 @@ impl Findings {
         }
     }
 
+    fn distributions(&mut self, window: &Mapping, steps: usize) {
+        for window_bytes in [16 << 10, 512 << 10, 64 << 20] {
+            if window_bytes > window.bytes() {
+                continue;
+            }
+            let order = Order::Random;
+            let layout = Layout {
+                window_bytes,
+                stride_bytes: 64,
+                offset_bytes: 0,
+                order,
+            };
+            let sorted = Chain::lay(window, layout).distribution_ns(steps / RUN + 1000);
+            let at =
+                |permille: usize| sorted[(sorted.len() * permille / 1000).min(sorted.len() - 1)];
+            self.points.push(Point {
+                bench: "load_distribution",
+                variant: "random".to_owned(),
+                window_bytes,
+                ns: Some(at(500)),
+                p99_ns: Some(at(990)),
+                p999_ns: Some(at(999)),
+                gbps: None,
+            });
+            self.distributions.push((window_bytes, sorted));
+        }
+    }
+
     fn offsets(&mut self, window: &Mapping, steps: usize) {
         for offset_bytes in [0, 8, 32, 56, 57, 60, 63] {
             let window_bytes = 16384.min(window.bytes());
@@ -374,6 +428,8 @@ impl Findings {
                         variant: format!("{name} {kind}"),
                         window_bytes,
                         ns: None,
+                        p99_ns: None,
+                        p999_ns: None,
                         gbps: Some(rate),
                     });
                 }

@@ -4,6 +4,7 @@ mod figures;
 
 use std::path::PathBuf;
 
+use crosslane_benchkit::Machine;
 use crosslane_pcie::judge::Judged;
 use crosslane_pcie_wasm::MODEL_WASM;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -34,8 +35,14 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let link = args.link.config()?;
     let judged = all(None, args.transfers)?;
+    let here = Machine::here();
     let machine = if args.no_bench { None } else { Some(quick()?) };
-    let page = page(args, &judged, machine.as_ref(), &figures::bandwidth(&link))?;
+    let page = page(
+        args,
+        &judged,
+        machine.as_ref().map(|findings| (here, findings)),
+        &figures::bandwidth(&link),
+    )?;
     write_file(&args.out, &page.into_string())?;
     emit(&format!("{}\n", args.out.display()))
 }
@@ -46,7 +53,7 @@ const SCRIPT: &str = include_str!("report/page.js");
 fn page(
     args: &Args,
     judged: &[Judged],
-    machine: Option<&Findings>,
+    machine: Option<(Machine, &Findings)>,
     bandwidth: &Plot,
 ) -> anyhow::Result<Markup> {
     let distributions = figures::distributions(args.transfers.max(20_000))?;
@@ -76,7 +83,7 @@ fn page(
                 p { "Bandwidths of every measured configuration: on the diagonal the simulator is right." }
                 (figures(&figures::scatter(judged)))
                 (error_table(&groups(judged)))
-                @if let Some(machine) = machine { (machine_section(machine)) }
+                @if let Some((here, machine)) = machine { (machine_section(&here, machine)) }
                 script { (PreEscaped(SCRIPT)) }
             }
         }
@@ -139,11 +146,12 @@ fn error_table(groups: &[Group]) -> Markup {
     }
 }
 
-fn machine_section(machine: &Findings) -> Markup {
+fn machine_section(here: &Machine, machine: &Findings) -> Markup {
     let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |v| format!("{v:.1}"));
     html! {
         h2 { "This machine" }
-        (figures(&[latency_plot(machine), figures::streams(machine)]))
+        p { (here.cpu) ", " (here.cores) " CPUs, " (here.kernel) ", " (here.date) }
+        (figures(&[latency_plot(machine), figures::loads(machine), figures::streams(machine)]))
         ul { @for knee in &machine.knees {
             li { (format!("{} KiB ({}): {:.1} to {:.1} ns, ", knee.knee.window_bytes >> 10, knee.sweep,
                 knee.knee.before_ns, knee.knee.after_ns)) (knee.name) }

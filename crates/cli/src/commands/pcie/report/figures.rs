@@ -228,3 +228,23 @@ pub fn streams(machine: &Findings) -> Plot {
         y_max: None,
     }
 }
+
+/// How latencies of random loads on this machine are distributed, up to the 99.9th percentile.
+#[allow(clippy::cast_precision_loss)]
+pub fn loads(machine: &Findings) -> Plot {
+    let series = machine.distributions.iter().map(|(window_bytes, sorted)| {
+        let shown = sorted.len() - sorted.len() / 1000;
+        let step = (shown / 400).max(1);
+        let points = (0..shown).step_by(step);
+        let points = points.map(|i| (sorted[i], (i + 1) as f64 / sorted.len() as f64));
+        Series::line(format!("{} KiB", window_bytes >> 10), points.collect())
+    });
+    Plot {
+        title: "distribution of random loads on this machine".to_owned(),
+        x_label: "per load, means of 64 (ns)".to_owned(),
+        y_label: "share".to_owned(),
+        x_scale: Scale::Log10,
+        series: series.collect(),
+        y_max: Some(1.0),
+    }
+}
