@@ -48,7 +48,7 @@ pub enum ProcessError {
         what: &'static str,
         /// How long it was waited for.
         seconds: f64,
-        /// The end of what it wrote to standard error.
+        /// The end of what it wrote.
         said: Said,
     },
     /// The child ended unsuccessfully, or before it had done what it was started for.
@@ -60,7 +60,7 @@ pub enum ProcessError {
         pid: u32,
         /// How it ended.
         status: ExitStatus,
-        /// The end of what it wrote to standard error.
+        /// The end of what it wrote.
         said: Said,
     },
     /// The system refused to let us watch the child.
@@ -75,7 +75,8 @@ pub enum ProcessError {
     },
 }
 
-/// The last lines of a child's standard error, shown only when there are any.
+/// The last lines of a child's standard error or, for programs that complain elsewhere, of its
+/// standard output; shown only when there are any.
 #[derive(Debug)]
 pub struct Said(String);
 
@@ -86,6 +87,15 @@ impl std::fmt::Display for Said {
         } else {
             write!(f, "; it said: {}", self.0)
         }
+    }
+}
+
+impl Said {
+    fn by(exit: &Exit) -> Self {
+        if !exit.stderr.is_empty() {
+            return Self(exit.stderr.clone());
+        }
+        Self(last_lines(exit.stdout.as_bytes()))
     }
 }
 
@@ -213,7 +223,7 @@ impl Process {
         if exit.status.success() {
             return Ok(exit);
         }
-        let said = Said(exit.stderr);
+        let said = Said::by(&exit);
         Err(ProcessError::Failed {
             name: self.name.clone(),
             pid: self.pid(),
@@ -253,14 +263,15 @@ impl Process {
                 name: self.name.clone(),
                 pid: self.pid(),
                 status: exit.status,
-                said: Said(exit.stderr),
+                said: Said::by(&exit),
             },
             Err(error) => error,
         }
     }
 
     fn last_words(&mut self) -> Said {
-        Said(self.reap().map(|exit| exit.stderr).unwrap_or_default())
+        self.reap()
+            .map_or_else(|_| Said(String::new()), |exit| Said::by(&exit))
     }
 
     fn reap(&mut self) -> Result<Exit, ProcessError> {

@@ -25,10 +25,10 @@ const PROGRAMS: [Program; 5] = [REDIS_SERVER, REDIS_BENCHMARK, REDIS_CLI, SOCKPE
 /// What `crosslane run` needs, and nothing else of the workspace.
 const PACKAGES: [&str; 2] = ["crosslane", "crosslane-preload"];
 
-/// Two minutes of measuring.
+/// Less than two minutes of measuring.
 const FULL: Effort = Effort {
     rounds: 3,
-    time: Duration::from_millis(1200),
+    time: Duration::from_millis(1000),
     calibration: Duration::from_millis(200),
 };
 /// Less than a minute.

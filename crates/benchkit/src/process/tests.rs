@@ -46,6 +46,17 @@ fn a_failure_names_the_child_and_quotes_it() {
 }
 
 #[test]
+fn a_failure_of_a_program_that_complains_on_standard_output_is_quoted_too() {
+    let error = shell("echo the reason; exit 6")
+        .finish(WATCHDOG)
+        .expect_err("exit 6");
+    assert!(
+        error.to_string().ends_with("it said: the reason"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_hang_becomes_an_error_and_ends_the_grandchildren_too() {
     let mut child = shell("sleep 1000 & echo $!; wait");
     let grandchild = child.next_line(WATCHDOG).expect("its pid");

@@ -76,8 +76,8 @@ pub fn bars(title: &str, bars: &[Bar]) -> Markup {
         &scale,
         ratio,
         &html! {
-            (rows)
             line.one x1=(scale.at(1.0)) x2=(scale.at(1.0)) y1=(AXIS) y2=(height(bars.len())) {}
+            (rows)
         },
     )
 }
