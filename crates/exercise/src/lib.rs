@@ -6,7 +6,9 @@
 //! has to serve. Everything unsafe about that is in [`calls`].
 
 pub mod calls;
+pub mod content;
 mod errno;
+pub mod random;
 
 pub use errno::Errno;
 

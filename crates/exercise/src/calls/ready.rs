@@ -79,6 +79,34 @@ pub fn select_one(
     ))
 }
 
+/// select(2) of many descriptors: which can be read and which written. None waits for ever.
+pub fn select_many(
+    read: &[RawFd],
+    write: &[RawFd],
+    timeout_ms: Option<i32>,
+) -> Result<(Vec<RawFd>, Vec<RawFd>), Errno> {
+    let mut sets = [set_of_all(read), set_of_all(write)];
+    let mut timeout = timeout_ms.map(|timeout| libc::timeval {
+        tv_sec: i64::from(timeout / 1000),
+        tv_usec: i64::from(timeout % 1000 * 1000),
+    });
+    let timeout = timeout
+        .as_mut()
+        .map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    let highest = read.iter().chain(write).max().copied().unwrap_or(-1);
+    let [reading, writing] = &mut sets;
+    let none = std::ptr::null_mut();
+    // SAFETY: the sets and the timeout are writable.
+    answer_int(unsafe { libc::select(highest + 1, reading, writing, none, timeout) })?;
+    let ready = |fds: &[RawFd], set| {
+        fds.iter()
+            .copied()
+            .filter(|&fd| contains(fd, set))
+            .collect()
+    };
+    Ok((ready(read, reading), ready(write, writing)))
+}
+
 /// pselect(2) of one descriptor for everything.
 pub fn pselect_one(fd: RawFd, asked: Readiness, timeout: Duration) -> Result<Readiness, Errno> {
     let mut sets = [asked.read, asked.write, asked.except].map(|on| set_of(fd, on));
@@ -104,9 +132,13 @@ pub fn pselect_one(fd: RawFd, asked: Readiness, timeout: Duration) -> Result<Rea
 }
 
 fn set_of(fd: RawFd, on: bool) -> libc::fd_set {
+    set_of_all(if on { std::slice::from_ref(&fd) } else { &[] })
+}
+
+fn set_of_all(fds: &[RawFd]) -> libc::fd_set {
     // SAFETY: a set of zeros is an empty one.
     let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
-    if on {
+    for &fd in fds {
         assert!(
             usize::try_from(fd).is_ok_and(|fd| fd < libc::FD_SETSIZE),
             "select has no room"

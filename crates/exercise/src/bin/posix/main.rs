@@ -21,6 +21,7 @@ const LIMIT_S: u32 = 20;
 
 /// Small named checks of what TCP sockets do; prints one line for each, to be compared
 #[derive(Parser)]
+#[command(name = "crosslane-posix")]
 struct Options {
     /// Run only this check; may be repeated
     #[arg(long, value_name = "NAME")]

@@ -1,0 +1,124 @@
+//! Moves random bytes by random calls over many TCP connections and checks each byte.
+//!
+//! Two processes, a server and a client, know from a seed what every connection is to carry, how,
+//! and how it is to end; whatever comes otherwise ends the run with a report. The program uses
+//! plain libc sockets; run it natively or under whatever replaces them.
+//!
+//! Read [`plan`] first.
+
+mod board;
+mod client;
+mod connection;
+mod crowd;
+mod duel;
+mod event_loop;
+mod mischief;
+mod pingpong;
+mod plan;
+mod poller;
+mod server;
+mod threads;
+mod transfer;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use plan::Side;
+
+/// Move random bytes by random calls over many TCP connections and check each byte
+#[derive(Parser)]
+#[command(name = "crosslane-stress", args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    role: Option<Role>,
+    #[command(flatten)]
+    duel: duel::Arguments,
+}
+
+/// What both processes must agree on.
+#[derive(clap::Args, Clone, Copy)]
+struct Rules {
+    /// Repeat the run with this seed
+    #[arg(long)]
+    seed: u64,
+    /// Whether the other process may be killed at any time
+    #[arg(long)]
+    peer_may_die: bool,
+}
+
+#[derive(Subcommand)]
+enum Role {
+    /// Be the server only; ends when standard input does
+    Serve {
+        #[command(flatten)]
+        rules: Rules,
+        /// Port to listen on
+        #[arg(long)]
+        port: u16,
+    },
+    /// Be the client only
+    Connect {
+        #[command(flatten)]
+        rules: Rules,
+        /// Where the server listens
+        #[arg(long)]
+        to: SocketAddr,
+        /// Begin connections for so long
+        #[arg(long)]
+        seconds: u64,
+        /// Number of the first connection
+        #[arg(long, default_value_t = 0)]
+        first: u64,
+    },
+}
+
+/// Whom to kill.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Client,
+    Server,
+}
+
+impl Victim {
+    fn side(self) -> Side {
+        match self {
+            Self::Client => Side::Client,
+            Self::Server => Side::Server,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match Cli::parse() {
+        Cli {
+            role: Some(Role::Serve { rules, port }),
+            ..
+        } => server::run(rules, port),
+        Cli {
+            role:
+                Some(Role::Connect {
+                    rules,
+                    to,
+                    seconds,
+                    first,
+                }),
+            ..
+        } => {
+            client::run(rules, to, seconds, first);
+        }
+        Cli { role: None, duel } => return duel::run(&duel),
+    }
+    ExitCode::SUCCESS
+}
+
+/// What a process says of itself at its end.
+fn report(side: Side) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let (finished, checked) = (
+        connection::FINISHED.load(Relaxed),
+        connection::CHECKED.load(Relaxed),
+    );
+    println!("{side:?}: {finished} connections over, {checked} bytes received and checked");
+}
