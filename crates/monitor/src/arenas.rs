@@ -103,12 +103,6 @@ impl<B: Backing> Arenas<B> {
         }
     }
 
-    /// Where memory comes from.
-    #[cfg(test)]
-    pub fn backing_mut(&mut self) -> &mut B {
-        &mut self.backing
-    }
-
     /// How arenas are cut.
     pub fn geometry(&self) -> Geometry {
         self.geometry

@@ -193,6 +193,18 @@ impl<B: Backing> Registry<B> {
         self.leases.len()
     }
 
+    /// Whether nobody is known and nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+            && self.families.is_empty()
+            && self.users.is_empty()
+            && self.ends.is_empty()
+            && self.by_token.is_empty()
+            && self.matcher.is_empty()
+            && self.leases.is_empty()
+            && self.arenas.is_empty()
+    }
+
     /// The arenas.
     pub fn arenas(&self) -> &Arenas<B> {
         &self.arenas
@@ -240,6 +252,3 @@ impl<B: Backing> Registry<B> {
         self.next_seq
     }
 }
-
-#[cfg(test)]
-mod tests;

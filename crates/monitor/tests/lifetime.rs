@@ -132,11 +132,11 @@ fn what_is_written_to_a_lease_does_not_end_it() {
     slots(&monitor, 0);
 }
 
-/// A connection from this port.
+/// A connection from this port, or any, of an address that no other test uses.
 fn connect_from(port: u16, to: &TcpListener) -> TcpStream {
     let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     set_socket_reuseaddr(&stream, true).unwrap();
-    let here = std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, port);
+    let here = std::net::SocketAddrV4::new(std::net::Ipv4Addr::new(127, 9, 8, 7), port);
     bind(&stream, &here).unwrap();
     connect(&stream, &to.local_addr().unwrap()).unwrap();
     TcpStream::from(stream)
@@ -147,7 +147,7 @@ fn a_new_socket_of_the_same_names_replaces_a_dead_one() {
     let monitor = monitor();
     let (client, server) = (monitor.client(), monitor.client());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let old = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let old = connect_from(0, &listener);
     let port = old.local_addr().unwrap().port();
     let (old_accepted, _) = listener.accept().unwrap();
     let (before, _, _) = pair((&client, 1, &old), (&server, 1, &old_accepted));

@@ -1,122 +1,14 @@
-//! The registry against named cases here, and against a simple model in `model`.
+//! Named cases.
 
-mod model;
+use std::collections::HashSet;
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
-use crosslane_ctl::lane::MIN_RING_LINES;
-use crosslane_ctl::message::Grant;
+use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
+use crosslane_monitor::config::Quotas;
+use crosslane_monitor::endpoint::{EndKey, Endpoint, EndpointError};
+use crosslane_monitor::registry::{FamilyId, Violation};
 
-use super::*;
-use crate::endpoint::{Endpoint, EndpointError};
-
-const GEOMETRY: Geometry = Geometry {
-    ring_lines: MIN_RING_LINES,
-    slots: 2,
-};
-
-/// Memory that only remembers which slots are as new.
-#[derive(Clone, Debug, Default)]
-struct Slots(Rc<RefCell<Vec<bool>>>);
-
-/// Memory without memory; `left` says how many more arenas there may be.
-struct Fake {
-    left: usize,
-    punching_works: bool,
-}
-
-impl Backing for Fake {
-    type Memory = Slots;
-
-    fn has_room(&mut self) -> bool {
-        true
-    }
-
-    fn create(&mut self, bytes: usize) -> Option<Slots> {
-        assert_eq!(bytes, GEOMETRY.arena_bytes());
-        self.left = self.left.checked_sub(1)?;
-        Some(Slots(Rc::new(RefCell::new(vec![true; 2]))))
-    }
-
-    fn punch(&mut self, memory: &Slots, offset: usize, bytes: usize) -> bool {
-        assert_eq!(bytes, GEOMETRY.slot_bytes());
-        memory.0.borrow_mut()[offset / bytes] = true;
-        self.punching_works
-    }
-}
-
-/// A registry and short words for talking to it.
-struct Bench {
-    registry: Registry<Fake>,
-    clients: u64,
-}
-
-impl Bench {
-    fn new() -> Self {
-        Self::with(Quotas::default(), usize::MAX)
-    }
-
-    fn with(quotas: Quotas, arenas: usize) -> Self {
-        let fake = Fake {
-            left: arenas,
-            punching_works: true,
-        };
-        Self {
-            registry: Registry::new(fake, GEOMETRY, quotas),
-            clients: 0,
-        }
-    }
-
-    /// A new process with a slab of its own.
-    fn process(&mut self) -> ClientId {
-        self.member(FamilyId(1000 + self.clients))
-    }
-
-    /// A new process with this slab.
-    fn member(&mut self, family: FamilyId) -> ClientId {
-        let client = ClientId(self.clients);
-        self.clients += 1;
-        self.registry.hello(client, family, 1);
-        assert_eq!(self.said(), [(client, MonitorMessage::Welcome)]);
-        client
-    }
-
-    fn register(&mut self, client: ClientId, token: u64, socket: Endpoint) {
-        self.registry.register(client, token, Ok(socket)).unwrap();
-    }
-
-    fn said(&mut self) -> Vec<(ClientId, MonitorMessage)> {
-        let actions = self.registry.take_actions();
-        actions
-            .into_iter()
-            .map(|action| (action.client, action.message))
-            .collect()
-    }
-
-    /// Grants said since the last look.
-    fn grants(&mut self) -> Vec<(ClientId, Grant)> {
-        self.said()
-            .into_iter()
-            .filter_map(|(client, message)| match message {
-                MonitorMessage::Grant(grant) => Some((client, grant)),
-                _ => None,
-            })
-            .collect()
-    }
-}
-
-/// One side of connection `number`, as the socket with this cookie.
-fn socket(number: u16, side: u8, cookie: u64) -> Endpoint {
-    let here = ([127, 0, 0, 1], 10_000 + number).into();
-    let there = ([127, 0, 0, 1], 80).into();
-    let key = match side {
-        0 => EndKey::new(1, here, there),
-        _ => EndKey::new(1, there, here),
-    };
-    Endpoint { key, cookie }
-}
+use crate::support::{Bench, socket};
 
 #[test]
 fn registration_is_answered_before_the_grant() {
@@ -189,7 +81,7 @@ fn a_slot_is_used_again_only_when_both_sides_are_out() {
 fn a_slot_that_cannot_be_zeroed_is_never_used_again() {
     let mut bench = Bench::new();
     let (a, b) = (bench.process(), bench.process());
-    bench.registry.arenas.backing_mut().punching_works = false;
+    bench.punching_works.set(false);
     let mut seen = HashSet::new();
     for number in 0..6 {
         let token = u64::from(number);

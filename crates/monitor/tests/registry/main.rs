@@ -1,0 +1,5 @@
+//! The registry: named cases, and random histories compared with a model.
+
+mod histories;
+mod named;
+mod support;
