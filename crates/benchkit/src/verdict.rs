@@ -8,10 +8,15 @@ use crate::End;
 /// that of a control connection, does not decide.
 const CARRYING_SHARE: f64 = 0.01;
 
+/// With less than this share of its bytes in rings, a workload was not measured accelerated, whatever
+/// state its connections have come to in the end.
+const RING_SHARE: f64 = 0.5;
+
 /// What became of a workload's connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Whether every end that carries a share worth naming is accelerated.
+    /// Whether every end that carries a share worth naming is accelerated, and most bytes went
+    /// through rings.
     pub accelerated: bool,
     /// When not: how many ends are in which state for which reason.
     pub reason: Option<String>,
@@ -35,25 +40,39 @@ impl Verdict {
             .iter()
             .map(|end| ring_bytes(end) + tcp_bytes(end))
             .sum();
-        let least = CARRYING_SHARE / as_f64(ends.len() as u64);
-        let carries = |end: &&End| {
-            share(ring_bytes(end) + tcp_bytes(end), total).is_none_or(|part| part >= least)
-        };
-        let mut others = BTreeMap::<String, usize>::new();
-        for end in ends.iter().filter(carries).filter(|end| !rides_ring(end)) {
-            *others.entry(describe(end)).or_default() += 1;
-        }
-        let list: Vec<_> = others
-            .iter()
-            .map(|(what, count)| format!("{count} {what}"))
-            .collect();
+        let ring_share = share(ends.iter().map(ring_bytes).sum(), total);
+        let reason = not_accelerated(ends, total).or_else(|| too_little(ring_share));
         Self {
-            accelerated: list.is_empty(),
-            reason: (!list.is_empty())
-                .then(|| format!("of {} ends: {}", ends.len(), list.join(", "))),
-            ring_share: share(ends.iter().map(ring_bytes).sum(), total),
+            accelerated: reason.is_none(),
+            reason,
+            ring_share,
         }
     }
+}
+
+/// The ends that carry something and are not accelerated, if there are any, by their states.
+fn not_accelerated(ends: &[End], total: u64) -> Option<String> {
+    let least = CARRYING_SHARE / as_f64(ends.len() as u64);
+    let carries = |end: &&End| {
+        share(ring_bytes(end) + tcp_bytes(end), total).is_none_or(|part| part >= least)
+    };
+    let mut others = BTreeMap::<String, usize>::new();
+    for end in ends.iter().filter(carries).filter(|end| !rides_ring(end)) {
+        *others.entry(describe(end)).or_default() += 1;
+    }
+    let list: Vec<_> = others
+        .iter()
+        .map(|(what, count)| format!("{count} {what}"))
+        .collect();
+    (!list.is_empty()).then(|| format!("of {} ends: {}", ends.len(), list.join(", ")))
+}
+
+fn too_little(ring_share: Option<f64>) -> Option<String> {
+    let share = ring_share.filter(|share| *share < RING_SHARE)?;
+    Some(format!(
+        "only {:.1} % of its bytes went through rings",
+        share * 100.0
+    ))
 }
 
 /// A direction that never sends never switches, so an end may have all its traffic in the ring and
@@ -125,6 +144,16 @@ mod tests {
             Some("of 2 ends: 1 tcp (peer-plain)")
         );
         assert_eq!(verdict.ring_share, Some(0.9));
+    }
+
+    #[test]
+    fn an_upgrade_that_comes_when_most_is_over_does_not_count() {
+        let verdict = Verdict::of(&[end("accelerated", None, 60, 940)]);
+        assert!(!verdict.accelerated);
+        assert_eq!(
+            verdict.reason.as_deref(),
+            Some("only 6.0 % of its bytes went through rings")
+        );
     }
 
     #[test]
