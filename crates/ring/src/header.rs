@@ -102,3 +102,54 @@ pub(crate) fn check(header: u64, line: u64, ring_lines: u32) -> Result<Record, P
         _ => Err(lie),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINES: u32 = crosslane_ctl::lane::MIN_RING_LINES;
+
+    /// All headers that a correct sender can write at a line.
+    fn is_correct(header: u64, line: u64) -> bool {
+        let controls = [Control::Start, Control::Stop, Control::Closing];
+        let bytes = usize::try_from(header & 0xff_ffff).unwrap();
+        let is_record = 0 < bytes && bytes <= MAX_RECORD_BYTES;
+        is_record && header == data(bytes, line, LINES)
+            || controls
+                .map(|kind| control(kind, line, LINES))
+                .contains(&header)
+    }
+
+    fn nearly_correct() -> impl Strategy<Value = (u64, u64)> {
+        let bytes = prop_oneof![
+            0..10_u64,
+            Just(MAX_RECORD_BYTES as u64),
+            Just(MAX_RECORD_BYTES as u64 + 1),
+            0..1_u64 << 24
+        ];
+        let line = prop_oneof![0..2_000_u64, any::<u64>().prop_map(|line| line >> 16)];
+        (bytes, 0..7_u64, line, 0..3_u64).prop_map(|(bytes, kind, line, laps_off)| {
+            let lap = lap(line + laps_off * u64::from(LINES), LINES);
+            (bytes | kind << 24 | lap << 32, line)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_no_correct_sender_writes_is_a_lie((header, line) in nearly_correct()) {
+            prop_assert_eq!(check(header, line, LINES).is_ok(), is_correct(header, line));
+        }
+
+        #[test]
+        fn garbage_is_a_lie(header: u64, line in 0..1_u64 << 48) {
+            prop_assert_eq!(check(header, line, LINES).is_ok(), is_correct(header, line));
+        }
+    }
+
+    #[test]
+    fn a_line_holds_its_first_56_bytes() {
+        assert_eq!([1, 56, 57, 120, 121].map(lines_for), [1, 1, 2, 2, 3]);
+        assert_eq!(lines_for(MAX_RECORD_BYTES), 128);
+    }
+}

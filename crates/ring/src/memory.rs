@@ -210,3 +210,42 @@ impl LaneMemory for WindowLane {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::NonNull;
+
+    use super::*;
+
+    #[derive(Clone)]
+    #[repr(C, align(64))]
+    struct Line {
+        bytes: [u8; LINE_BYTES],
+    }
+
+    #[test]
+    fn what_is_no_ring_is_refused() {
+        let bytes = LANE_CONTROL_BYTES + 2 * MIN_RING_LINES as usize * LINE_BYTES;
+        let mut lines = vec![
+            Line {
+                bytes: [0; LINE_BYTES]
+            };
+            bytes / LINE_BYTES
+        ];
+        let start = NonNull::from(lines.as_mut_slice()).cast::<u8>();
+        // SAFETY: the vector has so many bytes and outlives the view.
+        let view = unsafe { View::from_raw(start, bytes) };
+
+        assert!(WindowLane::new(view, MIN_RING_LINES).is_some());
+        assert!(WindowLane::new(view, 2 * MIN_RING_LINES).is_some());
+        // A header may announce a record longer than these rings are.
+        for lines in [0, 1, 2, 64, 128, MIN_RING_LINES / 2] {
+            assert!(WindowLane::new(view, lines).is_none(), "{lines} lines");
+        }
+        for lines in [MIN_RING_LINES + 1, 4 * MIN_RING_LINES, MAX_RING_LINES * 2] {
+            assert!(WindowLane::new(view, lines).is_none(), "{lines} lines");
+        }
+        let shifted = view.part(8, bytes - 8).unwrap();
+        assert!(WindowLane::new(shifted, MIN_RING_LINES).is_none());
+    }
+}

@@ -99,3 +99,52 @@ impl<'a> Parts<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cursor over buffers of these sizes, of which only the lengths are looked at.
+    fn over(sizes: &[usize]) -> Vec<Part> {
+        let part = |&bytes: &usize| Part {
+            start: core::ptr::null_mut(),
+            bytes,
+        };
+        sizes.iter().map(part).collect()
+    }
+
+    fn pieces(cursor: &mut Parts<'_>, most: usize) -> Vec<usize> {
+        std::iter::from_fn(|| cursor.take(most))
+            .map(|(_, bytes)| bytes)
+            .collect()
+    }
+
+    #[test]
+    fn pieces_end_where_buffers_end() {
+        let parts = over(&[3, 0, 5, 2]);
+        // SAFETY: nothing is read or written through the cursor.
+        let mut cursor = unsafe { Parts::new(&parts) }.unwrap();
+        assert_eq!(cursor.left(), 10);
+        assert_eq!(pieces(&mut cursor.clone(), 4), [3, 4, 1, 2]);
+        cursor.skip(4);
+        cursor.truncate(5);
+        assert_eq!(pieces(&mut cursor, 100), [4, 1]);
+        assert_eq!(cursor.left(), 0);
+        assert_eq!(cursor.take(1), None);
+    }
+
+    #[test]
+    fn lengths_that_no_memory_can_have_are_refused() {
+        let most = isize::MAX.cast_unsigned();
+        for (sizes, is_refused) in [
+            ([usize::MAX, 1], true),
+            ([most, 1], true),
+            ([most, 0], false),
+        ] {
+            let parts = over(&sizes);
+            // SAFETY: nothing is read or written through the cursor.
+            let cursor = unsafe { Parts::new(&parts) };
+            assert_eq!(cursor.is_none(), is_refused, "{sizes:?}");
+        }
+    }
+}

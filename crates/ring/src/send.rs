@@ -22,7 +22,8 @@ impl TxCursor {
     /// Lines free for data as far as is known without looking at the receiver's line.
     #[inline]
     fn free(&self, lane: &impl LaneMemory) -> u64 {
-        (u64::from(lane.lines()) - RESERVED_LINES).saturating_sub(self.tail.wrapping_sub(self.credit))
+        (u64::from(lane.lines()) - RESERVED_LINES)
+            .saturating_sub(self.tail.wrapping_sub(self.credit))
     }
 
     /// Look at what the receiver has consumed.

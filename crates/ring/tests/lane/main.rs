@@ -1,0 +1,8 @@
+//! The lane against its reference, against forgers and against a peer that writes over all of it.
+
+mod corpus;
+mod forged;
+mod hostile;
+mod model;
+mod support;
+mod threads;

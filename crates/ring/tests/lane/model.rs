@@ -1,0 +1,117 @@
+//! Random operations on a lane, compared with the reference.
+
+use crosslane_ctl::lane::MIN_RING_LINES;
+use crosslane_ring::Control;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+use crate::support::op::Op;
+use crate::support::pair::{Payload, run};
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        3 => 0..130_usize,
+        2 => (1..260_usize, 0..4_usize).prop_map(|(lines, more)| lines * 64 - 10 + more),
+        2 => 0..20_000_usize,
+        1 => Just(crosslane_ring::MAX_RECORD_BYTES),
+    ]
+}
+
+fn sizes() -> impl Strategy<Value = Vec<usize>> {
+    prop_oneof![2 => vec(size(), 1), 1 => vec(size(), 0..5)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let control = prop_oneof![
+        Just(Control::Start),
+        Just(Control::Stop),
+        Just(Control::Closing)
+    ];
+    prop_oneof![
+        8 => sizes().prop_map(Op::Write),
+        1 => (control, any::<u64>()).prop_map(|(kind, value)| Op::WriteControl(kind, value)),
+        1 => Just(Op::Writable),
+        6 => sizes().prop_map(Op::Read),
+        1 => sizes().prop_map(Op::CopyOnly),
+        1 => (0..40_000_usize).prop_map(Op::Readable),
+        3 => Just(Op::PassControl),
+    ]
+}
+
+fn payload() -> impl Strategy<Value = Payload> {
+    prop_oneof![Just(Payload::Stream), (0..8_u8).prop_map(Payload::Headers)]
+}
+
+/// Any line, most often one near the end of a lap; the lap in the header wraps after 2^32 laps.
+fn line() -> impl Strategy<Value = u64> {
+    let last_lap = (1_u64 << 32) * u64::from(MIN_RING_LINES);
+    prop_oneof![
+        Just(0),
+        0..10_000_u64,
+        (0..300_u64).prop_map(move |lines| last_lap - lines),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_lane_does_what_the_reference_says(
+        line in line(),
+        payload in payload(),
+        ops in vec(op(), 1..120),
+    ) {
+        run(MIN_RING_LINES, line, payload, ops);
+    }
+}
+
+#[test]
+fn a_control_record_fits_when_data_has_filled_the_ring() {
+    for line in 0..u64::from(MIN_RING_LINES) {
+        let fill = Op::Write(vec![40_000]);
+        let one_byte = Op::Write(vec![1]);
+        let control = Op::WriteControl(Control::Stop, line);
+        // The second control record finds no room, which the reference says too.
+        let ops = [fill, one_byte, control.clone(), control, Op::Read(vec![1])];
+        run(MIN_RING_LINES, line, Payload::Headers(0), ops);
+    }
+}
+
+/// Short enough for Miri, which takes a millisecond for a few bytes.
+#[test]
+fn a_short_run_goes_over_the_end() {
+    let ops = [
+        Op::Write(vec![40, 0, 100]),
+        Op::CopyOnly(vec![30, 30]),
+        Op::Read(vec![25, 50]),
+        Op::Write(vec![200]),
+        Op::WriteControl(Control::Stop, 340),
+        Op::Readable(100),
+        Op::Read(vec![300]),
+        Op::PassControl,
+        Op::Write(vec![100]),
+    ];
+    let line = 3 * u64::from(MIN_RING_LINES) - 4;
+    run(MIN_RING_LINES, line, Payload::Headers(0), ops.clone());
+    run(MIN_RING_LINES, line, Payload::Stream, ops);
+}
+
+#[test]
+fn every_small_size_of_write_and_read_carries_the_stream() {
+    for written in 1..200 {
+        for read in [1, 7, 56, 64, 200] {
+            let pair = [Op::Write(vec![written]), Op::Read(vec![read])];
+            run(
+                MIN_RING_LINES,
+                500,
+                Payload::Stream,
+                pair.into_iter().cycle().take(40),
+            );
+        }
+    }
+}

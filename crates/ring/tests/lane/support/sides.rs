@@ -1,0 +1,142 @@
+//! The two sides of a lane under test, each of which checks what it can see by itself.
+//!
+//! They run in one thread beside the reference, in two threads, and under the model checker.
+
+use crosslane_ring::receive::Taken;
+use crosslane_ring::{Control, LaneMemory, MAX_RECORD_BYTES, PeerLied, RxCursor, TxCursor};
+
+use super::scatter::Scatter;
+
+/// The byte at a position of the stream that the sides agree on when they run in two threads.
+pub fn stream_byte(position: u64) -> u8 {
+    // The top byte of a multiplicative hash: neighbours differ, and no period divides a line.
+    (position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// `bytes` of that stream.
+pub fn stream_bytes(from: u64, bytes: usize) -> Vec<u8> {
+    (from..from + bytes as u64).map(stream_byte).collect()
+}
+
+/// The sending side.
+pub struct SendSide<L> {
+    /// The lane.
+    pub lane: L,
+    /// Where it stands.
+    pub cursor: TxCursor,
+}
+
+impl<L: LaneMemory> SendSide<L> {
+    /// A sender that begins at `line` of an empty ring.
+    pub fn new(lane: L, line: u64) -> Self {
+        let cursor = TxCursor {
+            tail: line,
+            credit: line,
+        };
+        Self { lane, cursor }
+    }
+
+    /// Write `payload` from buffers of `sizes` until all is written or the ring is full, and
+    /// return the lengths of the records.
+    pub fn write(&mut self, sizes: &[usize], payload: &[u8]) -> Result<Vec<usize>, PeerLied> {
+        let mut scatter = Scatter::filled(sizes, payload);
+        let records = scatter.with_parts(|parts| {
+            let mut records = Vec::new();
+            loop {
+                let left = parts.left();
+                let bytes = self.cursor.write_record(&self.lane, parts)?;
+                assert_eq!(
+                    parts.left(),
+                    left - bytes,
+                    "the parts follow what was written"
+                );
+                if bytes == 0 {
+                    return Ok(records);
+                }
+                assert!(bytes <= MAX_RECORD_BYTES, "a record of {bytes} bytes");
+                self.check_cursor();
+                records.push(bytes);
+            }
+        });
+        scatter.check_gaps();
+        assert_eq!(
+            scatter.gathered(),
+            payload,
+            "a write changes nothing of the caller's"
+        );
+        records
+    }
+
+    /// Write a control record.
+    pub fn control(&mut self, kind: Control, value: u64) -> Result<bool, PeerLied> {
+        let written = self.cursor.write_control(&self.lane, kind, value);
+        self.check_cursor();
+        written
+    }
+
+    /// Ask whether a good share of the ring is free.
+    pub fn writable(&mut self) -> Result<bool, PeerLied> {
+        let writable = self.cursor.writable(&self.lane);
+        self.check_cursor();
+        writable
+    }
+
+    /// Whatever the receiver says, the sender never writes over more than the ring but its
+    /// cleared line.
+    fn check_cursor(&self) {
+        let TxCursor { tail, credit } = self.cursor;
+        assert!(
+            credit <= tail,
+            "credit for line {credit}, line {tail} is not written"
+        );
+        assert!(
+            tail - credit < u64::from(self.lane.lines()),
+            "lines {credit} to {tail}"
+        );
+    }
+}
+
+/// The receiving side.
+pub struct ReceiveSide<L> {
+    /// The lane.
+    pub lane: L,
+    /// Where it stands.
+    pub cursor: RxCursor,
+}
+
+impl<L: LaneMemory> ReceiveSide<L> {
+    /// A receiver that begins at `line` of an empty ring.
+    pub fn new(lane: L, line: u64) -> Self {
+        let cursor = RxCursor {
+            head: line,
+            taken: 0,
+        };
+        Self { lane, cursor }
+    }
+
+    /// Read into buffers of `sizes`: what was read, and what else the read tells.
+    pub fn read(&mut self, sizes: &[usize]) -> Result<(Vec<u8>, Taken), PeerLied> {
+        let mut scatter = Scatter::empty(sizes);
+        let before = self.cursor;
+        let taken = scatter.with_parts(|parts| self.cursor.read(&self.lane, parts));
+        scatter.check_gaps();
+        let taken = taken.inspect_err(|_| assert_eq!(self.cursor, before, "nothing was read"))?;
+        Ok((Self::first(&scatter, taken.bytes), taken))
+    }
+
+    /// Copy into buffers of `sizes` without reading.
+    pub fn copy_only(&self, sizes: &[usize]) -> Result<Vec<u8>, PeerLied> {
+        let mut scatter = Scatter::empty(sizes);
+        let copied = scatter.with_parts(|parts| self.cursor.copy_only(&self.lane, parts));
+        scatter.check_gaps();
+        Ok(Self::first(&scatter, copied?))
+    }
+
+    fn first(scatter: &Scatter, bytes: usize) -> Vec<u8> {
+        scatter.check_beyond(bytes);
+        let mut gathered = scatter.gathered();
+        assert!(bytes <= gathered.len(), "{bytes} bytes do not fit");
+        gathered.truncate(bytes);
+        gathered
+    }
+}
