@@ -1,0 +1,23 @@
+//! Operations on a lane whose peer writes over all of it, both as these bytes say and, from
+//! another thread, all the time.
+#![no_main]
+
+use std::sync::{Arc, LazyLock};
+
+use crosslane_ctl::lane::MIN_RING_LINES;
+use crosslane_fuzz::lane::hostile::{self, Attack, Target};
+use crosslane_fuzz::lane::memory::Edge;
+use libfuzzer_sys::fuzz_target;
+
+/// The scribbler goes on as long as the fuzzer does.
+static TARGET: LazyLock<(Arc<Target>, Attack)> = LazyLock::new(|| {
+    let target = Target::new(MIN_RING_LINES, Edge::Last);
+    let attack = target.attack(u64::from(std::process::id()));
+    (target, attack)
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    let (target, _) = &*TARGET;
+    hostile::replay(target, bytes);
+    target.check_canaries();
+});
