@@ -278,4 +278,11 @@ mod tests {
             .to_string();
         assert!(missing.starts_with("/nonexistent.dat: "), "{missing}");
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "[ -~\n]{0,300}|BW_DMA_RD( [0-9.e-]{0,6}){0,14}") {
+            drop(measured("any", &text));
+        }
+    }
 }

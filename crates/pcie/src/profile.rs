@@ -79,8 +79,10 @@ pub struct Iommu {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sleep {
-    /// Idle time after which it sleeps.
+    /// Time after the last read's data at which it sleeps.
     pub after_idle_ns: f64,
+    /// Time after waking for a write at which it sleeps again: later writes do not keep it awake.
+    pub after_write_ns: f64,
     /// Share of wake-ups that find it still awake.
     pub awake_share: f64,
     /// Length of one wake-up period.
@@ -150,10 +152,6 @@ pub struct Host {
     pub posted: Credits,
     /// Read request credits.
     pub nonposted_headers: u32,
-    /// Share of writes that find memory busy, on machines whose writes are slow.
-    pub slow_write_share: f64,
-    /// How long such a write holds those behind it, mean of an exponential.
-    pub slow_write_mean_ns: f64,
     /// Translation.
     pub iommu: Iommu,
     /// Power management of the root complex.
@@ -286,7 +284,6 @@ impl Host {
             ("cold_ns", self.cold_ns),
             ("remote_node_ns", self.remote_node_ns),
             ("jitter_ns", self.jitter_ns),
-            ("slow_write_mean_ns", self.slow_write_mean_ns),
             ("iommu.walk_ns", self.iommu.walk_ns),
             ("iommu.read_walk_slot_ns", self.iommu.read_walk_slot_ns),
             ("iommu.read_hit_slot_ns", self.iommu.read_hit_slot_ns),
@@ -303,20 +300,24 @@ impl Host {
             (0.1..=1.0).contains(&share),
             "0.1 to 1",
         )?;
-        let slow = self.slow_write_share;
-        self.range(
-            "slow_write_share",
-            slow,
-            (0.0..=1.0).contains(&slow),
-            "0 to 1",
-        )?;
-        let entries = f64::from(u32::try_from(self.iommu.entries).unwrap_or(u32::MAX));
-        self.range(
-            "iommu.entries",
-            entries,
-            (1.0..=65536.0).contains(&entries),
-            "1 to 65536",
-        )?;
+        for (field, entries) in [
+            ("iommu.entries", self.iommu.entries),
+            ("iommu.walker_entries", self.iommu.walker_entries),
+        ] {
+            let legal = (1..=65_536).contains(&entries);
+            let value = f64::from(u32::try_from(entries).unwrap_or(u32::MAX));
+            self.range(field, value, legal, "1 to 65536")?;
+        }
+        for (field, bytes) in [
+            ("llc_bytes", self.llc_bytes),
+            ("ddio_bytes", self.ddio_bytes),
+        ] {
+            let value = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+            self.range(field, value, bytes <= 4 << 30, "0 to 4 GiB")?;
+        }
+        if let Some(sleep) = &self.sleep {
+            self.check_sleep(sleep)?;
+        }
         let page = f64::from(u32::try_from(self.iommu.page_bytes).unwrap_or(u32::MAX));
         let legal = self.iommu.page_bytes.is_power_of_two()
             && (4096..=1 << 30).contains(&self.iommu.page_bytes);
@@ -342,6 +343,35 @@ impl Host {
         self.range("nonposted_headers", reads, reads >= 1.0, "1 or more")
     }
 
+    /// Wake-ups have to end, and in a time that can be counted.
+    fn check_sleep(&self, sleep: &Sleep) -> Result<(), ProfileError> {
+        let times = [
+            ("sleep.after_idle_ns", sleep.after_idle_ns),
+            ("sleep.after_write_ns", sleep.after_write_ns),
+            ("sleep.period_ns", sleep.period_ns),
+            ("sleep.spread_ns", sleep.spread_ns),
+            ("sleep.deep_ns", sleep.deep_ns),
+            ("sleep.deep_mean_extra_ns", sleep.deep_mean_extra_ns),
+        ];
+        for (field, value) in times {
+            self.range(field, value, (0.0..=1e9).contains(&value), "0 to 1e9 ns")?;
+        }
+        for (field, value) in [
+            ("sleep.awake_share", sleep.awake_share),
+            ("sleep.deep_share", sleep.deep_share),
+        ] {
+            self.range(field, value, (0.0..=1.0).contains(&value), "0 to 1")?;
+        }
+        for (field, value) in [
+            ("sleep.first_success", sleep.first_success),
+            ("sleep.later_success", sleep.later_success),
+            ("1 - sleep.deep_again_share", 1.0 - sleep.deep_again_share),
+        ] {
+            self.range(field, value, (0.01..=1.0).contains(&value), "0.01 to 1")?;
+        }
+        Ok(())
+    }
+
     fn range(
         &self,
         field: &'static str,
@@ -359,5 +389,37 @@ impl Host {
                 legal,
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_profiles_are_legal_and_survive_json() {
+        for (name, make) in HOSTS {
+            let host = make();
+            assert_eq!(host.name, *name);
+            host.check().unwrap();
+            let again: Host = serde_json::from_str(&serde_json::to_string(&host).unwrap()).unwrap();
+            assert_eq!(again, host);
+        }
+    }
+
+    #[test]
+    fn fields_outside_their_range_are_named() {
+        let refused = |change: fn(&mut Host)| {
+            let mut host = Host::load("e3-1226v3").unwrap();
+            change(&mut host);
+            host.check().unwrap_err().to_string()
+        };
+        assert!(refused(|h| h.read_ns = -1.0).contains("read_ns is -1"));
+        assert!(refused(|h| h.iommu.walker_entries = 0).contains("iommu.walker_entries is 0"));
+        assert!(refused(|h| h.iommu.page_bytes = 5000).contains("power of two"));
+        assert!(refused(|h| h.link.lanes = 3).contains("3 lanes"));
+        assert!(refused(|h| h.posted.data_units = 1).contains("posted.data_units is 1"));
+        let endless: fn(&mut Host) = |h| h.sleep.as_mut().unwrap().later_success = 0.0;
+        assert!(refused(endless).contains("sleep.later_success is 0"));
     }
 }

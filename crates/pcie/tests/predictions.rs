@@ -157,10 +157,33 @@ fn the_tail_of_e3_is_heavy_and_that_of_e5_is_not() {
     };
     let [median, p99, p999] = quantiles("e3-1226v3");
     assert!((median / 1213.0 - 1.0).abs() < 0.05, "{median}");
-    assert!((p99 / 5773.0 - 1.0).abs() < 0.15, "{p99}");
+    assert!((p99 / 5773.0 - 1.0).abs() < 0.08, "{p99}");
     assert!((p999 / 2_014_787.0 - 1.0).abs() < 0.05, "{p999}");
     let [median, _, p999] = quantiles("e5-2630v4");
     assert!(p999 < 1.1 * median, "{median} {p999}");
+}
+
+/// Measured at 512 B: 12 to 35 Gb/s of writes alone, 40.5 each way together with reads.
+#[test]
+fn writes_alone_do_not_keep_e3_awake_and_reads_do() {
+    let gbps = |bench| {
+        let run = Run {
+            bench,
+            size_bytes: 512,
+            transfers: 200_000,
+            ..Run::default()
+        };
+        match run
+            .execute(&Host::load("e3-1226v3").unwrap(), &nfp6000())
+            .unwrap()
+            .outcome
+        {
+            Outcome::Bandwidth { gbps, .. } => gbps,
+            Outcome::Latency(_) => unreachable!("a bandwidth benchmark"),
+        }
+    };
+    let (alone, together) = (gbps(Bench::BwWr), gbps(Bench::BwRdwr));
+    assert!(alone < 35.0 && together > 38.0, "{alone} {together}");
 }
 
 #[test]

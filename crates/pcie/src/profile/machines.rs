@@ -2,8 +2,8 @@
 //!
 //! Public facts: links, cache sizes (25, 15, 15 and 8 MB; DDIO fills 2 of 20 ways). The rest is
 //! fitted on the measurements of E5-2630v4 and E3-1226v3 that docs/pcie.md names row by row. The
-//! other two E5 are E5-2630v4 with their own cache and one number of theirs, their median 64 B read
-//! from a warm 8 KiB window, which sets `read_ns`; nothing else of theirs was looked at.
+//! other two E5 are E5-2630v4 with their own cache and one number of theirs, their mean 64 B read
+//! from a warm 8 KiB window, which sets `read_ns`; how they split short reads comes from E3-1226v3.
 
 use super::{Credits, Device, Host, Iommu, Link, Sleep};
 
@@ -63,8 +63,6 @@ fn e5_2630v4() -> Host {
             data_units: 1024,
         },
         nonposted_headers: 64,
-        slow_write_share: 0.0,
-        slow_write_mean_ns: 0.0,
         iommu: vt_d(),
         sleep: None,
     }
@@ -130,16 +128,15 @@ fn e3_1226v3() -> Host {
         cold_ns: 0.0,
         llc_bytes: 8 * MIB,
         ddio_bytes: 8 * MIB / 10,
-        slow_write_share: 0.0055,
-        slow_write_mean_ns: 7000.0,
         sleep: Some(Sleep {
             after_idle_ns: 60.0,
+            after_write_ns: 270.0,
             awake_share: 0.007,
-            period_ns: 640.0,
+            period_ns: 634.0,
             spread_ns: 90.0,
             first_success: 0.64,
-            later_success: 0.42,
-            deep_share: 0.0028,
+            later_success: 0.46,
+            deep_share: 0.0015,
             deep_ns: 2_007_000.0,
             deep_mean_extra_ns: 6_000.0,
             deep_again_share: 0.11,

@@ -568,6 +568,7 @@ impl Fabric {
         }
         let root = self.hops.len();
         self.down[root].pause(self.completion_gap);
+        self.root.stays_awake(self.down[root].free_at());
     }
 
     fn freed(&mut self, id: u32) {

@@ -28,6 +28,11 @@ impl Wire {
         (start, self.free_at + self.flight)
     }
 
+    /// When everything sent so far has left.
+    pub(crate) fn free_at(&self) -> Ps {
+        self.free_at
+    }
+
     /// Leaves the wire idle for this long after the packets sent so far.
     pub(crate) fn pause(&mut self, gap: Ps) {
         self.free_at += gap;

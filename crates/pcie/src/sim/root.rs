@@ -54,13 +54,10 @@ impl Root {
 
     /// A posted write arrives: when its buffer is free again, and when it is visible.
     pub(crate) fn write(&mut self, now: Ps, address: u64, bytes: u32) -> (Ps, Ps) {
-        let start = self.wake(now);
+        let start = self.wake(now, true);
         let mut at = self.translate(start, address, true, 1);
         if !self.cache.write(address, bytes) {
             at += ps(self.host.cold_ns);
-        }
-        if self.rng.chance(self.host.slow_write_share) {
-            at += ps(self.rng.exponential(self.host.slow_write_mean_ns));
         }
         let lines = bytes.div_ceil(64);
         self.posted_done =
@@ -79,7 +76,7 @@ impl Root {
         } else {
             self.line_mode.saturating_sub(1)
         };
-        let start = self.wake(now).max(self.posted_done);
+        let start = self.wake(now, false).max(self.posted_done);
         let accesses = if by_line { bytes.div_ceil(64) } else { 1 };
         let mut at = self.translate(start, address, false, accesses);
         let warm = self.cache.holds(address, bytes);
@@ -91,8 +88,15 @@ impl Root {
             service += self.host.remote_node_ns;
         }
         at += ps(service);
-        self.awake_until = self.awake_until.max(at);
+        self.stays_awake(at);
         (at, by_line)
+    }
+
+    /// Reads keep the root complex awake until their last completion has left, and a little longer.
+    pub(crate) fn stays_awake(&mut self, until: Ps) {
+        if let Some(sleep) = &self.host.sleep {
+            self.awake_until = self.awake_until.max(until + ps(sleep.after_idle_ns));
+        }
     }
 
     /// What long use by writes like this one leaves in the cache; takes no time.
@@ -111,16 +115,20 @@ impl Root {
     }
 
     /// When a request that arrives now is served: at once, or after a wake-up.
-    fn wake(&mut self, now: Ps) -> Ps {
+    fn wake(&mut self, now: Ps, is_write: bool) -> Ps {
         let Some(sleep) = &self.host.sleep else {
             return now;
         };
-        if now > self.awake_until + ps(sleep.after_idle_ns) {
+        if now > self.awake_until {
             self.awake_from = now + wake_time(sleep, &mut self.rng);
+            let stays = if is_write {
+                sleep.after_write_ns
+            } else {
+                sleep.after_idle_ns
+            };
+            self.awake_until = self.awake_from + ps(stays);
         }
-        let served = self.awake_from.max(now);
-        self.awake_until = self.awake_until.max(served);
-        served
+        self.awake_from.max(now)
     }
 }
 
