@@ -3,12 +3,15 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::plan::{Plan, Side};
 
 /// Longer than any pause that is made on purpose, on a machine with other things to do.
 const STALLED: Duration = Duration::from_secs(45);
+
+/// Longer than most connections take, even natively.
+const SLOW: Duration = Duration::from_secs(8);
 
 static BOARD: Mutex<Vec<Weak<Status>>> = Mutex::new(Vec::new());
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
@@ -17,6 +20,7 @@ static PROGRESS: AtomicU64 = AtomicU64::new(0);
 pub struct Status {
     pub plan: Plan,
     pub side: Side,
+    born: Instant,
     sent: AtomicU64,
     received: AtomicU64,
     is_sending_over: AtomicBool,
@@ -38,6 +42,7 @@ impl Status {
         let status = Arc::new(Self {
             plan,
             side,
+            born: Instant::now(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             is_sending_over: AtomicBool::new(false),
@@ -72,6 +77,18 @@ impl Status {
         };
         flag.store(true, Ordering::Relaxed);
         PROGRESS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tell of a connection that took long; it may be worth a look.
+    pub fn note_if_slow(&self) {
+        let age = self.born.elapsed();
+        if age > SLOW {
+            complain(&format!(
+                "slow: {} s for the {}\n",
+                age.as_secs(),
+                self.text()
+            ));
+        }
     }
 
     fn text(&self) -> String {

@@ -92,6 +92,7 @@ impl Connection {
     }
 
     fn close(&self) {
+        self.end.status.note_if_slow();
         if let Err(errno) = close(self.end.fd) {
             self.end.status.fail(&format!("close failed with {errno}"));
         }

@@ -1,12 +1,13 @@
 //! The client asks and the server answers, in one thread each, with blocking calls; sometimes the
 //! connection changes its number, and sometimes the process.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use libc::{POLLIN, POLLOUT};
 
 use crosslane_exercise::Errno;
-use crosslane_exercise::calls::{close, exit_now, fork, wait_for};
+use crosslane_exercise::calls::{close, close_range, exit_now, fork, wait_for};
 use crosslane_exercise::random::Random;
 
 use crate::board::{Half, Status};
@@ -174,6 +175,7 @@ impl Talk {
             None if child_goes_on => {
                 self.is_child = true;
                 self.children.clear();
+                close_all_but(connection.end.fd);
                 false
             }
             None => {
@@ -192,6 +194,15 @@ impl Talk {
             }
         }
     }
+}
+
+/// A child that kept the other connections would keep them from ending, and be kept by them.
+fn close_all_but(fd: RawFd) {
+    let fd = u32::try_from(fd).expect("a descriptor is positive");
+    if fd > 3 {
+        close_range(3, fd - 1, 0).expect("descriptors can be closed");
+    }
+    close_range(fd + 1, u32::MAX, 0).expect("descriptors can be closed");
 }
 
 /// What `sender` has still to send, as this end knows it.
