@@ -216,10 +216,19 @@ impl Monitor {
             }
             self.answer_more(id);
         }
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) && self.is_answering(id) {
+            // Nobody reads the rest of the answer.
+            return self.drop_connection(id);
+        }
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             self.listen_to(id);
         }
         self.update_interest(id);
+    }
+
+    fn is_answering(&mut self, id: u64) -> bool {
+        self.connection(id)
+            .is_some_and(|connection| connection.answer.is_some())
     }
 
     fn connection(&mut self, id: u64) -> Option<&mut Connection> {

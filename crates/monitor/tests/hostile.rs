@@ -184,6 +184,10 @@ fn a_query_that_nobody_reads_holds_up_nobody() {
         client.send(query, &[]);
     }
     assert_serves(&monitor);
+    drop(client);
+    monitor.wait_until("the end of it", |counters| {
+        counters.monitor.connections == 1
+    });
 }
 
 #[test]
