@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crosslane_sys::socket::PeerCredentials;
 use rustix::event::epoll::EventFlags;
 
+use crate::endpoint::{Endpoint, EndpointError};
 use crate::registry::{ClientId, FamilyId};
 use crate::report::Answer;
 use crate::wire::{Sent, send};
@@ -23,9 +24,20 @@ pub struct Connection {
     pub member: Option<Member>,
     /// The query that is being answered.
     pub answer: Option<Answer>,
+    /// The registration whose socket is still being closed.
+    pub deferred: Option<Deferred>,
     backlog: VecDeque<Outgoing>,
     /// What epoll has been asked for.
     pub interest: EventFlags,
+}
+
+/// A registration that must wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Deferred {
+    /// The end's token.
+    pub token: u64,
+    /// What its socket is.
+    pub endpoint: Result<Endpoint, EndpointError>,
 }
 
 /// A connection that has said Hello.
@@ -59,19 +71,27 @@ impl Connection {
             peer,
             member: None,
             answer: None,
+            deferred: None,
             backlog: VecDeque::new(),
             interest: EventFlags::IN,
         }
     }
 
-    /// What has to be waited for. While a query is answered nothing else is read, so that a
-    /// client cannot pile up queries.
+    /// Nothing is read while a query is answered, so that a client cannot pile up queries, nor
+    /// while a registration is deferred, so that its messages keep their order.
+    pub fn is_paused(&self) -> bool {
+        self.answer.is_some() || self.deferred.is_some()
+    }
+
+    /// What has to be waited for.
     pub fn wanted(&self) -> EventFlags {
-        match (&self.answer, self.backlog.is_empty()) {
-            (Some(_), _) => EventFlags::OUT,
-            (None, false) => EventFlags::IN | EventFlags::OUT,
-            (None, true) => EventFlags::IN,
-        }
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, !self.is_paused());
+        flags.set(
+            EventFlags::OUT,
+            self.answer.is_some() || !self.backlog.is_empty(),
+        );
+        flags
     }
 
     /// Whether everything has been sent.

@@ -2,8 +2,8 @@
 //! the monitor finds the two ends of each connection and gives both the memory of their rings.
 //!
 //! It believes only what the kernel says about a passed descriptor, waits for nobody, and is on
-//! no data path: connections live on without it. It has one thread and no clock but the linger
-//! of a private monitor.
+//! no data path: connections live on without it. It has one thread, besides those that close what
+//! may be slow to close, and no clock but the linger of a private monitor.
 //!
 //! Read [`registry`] first, the whole state without a descriptor in it; then [`server`], which
 //! moves messages between it and the clients.
@@ -12,6 +12,7 @@
 pub mod arenas;
 mod backing;
 pub mod client;
+mod closer;
 pub mod config;
 mod connection;
 pub mod directory;

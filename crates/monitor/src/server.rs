@@ -23,6 +23,7 @@ use thiserror::Error;
 
 use self::complaints::Complaints;
 use crate::backing::SealedMemory;
+use crate::closer::Closer;
 use crate::config::{Config, Service};
 use crate::connection::{Connection, Said};
 use crate::directory::{DirectoryError, Door};
@@ -52,6 +53,7 @@ pub struct Monitor {
     connections_per_user: usize,
     epoll: OwnedFd,
     door: Door,
+    closer: Closer,
     /// Kept open, as epoll forgets what is closed.
     _stop: OwnedFd,
     /// Closed when no descriptor is left, to have one for turning a connection away.
@@ -92,7 +94,8 @@ enum Source {
 
 const DOOR: u64 = 0;
 const STOP: u64 = 1;
-const FIRST_SOURCE: u64 = 2;
+const CLOSER: u64 = 2;
+const FIRST_SOURCE: u64 = 3;
 
 impl Monitor {
     /// Begin to listen. The monitor ends when `stop` becomes readable.
@@ -106,12 +109,15 @@ impl Monitor {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         watch(&epoll, door.socket(), DOOR, EventFlags::IN)?;
         watch(&epoll, &stop, STOP, EventFlags::IN)?;
+        let closer = Closer::new()?;
+        watch(&epoll, closer.bell(), CLOSER, EventFlags::IN)?;
         let backing = SealedMemory::new(config.memory_floor_bytes);
         Ok(Self {
             service: config.service,
             connections_per_user: config.quotas.connections_per_user,
             epoll,
             door,
+            closer,
             _stop: stop,
             spare: spare_descriptor(),
             sources: HashMap::new(),
@@ -193,6 +199,7 @@ impl Monitor {
         let flags = event.flags;
         match self.sources.get(&id) {
             None if id == DOOR => self.accept(),
+            None if id == CLOSER => self.resume_closed(),
             None => {}
             Some(Source::Lease(lease, _)) => {
                 let lease = *lease;
@@ -216,8 +223,8 @@ impl Monitor {
             }
             self.answer_more(id);
         }
-        if flags.intersects(EventFlags::HUP | EventFlags::ERR) && self.is_answering(id) {
-            // Nobody reads the rest of the answer.
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) && self.is_paused(id) {
+            // Nobody is left to go on with.
             return self.drop_connection(id);
         }
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
@@ -226,9 +233,9 @@ impl Monitor {
         self.update_interest(id);
     }
 
-    fn is_answering(&mut self, id: u64) -> bool {
+    fn is_paused(&mut self, id: u64) -> bool {
         self.connection(id)
-            .is_some_and(|connection| connection.answer.is_some())
+            .is_some_and(|connection| connection.is_paused())
     }
 
     fn connection(&mut self, id: u64) -> Option<&mut Connection> {

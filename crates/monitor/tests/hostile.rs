@@ -6,14 +6,15 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{Client, Running, WATCHDOG, monitor, monitor_with, tcp_pair};
-use crosslane_ctl::message::{ClientMessage, Query};
+use crosslane_ctl::message::{ClientMessage, MonitorMessage, Query};
 use crosslane_ctl::slab::{EndPhase, SLAB_BYTES, SLAB_ENTRIES};
 use crosslane_monitor::client::MonitorClient;
 use crosslane_window::memory::create_sealed;
 use proptest::prelude::*;
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 /// The monitor still does its work for others.
@@ -138,6 +139,31 @@ fn descriptors_that_nobody_asked_for_are_closed() {
     client.send(ClientMessage::Query(Query::Counters), &[passed.as_fd()]);
     drop(passed);
     expect_closed(&other);
+}
+
+#[test]
+fn a_socket_whose_close_waits_holds_up_its_own_client_only() {
+    use std::io::Write;
+    let monitor = monitor();
+    let client = monitor.client();
+    let (mut slow, unread) = tcp_pair();
+    slow.set_nonblocking(true).unwrap();
+    while slow.write(&[0; 65536]).is_ok() {}
+    set_socket_linger(&slow, Some(Duration::from_secs(3600))).unwrap();
+    client.send(ClientMessage::Register { token: 1 }, &[slow.as_fd()]);
+    client.send(ClientMessage::Release { token: 1 }, &[]);
+    // Closed here first or not: the answer comes when it is closed there.
+    close_without_waiting(slow);
+    assert_serves(&monitor);
+    drop(unread);
+    assert_eq!(client.expect(), MonitorMessage::Registered { token: 1 });
+    client.expect_silence();
+    monitor.wait_until("no end is left", |counters| counters.monitor.ends == 0);
+}
+
+/// The last close may be ours, and would wait.
+fn close_without_waiting(socket: impl Send + 'static) {
+    std::thread::spawn(move || drop(socket));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use rustix::net::sockopt::socket_domain;
 use thiserror::Error;
 
 use super::{MESSAGES_PER_TURN, Monitor, Source};
-use crate::connection::Member;
+use crate::connection::{Deferred, Member};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::registry::{ClientId, LeaseId, Violation};
 use crate::report::{Answer, Process};
@@ -48,7 +48,7 @@ impl Monitor {
             let Some(connection) = self.connection(id) else {
                 return;
             };
-            if connection.answer.is_some() {
+            if connection.is_paused() {
                 return;
             }
             let (bytes, fds, fds_lost) = match receive(connection.as_fd()) {
@@ -77,6 +77,7 @@ impl Monitor {
         self.drop_connection(id);
     }
 
+    /// See what a datagram means, and close what came with it and is not kept.
     fn understand(
         &mut self,
         id: u64,
@@ -84,17 +85,31 @@ impl Monitor {
         mut fds: Vec<OwnedFd>,
         fds_lost: bool,
     ) -> Result<(), Fault> {
-        let message = ClientMessage::decode(bytes)?;
-        if fds.len() > 1 {
-            return Err(Fault::Descriptors(fds.len()));
+        let outcome = match (ClientMessage::decode(bytes), fds.len()) {
+            (Err(error), _) => Err(error.into()),
+            (Ok(_), 2..) => Err(Fault::Descriptors(fds.len())),
+            (Ok(message), _) => self.obey(id, message, &mut fds, fds_lost),
+        };
+        for fd in fds {
+            self.closer.close(fd, None);
         }
-        let fd = fds.pop();
+        outcome
+    }
+
+    /// Do what a message says; a descriptor that is kept is taken out of `fds`.
+    fn obey(
+        &mut self,
+        id: u64,
+        message: ClientMessage,
+        fds: &mut Vec<OwnedFd>,
+        fds_lost: bool,
+    ) -> Result<(), Fault> {
         let Some(connection) = self.connection(id) else {
             return Ok(());
         };
         let member = connection.member;
         match message {
-            ClientMessage::Hello => self.hello(id, fd.ok_or(Fault::NoDescriptor)?),
+            ClientMessage::Hello => self.hello(id, fds.last().ok_or(Fault::NoDescriptor)?),
             ClientMessage::Query(query) => {
                 let uid = connection.peer.uid;
                 let answer = Answer::new(query, uid, &self.families);
@@ -104,17 +119,7 @@ impl Monitor {
                 self.answer_more(id);
                 Ok(())
             }
-            ClientMessage::Register { token } => {
-                let client = member.ok_or(Fault::NotIntroduced)?.client;
-                // We may have had no room for the descriptor: nobody's fault.
-                let endpoint = match &fd {
-                    Some(fd) => Endpoint::read(fd.as_fd()),
-                    None if fds_lost => Err(EndpointError::NotTcp),
-                    None => return Err(Fault::NoDescriptor),
-                };
-                drop(fd);
-                Ok(self.registry.register(client, token, endpoint)?)
-            }
+            ClientMessage::Register { token } => self.register(id, token, fds.pop(), fds_lost),
             ClientMessage::Release { token } => {
                 let client = member.ok_or(Fault::NotIntroduced)?.client;
                 self.registry.release(client, token);
@@ -122,15 +127,58 @@ impl Monitor {
             }
             ClientMessage::Lease => {
                 let client = member.ok_or(Fault::NotIntroduced)?.client;
-                self.lease(client, fd.ok_or(Fault::NoDescriptor)?)
+                self.lease(client, fds)
             }
         }
     }
 
-    fn hello(&mut self, id: u64, slab: OwnedFd) -> Result<(), Fault> {
+    /// Read a socket, close it, and only then say so.
+    fn register(
+        &mut self,
+        id: u64,
+        token: u64,
+        fd: Option<OwnedFd>,
+        fds_lost: bool,
+    ) -> Result<(), Fault> {
+        let endpoint = match &fd {
+            Some(fd) => Endpoint::read(fd.as_fd()),
+            // We may have had no room for the descriptor: nobody's fault.
+            None if fds_lost => Err(EndpointError::NotTcp),
+            None => return Err(Fault::NoDescriptor),
+        };
+        let closed = fd.is_none_or(|fd| self.closer.close(fd, Some(id)));
+        let connection = self.connection(id);
+        let Some((connection, member)) = connection.and_then(|c| c.member.map(|m| (c, m))) else {
+            return Err(Fault::NotIntroduced);
+        };
+        if !closed {
+            connection.deferred = Some(Deferred { token, endpoint });
+            return Ok(());
+        }
+        Ok(self.registry.register(member.client, token, endpoint)?)
+    }
+
+    /// Go on with registrations whose sockets have been closed.
+    pub(super) fn resume_closed(&mut self) {
+        for id in self.closer.take_closed() {
+            let Some(connection) = self.connection(id) else {
+                continue;
+            };
+            let (deferred, member) = (connection.deferred.take(), connection.member);
+            if let (Some(Deferred { token, endpoint }), Some(member)) = (deferred, member)
+                && let Err(violation) = self.registry.register(member.client, token, endpoint)
+            {
+                self.expel(id, &violation.into());
+            }
+            self.deliver();
+            self.update_interest(id);
+        }
+    }
+
+    fn hello(&mut self, id: u64, slab: &OwnedFd) -> Result<(), Fault> {
         let map = SlabMap::open(slab.as_fd())?;
         // Known to be a memory object by now, so this answers at once.
-        let identity = rustix::fs::fstat(&slab)
+        let identity = rustix::fs::fstat(slab)
             .map(|found| (found.st_dev, found.st_ino))
             .map_err(|_| Fault::NoDescriptor)?;
         let client = ClientId(id);
@@ -155,15 +203,17 @@ impl Monitor {
         Ok(())
     }
 
-    fn lease(&mut self, client: ClientId, fd: OwnedFd) -> Result<(), Fault> {
+    fn lease(&mut self, client: ClientId, fds: &mut Vec<OwnedFd>) -> Result<(), Fault> {
         // Anything else may never hang up, or act when it is watched.
-        if socket_domain(&fd) != Ok(AddressFamily::UNIX) {
-            return Err(Fault::LeaseKind);
+        let is_unix = |fd: &mut OwnedFd| socket_domain(fd) == Ok(AddressFamily::UNIX);
+        if fds.is_empty() {
+            return Err(Fault::NoDescriptor);
         }
-        let Some(lease) = self.registry.lease(client)? else {
-            return Ok(());
-        };
-        self.watch_lease(lease, fd)
+        let fd = fds.pop_if(is_unix).ok_or(Fault::LeaseKind)?;
+        match self.registry.lease(client)? {
+            Some(lease) => self.watch_lease(lease, fd),
+            None => Ok(()),
+        }
     }
 
     fn watch_lease(&mut self, lease: LeaseId, fd: OwnedFd) -> Result<(), Fault> {
