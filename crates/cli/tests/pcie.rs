@@ -273,6 +273,35 @@ fn plots_are_svg() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+#[test]
+fn csv_has_a_header_and_as_many_fields_in_every_row() {
+    for command in [
+        "bw",
+        "nic",
+        "nic --rate 100G",
+        "explain --size 600",
+        "latency",
+        "sim --transfers 100",
+        "bench --max-window 64K --steps 1000",
+    ] {
+        let text = printed(&format!("{command} --csv"));
+        for table in text.split("\n\n").filter(|table| !table.trim().is_empty()) {
+            let rows: Vec<usize> = table.trim().lines().map(fields).collect();
+            assert!(rows.len() > 1 && rows[0] > 2, "{command}: {table}");
+            assert!(rows.iter().all(|n| *n == rows[0]), "{command}: {rows:?}");
+        }
+    }
+}
+
+/// Fields of a CSV line, commas inside quotes not counted.
+fn fields(line: &str) -> usize {
+    line.split('"')
+        .step_by(2)
+        .map(|outside| outside.matches(',').count())
+        .sum::<usize>()
+        + 1
+}
+
 /// Moves a slider in the page and reads what the page says then.
 #[test]
 fn the_page_redraws_in_a_browser() {

@@ -1,6 +1,7 @@
 //! A NIC design of one's own beside a ready one: the worked example of docs/pcie.md.
 //!
 //! `cargo run -p crosslane-pcie --example own_nic`
+#![forbid(unsafe_code)]
 
 use crosslane_pcie::model::nic::{Action, Amount, DPDK, Design, Reading, Step};
 use crosslane_pcie::model::{Ethernet, LinkConfig};

@@ -276,23 +276,7 @@ impl Host {
             profile: self.name.clone(),
             cause,
         })?;
-        let times = [
-            ("read_ns", self.read_ns),
-            ("write_ns", self.write_ns),
-            ("write_line_ns", self.write_line_ns),
-            ("completion_gap_ns", self.completion_gap_ns),
-            ("cold_ns", self.cold_ns),
-            ("remote_node_ns", self.remote_node_ns),
-            ("jitter_ns", self.jitter_ns),
-            ("iommu.walk_ns", self.iommu.walk_ns),
-            ("iommu.read_walk_slot_ns", self.iommu.read_walk_slot_ns),
-            ("iommu.read_hit_slot_ns", self.iommu.read_hit_slot_ns),
-            ("iommu.write_walk_slot_ns", self.iommu.write_walk_slot_ns),
-            ("iommu.write_hit_slot_ns", self.iommu.write_hit_slot_ns),
-        ];
-        for (field, value) in times {
-            self.range(field, value, (0.0..=1e9).contains(&value), "0 to 1e9 ns")?;
-        }
+        self.check_times()?;
         let share = self.link.tlp_share;
         self.range(
             "link.tlp_share",
@@ -341,6 +325,27 @@ impl Host {
         )?;
         let reads = f64::from(self.nonposted_headers);
         self.range("nonposted_headers", reads, reads >= 1.0, "1 or more")
+    }
+
+    fn check_times(&self) -> Result<(), ProfileError> {
+        let times = [
+            ("read_ns", self.read_ns),
+            ("write_ns", self.write_ns),
+            ("write_line_ns", self.write_line_ns),
+            ("completion_gap_ns", self.completion_gap_ns),
+            ("cold_ns", self.cold_ns),
+            ("remote_node_ns", self.remote_node_ns),
+            ("jitter_ns", self.jitter_ns),
+            ("iommu.walk_ns", self.iommu.walk_ns),
+            ("iommu.read_walk_slot_ns", self.iommu.read_walk_slot_ns),
+            ("iommu.read_hit_slot_ns", self.iommu.read_hit_slot_ns),
+            ("iommu.write_walk_slot_ns", self.iommu.write_walk_slot_ns),
+            ("iommu.write_hit_slot_ns", self.iommu.write_hit_slot_ns),
+        ];
+        for (field, value) in times {
+            self.range(field, value, (0.0..=1e9).contains(&value), "0 to 1e9 ns")?;
+        }
+        Ok(())
     }
 
     /// Wake-ups have to end, and in a time that can be counted.

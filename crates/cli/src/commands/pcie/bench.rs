@@ -70,16 +70,12 @@ pub struct Point {
     /// Window.
     pub window_bytes: usize,
     /// Latency per access.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ns: Option<f64>,
     /// Latency that 99 and 99.9 % of short runs do not exceed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<f64>,
     /// See `p99_ns`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub p999_ns: Option<f64>,
     /// Bandwidth.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
 }
 
@@ -134,26 +130,31 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for line in &findings.skipped {
         eprintln!("crosslane: SKIPPED: {line}");
     }
-    if args.output.is_json() {
-        let bench = "machine";
-        args.output
-            .print("", &[MachineLine { bench, machine }], 2)?;
-        args.output.print("", &findings.points, 2)?;
-        args.output.print("", &findings.knees, 2)?;
-        args.output.print("", &findings.devices, 2)?;
-    } else {
-        if !args.devices_only {
-            args.output.print("memory window", &findings.points, 2)?;
-            emit(&knee_text(&findings.knees))?;
-        }
-        emit("\n")?;
-        args.output.print(
-            "PCI devices (model: TLPs each way, 64 B writes, 512 B reads; Gb/s)",
-            &findings.devices,
-            2,
-        )?;
-    }
+    print(args, machine, &findings)?;
     args.plot.draw(|| latency_plot(&findings))
+}
+
+/// JSON and CSV have the same rows; CSV has an empty line before each other kind of row.
+fn print(args: &Args, machine: Machine, findings: &Findings) -> anyhow::Result<()> {
+    let output = &args.output;
+    let for_people = output.is_for_people();
+    if output.is_json() {
+        let bench = "machine";
+        output.print("", &[MachineLine { bench, machine }], 2)?;
+    }
+    let gap = || if output.is_json() { Ok(()) } else { emit("\n") };
+    if !args.devices_only {
+        output.print("memory window", &findings.points, 2)?;
+        gap()?;
+        if for_people {
+            emit(&knee_text(&findings.knees))?;
+        } else {
+            output.print("", &findings.knees, 2)?;
+        }
+        gap()?;
+    }
+    let title = "PCI devices (model: TLPs each way, 64 B writes, 512 B reads; Gb/s)";
+    output.print(title, &findings.devices, 2)
 }
 
 fn listed() -> anyhow::Result<Findings> {
@@ -456,9 +457,9 @@ fn knee_text(knees: &[NamedKnee]) -> String {
         })
         .collect();
     if lines.is_empty() {
-        "\nno knee found\n".to_owned()
+        "no knee found\n".to_owned()
     } else {
-        format!("\n{}", lines.concat())
+        lines.concat()
     }
 }
 

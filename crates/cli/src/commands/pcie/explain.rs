@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let link = args.link.config()?;
     let bytes = check_transfer(u32::try_from(args.size).unwrap_or(u32::MAX))?;
     let transfers = [("DMA write", Mix::Write), ("DMA read", Mix::Read)];
-    if args.output.is_json() {
+    if !args.output.is_for_people() {
         let rows: Vec<JsonLeg> = transfers
             .iter()
             .flat_map(|&(transfer, mix)| {

@@ -49,7 +49,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         &groups(&judged),
         1,
     )?;
-    emit("--json prints every row\n")
+    if args.output.is_for_people() {
+        emit("--json prints every row\n")
+    } else {
+        Ok(())
+    }
 }
 
 /// Every row judged.

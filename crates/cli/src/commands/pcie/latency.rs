@@ -54,6 +54,33 @@ struct Row {
     write_read_terms: Vec<Term>,
 }
 
+/// One term on a line of its own, for CSV, which has no lists.
+#[derive(Serialize)]
+struct FlatTerm {
+    bytes: u32,
+    transfer: &'static str,
+    term: &'static str,
+    ns: f64,
+}
+
+fn flat(rows: &[Row]) -> Vec<FlatTerm> {
+    let all = rows.iter().flat_map(|row| {
+        [
+            ("read", &row.read_terms),
+            ("write_read", &row.write_read_terms),
+        ]
+        .into_iter()
+        .flat_map(move |(transfer, terms)| terms.iter().map(move |t| (row.bytes, transfer, t)))
+    });
+    all.map(|(bytes, transfer, t)| FlatTerm {
+        bytes,
+        transfer,
+        term: t.name,
+        ns: t.ns,
+    })
+    .collect()
+}
+
 /// Print the terms.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     for (name, share) in [("--cold", args.cold), ("--walks", args.walks)] {
@@ -96,8 +123,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .collect();
     if args.output.is_json() {
         args.output.print("", &rows, 1)?;
-    } else {
+    } else if args.output.is_for_people() {
         emit(&text(&host, &rows))?;
+    } else {
+        args.output.print("", &flat(&rows), 1)?;
     }
     args.plot.draw(|| {
         let line = |name: &str, value: fn(&Row) -> f64| {

@@ -152,7 +152,7 @@ fn sustain(
             rows.push(sustain_row(args, link, design, reading, port, bytes));
         }
     }
-    if args.output.is_json() {
+    if !args.output.is_for_people() {
         return args.output.print("", &rows, 2);
     }
     let mut text = String::new();

@@ -53,6 +53,11 @@ pub fn emit(text: &str) -> anyhow::Result<()> {
 }
 
 impl OutputArgs {
+    /// Whether neither JSON nor CSV was asked for.
+    pub fn is_for_people(&self) -> bool {
+        !self.json && !self.csv
+    }
+
     /// Whether JSON was asked for.
     pub fn is_json(&self) -> bool {
         self.json
@@ -87,7 +92,7 @@ impl OutputArgs {
                 .collect()
         };
         if self.csv {
-            for line in std::iter::once(header).chain(cells(&plain)) {
+            for line in std::iter::once(header).chain(cells(&quoted)) {
                 text.push_str(&line.join(","));
                 text.push('\n');
             }
@@ -144,6 +149,15 @@ fn plain(value: &Value) -> String {
         Value::Null => String::new(),
         other => other.to_string(),
     }
+}
+
+/// A CSV field (RFC 4180): quoted where it has to be.
+fn quoted(value: &Value) -> String {
+    let text = plain(value);
+    if text.contains([',', '"', '\n']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text
 }
 
 fn rounded(value: &Value, digits: usize) -> String {
