@@ -17,6 +17,7 @@ mod observe;
 mod ports;
 mod process;
 mod program;
+pub mod redis;
 mod wait;
 mod watchdog;
 

@@ -61,10 +61,15 @@ impl Process {
         String::from_utf8_lossy(&both).into_owned()
     }
 
+    /// Whether it has not ended.
+    pub fn is_running(&self) -> bool {
+        !self.member.ends_within(Duration::ZERO)
+    }
+
     /// Fail unless it is running.
     pub fn assert_running(&self) {
         assert!(
-            !self.member.ends_within(Duration::ZERO),
+            self.is_running(),
             "{} has ended:\n{}",
             self.member.name,
             self.member.tail()

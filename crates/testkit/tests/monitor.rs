@@ -1,0 +1,122 @@
+//! Life with and without the monitor.
+
+use crosslane_testkit::{Host, Process, Route, binary, free_port};
+
+/// A talk of `crosslane-posix` that a test can hold: between its warm-up and its check.
+fn held_check(host: &Host) -> (Process, String) {
+    let mut program = host
+        .program(binary("crosslane-posix"))
+        .args(["--step", "--only", "half_close_with_much_to_come"])
+        .with_open_input()
+        .start();
+    let ready = program.next_line().expect("the check gets ready");
+    (program, ready)
+}
+
+fn is_accelerated(host: &Host, ready: &str) -> bool {
+    let words: Vec<&str> = ready.split(' ').collect();
+    let ends = host.ends();
+    let mut of_it = ends
+        .iter()
+        .filter(|end| end.is_between(words[2], words[3]))
+        .peekable();
+    of_it.peek().is_some() && of_it.all(|end| end.is_accelerated())
+}
+
+/// Let the check go on; it must see what it sees natively.
+fn finish(mut program: Process) {
+    program.write_line("go");
+    let seen = program.finish().expect_success().text();
+    let line = seen.lines().last().unwrap_or_default().to_owned();
+    let native = Host::new(Route::Tcp);
+    let expected = native
+        .program(binary("crosslane-posix"))
+        .args(["--only", "half_close_with_much_to_come"])
+        .run()
+        .text();
+    assert_eq!(line, expected.trim_end());
+}
+
+#[test]
+fn an_accelerated_connection_outlives_the_monitor() {
+    let host = Host::new(Route::Crosslane);
+    let (program, ready) = held_check(&host);
+    assert!(is_accelerated(&host, &ready), "{:#?}", host.ends());
+    host.kill_monitor();
+    finish(program);
+}
+
+#[test]
+fn a_restarted_monitor_learns_of_living_connections() {
+    let host = Host::new(Route::Crosslane);
+    let (program, _) = held_check(&host);
+    host.kill_monitor();
+    host.start_monitor();
+    finish(program);
+    let (program, ready) = held_check(&host);
+    assert!(is_accelerated(&host, &ready), "{:#?}", host.ends());
+    finish(program);
+}
+
+#[test]
+fn a_private_monitor_is_started_when_none_is_there() {
+    let host = Host::without_monitor(Route::Crosslane);
+    let (program, ready) = held_check(&host);
+    assert!(is_accelerated(&host, &ready), "{:#?}", host.ends());
+    finish(program);
+}
+
+#[test]
+fn a_killed_program_leaves_no_connection_and_no_shared_memory() {
+    let host = Host::new(Route::Crosslane);
+    let before = shared_memory();
+    let port = free_port();
+    let server = host
+        .program(binary("crosslane-stress"))
+        .args([
+            "serve",
+            "--seed",
+            "1",
+            "--peer-may-die",
+            "--port",
+            &port.to_string(),
+        ])
+        .with_open_input()
+        .start();
+    server.wait_for_port(port);
+    let client = host
+        .program(binary("crosslane-stress"))
+        .args([
+            "connect",
+            "--seed",
+            "1",
+            "--peer-may-die",
+            "--seconds",
+            "60",
+        ])
+        .args(["--to", &format!("127.0.0.1:{port}")])
+        .start();
+    crosslane_testkit::wait_until("an accelerated connection", || {
+        host.ends()
+            .iter()
+            .any(|end| end.is_accelerated())
+            .then_some(())
+    });
+    drop(client.kill());
+    drop(server.kill());
+    crosslane_testkit::wait_until("the monitor to forget the dead", || {
+        host.ends().is_empty().then_some(())
+    });
+    assert_eq!(shared_memory(), before);
+}
+
+/// The names in /dev/shm, where memory would stay behind.
+fn shared_memory() -> Vec<std::ffi::OsString> {
+    let entries = std::fs::read_dir("/dev/shm")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    names.sort();
+    names
+}

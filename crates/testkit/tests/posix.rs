@@ -1,0 +1,164 @@
+//! `crosslane-posix` must print the same natively and under Crosslane.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use crosslane_testkit::{Host, Process, Route, binary};
+
+/// The lines of a run by the name of their check.
+type Lines = BTreeMap<String, String>;
+
+/// What the kernel does. One run stands for all, as `tcp::` makes sure.
+fn native() -> &'static Lines {
+    static NATIVE: OnceLock<Lines> = OnceLock::new();
+    NATIVE.get_or_init(|| run_natively(&[]))
+}
+
+fn run_natively(options: &[&str]) -> Lines {
+    let host = Host::new(Route::Tcp);
+    let output = host.program(binary("crosslane-posix")).args(options).run();
+    lines(output.text().lines())
+}
+
+fn lines<'a>(text: impl Iterator<Item = &'a str>) -> Lines {
+    let split = |line: &'a str| {
+        line.split_once(": ")
+            .expect("a line begins with its check's name")
+    };
+    text.map(split)
+        .map(|(name, seen)| (name.to_owned(), seen.to_owned()))
+        .collect()
+}
+
+/// Fail with every check whose line differs.
+fn assert_same(found: &Lines, expected: &Lines) {
+    let names = expected.keys().chain(found.keys());
+    let mut differences: Vec<String> = names
+        .filter(|name| found.get(*name) != expected.get(*name))
+        .map(|name| {
+            let shown =
+                |lines: &Lines| lines.get(name).cloned().unwrap_or_else(|| "nothing".into());
+            format!(
+                "{name}\n  expected {}\n  found    {}",
+                shown(expected),
+                shown(found)
+            )
+        })
+        .collect();
+    differences.sort();
+    differences.dedup();
+    let count = differences.len();
+    assert!(
+        differences.is_empty(),
+        "{count} checks differ:\n{}",
+        differences.join("\n")
+    );
+}
+
+/// Run all checks under Crosslane, and see before each that its connection is accelerated.
+fn assert_same_when_accelerated(options: &[&str]) {
+    let expected = native();
+    let host = Host::new(Route::Crosslane);
+    let mut program = host
+        .program(binary("crosslane-posix"))
+        .args(options)
+        .arg("--step")
+        .with_open_input()
+        .start();
+    let mut text = Vec::new();
+    let mut on_tcp = Vec::new();
+    while let Some(line) = program.next_line() {
+        match line.strip_prefix("@ready ") {
+            Some(ready) => on_tcp.extend(see_acceleration(&host, &mut program, ready)),
+            None => text.push(line),
+        }
+    }
+    assert_same(&lines(text.iter().map(String::as_str)), expected);
+    assert!(
+        on_tcp.is_empty(),
+        "not accelerated before its check:\n{}",
+        on_tcp.join("\n")
+    );
+}
+
+/// Look at the connection `NAME LOCAL PEER`, and let its check go on. What is wrong, if anything.
+fn see_acceleration(host: &Host, program: &mut Process, ready: &str) -> Option<String> {
+    let words: Vec<&str> = ready.split(' ').collect();
+    let [name, local, peer] = words[..] else {
+        panic!("{ready} names no connection")
+    };
+    let ends = host.ends();
+    program.write_line("go");
+    let of_it: Vec<_> = ends
+        .iter()
+        .filter(|end| end.is_between(local, peer))
+        .collect();
+    let is_accelerated = of_it.len() == 2 && of_it.iter().all(|end| end.is_accelerated());
+    (!is_accelerated).then(|| format!("{name}: {of_it:?}"))
+}
+
+mod tcp {
+    use super::*;
+
+    #[test]
+    fn a_connection_without_traffic_behaves_alike() {
+        assert_same(&run_natively(&["--warm", "0"]), native());
+    }
+
+    #[test]
+    fn it_does_not_matter_who_connects() {
+        assert_same(&run_natively(&["--near-connects"]), native());
+    }
+}
+
+mod crosslane {
+    use super::*;
+
+    #[test]
+    fn an_accelerated_connection_behaves_alike() {
+        assert_same_when_accelerated(&[]);
+    }
+
+    #[test]
+    fn it_does_not_matter_who_connects() {
+        assert_same_when_accelerated(&["--near-connects"]);
+    }
+
+    #[test]
+    fn a_connection_that_is_upgraded_meanwhile_behaves_alike() {
+        for round_trips in ["0", "3"] {
+            let host = Host::new(Route::Crosslane);
+            let program = host
+                .program(binary("crosslane-posix"))
+                .args(["--warm", round_trips]);
+            assert_same(&lines(program.run().text().lines()), native());
+        }
+    }
+
+    #[test]
+    fn an_eager_connection_behaves_alike() {
+        let host = Host::new(Route::Crosslane);
+        let program = host
+            .program(binary("crosslane-posix"))
+            .run_option("--eager", "1-65535")
+            .args(["--warm", "0"]);
+        assert_same(&lines(program.run().text().lines()), native());
+    }
+
+    #[test]
+    fn a_connection_that_changes_to_and_fro_behaves_alike() {
+        let host = Host::new(Route::Crosslane);
+        let program = host
+            .program(binary("crosslane-posix"))
+            .env("CROSSLANE_CHAOS", "5");
+        assert_same(&lines(program.run().text().lines()), native());
+    }
+
+    #[test]
+    fn the_programs_own_nagle_setting_is_what_it_sees() {
+        const CHECK: [&str; 3] = ["--nagle", "--only", "nodelay_is_the_programs_own"];
+        let host = Host::new(Route::Crosslane);
+        let program = host.program(binary("crosslane-posix")).args(CHECK);
+        assert_same(&lines(program.run().text().lines()), &run_natively(&CHECK));
+    }
+}
