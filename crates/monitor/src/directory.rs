@@ -17,6 +17,9 @@ use thiserror::Error;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
+/// Name of the socket before it listens; no longer than its later one, as there is a limit.
+const UNREADY_NAME: &str = "monitor.new";
+
 /// Name of the lock in the runtime directory.
 const LOCK_NAME: &str = "monitor.lock";
 
@@ -119,11 +122,7 @@ impl Door {
                 path: directory.to_owned(),
             });
         }
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-        let socket = listen_at(&path, open_to_all).map_err(|error| failed(error.into()))?;
+        let socket = listen_at(directory, &path, open_to_all).map_err(failed)?;
         let found = std::fs::symlink_metadata(&path).map_err(failed)?;
         Ok(Self {
             socket,
@@ -188,12 +187,20 @@ fn answers(path: &Path) -> bool {
     )
 }
 
-fn listen_at(path: &Path, open_to_all: bool) -> rustix::io::Result<OwnedFd> {
+/// Listen under another name first, so that whoever sees the socket can connect to it; what a dead
+/// monitor left there is replaced.
+fn listen_at(directory: &Path, path: &Path, open_to_all: bool) -> io::Result<OwnedFd> {
+    let unready = directory.join(UNREADY_NAME);
+    match std::fs::remove_file(&unready) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    bind(&socket, &SocketAddrUnix::new(&unready)?)?;
     let mode = if open_to_all { 0o666 } else { 0o600 };
-    chmod(path, Mode::from_raw_mode(mode))?;
+    chmod(&unready, Mode::from_raw_mode(mode))?;
     listen(&socket, BACKLOG)?;
+    std::fs::rename(&unready, path)?;
     Ok(socket)
 }

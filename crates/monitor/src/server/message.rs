@@ -109,7 +109,7 @@ impl Monitor {
         };
         let member = connection.member;
         match message {
-            ClientMessage::Hello => self.hello(id, fds.last().ok_or(Fault::NoDescriptor)?),
+            ClientMessage::Hello => self.hello(id, fds),
             ClientMessage::Query(query) => {
                 let uid = connection.peer.uid;
                 let answer = Answer::new(query, uid, &self.families);
@@ -175,12 +175,14 @@ impl Monitor {
         }
     }
 
-    fn hello(&mut self, id: u64, slab: &OwnedFd) -> Result<(), Fault> {
-        let map = SlabMap::open(slab.as_fd())?;
-        // Known to be a memory object by now, so this answers at once.
-        let identity = rustix::fs::fstat(slab)
+    fn hello(&mut self, id: u64, fds: &mut Vec<OwnedFd>) -> Result<(), Fault> {
+        let map = SlabMap::open(fds.last().ok_or(Fault::NoDescriptor)?.as_fd())?;
+        // Known to be a memory object by now, so it answers and closes at once.
+        let slab = fds.pop().ok_or(Fault::NoDescriptor)?;
+        let identity = rustix::fs::fstat(&slab)
             .map(|found| (found.st_dev, found.st_ino))
             .map_err(|_| Fault::NoDescriptor)?;
+        drop(slab);
         let client = ClientId(id);
         let Some(connection) = self.connection(id) else {
             return Ok(());
