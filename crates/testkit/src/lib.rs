@@ -30,6 +30,11 @@ pub use process::{Output, Process};
 pub use program::Program;
 pub use wait::wait_until;
 
+/// Whether this test runs as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Makes two tests of each named function: `tcp::NAME` and `crosslane::NAME`. The functions take
 /// a `&Host`.
 #[macro_export]

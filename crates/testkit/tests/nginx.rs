@@ -8,8 +8,14 @@ const NGINX: &str = "/usr/sbin/nginx";
 
 fn configuration(host: &Host, port: u16, sendfile: &str) -> PathBuf {
     let folder = host.folder().display();
+    // A monitor serves one user; the workers of root's nginx would become another.
+    let user = if crosslane_testkit::is_root() {
+        "user root;"
+    } else {
+        ""
+    };
     let text = format!(
-        "daemon off; worker_processes 2; pid {folder}/nginx.pid; error_log stderr warn;
+        "daemon off; {user} worker_processes 2; pid {folder}/nginx.pid; error_log stderr warn;
          events {{ worker_connections 512; }}
          http {{
              access_log off; sendfile {sendfile}; keepalive_requests 1000000;
@@ -27,9 +33,6 @@ fn serve(host: &Host, sendfile: &str) -> (Process, u16) {
     let port = free_port();
     let www = host.folder().join("www");
     std::fs::create_dir(&www).expect("a folder can be made in the test's own");
-    // The workers may run as another user.
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(host.folder(), open).expect("the folder is the test's own");
     host.file("www/small", [b's'; 100]);
     host.file("www/large", large());
     let configuration = configuration(host, port, sendfile);

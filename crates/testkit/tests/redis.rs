@@ -195,7 +195,7 @@ fn benchmarks_run_without_errors(host: &Host) {
         let output = redis.benchmark(&options).finish().expect_success();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!errors.contains("Error"), "{errors}");
-        assert_eq!(output.text().lines().count(), 6, "{}", output.text());
+        assert_eq!(output.text().lines().count(), 5, "{}", output.text());
     }
     witness.assert_ring_share(0.9);
 }
