@@ -91,6 +91,9 @@ reasons! {
     /// More connections than the table holds.
     TableFull = 23, "table-full", "the process has more connections than the table holds",
         "nothing to do";
+    /// The reader is so slow that the ring is full.
+    Overflow = 24, "overflow", "the reader is slow, so TCP carries what does not fit the ring",
+        "raise --ring-bytes of the monitor, or read faster";
 }
 
 #[cfg(test)]

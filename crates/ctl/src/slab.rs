@@ -102,6 +102,8 @@ pub mod end_flags {
     pub const SHUT_WRITE: u32 = 16;
     /// This end has shut down its receiving direction.
     pub const SHUT_READ: u32 = 32;
+    /// This end reads no more records; what it has not consumed comes by TCP.
+    pub const FROZEN: u32 = 64;
 }
 
 /// How far the upgrade of an end has come.

@@ -50,12 +50,26 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Result<&'a [Part],
     Ok(unsafe { core::slice::from_raw_parts(parts.cast::<Part>(), count) })
 }
 
+/// Addresses below this are never mapped (vm.mmap_min_addr), those from the other on are not the
+/// program's. A copy by the kernel would fail with EFAULT there.
+const LOWEST_ADDRESS: usize = 1 << 16;
+const HIGHEST_ADDRESS: usize = 1 << 47;
+
+fn is_plausible(part: &Part) -> bool {
+    let start = part.start.addr();
+    let end = start.saturating_add(part.bytes);
+    part.bytes == 0 || start >= LOWEST_ADDRESS && end <= HIGHEST_ADDRESS
+}
+
 /// A cursor over a program's buffers.
 ///
 /// # Safety
 /// The buffers must be valid as the manual of the calling function demands.
 #[inline]
 pub unsafe fn cursor(parts: &[Part]) -> Result<Parts<'_>, Errno> {
+    if !parts.iter().all(is_plausible) {
+        return Err(Errno(libc::EFAULT));
+    }
     // SAFETY: the caller's promise.
     unsafe { Parts::new(parts) }.ok_or(Errno::INVAL)
 }

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_long, c_uint};
 
 use crosslane_sys::{Errno, real};
 
-use crate::{bulk, c, epoll, input, lifecycle, options, output, plumbing, poll};
+use crate::{bulk, c, epoll, input, lifecycle, options, output, plumbing, poll, select};
 
 fn int(argument: c_long) -> c_int {
     // The kernel takes the low half of the register.
@@ -77,11 +77,34 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_epoll_pwait => {
                 epoll::epoll_pwait(int(a), at(b), int(d), int(e), at(f)).into()
             }
+            libc::SYS_epoll_pwait2 => {
+                epoll::epoll_pwait2(int(a), at(b), int(d), at(e), at(f)).into()
+            }
+            libc::SYS_preadv2 => input::preadv2(int(a), at(b), int(d), e, int(f)) as c_long,
+            libc::SYS_pwritev2 => output::pwritev2(int(a), at(b), int(d), e, int(f)) as c_long,
+            libc::SYS_pselect6 => by_pselect6(number, [a, b, d, e, f, g]),
             // Programs fall back to epoll, which can be accelerated.
             libc::SYS_io_uring_setup => c::fail(Errno::NOSYS),
             _ => by_architecture(number, [a, b, d, e, f, g]),
         }
     }
+}
+
+/// pselect6 takes the address of a mask and its size (select(2)).
+unsafe fn by_pselect6(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, d, e, f, g] = arguments;
+    let packed = at::<*const libc::sigset_t>(g);
+    if !packed.is_null() {
+        // SAFETY: the program's promise.
+        let mask = unsafe { packed.read() };
+        if !mask.is_null() {
+            // A mask of the kernel's size is shorter than libc's: only the kernel can read it.
+            // SAFETY: passed on.
+            return unsafe { real::syscall(number, a, b, d, e, f, g) };
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { select::pselect(int(a), at(b), at(d), at(e), at(f), core::ptr::null()) }.into()
 }
 
 /// Calls that only x86-64 has, and everything else.

@@ -134,7 +134,7 @@ pub fn before_close(fd: c_int) {
 
 /// Whether `fd` is one of the library's own, which programs that close everything must not touch.
 fn is_ours(fd: c_int) -> bool {
-    fd >= 512 && control::owns(process::get(), fd)
+    fd >= 512 && control::owns(fd)
 }
 
 #[unsafe(no_mangle)]
@@ -167,13 +167,13 @@ pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_i
             .filter(inside)
             .for_each(epoll::forget_set);
     }
-    around_ours(process, first, last, flags)
+    around_ours(first, last, flags)
 }
 
 /// Close a range but for the library's own descriptors.
-fn around_ours(process: &process::Process, first: u32, last: u32, flags: c_int) -> c_int {
+fn around_ours(first: u32, last: u32, flags: c_int) -> c_int {
     let mut from = first;
-    for own in control::descriptors(process) {
+    for own in control::descriptors() {
         let own = own.cast_unsigned();
         if (from..=last).contains(&own) {
             if own > from {

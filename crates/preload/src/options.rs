@@ -5,11 +5,14 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_stream::{End, receive, send, switch};
+use crosslane_stream::{End, close as closing, receive, send, switch};
 use crosslane_sys::real;
 use libc::socklen_t;
 
 use crate::{c, plumbing};
+
+/// How long setting an option for the kernel waits for the connection to be back on TCP.
+const PATIENCE: core::time::Duration = core::time::Duration::from_millis(50);
 
 /// Bits of what is remembered of the program's own settings.
 const NODELAY: u32 = 1;
@@ -70,7 +73,7 @@ pub unsafe extern "C" fn setsockopt(
     // SAFETY: the program's promise.
     let number = is_int.then(|| unsafe { value.cast::<c_int>().read_unaligned() });
     if needs_kernel(level, name, number) {
-        switch::pin(&end, Reason::Option);
+        closing::make_plain(&end, Reason::Option, PATIENCE);
     }
     if end.phase() == EndPhase::Granted
         && let (Some(bit), Some(number)) = (remembered(level, name), number)

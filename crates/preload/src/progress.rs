@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::EndPhase;
-use crosslane_stream::{End, register};
+use crosslane_stream::{End, register, switch};
 
 /// Move a connection towards its rings. Returns whether rings have been granted, so that the
 /// library, not the kernel alone, handles its bytes.
@@ -17,6 +17,10 @@ pub fn is_granted(end: &End) -> bool {
     }
     if end.local.adopted.load(Ordering::Acquire) == 0 {
         crate::epoll::adopt(end);
+    }
+    if end.is_pinned() && switch::retire(end) {
+        crate::epoll::hand_back(end);
+        return false;
     }
     true
 }

@@ -149,6 +149,15 @@ pub(crate) fn want_space(end: &End, lane: &WindowLane) {
     fence(Ordering::SeqCst);
 }
 
+/// Take the wish for space back. The caller holds the sending direction.
+pub(crate) fn want_no_space(end: &End, lane: &WindowLane) {
+    if end.entry.wait.space_armed.swap(0, Ordering::Relaxed) == 1
+        && space_wish(lane).swap(0, Ordering::SeqCst) == 0
+    {
+        end.entry.wait.bells_due.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Learn whether the receiver has answered the wish for space. The caller holds the sending
 /// direction.
 pub(crate) fn resolve_space(end: &End, lane: &WindowLane) {

@@ -11,11 +11,15 @@ use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{Control, Next};
 use crosslane_sys::kernel;
 
-use crate::{End, control, receive, register, switch};
+use crate::{End, bell, control, receive, register, switch};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
 /// hangs; then the connection is shut down, so that the peer sees its end all the same.
 const MONITOR_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How often, and in the later half with which pause, a close looks for a doorbell under way.
+const BELL_ROUNDS: u32 = 64;
+const BELL_NAP: Duration = Duration::from_micros(50);
 
 /// The program is closing `fd`, which names `end`. Call this before the kernel's close.
 pub fn before_close(end: &End) {
@@ -58,16 +62,42 @@ fn let_go(end: &End) {
     }
 }
 
-/// As TCP: unread bytes make a close reset the connection.
+/// As TCP: unread bytes make a close reset the connection. Unread doorbells must not.
 fn finish_rings(end: &End) {
     receive::settle(end);
     say_closing(end);
+    take_last_bells(end);
     let Some(lane) = end.rx_lane() else { return };
     let _rx = end.lock_rx();
     let unread = end.rx_mode() == Mode::Ring
         && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
     if unread {
         reset_on_close(end);
+    }
+}
+
+/// Ask for no more doorbells and take those that are due. One may be a moment away: its sender
+/// has taken our request and is about to enter the kernel.
+fn take_last_bells(end: &End) {
+    if let Some(lane) = end.tx_lane() {
+        let _tx = end.lock_tx();
+        bell::want_no_space(end, &lane);
+    }
+    for round in 0..BELL_ROUNDS {
+        {
+            let _rx = end.lock_rx();
+            let Some(lane) = end.rx_lane() else { return };
+            bell::disarm(end, &lane);
+            bell::resolve(end, &lane);
+            bell::swallow(end);
+            let due = end.entry.wait.bells_due.load(Ordering::Relaxed);
+            if due == 0 || end.rx_mode() != Mode::Ring {
+                return;
+            }
+        }
+        if round > BELL_ROUNDS / 2 {
+            kernel::nap(BELL_NAP);
+        }
     }
 }
 
@@ -137,11 +167,13 @@ fn ask_for_tcp(end: &End) {
 /// Bring `end` back to TCP so that others may read and write the socket without the library,
 /// waiting at most for `patience`. Returns whether that has been reached.
 pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
-    switch::pin(end, reason);
-    if end.phase() != EndPhase::Granted || switch::is_plain(end) {
+    if end.phase() != EndPhase::Granted {
+        switch::pin(end, reason);
         return true;
     }
+    // Frozen before our own STOP, because freezing rings a sleeping peer.
     switch::freeze(end);
+    switch::pin(end, reason);
     let deadline = std::time::Instant::now() + patience;
     while !switch::is_plain(end) {
         if std::time::Instant::now() > deadline {

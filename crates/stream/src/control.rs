@@ -4,8 +4,9 @@
 //! path: without a monitor, connections stay on TCP and the next attempt comes a second later.
 
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicI32, Ordering};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -30,9 +31,9 @@ static CONTROL: Mutex<Control> = Mutex::new(Control::new());
 
 /// The connection to the monitor, and the arenas it has passed.
 pub struct Control {
-    socket: Option<OwnedFd>,
+    socket: Option<OwnFd>,
     /// Held by forked children for as long as they live; see [`lease`].
-    inherited: Vec<OwnedFd>,
+    inherited: Vec<OwnFd>,
     failed: Option<(Instant, Reason)>,
     /// Counts the monitors met, because each numbers its arenas by itself.
     monitor: u32,
@@ -40,18 +41,67 @@ pub struct Control {
     retired: Vec<&'static Arena>,
 }
 
-/// Move a descriptor of ours to a high number; it stays where it is if there is none.
-pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
-    let moved = kernel::duplicate_above(fd.as_raw_fd(), LOWEST_FD)
-        .or_else(|_| kernel::duplicate_above(fd.as_raw_fd(), LOWEST_FD_FALLBACK));
-    match moved {
-        // SAFETY: the kernel has just made this descriptor for us.
-        Ok(moved) => {
-            kernel::close(fd.into_raw_fd());
-            // SAFETY: the kernel has just made this descriptor and nobody else knows it.
-            unsafe { OwnedFd::from_raw_fd(moved) }
+/// Numbers of the library's descriptors, 0 where there is none; the program must not close them.
+static OWN: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
+
+/// A descriptor of the library. Closed past our own `close`, which would ask for locks.
+#[derive(Debug)]
+pub struct OwnFd(RawFd);
+
+impl OwnFd {
+    /// Take a descriptor that the kernel has just made, to a high number if there is one.
+    pub fn new(fd: RawFd) -> Self {
+        let moved = kernel::duplicate_above(fd, LOWEST_FD)
+            .or_else(|_| kernel::duplicate_above(fd, LOWEST_FD_FALLBACK));
+        let fd = match moved {
+            Ok(moved) => {
+                kernel::close(fd);
+                moved
+            }
+            Err(_) => fd,
+        };
+        let free = |cell: &&AtomicI32| {
+            cell.compare_exchange(0, fd, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        // Were there no place, a program that closes everything could close it: then the
+        // connections stay as they are and new ones stay on TCP.
+        let _ = OWN.iter().find(free);
+        Self(fd)
+    }
+
+    /// The number.
+    pub fn number(&self) -> RawFd {
+        self.0
+    }
+}
+
+impl Drop for OwnFd {
+    fn drop(&mut self) {
+        for cell in &OWN {
+            let _ = cell.compare_exchange(self.0, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
-        Err(_) => fd,
+        kernel::close(self.0);
+    }
+}
+
+/// Whether a descriptor belongs to the library.
+pub fn owns(fd: RawFd) -> bool {
+    fd > 0 && OWN.iter().any(|cell| cell.load(Ordering::Relaxed) == fd)
+}
+
+/// The library's descriptors, in order.
+pub fn descriptors() -> Vec<RawFd> {
+    let numbers = OWN.iter().map(|cell| cell.load(Ordering::Relaxed));
+    let mut all: Vec<RawFd> = numbers.filter(|fd| *fd > 0).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Introduce the process to the monitor, so that its connections are shown from the first on.
+pub fn introduce(process: &'static Process) {
+    if let Ok(mut control) = CONTROL.try_lock() {
+        let _ = control.connect(process);
     }
 }
 
@@ -91,7 +141,7 @@ pub fn wait_until(process: &'static Process, patience: Duration, done: impl Fn()
         let Ok(mut control) = CONTROL.lock() else {
             return false;
         };
-        let Some(socket) = control.socket.as_ref().map(AsRawFd::as_raw_fd) else {
+        let Some(socket) = control.socket.as_ref().map(OwnFd::number) else {
             return false;
         };
         control.receive(process);
@@ -113,31 +163,10 @@ pub fn wait_until(process: &'static Process, patience: Duration, done: impl Fn()
     true
 }
 
-/// Whether a descriptor belongs to the library, so that the program must not close it.
-pub fn owns(process: Option<&Process>, fd: RawFd) -> bool {
-    if process.is_some_and(|process| process.slab_fd().as_raw_fd() == fd) {
-        return true;
-    }
-    let Ok(control) = CONTROL.lock() else {
-        return false;
-    };
-    control.descriptors().any(|own| own == fd)
-}
-
-/// The library's descriptors, in order.
-pub fn descriptors(process: &Process) -> Vec<RawFd> {
-    let mut all = vec![process.slab_fd().as_raw_fd()];
-    if let Ok(control) = CONTROL.lock() {
-        all.extend(control.descriptors());
-    }
-    all.sort_unstable();
-    all
-}
-
 /// Held while the process forks, so that the child finds the control socket in order.
 pub struct Fork {
     control: MutexGuard<'static, Control>,
-    lease: Option<[OwnedFd; 2]>,
+    lease: Option<[OwnFd; 2]>,
 }
 
 /// Prepare for a fork: while children may use rings that were granted to this process, the
@@ -150,12 +179,9 @@ pub fn before_fork(process: &'static Process) -> Option<Fork> {
     if control.socket.is_some()
         && let Ok(pair) = kernel::socket_pair()
     {
-        // SAFETY: the kernel has just made both descriptors.
-        let pair = pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        if control
-            .send(&ClientMessage::Lease, Some(pair[1].as_raw_fd()))
-            .is_ok()
-        {
+        let pair = pair.map(OwnFd::new);
+        let given = Some(pair[1].number());
+        if control.send(&ClientMessage::Lease, given).is_ok() {
             lease = Some(pair);
         }
     }
@@ -172,7 +198,7 @@ impl Fork {
         self.control.socket = None;
         self.control.failed = None;
         if let Some([keep, _]) = self.lease.take() {
-            self.control.inherited.push(out_of_the_way(keep));
+            self.control.inherited.push(keep);
         }
     }
 }
@@ -187,13 +213,6 @@ impl Control {
             arenas: None,
             retired: Vec::new(),
         }
-    }
-
-    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.socket
-            .iter()
-            .chain(&self.inherited)
-            .map(AsRawFd::as_raw_fd)
     }
 
     fn connect(&mut self, process: &'static Process) -> Result<(), Reason> {
@@ -214,10 +233,9 @@ impl Control {
                 libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
                 _ => Reason::NoMonitor,
             })?;
-        // SAFETY: the kernel has just made this descriptor.
-        self.socket = Some(out_of_the_way(unsafe { OwnedFd::from_raw_fd(socket) }));
+        self.socket = Some(OwnFd::new(socket));
         self.monitor += 1;
-        self.send(&ClientMessage::Hello, Some(process.slab_fd().as_raw_fd()))
+        self.send(&ClientMessage::Hello, Some(process.slab_fd()))
     }
 
     fn fail(&mut self, reason: Reason) -> Reason {
@@ -230,7 +248,7 @@ impl Control {
         let Some(socket) = &self.socket else {
             return Err(Reason::NoMonitor);
         };
-        match send_packet(socket.as_raw_fd(), message.encode().as_bytes(), fd) {
+        match send_packet(socket.number(), message.encode().as_bytes(), fd) {
             Ok(()) => Ok(()),
             // The monitor is slow: the connection stays on TCP, others may do better later.
             Err(Errno::AGAIN) => Err(Reason::NoMonitor),
@@ -241,7 +259,7 @@ impl Control {
     fn receive(&mut self, process: &'static Process) {
         while let Some(socket) = &self.socket {
             let mut bytes = [0; HEADER_BYTES + MESSAGE_BYTES];
-            let (length, fd) = match receive_packet(socket.as_raw_fd(), &mut bytes) {
+            let (length, fd) = match receive_packet(socket.number(), &mut bytes) {
                 Ok((0, _)) => {
                     self.fail(Reason::NoMonitor);
                     return;

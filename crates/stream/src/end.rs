@@ -220,7 +220,7 @@ impl End {
             Some(lane) => {
                 let head = self.entry.rx.head.load(Ordering::Relaxed);
                 let line = u32::try_from(head & u64::from(lane.lines() - 1)).unwrap_or(0);
-                lane.header(line) != 0
+                lane.header(line) != 0 && !self.has_flags(end_flags::FROZEN)
             }
             None => false,
         }

@@ -1,7 +1,7 @@
 //! The tables of this process: which descriptor names which end, the slab, and its free entries.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::Mutex;
 
 use crosslane_ctl::counter::Counter;
@@ -11,6 +11,7 @@ use crosslane_sys::memory::Mapping;
 use crosslane_sys::process as system;
 use crosslane_window::slab::SlabMap;
 
+use crate::control::OwnFd;
 use crate::end::{End, Local};
 
 /// Descriptors from this number on are not accelerated.
@@ -23,7 +24,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 pub struct Process {
     pid: AtomicU32,
     slab: SlabMap,
-    slab_fd: OwnedFd,
+    slab_fd: OwnFd,
     fds: Mapping,
     locals: Mapping,
     /// Entries that were given back. Only hints: entries are claimed in the slab itself.
@@ -62,7 +63,7 @@ impl Process {
         Some(Self {
             pid: AtomicU32::new(pid),
             slab,
-            slab_fd: crate::control::out_of_the_way(slab_fd),
+            slab_fd: OwnFd::new(slab_fd.into_raw_fd()),
             fds,
             locals,
             returned: Mutex::new(Vec::new()),
@@ -89,8 +90,8 @@ impl Process {
     }
 
     /// The slab's descriptor, for the monitor.
-    pub fn slab_fd(&self) -> &OwnedFd {
-        &self.slab_fd
+    pub fn slab_fd(&self) -> RawFd {
+        self.slab_fd.number()
     }
 
     fn cell(&self, fd: RawFd) -> Option<&AtomicU32> {

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crosslane_ctl::slab::{EndPhase, Ending, Mode};
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
@@ -28,7 +28,7 @@ pub fn glance(end: &End, wanted: i16) -> bool {
     if wanted & READ != 0 && end.has_record() {
         return true;
     }
-    if wanted & READ != 0 && end.ending() != Ending::Open {
+    if end.ending() != Ending::Open {
         return true;
     }
     wanted & WRITE != 0 && end.tx_mode() == Mode::Ring && send::is_writable(end)
@@ -75,10 +75,10 @@ pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
 fn by_kernel(end: &End, wanted: i16) -> i16 {
     let (rx, tx) = (end.rx_mode(), end.tx_mode());
     let mut asked = POLLRDHUP | wanted;
-    if rx == Mode::Ring {
+    if rx != Mode::Tcp {
         asked &= !READ;
     }
-    if tx == Mode::Ring {
+    if tx != Mode::Tcp {
         asked &= !WRITE;
     }
     let mut found = kernel::poll_now(end.fd, asked);
@@ -97,7 +97,12 @@ fn by_kernel(end: &End, wanted: i16) -> i16 {
 
 /// What an end that the library has already taken from the kernel means.
 fn by_ending(end: &End, wanted: i16) -> i16 {
-    match end.ending() {
+    let shut = if end.has_flags(end_flags::SHUT_READ) {
+        wanted & (READ | POLLRDHUP)
+    } else {
+        0
+    };
+    shut | match end.ending() {
         Ending::Open => 0,
         Ending::Eof => wanted & (READ | POLLRDHUP),
         Ending::Reset => {

@@ -5,11 +5,11 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{Control, LaneMemory, Next, Parts, PeerLied, WindowLane};
+use crosslane_ring::{Control, Next, Parts, PeerLied, WindowLane};
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::end::add;
-use crate::{End, bell, close, place, switch, wait};
+use crate::{End, bell, close, place, send, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
 /// for programs that poll by reading.
@@ -83,15 +83,22 @@ fn receive_slowly(
     options: Options,
     mut total: usize,
 ) -> Result<usize, Errno> {
+    let whole = parts.clone();
     loop {
         switch::advance(end);
         switch::attend(end);
         let mut closing = false;
         match step(end, parts, options.peek) {
+            Ok(Step::Bytes(bytes)) if options.peek => {
+                if parts.left() == 0 || !options.wait_all || !waits_for_more(end, options) {
+                    return Ok(bytes);
+                }
+                *parts = whole.clone();
+                continue;
+            }
             Ok(Step::Bytes(bytes)) => {
                 total += bytes;
-                let enough = parts.left() == 0 || !options.wait_all || options.peek;
-                if enough {
+                if parts.left() == 0 || !options.wait_all {
                     return Ok(total);
                 }
                 continue;
@@ -123,6 +130,17 @@ fn receive_slowly(
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// A peek that wants all it asked for must look again, because what it has seen stays there.
+/// Returns whether more may come.
+fn waits_for_more(end: &End, options: Options) -> bool {
+    look_at_kernel(end);
+    if options.dont_wait || is_nonblocking(end) || end.ending() != Ending::Open {
+        return false;
+    }
+    kernel::nap(core::time::Duration::from_micros(100));
+    true
 }
 
 fn is_nonblocking(end: &End) -> bool {
@@ -310,7 +328,8 @@ fn take_tcp(
     peek: bool,
 ) -> Result<Passage, Errno> {
     let rx = &end.entry.rx;
-    if end.phase() == EndPhase::Granted && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+    let may_start = end.phase() == EndPhase::Granted && !end.has_flags(end_flags::FROZEN);
+    if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
         find_start(end, lane)?;
     }
     let limit = rx.tcp_limit.load(Ordering::Relaxed);
@@ -361,11 +380,9 @@ fn find_start(end: &End, lane: &WindowLane) -> Result<(), Errno> {
 }
 
 fn enter_ring(end: &End, lane: &WindowLane) {
-    use crosslane_ctl::lane::receiver_flags::FROZEN;
-
     pass(end, lane);
     end.entry.rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
-    let frozen = lane.control().receiver.flags.load(Ordering::Relaxed) & FROZEN != 0;
+    let frozen = end.has_flags(end_flags::FROZEN);
     end.set_rx_mode(if frozen { Mode::Replay } else { Mode::Ring });
     end.count(Counter::Upgrades, 1);
 }
@@ -407,10 +424,7 @@ fn look_for_end(end: &End) {
 /// may have been killed: TCP would have reset the connection, and a probe finds out.
 pub(crate) fn note_eof(end: &End) {
     end.note_ending(Ending::Eof);
-    let Some(lane) = end.tx_lane() else { return };
-    let unconsumed = end.tx_mode() == Mode::Ring
-        && lane.consumed() >> 16 < end.entry.tx.tail.load(Ordering::Relaxed);
-    if !unconsumed {
+    if send::unconsumed_bytes(end) == 0 {
         return;
     }
     bell::probe(end);

@@ -33,7 +33,8 @@ pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
     if config::get().disabled {
         return None;
     }
-    let process = process::start()?;
+    let process = process::get()
+        .or_else(|| process::start().inspect(|process| control::introduce(process)))?;
     forget(fd);
     let Some(index) = process.allocate() else {
         process.count_reason(Reason::TableFull);
@@ -214,7 +215,9 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
     let Some(end) = find(process, grant.token) else {
         return;
     };
-    if end.is_pinned() || !takes_grant(&end) {
+    // A broken socket that the program has not closed may have been paired with a newer one of
+    // the same names; one that still has a peer after both have registered is the one.
+    if end.is_pinned() || !takes_grant(&end) || !kernel::has_peer(end.fd) {
         return;
     }
     let lane = |role| {

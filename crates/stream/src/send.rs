@@ -1,6 +1,8 @@
 //! Sending: into the ring, or by the kernel while the direction is on TCP.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::STOP_WANTED;
@@ -13,6 +15,12 @@ use crate::{End, bell, config, place, receive, switch, wait};
 
 /// After so many lines the sender looks whether the peer still lives.
 const LINES_PER_LOOK: u32 = 256;
+
+/// How long a full lane may stand still before TCP carries the rest.
+const OVERFLOW_AFTER: Duration = Duration::from_millis(5);
+
+/// A pause when nothing tells when to look again.
+const NAP: Duration = Duration::from_micros(100);
 
 /// How a send may end besides having sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +42,9 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
     }
     let bytes = parts.left();
     let done = write_ring(end, parts)?;
+    if end.ending() == Ending::Eof {
+        provoke_reset(end);
+    }
     if end.local.chaos.load(Ordering::Relaxed) != 0 {
         switch::chaos(end);
     }
@@ -122,11 +133,6 @@ fn check_open(end: &End) -> Result<(), Errno> {
 
 #[cold]
 fn check_broken(end: &End) -> Result<(), Errno> {
-    if end.ending() == Ending::Eof && !end.has_flags(end_flags::SHUT_WRITE) {
-        // The peer may have gone altogether; then its kernel answers with a reset.
-        bell::probe(end);
-        look_for_reset(end);
-    }
     if end.ending() != Ending::Reset && !end.has_flags(end_flags::SHUT_WRITE) {
         return Ok(());
     }
@@ -134,6 +140,14 @@ fn check_broken(end: &End) -> Result<(), Errno> {
         0 => Err(Errno::PIPE),
         error => Err(Errno(error)),
     }
+}
+
+/// The peer sends no more and may have gone altogether. As on TCP, the first send to it succeeds
+/// and its kernel answers with a reset.
+#[cold]
+fn provoke_reset(end: &End) {
+    bell::probe(end);
+    look_for_reset(end);
 }
 
 fn look_for_reset(end: &End) {
@@ -191,7 +205,7 @@ fn send_slowly(
             end.local.blocked.store(1, Ordering::Relaxed);
             Err(Errno::AGAIN)
         } else {
-            wait_writable(end)
+            wait_or_overflow(end)
         };
         match waited.and_then(|()| write_ring(end, parts)) {
             Ok(bytes) => done += bytes,
@@ -289,11 +303,17 @@ pub fn is_writable(end: &End) -> bool {
 }
 
 /// Ask for space, and look once more. Returns whether the caller may sleep until TCP has
-/// something to read.
+/// something to read. Where no doorbell can reach us, the direction goes to TCP instead, for which
+/// the kernel answers.
 pub fn prepare_sleep(end: &End) -> bool {
     let Some(lane) = end.tx_lane() else {
         return true;
     };
+    receive::settle(end);
+    if !can_be_rung(end) {
+        switch::overflow(end);
+        return false;
+    }
     {
         let _tx = end.lock_tx();
         if end.tx_mode() != Mode::Ring {
@@ -302,7 +322,21 @@ pub fn prepare_sleep(end: &End) -> bool {
         bell::want_space(end, &lane);
         switch::attend_locked(end, &lane);
     }
+    {
+        let _rx = end.lock_rx();
+        if bell::is_sole_waiter(end) || !end.has_record() {
+            bell::swallow(end);
+        }
+    }
     !is_writable(end)
+}
+
+/// Whether the peer can send us doorbells: its direction is in the ring and stays there.
+fn can_be_rung(end: &End) -> bool {
+    let leaving = end.rx_lane().is_some_and(|lane| {
+        lane.control().receiver.flags.load(Ordering::Relaxed) & STOP_WANTED != 0
+    });
+    end.rx_mode() == Mode::Ring && end.ending() == Ending::Open && !leaving
 }
 
 /// After a sleep: learn whether the wish was answered.
@@ -312,29 +346,67 @@ pub fn after_sleep(end: &End) {
     bell::resolve_space(end, &lane);
 }
 
-/// Spin, then sleep, until the lane has room or the direction has left the ring.
-///
-/// # Errors
-/// EINTR as the kernel gives it; EAGAIN after SO_SNDTIMEO.
-fn wait_writable(end: &End) -> Result<(), Errno> {
+/// Wait until the lane has room. A receiver that makes no progress for long gets the rest by TCP:
+/// the kernel has room for much more than a lane, and waits for it as the program's own send
+/// would. The direction returns to the lane when that is half empty.
+fn wait_or_overflow(end: &End) -> Result<(), Errno> {
     let Some(lane) = end.tx_lane() else {
         return Ok(());
     };
+    receive::settle(end);
     if place::is_worth_spinning(end) && wait::spin(|| has_moved(end, &lane)) {
         end.count(Counter::SpinHits, 1);
-        return Ok(());
+        return check_open(end);
     }
     end.count(Counter::SpinMisses, 1);
+    let deadline = Instant::now() + OVERFLOW_AFTER;
+    while !has_moved(end, &lane) {
+        look_for_reset(end);
+        check_open(end)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            if !switch::overflow(end) {
+                // Doorbells are owed on a socket that is full from before the switch.
+                kernel::nap(NAP);
+            }
+            break;
+        }
+        sleep(end, left)?;
+    }
+    wait::woke();
+    check_open(end)
+}
+
+/// Sleep until the peer rings because there is room, or for a moment if it cannot.
+fn sleep(end: &End, limit: Duration) -> Result<(), Errno> {
     end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
-    let outcome = if prepare_sleep(end) {
-        sleep(end)
+    let slept = if prepare_sleep(end) {
+        end.count(Counter::Sleeps, 1);
+        let mut one = [libc::pollfd {
+            fd: end.fd,
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        let nanos = i64::from(limit.subsec_nanos());
+        let seconds = i64::try_from(limit.as_secs()).unwrap_or(0);
+        kernel::poll(
+            &mut one,
+            Some(libc::timespec {
+                tv_sec: seconds,
+                tv_nsec: nanos,
+            }),
+        )
     } else {
-        Ok(())
+        Ok(0)
     };
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
     after_sleep(end);
-    look_for_reset(end);
-    outcome.and_then(|()| check_open(end))
+    if slept == Ok(1) && !is_writable(end) {
+        // A doorbell for a reader of ours, or the end of the stream.
+        end.count(Counter::Backoffs, 1);
+        kernel::nap(NAP);
+    }
+    slept.map(|_| ())
 }
 
 /// Whether the receiver has consumed since the sender last looked.
@@ -342,85 +414,6 @@ fn wait_writable(end: &End) -> Result<(), Errno> {
 fn has_moved(end: &End, lane: &WindowLane) -> bool {
     let seen = end.entry.tx.credit.load(Ordering::Relaxed);
     lane.consumed() >> 16 != seen || end.tx_mode() != Mode::Ring
-}
-
-/// Sleep until the peer rings. Before that, a probe finds out whether it lives if TCP says that
-/// it sends no more.
-fn sleep(end: &End) -> Result<(), Errno> {
-    end.count(Counter::Sleeps, 1);
-    let leaving = end.rx_lane().is_some_and(|lane| {
-        lane.control().receiver.flags.load(Ordering::Relaxed) & STOP_WANTED != 0
-    });
-    if end.ending() != Ending::Open || end.rx_mode() != Mode::Ring || leaving {
-        // No doorbell can come, or TCP is readable all the time: look every now and then.
-        return nap(end);
-    }
-    {
-        let _rx = end.lock_rx();
-        if let Some(lane) = end.rx_lane() {
-            bell::resolve(end, &lane);
-        }
-        if bell::is_sole_waiter(end) || !end.has_record() {
-            bell::swallow(end);
-        }
-    }
-    let limit = kernel::getsockopt::<libc::timeval>(end.fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO);
-    let limit = limit
-        .ok()
-        .filter(|limit| limit.tv_sec != 0 || limit.tv_usec != 0);
-    let slept = limit.map_or_else(|| peek(end), |limit| poll(end, limit));
-    if slept == Ok(true) && !is_writable(end) {
-        return nap(end);
-    }
-    slept.map(|_| ())
-}
-
-/// Sleep in a receive, which restarts after signals as the program's own send would. Returns
-/// whether TCP has something to read.
-fn peek(end: &End) -> Result<bool, Errno> {
-    let mut byte = 0u8;
-    // SAFETY: the byte is valid for one write.
-    let result = unsafe { real::recv(end.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
-    match crosslane_sys::errno::check(result) {
-        Ok(0) => {
-            receive::note_eof(end);
-            Ok(false)
-        }
-        Ok(_) => Ok(true),
-        Err(Errno::INTR) => Err(Errno::INTR),
-        // SO_RCVTIMEO does not concern a sender.
-        Err(Errno::AGAIN) => Ok(false),
-        Err(errno) => {
-            end.entry.wait.error.store(errno.0, Ordering::Relaxed);
-            end.note_ending(Ending::Reset);
-            Ok(false)
-        }
-    }
-}
-
-fn poll(end: &End, limit: libc::timeval) -> Result<bool, Errno> {
-    let mut one = [libc::pollfd {
-        fd: end.fd,
-        events: libc::POLLIN,
-        revents: 0,
-    }];
-    let limit = libc::timespec {
-        tv_sec: limit.tv_sec,
-        tv_nsec: limit.tv_usec * 1000,
-    };
-    match kernel::poll(&mut one, Some(limit))? {
-        0 => Err(Errno::AGAIN),
-        _ => Ok(true),
-    }
-}
-
-fn nap(end: &End) -> Result<(), Errno> {
-    end.count(Counter::Backoffs, 1);
-    kernel::nap(core::time::Duration::from_micros(200));
-    if end.ending() == Ending::Eof {
-        bell::probe(end);
-    }
-    Ok(())
 }
 
 /// Bytes that the peer has not consumed, for SIOCOUTQ.

@@ -61,7 +61,7 @@ fn start(end: &End) {
         return;
     }
     let _tx = end.lock_tx();
-    if end.tx_mode() != Mode::Tcp {
+    if end.tx_mode() != Mode::Tcp || !is_half_empty(end, &lane) {
         return;
     }
     let tx = &end.entry.tx;
@@ -91,6 +91,29 @@ fn start(end: &End) {
     end.set_reason(Reason::None);
     end.count(Counter::Upgrades, 1);
     attend_locked(end, &lane);
+}
+
+/// A lane that has overflowed is used again when the receiver has caught up.
+fn is_half_empty(end: &End, lane: &WindowLane) -> bool {
+    let mut cursor = end.tx_cursor();
+    let wanted = u64::from(lane.lines()) / 2;
+    let empty = cursor
+        .free_lines(lane, wanted)
+        .is_ok_and(|free| free >= wanted);
+    end.set_tx_cursor(cursor);
+    empty
+}
+
+/// The lane is full: continue on TCP. Returns whether the direction is there.
+pub(crate) fn overflow(end: &End) -> bool {
+    let Some(lane) = end.tx_lane() else {
+        return false;
+    };
+    let _tx = end.lock_tx();
+    if end.tx_mode() == Mode::Ring {
+        stop_locked(end, &lane);
+    }
+    end.tx_mode() != Mode::Ring
 }
 
 fn accepts(lane: &WindowLane) -> bool {
@@ -154,7 +177,12 @@ fn stop_locked(end: &End, lane: &WindowLane) {
     end.set_tx_mode(Mode::Tcp);
     end.count(Counter::Downgrades, 1);
     if end.reason() == Reason::None {
-        end.set_reason(Reason::PeerAsked);
+        let asked = lane.control().receiver.flags.load(Ordering::Relaxed) & STOP_WANTED != 0;
+        end.set_reason(if asked {
+            Reason::PeerAsked
+        } else {
+            Reason::Overflow
+        });
     }
 }
 
@@ -221,9 +249,11 @@ pub fn freeze(end: &End) {
     {
         let _rx = end.lock_rx();
         bell::disarm(end, &lane);
+        bell::swallow(end);
         let replays = lane.control().sender.replay_seq.load(Ordering::SeqCst);
         end.entry.wait.replay_seen.store(replays, Ordering::Relaxed);
         lane.set_consumed(end.rx_cursor().position(), true);
+        end.add_flags(end_flags::FROZEN);
         lane.control()
             .receiver
             .flags
@@ -233,6 +263,20 @@ pub fn freeze(end: &End) {
         }
     }
     bell::probe(end);
+}
+
+/// A pinned end that is back on TCP both ways needs no rings any more. Returns whether it has been
+/// given up to the kernel.
+pub fn retire(end: &End) -> bool {
+    if !end.is_pinned() || end.phase() != EndPhase::Granted || !is_plain(end) {
+        return false;
+    }
+    let plain = EndPhase::Plain as u32;
+    let granted = EndPhase::Granted as u32;
+    let phase = &end.entry.id.phase;
+    phase
+        .compare_exchange(granted, plain, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
 }
 
 /// Whether TCP carries nothing but data in both directions from here on.

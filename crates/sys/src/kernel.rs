@@ -187,6 +187,23 @@ pub fn close(fd: c_int) {
     let _ = unsafe { syscall(libc::SYS_close, [arg(fd), 0, 0, 0, 0, 0]) };
 }
 
+/// Whether the socket is connected to a peer.
+pub fn has_peer(fd: c_int) -> bool {
+    // SAFETY: sockaddr_storage is plain integers, for which zero is a value.
+    let mut address: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
+    let mut length: u32 = 128;
+    let args = [
+        arg(fd),
+        core::ptr::from_mut(&mut address).addr(),
+        core::ptr::from_mut(&mut length).addr(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the address has the 128 bytes that its length says.
+    unsafe { syscall(libc::SYS_getpeername, args) }.is_ok()
+}
+
 /// Shut down a direction of a connection.
 pub fn shutdown(fd: c_int, how: c_int) -> Result<(), Errno> {
     // SAFETY: numbers only.

@@ -250,6 +250,40 @@ fn take_over(set: &Set, inner: &mut Inner, key: u32) {
     inner.heat(key);
 }
 
+/// The end has no rings any more: the kernel gets the registration as the program made it.
+#[cold]
+pub fn hand_back(end: &End) {
+    end.local.adopted.store(0, Ordering::Release);
+    let Some(set) = set_of(end).and_then(set::get) else {
+        return;
+    };
+    let Ok(mut inner) = set.inner.lock() else {
+        return;
+    };
+    let Some((key, reg)) = inner.find(end) else {
+        return;
+    };
+    if !reg.ringed {
+        return;
+    }
+    set.ringed.fetch_sub(1, Ordering::Relaxed);
+    if reg.deleted {
+        let nothing = epoll_event { events: 0, u64: 0 };
+        let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, end.fd, nothing);
+        inner.remove(key);
+        return;
+    }
+    // Spent by EPOLLONESHOT: silent until the program's next EPOLL_CTL_MOD.
+    let events = if reg.spent { EDGE } else { reg.events };
+    let event = epoll_event {
+        events,
+        u64: reg.data,
+    };
+    let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, end.fd, event);
+    (reg.ringed, reg.hot) = (false, false);
+    inner.hot.retain(|hot| *hot != key);
+}
+
 /// What the kernel should look for on behalf of a registration.
 fn wish_of(reg: &Reg) -> u32 {
     if reg.is_silent() {

@@ -13,9 +13,9 @@ mod control;
 mod set;
 mod wait;
 
-pub use control::{adopt, epoll_ctl, forget};
+pub use control::{adopt, epoll_ctl, forget, hand_back};
 pub use set::{Fork, before_fork, forget_set, is_set, sets};
-pub use wait::{epoll_pwait, epoll_wait};
+pub use wait::{epoll_pwait, epoll_pwait2, epoll_wait};
 
 use core::ffi::c_int;
 

@@ -64,6 +64,8 @@ pub struct Reg {
     pub missed: bool,
     /// Edge-triggered: up to which line arrivals have been reported.
     pub reported_line: u64,
+    /// Which end of the stream has been reported.
+    pub reported_ending: u32,
     /// Waits in a row without news, for leaving the hot list.
     pub quiet_waits: u32,
     pub hot: bool,
@@ -84,6 +86,7 @@ impl Reg {
             fresh: true,
             missed: false,
             reported_line: 0,
+            reported_ending: 0,
             quiet_waits: 0,
             hot: false,
         }
@@ -95,9 +98,9 @@ impl Reg {
         (self.deleted, self.spent, self.fresh) = (false, false, true);
     }
 
-    /// Whether this registers `end` still.
+    /// Whether this registers `end` still, under the same descriptor.
     pub fn is_of(&self, end: &End) -> bool {
-        self.end.index == end.index && self.token == end.token()
+        self.end.fd == end.fd && self.end.index == end.index && self.token == end.token()
     }
 
     /// Whether its connection still exists.

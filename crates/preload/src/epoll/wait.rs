@@ -280,21 +280,18 @@ fn slow_news(reg: &mut Reg, wanted: i16, ask_kernel: bool) -> u32 {
     if !by_kernel && !ready::glance(&reg.end, wanted) {
         return 0;
     }
-    let due = !reg.is_edge()
-        || reg.fresh
-        || has_edge(reg)
-        || ask_kernel && (on_tcp || reg.end.ending() != Ending::Open);
+    let due = !reg.is_edge() || reg.fresh || has_edge(reg) || ask_kernel && on_tcp;
     if !due && !ask_kernel {
         return 0;
     }
     reg.missed = false;
-    let before = reg.end.ending();
     let found = u32::from(ready::look(&reg.end, wanted, by_kernel).cast_unsigned());
     if found == 0 {
         reg.fresh = reg.fresh && reg.is_edge();
     }
     // A doorbell for arrivals that have been reported already is no edge; an end is one.
-    if due || has_edge(reg) || reg.end.ending() != before {
+    let ended = reg.end.ending() as u32 > reg.reported_ending;
+    if due || has_edge(reg) || ended {
         found
     } else {
         0
@@ -322,6 +319,7 @@ fn has_edge(reg: &Reg) -> bool {
 fn reported(reg: &mut Reg) {
     reg.fresh = false;
     reg.quiet_waits = 0;
+    reg.reported_ending = reg.end.ending() as u32;
     if reg.is_edge() {
         reg.reported_line = ready::arrived_up_to(&reg.end, reg.reported_line);
         reg.end.local.blocked.store(0, Ordering::Relaxed);
