@@ -401,6 +401,23 @@ pub const CHECKS: &[Check] = &[
         |s| words(s, 1),
     ),
     pair(
+        "epoll_follows_a_connection_through_numbers",
+        |s| {
+            let epoll = watching(s, IN | ONESHOT);
+            for _ in 0..6 {
+                word(s);
+                wait(s, epoll);
+                s.read(100);
+                s.say("delete", epoll_delete(epoll, s.fd));
+                let twin = dup(s.fd).expect("a descriptor is free");
+                s.say("close", close(s.fd));
+                s.fd = twin;
+                s.say("add", add(epoll, s.fd, IN | ONESHOT));
+            }
+        },
+        |s| words(s, 6),
+    ),
+    pair(
         "epoll_nested",
         |s| {
             let inner = watching(s, IN);
