@@ -45,16 +45,20 @@ pub struct LaneControl {
     pub place: PlaceLine,
 }
 
+/// The answer to a freeze that comes too late: bytes have followed a STOP on TCP already, so what
+/// is in the ring before that STOP must be read from there.
+pub const NO_REPLAY: u64 = u64::MAX;
+
 /// What the sender tells the receiver besides records.
 #[repr(C, align(64))]
 pub struct SenderLine {
     /// 1 while the sender sleeps until a good share of the ring is free; the receiver exchanges
     /// it to 0 before it rings.
     pub space_wanted: AtomicU32,
-    /// Answers to [`receiver_flags::FROZEN`]: odd while and after a replay, see `replay_at`.
+    /// Changes with each answer to [`receiver_flags::FROZEN`]; `replay_at` is the answer.
     pub replay_seq: AtomicU32,
-    /// Bytes that the sender had put on TCP in all before the replayed bytes; valid once
-    /// `replay_seq` has become odd.
+    /// Bytes that the sender had put on TCP in all before the replayed bytes, or [`NO_REPLAY`];
+    /// valid once `replay_seq` has changed.
     pub replay_at: AtomicU64,
     /// Doorbells that the sender has sent unasked, to learn whether the peer still lives.
     pub probes: AtomicU32,

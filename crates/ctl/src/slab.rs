@@ -233,7 +233,8 @@ pub struct WaitState {
     pub probes_seen: AtomicU32,
     /// `replay_seq` of the peer when this end froze its receiving lane.
     pub replay_seen: AtomicU32,
-    /// Bytes of the ring that have been sent again by TCP, counted from the frozen position.
+    /// In the sending mode Replay: bytes taken from the record that is being sent again. In mode
+    /// Tcp after a STOP: its count plus 1. Otherwise 0.
     pub replayed: AtomicU64,
 }
 

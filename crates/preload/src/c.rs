@@ -67,9 +67,12 @@ fn is_plausible(part: &Part) -> bool {
 /// The buffers must be valid as the manual of the calling function demands.
 #[inline]
 pub unsafe fn cursor(parts: &[Part]) -> Result<Parts<'_>, Errno> {
-    if !parts.iter().all(is_plausible) {
-        return Err(Errno(libc::EFAULT));
-    }
+    // As the kernel: what stands before a bad address is transferred.
+    let parts = match parts.iter().position(|part| !is_plausible(part)) {
+        None => parts,
+        Some(bad) if parts[..bad].iter().any(|part| part.bytes > 0) => &parts[..bad],
+        Some(_) => return Err(Errno(libc::EFAULT)),
+    };
     // SAFETY: the caller's promise.
     unsafe { Parts::new(parts) }.ok_or(Errno::INVAL)
 }

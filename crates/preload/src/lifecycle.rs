@@ -30,6 +30,18 @@ unsafe fn port(address: *const sockaddr, length: socklen_t) -> Option<u16> {
     Some(u16::from_be(address.sin_port))
 }
 
+/// Whether an address asks to dissolve the connection (connect(2)).
+///
+/// # Safety
+/// As connect(2) demands of its address.
+unsafe fn is_unspecified(address: *const sockaddr, length: socklen_t) -> bool {
+    let family = libc::AF_UNSPEC.unsigned_abs();
+    !address.is_null()
+        && length as usize >= size_of::<libc::sa_family_t>()
+        // SAFETY: the caller's promise.
+        && u32::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() }) == family
+}
+
 fn local_port(fd: c_int) -> Option<u16> {
     if config::get().eager_ports.is_empty() {
         return None;
@@ -44,11 +56,12 @@ fn local_port(fd: c_int) -> Option<u16> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-    if let Some(end) = End::of(fd)
-        && end.phase() != EndPhase::Plain
-    {
-        // Only AF_UNSPEC, which disconnects, has an effect here.
+    // SAFETY: the program's promise.
+    let disconnects = unsafe { is_unspecified(address, length) };
+    if let Some(end) = End::of(fd).filter(|_| disconnects) {
         closing::make_plain(&end, Reason::Call, PATIENCE);
+        crate::progress::hand_back(&end);
+        register::forget(fd);
     }
     // SAFETY: passed on.
     let result = unsafe { real::connect(fd, address, length) };

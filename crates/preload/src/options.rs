@@ -14,6 +14,9 @@ use crate::{c, plumbing};
 /// How long setting an option for the kernel waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(50);
 
+/// Is the next byte the urgent one (sockatmark(3))?
+const SIOCATMARK: c_ulong = 0x8905;
+
 /// Bits of what is remembered of the program's own settings.
 const NODELAY: u32 = 1;
 const CORK: u32 = 2;
@@ -132,6 +135,11 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
             libc::FIONREAD if granted => Some(receive::readable_bytes(&end)),
             libc::TIOCOUTQ if granted && end.tx_mode() == Mode::Ring => {
                 Some(Ok(send::unconsumed_bytes(&end)))
+            }
+            SIOCATMARK if granted => {
+                // Doorbells may stand before the mark.
+                receive::settle(&end);
+                None
             }
             libc::FIOASYNC => {
                 switch::pin(&end, Reason::Option);

@@ -8,8 +8,8 @@ use crosslane_stream::{End, place, ready, wait};
 use crosslane_sys::{Errno, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
-use crate::c;
 use crate::progress::is_granted;
+use crate::{c, epoll};
 
 /// Spinning looks at every ring in turn; with more than these it would find old news.
 const MOST_TO_SPIN: usize = 32;
@@ -40,6 +40,10 @@ fn granted(fds: &[pollfd]) -> impl Iterator<Item = (usize, End)> {
 
 /// Whether the kernel alone can answer.
 pub fn is_kernels(fds: &[pollfd]) -> bool {
+    for one in fds {
+        // A set that is polled must show its readiness in the kernel.
+        epoll::leave_nested(one.fd);
+    }
     granted(fds).next().is_none()
 }
 

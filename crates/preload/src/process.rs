@@ -10,6 +10,7 @@ use crosslane_stream::{close as closing, control, process, switch};
 use crosslane_sys::{kernel, real};
 
 use crate::epoll;
+use crate::stdio::forward_variadic;
 
 /// How long exec waits in all for inherited connections to be back on TCP. A peer that is late
 /// finds out at its next call, and then sends again by TCP what was not read.
@@ -156,3 +157,22 @@ pub unsafe extern "C" fn posix_spawnp(
     // SAFETY: passed on.
     unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp) }
 }
+
+extern "C" fn before_execl() -> usize {
+    before_exec();
+    real::address(c"execl")
+}
+
+extern "C" fn before_execlp() -> usize {
+    before_exec();
+    real::address(c"execlp")
+}
+
+extern "C" fn before_execle() -> usize {
+    before_exec();
+    real::address(c"execle")
+}
+
+forward_variadic!(execl, before_execl);
+forward_variadic!(execlp, before_execlp);
+forward_variadic!(execle, before_execle);

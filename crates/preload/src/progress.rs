@@ -18,9 +18,15 @@ pub fn is_granted(end: &End) -> bool {
     if end.local.adopted.load(Ordering::Acquire) == 0 {
         crate::epoll::adopt(end);
     }
-    if end.is_pinned() && switch::retire(end) {
+    !hand_back(end)
+}
+
+/// Leave a pinned end to the kernel altogether, once its bytes are all on TCP. Returns whether
+/// that has happened.
+pub fn hand_back(end: &End) -> bool {
+    let back = end.is_pinned() && switch::retire(end);
+    if back {
         crate::epoll::hand_back(end);
-        return false;
     }
-    true
+    back
 }

@@ -45,8 +45,16 @@ fn let_go(end: &End) {
     let token = end.token();
     let phase = end.phase();
     let shared = end.entry.id.holders.load(Ordering::Acquire) > 1;
+    let asleep = end.entry.wait.sleepers.load(Ordering::SeqCst) > 0;
+    if asleep && !shared {
+        // Another thread sleeps in a call on it; the kernel, too, keeps the connection for that
+        // call. Its entry stays taken.
+        return;
+    }
     if phase == EndPhase::Granted && !shared {
         finish_rings(end);
+    } else if phase == EndPhase::Granted && !asleep {
+        take_last_bells(end);
     }
     if register::is_in_flight(end) {
         let acknowledged = || !register::is_in_flight(end);

@@ -85,6 +85,9 @@ fn by_kernel(end: &End, wanted: i16) -> i16 {
     if rx == Mode::Ring && found & (POLLRDHUP | BROKEN) != 0 {
         // What has been sent before the end may have arrived since the lane was looked at.
         receive::look_at_kernel(end);
+        if found & POLLRDHUP != 0 && end.ending() == Ending::Open {
+            receive::note_eof(end);
+        }
         if wanted & READ != 0 {
             found |= wanted & READ;
         }

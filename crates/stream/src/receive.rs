@@ -3,6 +3,8 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::NO_REPLAY;
+use crosslane_ctl::lane::receiver_flags::FROZEN;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, Next, Parts, PeerLied, WindowLane};
@@ -296,6 +298,18 @@ fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
         return Ok(Passage::Out(Step::Nothing));
     }
     let at = sender.replay_at.load(Ordering::Relaxed);
+    if at == NO_REPLAY {
+        end.entry
+            .id
+            .flags
+            .fetch_and(!end_flags::FROZEN, Ordering::Relaxed);
+        lane.control()
+            .receiver
+            .flags
+            .fetch_and(!FROZEN, Ordering::SeqCst);
+        end.set_rx_mode(Mode::Ring);
+        return Ok(Passage::Again);
+    }
     if at < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
         return Err(lied(end, lie_at(at)));
     }
@@ -366,7 +380,9 @@ fn receive_parts(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<usize, 
     unsafe { kernel::recv(end.fd, to, bytes, flags) }
 }
 
-fn find_start(end: &End, lane: &WindowLane) -> Result<(), Errno> {
+/// Learn where the stream enters the lane, if a START stands there. The caller holds the receiving
+/// direction.
+pub(crate) fn find_start(end: &End, lane: &WindowLane) -> Result<(), Errno> {
     let cursor = end.rx_cursor();
     let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
     match cursor.peek(lane).map_err(|lie| lied(end, lie))? {

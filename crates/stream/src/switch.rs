@@ -11,6 +11,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::NO_REPLAY;
 use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN, READY, STOP_WANTED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
@@ -19,7 +20,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
 use crate::kernel_view::{self, Count};
-use crate::{End, bell, config};
+use crate::{End, bell, config, receive};
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
 /// granted end is not in the rings in both directions.
@@ -88,6 +89,7 @@ fn start(end: &End) {
         return;
     }
     end.set_tx_cursor(cursor);
+    end.entry.wait.replayed.store(0, Ordering::Relaxed);
     end.set_reason(Reason::None);
     end.count(Counter::Upgrades, 1);
     attend_locked(end, &lane);
@@ -132,10 +134,33 @@ fn give_up(end: &End, reason: Reason) {
 pub fn attend(end: &End) {
     let Some(lane) = end.tx_lane() else { return };
     let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
-    if flags & (STOP_WANTED | FROZEN) != 0 && end.tx_mode() == Mode::Ring {
+    if flags & (STOP_WANTED | FROZEN) == 0 {
+        return;
+    }
+    if end.tx_mode() == Mode::Ring {
         let _tx = end.lock_tx();
         attend_locked(end, &lane);
+    } else if flags & FROZEN != 0 && end.entry.wait.replayed.load(Ordering::Relaxed) != 0 {
+        answer_late_freeze(end, &lane);
     }
+}
+
+/// The receiver has frozen before it read our STOP.
+fn answer_late_freeze(end: &End, lane: &WindowLane) {
+    let _tx = end.lock_tx();
+    let stop_at = end.entry.wait.replayed.swap(0, Ordering::Relaxed);
+    if end.tx_mode() != Mode::Tcp || stop_at == 0 {
+        end.entry.wait.replayed.store(stop_at, Ordering::Relaxed);
+        return;
+    }
+    let quiet = end.entry.tx.raw_calls.load(Ordering::SeqCst) == 0;
+    if quiet && end.entry.tx.tcp_bytes.load(Ordering::Relaxed) + 1 == stop_at {
+        begin_replay(end, lane);
+        return;
+    }
+    let sender = &lane.control().sender;
+    sender.replay_at.store(NO_REPLAY, Ordering::Relaxed);
+    sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
 }
 
 /// As [`attend`], and ring it if it is armed. The caller holds the sending direction.
@@ -174,6 +199,7 @@ fn stop_locked(end: &End, lane: &WindowLane) {
         return;
     }
     end.set_tx_cursor(cursor);
+    end.entry.wait.replayed.store(count + 1, Ordering::Relaxed);
     end.set_tx_mode(Mode::Tcp);
     end.count(Counter::Downgrades, 1);
     if end.reason() == Reason::None {
@@ -248,6 +274,9 @@ pub fn freeze(end: &End) {
     let Some(lane) = end.rx_lane() else { return };
     {
         let _rx = end.lock_rx();
+        if end.has_flags(end_flags::FROZEN) {
+            return;
+        }
         bell::disarm(end, &lane);
         bell::swallow(end);
         let replays = lane.control().sender.replay_seq.load(Ordering::SeqCst);
@@ -258,6 +287,10 @@ pub fn freeze(end: &End) {
             .receiver
             .flags
             .fetch_or(FROZEN, Ordering::SeqCst); // SYNC: frozen
+        if end.rx_mode() == Mode::Tcp {
+            // A START from now on is stopped by its sender at once; one from before is honoured.
+            let _ = receive::find_start(end, &lane);
+        }
         if end.rx_mode() == Mode::Ring {
             end.set_rx_mode(Mode::Replay);
         }
@@ -281,7 +314,7 @@ pub fn retire(end: &End) -> bool {
 
 /// Whether TCP carries nothing but data in both directions from here on.
 pub fn is_plain(end: &End) -> bool {
-    crate::receive::settle(end);
+    receive::settle(end);
     end.tx_mode() == Mode::Tcp
         && end.rx_mode() == Mode::Tcp
         && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
@@ -343,6 +376,7 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
             }
         }
     }
+    end.entry.wait.replayed.store(0, Ordering::Relaxed);
     end.set_tx_mode(Mode::Tcp);
     Ok(())
 }

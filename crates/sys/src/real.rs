@@ -49,6 +49,17 @@ fn lookup(name: &str) -> usize {
     core::hint::black_box(found).expose_provenance()
 }
 
+/// Where the next library has this function, for forwarding a call with arguments that cannot be
+/// named, such as a variadic one.
+pub fn address(name: &core::ffi::CStr) -> usize {
+    // SAFETY: a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    match core::hint::black_box(found).expose_provenance() {
+        0 => missing(),
+        address => address,
+    }
+}
+
 #[cold]
 fn find(name: &str, address: &AtomicUsize) -> usize {
     let found = lookup(name);

@@ -5,12 +5,12 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_stream::{End, close as closing, ready, switch};
+use crosslane_stream::{End, close as closing, ready};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
 use super::set::{self, Inner, Reg, Set};
-use crate::c;
+use crate::{c, progress};
 
 const EDGE: u32 = libc::EPOLLET.cast_unsigned();
 const IN: u32 = libc::EPOLLIN.cast_unsigned();
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn epoll_ctl(
 }
 
 /// A set that is watched by another set must show its readiness in the kernel.
-fn leave_nested(fd: c_int) {
+pub fn leave_nested(fd: c_int) {
     let Some(set) = set::get(fd) else { return };
     let Ok(inner) = set.inner.lock() else { return };
     let ends: Vec<End> = inner
@@ -57,7 +57,8 @@ fn leave_nested(fd: c_int) {
         .collect();
     drop(inner);
     for end in ends {
-        switch::pin(&end, Reason::EpollUse);
+        closing::make_plain(&end, Reason::EpollUse, PATIENCE);
+        progress::hand_back(&end);
     }
 }
 
@@ -69,6 +70,7 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     if wish.events & EXCLUSIVE != 0 || elsewhere {
         // One doorbell wakes one set: a connection in two stays on TCP.
         closing::make_plain(end, Reason::EpollUse, PATIENCE);
+        progress::hand_back(end);
         return kernel();
     }
     let result = kernel();

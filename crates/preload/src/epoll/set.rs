@@ -36,8 +36,10 @@ pub struct Inner {
     pub hot: Vec<u32>,
     /// Where the next scan of `hot` begins.
     pub turn: usize,
-    /// Waits since the kernel was last asked although rings had news.
-    pub skipped: u32,
+    /// When the kernel was last asked although rings may have had news, in ticks.
+    pub kernel_looked: u64,
+    /// With little room for events, rings and the kernel take turns.
+    pub kernel_turn: bool,
     /// Room for what a spin watches, kept so that a wait allocates nothing.
     pub watched: Vec<(End, i16)>,
 }

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::{End, place, ready, wait};
-use crosslane_sys::{Errno, kernel, real};
+use crosslane_sys::{Errno, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::control::sync;
-use super::set::{self, Inner, Reg, Set};
+use super::set::{self, Reg, Set};
 use crate::{c, poll};
 
 /// Connections that are looked at before the kernel is asked. A connection that had no news for
@@ -20,8 +20,8 @@ use crate::{c, poll};
 const QUIET_WAITS: u32 = 64;
 const MOST_HOT: usize = 128;
 
-/// With news in the rings all the time, the kernel is asked in every so many waits.
-const WAITS_PER_KERNEL_LOOK: u32 = 8;
+/// With news in the rings all the time, the kernel is asked so often.
+const KERNEL_LOOK_US: u64 = 20;
 
 /// Kernel events taken at a time.
 const BATCH: usize = 64;
@@ -44,28 +44,23 @@ fn wait_set(
 ) -> Result<usize, Errno> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut view = Wait { set, out, found: 0 };
-    let mut first = true;
-    loop {
-        if view.look_at_rings(first)? > 0 {
-            return Ok(view.found);
-        }
-        if timeout == Some(Duration::ZERO) {
-            view.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
-            return Ok(view.found);
-        }
-        if first && view.spin() {
-            first = false;
-            continue;
-        }
-        first = false;
+    if view.is_kernels_turn() {
+        view.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
+    }
+    view.scan();
+    if view.found == 0 && timeout != Some(Duration::ZERO) && view.spin() {
+        view.scan();
+    }
+    while view.found == 0 {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         view.sleep(left, mask)?;
         wait::woke();
-        let over = left == Some(Duration::ZERO);
-        if view.found > 0 || over {
-            return Ok(view.found);
+        view.scan();
+        if left == Some(Duration::ZERO) {
+            break;
         }
     }
+    Ok(view.found)
 }
 
 impl Wait<'_> {
@@ -76,47 +71,45 @@ impl Wait<'_> {
         }
     }
 
-    /// Report what the rings of the hot connections hold.
-    fn look_at_rings(&mut self, may_ask_kernel: bool) -> Result<usize, Errno> {
-        if let Ok(mut inner) = self.set.inner.lock() {
-            self.scan(&mut inner);
-            if self.found == 0 {
-                return Ok(0);
-            }
-            inner.skipped += 1;
-            if !may_ask_kernel || inner.skipped < WAITS_PER_KERNEL_LOOK {
-                return Ok(self.found);
-            }
-            inner.skipped = 0;
+    /// Descriptors without rings must not wait for ever behind busy rings.
+    fn is_kernels_turn(&self) -> bool {
+        let Ok(mut inner) = self.set.inner.lock() else {
+            return true;
+        };
+        let now = cpu::ticks();
+        // With little room, rings and the kernel take turns.
+        inner.kernel_turn = !inner.kernel_turn;
+        let narrow = self.out.len() < inner.hot.len() + 1 && inner.kernel_turn;
+        let due = now.wrapping_sub(inner.kernel_looked) > KERNEL_LOOK_US * cpu::ticks_per_us();
+        if due || narrow {
+            inner.kernel_looked = now;
         }
-        self.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
-        Ok(self.found)
+        due || narrow
     }
 
-    fn scan(&mut self, inner: &mut Inner) {
+    /// Report what the rings of the hot connections hold.
+    fn scan(&mut self) {
+        let set = self.set;
+        let Ok(mut inner) = set.inner.lock() else {
+            return;
+        };
         let count = inner.hot.len();
         let start = if count == 0 { 0 } else { inner.turn % count };
         for step in 0..count {
+            let place = start + step;
             if self.found == self.out.len() {
-                inner.turn = start + step;
+                inner.turn = place;
                 return;
             }
-            let place = start + step;
             let key = inner.hot[if place < count { place } else { place - count }];
-            if let Some(reg) = inner.reg(key) {
-                self.report(reg, false);
+            let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
+                continue;
+            };
+            let events = news(reg);
+            if events != 0 {
+                reported(reg);
+                self.tell(events, reg.data);
             }
-        }
-    }
-
-    fn report(&mut self, reg: &mut Reg, ask_kernel: bool) {
-        if !reg.is_live() {
-            return;
-        }
-        let events = news(reg, ask_kernel);
-        if events != 0 {
-            reported(reg);
-            self.tell(events, reg.data);
         }
     }
 
@@ -184,7 +177,7 @@ impl Wait<'_> {
             sync(self.set.epoll, key, reg);
             let armed = ready::arm(&reg.end, reg.wanted());
             // Edge-triggered: arrivals already reported are no reason to stay awake.
-            quiet &= armed || news(reg, false) == 0 && !waits_for_look(&reg.end);
+            quiet &= armed || news(reg) == 0 && !waits_for_look(&reg.end);
             mixed |= (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
             reg.quiet_waits += 1;
             let idle = reg.quiet_waits > QUIET_WAITS && reg.end.ending() == Ending::Open;
@@ -226,26 +219,24 @@ impl Wait<'_> {
             let (events, data) = (event.events, event.u64);
             match set::key_of(data) {
                 None => self.tell(events, data),
-                Some(key) => self.translate(key),
+                Some(key) => self.note(key),
             }
         }
         Ok(())
     }
 
-    /// The kernel has seen something on a connection with rings.
-    fn translate(&mut self, key: u32) {
+    /// The kernel has seen something on a connection with rings: the next scan asks it what.
+    fn note(&self, key: u32) {
         let Ok(mut inner) = self.set.inner.lock() else {
             return;
         };
         inner.heat(key);
-        let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
-            return;
-        };
-        if !ready::glance(&reg.end, libc::POLLIN) {
-            ready::swallow(&reg.end);
+        if let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) {
+            reg.missed = true;
+            if !ready::glance(&reg.end, libc::POLLIN) {
+                ready::swallow(&reg.end);
+            }
         }
-        reg.missed = reg.is_silent();
-        self.report(reg, true);
     }
 }
 
@@ -256,12 +247,12 @@ fn waits_for_look(end: &End) -> bool {
 
 /// What to tell the program about a registration now.
 #[inline]
-fn news(reg: &mut Reg, ask_kernel: bool) -> u32 {
+fn news(reg: &mut Reg) -> u32 {
     if reg.is_silent() {
         return 0;
     }
     let wanted = reg.wanted();
-    if !ask_kernel && !reg.is_edge() && !on_tcp(&reg.end) && !reg.missed {
+    if !reg.is_edge() && !on_tcp(&reg.end) && !reg.missed {
         if !ready::glance(&reg.end, wanted) {
             return 0;
         }
@@ -270,22 +261,22 @@ fn news(reg: &mut Reg, ask_kernel: bool) -> u32 {
             return u32::from(found.cast_unsigned());
         }
     }
-    slow_news(reg, wanted, ask_kernel)
+    slow_news(reg, wanted)
 }
 
 #[cold]
-fn slow_news(reg: &mut Reg, wanted: i16, ask_kernel: bool) -> u32 {
+fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     let on_tcp = on_tcp(&reg.end);
-    let by_kernel = ask_kernel || reg.missed || on_tcp;
-    if !by_kernel && !ready::glance(&reg.end, wanted) {
+    let ask_kernel = reg.missed || on_tcp;
+    if !ask_kernel && !ready::glance(&reg.end, wanted) {
         return 0;
     }
-    let due = !reg.is_edge() || reg.fresh || has_edge(reg) || ask_kernel && on_tcp;
-    if !due && !ask_kernel {
+    let due = !reg.is_edge() || reg.fresh || has_edge(reg) || reg.missed && on_tcp;
+    if !due && !reg.missed {
         return 0;
     }
     reg.missed = false;
-    let found = u32::from(ready::look(&reg.end, wanted, by_kernel).cast_unsigned());
+    let found = u32::from(ready::look(&reg.end, wanted, ask_kernel).cast_unsigned());
     if found == 0 {
         reg.fresh = reg.fresh && reg.is_edge();
     }
@@ -380,6 +371,50 @@ unsafe fn slice<'a>(
     Some(unsafe { core::slice::from_raw_parts_mut(events.cast(), count) })
 }
 
+/// A connection may have entered the rings while the kernel was asked: events with our tag are
+/// not for the program, so the wait goes on here.
+fn recheck(
+    epoll: c_int,
+    out: &mut [MaybeUninit<epoll_event>],
+    found: c_int,
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> c_int {
+    let taken = usize::try_from(found).unwrap_or(0);
+    let ours = |event: &MaybeUninit<epoll_event>| {
+        // SAFETY: the kernel has written the first `taken` events.
+        let event = unsafe { event.assume_init_ref() };
+        set::key_of(event.u64)
+    };
+    if taken == 0 || !out[..taken].iter().any(|event| ours(event).is_some()) {
+        return found;
+    }
+    let Some(set) = set::get(epoll) else {
+        return found;
+    };
+    let mut kept = 0;
+    for place in 0..taken {
+        match ours(&out[place]) {
+            Some(key) => {
+                if let Ok(mut inner) = set.inner.lock() {
+                    inner.heat(key);
+                    if let Some(reg) = inner.reg(key) {
+                        reg.missed = true;
+                    }
+                }
+            }
+            None => {
+                out[kept] = out[place];
+                kept += 1;
+            }
+        }
+    }
+    if kept > 0 {
+        return c_int::try_from(kept).unwrap_or(c_int::MAX);
+    }
+    answer(wait_set(set, out, limit, mask))
+}
+
 fn answer(found: Result<usize, Errno>) -> c_int {
     match found {
         Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
@@ -407,14 +442,17 @@ pub unsafe extern "C" fn epoll_pwait(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the program's promise.
-    if let Some(out) = unsafe { slice(events, count) }
-        && let Some(set) = ringed(epoll)
-    {
-        let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
-        return answer(wait_set(set, out, timeout, mask));
+    let Some(out) = (unsafe { slice(events, count) }) else {
+        // SAFETY: passed on, for the kernel to refuse.
+        return unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) };
+    };
+    let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+    if let Some(set) = ringed(epoll) {
+        return answer(wait_set(set, out, limit, mask));
     }
     // SAFETY: passed on.
-    unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) }
+    let found = unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) };
+    recheck(epoll, out, found, limit, mask)
 }
 
 #[unsafe(no_mangle)]
@@ -430,12 +468,15 @@ pub unsafe extern "C" fn epoll_pwait2(
     let legal =
         time.is_none_or(|time| time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
     // SAFETY: the program's promise.
-    if let Some(out) = unsafe { slice(events, count) }
-        && legal
-        && let Some(set) = ringed(epoll)
-    {
-        return answer(wait_set(set, out, time.map(poll::duration), mask));
+    let Some(out) = (unsafe { slice(events, count) }).filter(|_| legal) else {
+        // SAFETY: passed on, for the kernel to refuse.
+        return unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) };
+    };
+    let limit = time.map(poll::duration);
+    if let Some(set) = ringed(epoll) {
+        return answer(wait_set(set, out, limit, mask));
     }
     // SAFETY: passed on.
-    unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) }
+    let found = unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) };
+    recheck(epoll, out, found, limit, mask)
 }
