@@ -1,26 +1,26 @@
-//! Finds what the workspace builds: beside the folder of the test that runs.
+//! Finds what the workspace builds, in release mode, as users run it.
 
 use std::path::{Path, PathBuf};
 
-/// The built file `name`, in the folder of the profile that this test was built with.
+/// The built file `name`. It is as old as the last `cargo build --release --workspace`.
 ///
 /// # Panics
 /// When it has not been built.
 pub fn binary(name: &str) -> PathBuf {
-    let path = profile_folder().join(name);
+    let path = target_folder().join("release").join(name);
     assert!(
         path.is_file(),
-        "{} has not been built: run `cargo build --release --workspace`, then the test with --release",
+        "{} has not been built: run `cargo build --release --workspace`",
         path.display()
     );
     path
 }
 
 /// A test lies in `target/PROFILE/deps`.
-fn profile_folder() -> PathBuf {
+fn target_folder() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a file");
     test.ancestors()
-        .nth(2)
+        .nth(3)
         .map(Path::to_owned)
         .expect("a test lies in target/PROFILE/deps")
 }

@@ -48,6 +48,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         summary.add(step.name, outcome);
     }
     if !args.quick {
+        if args.selects(step::LOOM) {
+            summary.add(step::LOOM, step::loom().run()?);
+        }
         full_tier(args, &mut summary)?;
     }
     summary.print();
@@ -106,7 +109,7 @@ fn check_names(only: &[String]) -> anyhow::Result<()> {
     let steps = step::quick_tier();
     let quick = steps.iter().map(|step| step.name);
     let known: Vec<&str> = quick
-        .chain([step::BUILD])
+        .chain([step::LOOM, step::BUILD])
         .chain(suites::ALL.iter().map(|suite| suite.name))
         .collect();
     for name in only {

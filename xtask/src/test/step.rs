@@ -16,10 +16,14 @@ pub const BUILD: &str = "build";
 /// Far more than any step takes; a step that hangs must not hang the machine that tests.
 const LIMIT: Duration = Duration::from_secs(1200);
 
+/// The step that explores interleavings.
+pub const LOOM: &str = "loom";
+
 /// A command and what its success means.
 pub struct Step {
     pub name: &'static str,
     words: Vec<&'static str>,
+    environment: Vec<(&'static str, &'static str)>,
     kind: Kind,
     /// The part of the toolchain that it needs beyond the compiler.
     component: Option<&'static str>,
@@ -80,6 +84,16 @@ pub fn build() -> Step {
     Step::check(BUILD, "cargo build --release --workspace")
 }
 
+/// Every interleaving of the rings' protocols. A folder of its own keeps cargo from building all
+/// else anew for the other flags.
+pub fn loom() -> Step {
+    let command =
+        "cargo test --release --package crosslane-ring --test loom --target-dir target/loom";
+    let mut step = Step::tests(LOOM, command);
+    step.environment.push(("RUSTFLAGS", "--cfg loom"));
+    step
+}
+
 impl Step {
     /// One check: `command`, whose words stand between single spaces.
     pub fn check(name: &'static str, command: &'static str) -> Self {
@@ -100,6 +114,7 @@ impl Step {
         Self {
             name,
             words,
+            environment: Vec::new(),
             kind,
             component: None,
             limit: LIMIT,
@@ -183,7 +198,9 @@ impl Step {
             self.words[0]
         };
         let mut command = Command::new(program);
-        command.args(&self.words[1..]);
+        command
+            .args(&self.words[1..])
+            .envs(self.environment.iter().copied());
         command
     }
 
