@@ -137,9 +137,9 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
                 Some(Ok(send::unconsumed_bytes(&end)))
             }
             SIOCATMARK if granted => {
-                // Doorbells may stand before the mark.
+                // Doorbells may stand before the mark, and unread bytes of the ring do.
                 receive::settle(&end);
-                None
+                (end.rx_mode() == Mode::Ring).then_some(Ok(0))
             }
             libc::FIOASYNC => {
                 switch::pin(&end, Reason::Option);

@@ -12,7 +12,7 @@
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::ARMED;
+use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
 use crosslane_ctl::slab::Mode;
 use crosslane_ring::WindowLane;
 use crosslane_sys::{Errno, kernel};
@@ -69,7 +69,13 @@ pub(crate) fn probe(end: &End) {
     if end.tx_mode() == Mode::Ring
         && let Some(lane) = end.tx_lane()
     {
-        lane.control().sender.probes.fetch_add(1, Ordering::SeqCst); // SYNC: probe
+        let probes = &lane.control().sender.probes;
+        probes.fetch_add(1, Ordering::SeqCst); // SYNC: probe
+        if lane.control().receiver.flags.load(Ordering::SeqCst) & FROZEN != 0 {
+            // It may have left TCP to others, who know nothing of doorbells.
+            probes.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
         ring(end);
     }
 }

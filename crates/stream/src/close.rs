@@ -19,7 +19,7 @@ const MONITOR_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How often, and in the later half with which pause, a close looks for a doorbell under way.
 const BELL_ROUNDS: u32 = 64;
-const BELL_NAP: Duration = Duration::from_micros(50);
+const BELL_NAP: Duration = Duration::from_micros(500);
 
 /// The program is closing `fd`, which names `end`. Call this before the kernel's close.
 pub fn before_close(end: &End) {
@@ -183,7 +183,7 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
     switch::freeze(end);
     switch::pin(end, reason);
     let deadline = std::time::Instant::now() + patience;
-    while !switch::is_plain(end) {
+    while !switch::is_plain(end) && !switch::is_quiet(end) {
         if std::time::Instant::now() > deadline {
             return false;
         }

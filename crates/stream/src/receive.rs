@@ -440,7 +440,10 @@ fn look_for_end(end: &End) {
 /// may have been killed: TCP would have reset the connection, and a probe finds out.
 pub(crate) fn note_eof(end: &End) {
     end.note_ending(Ending::Eof);
-    if send::unconsumed_bytes(end) == 0 {
+    let by_us = end.entry.id.flags.load(Ordering::Relaxed)
+        & (end_flags::SHUT_READ | end_flags::SHUT_WRITE)
+        != 0;
+    if by_us || send::unconsumed_bytes(end) == 0 {
         return;
     }
     bell::probe(end);

@@ -194,7 +194,7 @@ fn send_slowly(
             // Brought back to TCP in the middle: the kernel gets the rest.
             return match send_rest(end, parts, dont_wait) {
                 Ok(bytes) => Ok(Sent::Bytes(done + bytes)),
-                Err(_) if done > 0 => Ok(Sent::Bytes(done)),
+                Err(Errno::AGAIN | Errno::INTR) if done > 0 => Ok(Sent::Bytes(done)),
                 Err(errno) => Err(errno),
             };
         }
@@ -209,7 +209,7 @@ fn send_slowly(
         };
         match waited.and_then(|()| write_ring(end, parts)) {
             Ok(bytes) => done += bytes,
-            Err(_) if done > 0 => return Ok(Sent::Bytes(done)),
+            Err(Errno::AGAIN | Errno::INTR) if done > 0 => return Ok(Sent::Bytes(done)),
             Err(errno) => return Err(errno),
         }
         if parts.left() == 0 {

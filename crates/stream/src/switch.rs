@@ -301,7 +301,8 @@ pub fn freeze(end: &End) {
 /// A pinned end that is back on TCP both ways needs no rings any more. Returns whether it has been
 /// given up to the kernel.
 pub fn retire(end: &End) -> bool {
-    if !end.is_pinned() || end.phase() != EndPhase::Granted || !is_plain(end) {
+    let may = end.is_pinned() && end.phase() == EndPhase::Granted;
+    if !may || !(is_plain(end) || is_quiet(end)) {
         return false;
     }
     let plain = EndPhase::Plain as u32;
@@ -310,6 +311,21 @@ pub fn retire(end: &End) -> bool {
     phase
         .compare_exchange(granted, plain, Ordering::SeqCst, Ordering::SeqCst)
         .is_ok()
+}
+
+/// Whether a frozen end has nothing left to wait for although the peer has not answered yet: its
+/// lane is empty and no doorbell is due, so that whatever comes by TCP is data.
+pub fn is_quiet(end: &End) -> bool {
+    let Some(lane) = end.rx_lane() else {
+        return false;
+    };
+    let _rx = end.lock_rx();
+    bell::resolve(end, &lane);
+    let wait = &end.entry.wait;
+    end.tx_mode() == Mode::Tcp
+        && end.rx_mode() == Mode::Replay
+        && !end.rx_cursor().has_record(&lane)
+        && wait.bells_due.load(Ordering::Relaxed) == 0
 }
 
 /// Whether TCP carries nothing but data in both directions from here on.

@@ -91,6 +91,7 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     end.local.epoll_key.store(key, Ordering::Relaxed);
     if end.phase() == EndPhase::Granted {
         take_over(set, &mut inner, key);
+        wake_for_news(set, &mut inner, key);
     }
     result
 }
@@ -155,9 +156,12 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
 /// Threads that sleep on the set must learn of a new wish: the kernel is told now, the rings are
 /// armed, and if there is news already, one sleeper is woken.
 fn tell_sleepers(set: &Set, inner: &mut Inner, key: u32) {
-    if set.sleepers.load(Ordering::SeqCst) == 0 {
-        return;
+    if set.sleepers.load(Ordering::SeqCst) > 0 {
+        wake_for_news(set, inner, key);
     }
+}
+
+fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
     let Some(reg) = inner.reg(key) else { return };
     let (end, wanted) = (reg.end, reg.wanted());
     sync(set.epoll, key, reg);
@@ -206,18 +210,23 @@ fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
 /// The descriptor is being closed. With its last name the kernel forgets the registration; while
 /// another name exists the kernel keeps it, and so does the record.
 pub fn forget(end: &End) {
-    if end.local.fds.load(Ordering::Relaxed) > 1 {
-        return;
-    }
     let Some(set) = set_of(end).and_then(set::get) else {
         return;
     };
     let Ok(mut inner) = set.inner.lock() else {
         return;
     };
-    let Some((key, _)) = inner.find(end) else {
+    let Some((key, reg)) = inner.find(end) else {
         return;
     };
+    if end.local.fds.load(Ordering::Relaxed) > 1 {
+        if !reg.deleted {
+            return;
+        }
+        // The kernel still has what the program has deleted.
+        let nothing = epoll_event { events: 0, u64: 0 };
+        let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, end.fd, nothing);
+    }
     if let Some(reg) = inner.remove(key) {
         if !reg.deleted {
             end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
@@ -233,7 +242,7 @@ pub fn forget(end: &End) {
 pub fn adopt(end: &End) {
     if let Some(set) = set_of(end).and_then(set::get)
         && let Ok(mut inner) = set.inner.lock()
-        && let Some((key, _)) = inner.find(end)
+        && let Some((key, _)) = inner.find_by_any_name(end)
     {
         take_over(set, &mut inner, key);
     }
@@ -262,16 +271,17 @@ pub fn hand_back(end: &End) {
     let Ok(mut inner) = set.inner.lock() else {
         return;
     };
-    let Some((key, reg)) = inner.find(end) else {
+    let Some((key, reg)) = inner.find_by_any_name(end) else {
         return;
     };
     if !reg.ringed {
         return;
     }
+    let fd = reg.end.fd;
     set.ringed.fetch_sub(1, Ordering::Relaxed);
     if reg.deleted {
         let nothing = epoll_event { events: 0, u64: 0 };
-        let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, end.fd, nothing);
+        let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, fd, nothing);
         inner.remove(key);
         return;
     }
@@ -281,7 +291,7 @@ pub fn hand_back(end: &End) {
         events,
         u64: reg.data,
     };
-    let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, end.fd, event);
+    let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, fd, event);
     (reg.ringed, reg.hot) = (false, false);
     inner.hot.retain(|hot| *hot != key);
 }

@@ -155,6 +155,13 @@ impl Inner {
         reg.is_of(end).then_some((key, reg))
     }
 
+    /// As [`Inner::find`], whichever descriptor of the connection was registered.
+    pub fn find_by_any_name(&mut self, end: &End) -> Option<(u32, &mut Reg)> {
+        let key = end.local.epoll_key.load(Ordering::Relaxed);
+        let reg = self.reg(key)?;
+        (reg.end.index == end.index && reg.token == end.token()).then_some((key, reg))
+    }
+
     /// Forget a registration.
     pub fn remove(&mut self, key: u32) -> Option<Reg> {
         let reg = self.regs.get_mut(key as usize)?.take()?;

@@ -45,7 +45,9 @@ fn wait_set(
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut view = Wait { set, out, found: 0 };
     if view.is_kernels_turn() {
-        view.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
+        // Doorbells fill the room that the kernel's own news may need.
+        let nobody = core::ptr::null();
+        while view.ask_kernel(Some(Duration::ZERO), nobody)? > 0 && view.found == 0 {}
     }
     view.scan();
     if view.found == 0 && timeout != Some(Duration::ZERO) && view.spin() {
@@ -79,12 +81,15 @@ impl Wait<'_> {
         let now = cpu::ticks();
         // With little room, rings and the kernel take turns.
         inner.kernel_turn = !inner.kernel_turn;
-        let narrow = self.out.len() < inner.hot.len() + 1 && inner.kernel_turn;
-        let due = now.wrapping_sub(inner.kernel_looked) > KERNEL_LOOK_US * cpu::ticks_per_us();
-        if due || narrow {
+        let due = if self.out.len() <= inner.hot.len() {
+            inner.kernel_turn
+        } else {
+            now.wrapping_sub(inner.kernel_looked) > KERNEL_LOOK_US * cpu::ticks_per_us()
+        };
+        if due {
             inner.kernel_looked = now;
         }
-        due || narrow
+        due
     }
 
     /// Report what the rings of the hot connections hold.
@@ -159,7 +164,7 @@ impl Wait<'_> {
         if !others {
             self.disarm_all();
         }
-        slept
+        slept.map(|_| ())
     }
 
     /// Returns whether the caller may sleep, and whether a direction is between TCP and ring.
@@ -202,11 +207,15 @@ impl Wait<'_> {
     }
 
     /// Take a batch of events from the kernel and translate those of connections with rings.
-    fn ask_kernel(&mut self, limit: Option<Duration>, mask: *const sigset_t) -> Result<(), Errno> {
+    fn ask_kernel(
+        &mut self,
+        limit: Option<Duration>,
+        mask: *const sigset_t,
+    ) -> Result<usize, Errno> {
         let mut batch = [MaybeUninit::<epoll_event>::uninit(); BATCH];
         let room = (self.out.len() - self.found).min(BATCH);
         if room == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let taken = if limit == Some(Duration::ZERO) && mask.is_null() {
             kernel::epoll_now(self.set.epoll, &mut batch[..room])?
@@ -222,7 +231,7 @@ impl Wait<'_> {
                 Some(key) => self.note(key),
             }
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// The kernel has seen something on a connection with rings: the next scan asks it what.
