@@ -13,32 +13,32 @@ use crosslane_exercise::calls::{
 use crosslane_exercise::random::Random;
 use libc::{MSG_NOSIGNAL, POLLOUT, SOCK_NONBLOCK};
 
+use crate::choice::Choice;
 use crate::connection::Connection;
 use crate::plan::{Driver, GROUP, Plan, Shape, Side};
 use crate::server::HELLO;
 use crate::{Rules, board, crowd, event_loop, pingpong, threads};
 
-/// Groups at the same time.
-const GROUPS: usize = 4;
-
 struct Client {
     rules: Rules,
     to: SocketAddr,
     deadline: Instant,
+    choice: Choice,
     next_group: AtomicU64,
 }
 
 /// Open connections for so many seconds, and carry each to its end.
-pub fn run(rules: Rules, to: SocketAddr, seconds: u64, first: u64) {
+pub fn run(rules: Rules, to: SocketAddr, seconds: u64, choice: Choice) {
     board::watch_for_stalls();
     let client = Client {
         rules,
         to,
         deadline: Instant::now() + Duration::from_secs(seconds),
-        next_group: AtomicU64::new(first.div_ceil(GROUP)),
+        choice,
+        next_group: AtomicU64::new(choice.first / GROUP),
     };
     std::thread::scope(|scope| {
-        (0..GROUPS).for_each(|_| drop(scope.spawn(|| client.run_groups())));
+        (0..choice.groups).for_each(|_| drop(scope.spawn(|| client.run_groups())));
     });
     crate::report(Side::Client);
 }
@@ -55,6 +55,9 @@ impl Client {
 
     fn open(&self, number: u64) -> Option<Connection> {
         let plan = Plan::new(self.rules.seed, number);
+        if !self.choice.includes(&plan) {
+            return None;
+        }
         let mut random = plan.choices(Side::Client, 0);
         let hello = [HELLO.to_le_bytes(), number.to_le_bytes()].concat();
         loop {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crosslane_exercise::random::Random;
 
 use crate::Victim;
+use crate::choice::Choice;
 use crate::plan::Side;
 
 /// Options of a whole run.
@@ -25,9 +26,8 @@ pub struct Arguments {
     /// Port for the server, or one that is free
     #[arg(long)]
     port: Option<u16>,
-    /// Number of the first connection, to come to a failing one at once
-    #[arg(long, default_value_t = 0)]
-    first: u64,
+    #[command(flatten)]
+    choice: Choice,
 }
 
 struct Duel<'a> {
@@ -63,7 +63,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 impl Duel<'_> {
     fn in_peace(&self) -> Result<(), String> {
         let server = self.start(Side::Server, self.arguments.seconds, 0);
-        let client = self.start(Side::Client, self.arguments.seconds, self.arguments.first);
+        let client = self.start(
+            Side::Client,
+            self.arguments.seconds,
+            self.arguments.choice.first,
+        );
         let client = finish(client, Side::Client);
         client.and(finish(server, Side::Server))
     }
@@ -71,7 +75,11 @@ impl Duel<'_> {
     /// The survivor lives for the whole time; the victim is born again after each death.
     fn with_deaths(&self, victim: Side) -> Result<(), String> {
         let first_server = (victim == Side::Server).then(|| self.start(victim, 0, 0));
-        let mut survivor = self.start(victim.other(), self.arguments.seconds, self.arguments.first);
+        let mut survivor = self.start(
+            victim.other(),
+            self.arguments.seconds,
+            self.arguments.choice.first,
+        );
         let deaths = self.kill_again_and_again(victim, first_server);
         // The survivor may be waiting for a server that it was about to reach.
         let last_server = (victim == Side::Server).then(|| self.start(victim, 0, 0));
@@ -89,7 +97,7 @@ impl Duel<'_> {
         let mut deaths = 0;
         while Instant::now() < deadline {
             // Each client begins elsewhere, so that not always the same connections are cut.
-            let first = self.arguments.first + u64::from(deaths) * 100_000;
+            let first = self.arguments.choice.first + u64::from(deaths) * 100_000;
             let mut doomed = born
                 .take()
                 .unwrap_or_else(|| self.start(victim, 2 * self.arguments.seconds, first));
@@ -118,12 +126,8 @@ impl Duel<'_> {
             }
             Side::Client => {
                 command.args(["connect", "--to", &self.address.to_string()]);
-                command.args([
-                    "--seconds",
-                    &seconds.to_string(),
-                    "--first",
-                    &first.to_string(),
-                ]);
+                command.args(["--seconds", &seconds.to_string()]);
+                command.args(self.arguments.choice.beginning_with(first).words());
                 command.stdin(Stdio::null());
             }
         }

@@ -7,6 +7,7 @@
 //! Read [`plan`] first.
 
 mod board;
+mod choice;
 mod client;
 mod connection;
 mod crowd;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use choice::Choice;
 use plan::Side;
 
 /// Move random bytes by random calls over many TCP connections and check each byte
@@ -68,9 +70,8 @@ enum Role {
         /// Begin connections for so long
         #[arg(long)]
         seconds: u64,
-        /// Number of the first connection
-        #[arg(long, default_value_t = 0)]
-        first: u64,
+        #[command(flatten)]
+        choice: Choice,
     },
 }
 
@@ -102,12 +103,10 @@ fn main() -> ExitCode {
                     rules,
                     to,
                     seconds,
-                    first,
+                    choice,
                 }),
             ..
-        } => {
-            client::run(rules, to, seconds, first);
-        }
+        } => client::run(rules, to, seconds, choice),
         Cli { role: None, duel } => return duel::run(&duel),
     }
     ExitCode::SUCCESS

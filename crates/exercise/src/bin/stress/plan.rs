@@ -20,7 +20,7 @@ impl Side {
 }
 
 /// How the bytes are moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Shape {
     /// The client asks and the server answers, each with blocking calls in one thread.
     PingPong,
