@@ -23,6 +23,9 @@ const MOST_HOT: usize = 128;
 /// With news in the rings all the time, the kernel is asked so often.
 const KERNEL_LOOK_US: u64 = 20;
 
+/// How often the kernel is asked in its turn while it has only doorbells to tell.
+const LOOKS_PER_TURN: u32 = 3;
+
 /// Kernel events taken at a time.
 const BATCH: usize = 64;
 
@@ -46,8 +49,12 @@ fn wait_set(
     let mut view = Wait { set, out, found: 0 };
     if view.is_kernels_turn() {
         // Doorbells fill the room that the kernel's own news may need.
-        let nobody = core::ptr::null();
-        while view.ask_kernel(Some(Duration::ZERO), nobody)? > 0 && view.found == 0 {}
+        for _ in 0..LOOKS_PER_TURN {
+            let taken = view.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
+            if taken == 0 || view.found > 0 {
+                break;
+            }
+        }
     }
     view.scan();
     if view.found == 0 && timeout != Some(Duration::ZERO) && view.spin() {
