@@ -17,8 +17,8 @@ impl Report {
     /// Take in one line of output.
     pub fn read(&mut self, line: &str) {
         let line = line.trim_end();
-        if let Some(binary) = line.trim_start().strip_prefix("Running ") {
-            self.binary = binary.split(" (").next().unwrap_or(binary).to_owned();
+        if let Some(binary) = binary_of(line) {
+            self.binary = binary.to_owned();
         } else if let Some(krate) = line.trim_start().strip_prefix("Doc-tests ") {
             self.binary = format!("doc-tests of {krate}");
         } else if let Some(result) = line.strip_prefix("test result: ") {
@@ -46,6 +46,13 @@ impl Report {
             _ => {}
         }
     }
+}
+
+/// The tests that cargo is about to run: `     Running tests/redis.rs (target/debug/deps/redis-1)`.
+/// Programs under test announce what they run as well.
+fn binary_of(line: &str) -> Option<&str> {
+    let (binary, executable) = line.strip_prefix("     Running ")?.split_once(" (")?;
+    executable.contains("/deps/").then_some(binary)
 }
 
 fn ignored_test(line: &str) -> Option<&str> {
@@ -98,6 +105,14 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert_eq!((report.passed, report.failed, report.ignored), (2, 1, 1));
         assert_eq!(report.failures, ["unittests src/lib.rs: two::three"]);
         assert_eq!(report.ignored_names, ["unittests src/lib.rs: slow"]);
+    }
+
+    #[test]
+    fn a_program_that_says_it_is_running_is_no_binary() {
+        let mut report = Report::default();
+        report.read("     Running tests/nginx.rs (target/debug/deps/nginx-1)");
+        report.read("Running 2s test @ http://127.0.0.1:23732/large");
+        assert_eq!(report.binary, "tests/nginx.rs");
     }
 
     #[test]
