@@ -72,7 +72,7 @@ fn number_before(text: &str, word: &str) -> usize {
 mod tests {
     use super::*;
 
-    const OUTPUT: &str = "\
+    const OUTPUT: &str = "
      Running unittests src/lib.rs (target/debug/deps/a-1)
 
 running 3 tests
