@@ -117,7 +117,7 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
         add(&end.entry.tx.ring_bytes, bytes as u64);
         total += bytes;
         note_lines(end, cursor.tail - before);
-        switch::attend_locked(end, &lane);
+        switch::attend_published(end, &lane);
     }
     Ok(total)
 }
@@ -320,8 +320,8 @@ pub fn prepare_sleep(end: &End) -> bool {
             return false;
         }
         bell::want_space(end, &lane);
-        switch::attend_locked(end, &lane);
     }
+    switch::attend(end);
     {
         let _rx = end.lock_rx();
         if bell::is_sole_waiter(end) || !end.has_record() {

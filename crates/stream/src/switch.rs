@@ -92,7 +92,7 @@ fn start(end: &End) {
     end.entry.wait.replayed.store(0, Ordering::Relaxed);
     end.set_reason(Reason::None);
     end.count(Counter::Upgrades, 1);
-    attend_locked(end, &lane);
+    attend_published(end, &lane);
 }
 
 /// A lane that has overflowed is used again when the receiver has caught up.
@@ -139,7 +139,7 @@ pub fn attend(end: &End) {
     }
     if end.tx_mode() == Mode::Ring {
         let _tx = end.lock_tx();
-        attend_locked(end, &lane);
+        attend_slowly(end, &lane, flags, false);
     } else if flags & FROZEN != 0 && end.entry.wait.replayed.load(Ordering::Relaxed) != 0 {
         answer_late_freeze(end, &lane);
     }
@@ -163,17 +163,21 @@ fn answer_late_freeze(end: &End, lane: &WindowLane) {
     sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
 }
 
-/// As [`attend`], and ring it if it is armed. The caller holds the sending direction.
+/// After a record has been published: ring the receiver if it is armed, and do what it asks for.
+/// The caller holds the sending direction.
 #[inline]
-pub(crate) fn attend_locked(end: &End, lane: &WindowLane) {
+pub(crate) fn attend_published(end: &End, lane: &WindowLane) {
     let flags = lane.control().receiver.flags.load(Ordering::Relaxed); // SYNC: armed
     if flags & (ARMED | STOP_WANTED | FROZEN) != 0 {
-        attend_slowly(end, lane, flags);
+        attend_slowly(end, lane, flags, true);
     }
 }
 
+/// Do what the receiver asks for. Rung is only who has a record to find: a doorbell for nothing
+/// would reset a peer that has shut down its receiving direction. The caller holds the sending
+/// direction.
 #[cold]
-fn attend_slowly(end: &End, lane: &WindowLane, flags: u32) {
+fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
     if end.tx_mode() != Mode::Ring {
         return;
     }
@@ -181,7 +185,9 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32) {
         begin_replay(end, lane);
         return;
     }
-    bell::ring_if_armed(end, lane);
+    if published {
+        bell::ring_if_armed(end, lane);
+    }
     if flags & STOP_WANTED != 0 {
         stop_locked(end, lane);
     }
