@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::EndPhase;
-use crosslane_stream::{close as closing, control, process, switch};
+use crosslane_stream::{close as closing, config, control, process, switch};
 use crosslane_sys::{kernel, real};
 
 use crate::epoll;
@@ -35,6 +35,8 @@ extern "C" fn load() {
         )
     };
     real::resolve_all();
+    // Now, because some programs, nginx among them, clear their environment later.
+    config::get();
 }
 
 extern "C" fn unload() {
