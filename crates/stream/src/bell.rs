@@ -146,12 +146,28 @@ pub(crate) fn resolve(end: &End, lane: &WindowLane) {
     }
 }
 
+/// At a STOP: every request that was answered before it is settled now, for the doorbells up to
+/// the STOP are discarded by count and must not be waited for later. The caller holds the
+/// receiving direction.
+pub(crate) fn settle_accounts(end: &End, lane: &WindowLane) {
+    let was_armed = disarm(end, lane);
+    resolve(end, lane);
+    if let Some(own) = end.tx_lane() {
+        let _tx = end.lock_tx();
+        resolve_space(end, &own);
+    }
+    if was_armed {
+        arm(end, lane);
+    }
+}
+
 /// Ask to be rung when a good share of our lane is free. What the caller reads afterwards is read
 /// after the request has become visible. The caller holds the sending direction.
 pub(crate) fn want_space(end: &End, lane: &WindowLane) {
     resolve_space(end, lane);
-    end.entry.wait.space_armed.store(1, Ordering::Relaxed);
-    space_wish(lane).store(1, Ordering::SeqCst); // SYNC: space
+    if end.entry.wait.space_armed.swap(1, Ordering::Relaxed) == 0 {
+        space_wish(lane).store(1, Ordering::SeqCst); // SYNC: space
+    }
     fence(Ordering::SeqCst);
 }
 

@@ -139,11 +139,12 @@ pub fn prepare_sleep(end: &End, wanted: i16) -> bool {
 /// As [`prepare_sleep`], for an epoll set, which stays a waiter all the time.
 pub fn arm(end: &End, wanted: i16) -> bool {
     let mut quiet = true;
-    if wanted & READ != 0 || end.rx_mode() != Mode::Ring {
-        quiet &= receive::prepare_sleep(end) || wanted & READ == 0;
-    }
     if wanted & WRITE != 0 && end.tx_mode() == Mode::Ring {
         quiet &= send::prepare_sleep(end);
+    }
+    // Last, because looking for space may move the receiving direction.
+    if wanted & READ != 0 || end.rx_mode() != Mode::Ring {
+        quiet &= receive::prepare_sleep(end) || wanted & READ == 0;
     }
     quiet
 }
