@@ -38,7 +38,7 @@ pub unsafe extern "C" fn sendfile(
     bytes: size_t,
 ) -> ssize_t {
     // SAFETY: passed on.
-    let mut kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
+    let kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
     let Some(end) = End::of(out) else {
         return kernel();
     };
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn sendfile(
             // SAFETY: the program's promise; null means the file's own position.
             return c::count(copy_file(&end, input, unsafe { offset.as_mut() }, bytes));
         }
-        if let Some(sent) = crosslane_stream::send::raw(&end, &mut kernel) {
+        if let Some(sent) = crosslane_stream::send::raw(&end, kernel) {
             return sent;
         }
     }

@@ -21,7 +21,8 @@ fn size(argument: c_long) -> usize {
     usize::try_from(argument.cast_unsigned()).unwrap_or(usize::MAX)
 }
 
-fn at<T>(argument: c_long) -> *mut T {
+/// An argument that is an address.
+pub fn at<T>(argument: c_long) -> *mut T {
     core::ptr::with_exposed_provenance_mut(size(argument))
 }
 

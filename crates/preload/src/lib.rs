@@ -10,7 +10,7 @@
 //!
 //! The safety argument is the same for every shim: the caller is a C program that has made the
 //! promises of the function's manual; the shim passes them on unchanged.
-#![allow(clippy::missing_safety_doc)]
+#![allow(clippy::missing_safety_doc, clippy::multiple_unsafe_ops_per_block)]
 
 mod bulk;
 mod c;

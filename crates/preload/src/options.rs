@@ -150,9 +150,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
         match answer {
             Some(Ok(bytes)) => {
                 let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-                let to = core::ptr::with_exposed_provenance_mut::<c_int>(
-                    argument.cast_unsigned() as usize
-                );
+                let to = crate::gate::at::<c_int>(argument);
                 // SAFETY: both requests take the address of an int (tcp(7)).
                 unsafe { to.write_unaligned(bytes) };
                 return 0;

@@ -161,7 +161,7 @@ mod tests {
         assert!(refused("0").contains("outside 1 to"));
         assert!(refused("9-1").contains("backwards"));
         assert!(refused("1-9:0").contains("STEP from 1"));
-        assert!(refused("x").contains("not a number"));
+        assert!(refused("-").contains("not a number"));
         assert!(refused("1-16M").contains("more than"));
         assert!(refused("5X").contains("unit \"x\""));
     }
