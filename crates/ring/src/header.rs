@@ -148,6 +148,16 @@ mod tests {
     }
 
     #[test]
+    fn a_header_carries_length_kind_and_the_low_bits_of_the_lap() {
+        let line = 0x9_8765_4321 * u64::from(LINES) + 7;
+        assert_eq!(data(0x1234, line, LINES), 0x8765_4321_0100_1234);
+        assert_eq!(
+            control(Control::Closing, line, LINES),
+            0x8765_4321_0400_0008
+        );
+    }
+
+    #[test]
     fn a_line_holds_its_first_56_bytes() {
         assert_eq!([1, 56, 57, 120, 121].map(lines_for), [1, 1, 2, 2, 3]);
         assert_eq!(lines_for(MAX_RECORD_BYTES), 128);

@@ -1,17 +1,18 @@
 //! The lane: one direction of a connection as a ring of cache lines (DESIGN 4.1).
 //!
 //! A record is a header of eight bytes and payload from byte 8 on; it starts on a line. The sender
-//! writes the payload, then clears the line after the record, then publishes the header with
+//! writes the payload and clears the line after the record, then publishes the header with
 //! release order; the receiver polls the line that it expects next, so that a record of up to
 //! 56 bytes arrives in the very line that announces it. No index of the sender is shared.
 //!
 //! Because the line after the last record is always cleared before that record is published, old
 //! payload can never be read as a header, whatever a client of the program has sent.
 //!
-//! The crate holds no state: cursors are the caller's, who keeps them where both its threads and
-//! its forked children find them. It never sleeps, rings no doorbell and takes no lock. Read
+//! The crate holds no state of a connection: cursors are the caller's, who keeps them where both
+//! its threads and its forked children find them. (Each thread remembers how to copy fast.) It never sleeps, rings no doorbell and takes no lock. Read
 //! [`header`], then [`send`] and [`receive`]; [`memory`] is what a lane needs of its window.
 
+mod copy;
 pub mod header;
 pub mod memory;
 pub mod parts;

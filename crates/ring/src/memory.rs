@@ -1,11 +1,13 @@
 //! What a lane needs of the memory it lives in.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crosslane_ctl::lane::{
     LANE_CONTROL_BYTES, LINE_BYTES, LaneControl, MAX_RING_LINES, MIN_RING_LINES,
 };
 use crosslane_window::view::View;
+
+use crate::copy;
 
 /// The memory of one lane. The algorithms of this crate are generic over it, so that the same
 /// code runs on a window, under the model checker and on simulated windows.
@@ -23,7 +25,8 @@ pub trait LaneMemory {
     /// header has become visible (a full fence).
     fn publish(&self, line: u32, header: u64);
 
-    /// Copy into the ring, from byte `offset` of the ring on, which is not wrapped here.
+    /// Copy into the ring, from byte `offset` of the ring on, which is not wrapped here; ordered
+    /// before the next `publish`.
     ///
     /// # Safety
     /// `from` must be valid for reads of `bytes`.
@@ -124,14 +127,14 @@ impl WindowLane {
 /// A full fence that is cheaper than `mfence`.
 #[inline]
 pub fn full_fence() {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let scratch = AtomicU32::new(0);
-        // An exchange with memory is a full fence on x86; its result must look used.
-        core::hint::black_box(scratch.swap(1, Ordering::SeqCst));
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: it changes nothing. A locked operation is a full fence for the processor, and a
+    // block that may touch any memory is one for the compiler.
+    unsafe {
+        core::arch::asm!("lock or dword ptr [rsp], 0", options(nostack));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    fence(Ordering::SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    core::sync::atomic::fence(Ordering::SeqCst);
 }
 
 impl LaneMemory for WindowLane {
@@ -152,13 +155,9 @@ impl LaneMemory for WindowLane {
 
     #[inline]
     fn publish(&self, line: u32, header: u64) {
-        let cell = self.header_cell(line);
-        if cfg!(target_arch = "x86_64") {
-            cell.swap(header, Ordering::SeqCst); // SYNC: record
-        } else {
-            cell.store(header, Ordering::Release); // SYNC: record
-            fence(Ordering::SeqCst);
-        }
+        // Exchanging the header itself would make it wait for all stores before it.
+        self.header_cell(line).store(header, Ordering::Release); // SYNC: record
+        full_fence();
     }
 
     #[inline]
@@ -168,12 +167,12 @@ impl LaneMemory for WindowLane {
         let target = unsafe { self.ring.add(offset) };
         // SAFETY: the range lies inside the ring; the source is the caller's promise; the ring is
         // no Rust object, so a racing peer can only spoil bytes.
-        unsafe { core::ptr::copy_nonoverlapping(from, target, first) };
+        unsafe { copy::into_ring(from, target, first) };
         if first < bytes {
             // SAFETY: the source has `bytes` in all.
             let rest = unsafe { from.add(first) };
             // SAFETY: as above, from the start of the ring.
-            unsafe { core::ptr::copy_nonoverlapping(rest, self.ring, bytes - first) };
+            unsafe { copy::into_ring(rest, self.ring, bytes - first) };
         }
     }
 
@@ -183,12 +182,12 @@ impl LaneMemory for WindowLane {
         // SAFETY: `split` keeps the offset inside the ring.
         let source = unsafe { self.ring.add(offset) };
         // SAFETY: the range lies inside the ring; the target is the caller's promise.
-        unsafe { core::ptr::copy_nonoverlapping(source, to, first) };
+        unsafe { copy::out_of_ring(source, to, first) };
         if first < bytes {
             // SAFETY: the target has `bytes` in all.
             let rest = unsafe { to.add(first) };
             // SAFETY: as above, from the start of the ring.
-            unsafe { core::ptr::copy_nonoverlapping(self.ring, rest, bytes - first) };
+            unsafe { copy::out_of_ring(self.ring, rest, bytes - first) };
         }
     }
 
@@ -200,13 +199,9 @@ impl LaneMemory for WindowLane {
     #[inline]
     fn set_consumed(&self, consumed: u64, fenced: bool) {
         let cell = &self.control().credit.consumed;
-        if fenced && cfg!(target_arch = "x86_64") {
-            cell.swap(consumed, Ordering::SeqCst); // SYNC: credit
-        } else {
-            cell.store(consumed, Ordering::Release); // SYNC: credit
-            if fenced {
-                fence(Ordering::SeqCst);
-            }
+        cell.store(consumed, Ordering::Release); // SYNC: credit
+        if fenced {
+            full_fence();
         }
     }
 }

@@ -88,19 +88,20 @@ impl TxCursor {
             .unwrap_or(usize::MAX)
             .saturating_mul(LINE_BYTES);
         let bytes = wanted.min(room - HEADER_BYTES);
-        let mut offset = Self::offset(lane, self.tail) + HEADER_BYTES;
-        let mut rest = bytes;
-        while let Some((from, piece)) = parts.take(rest) {
-            // SAFETY: `take` hands out valid pieces, by the promise of whoever made the cursor.
-            unsafe { lane.copy_in(offset, from, piece) };
-            offset += piece;
-            rest -= piece;
+        let (lines, next) = (lines_for(bytes), self.tail + lines_for(bytes));
+        let header = header::data(bytes, self.tail, lane.lines());
+        let offset = Self::offset(lane, self.tail) + HEADER_BYTES;
+        // The receiver polls the first line and takes it away at every look. So a record of one
+        // line is written at last and at once, with the next header cleared before.
+        if lines == 1 {
+            lane.clear(Self::wrapped(lane, next));
+            Self::copy_in(lane, offset, parts, bytes);
+        } else {
+            Self::copy_in(lane, offset, parts, bytes);
+            lane.clear(Self::wrapped(lane, next));
         }
-        self.publish(
-            lane,
-            header::data(bytes, self.tail, lane.lines()),
-            lines_for(bytes),
-        );
+        lane.publish(Self::wrapped(lane, self.tail), header);
+        self.tail = next;
         Ok(bytes)
     }
 
@@ -125,15 +126,23 @@ impl TxCursor {
         let offset = Self::offset(lane, self.tail) + HEADER_BYTES;
         // SAFETY: the array is valid for its length.
         unsafe { lane.copy_in(offset, value.as_ptr(), value.len()) };
-        self.publish(lane, header::control(kind, self.tail, lane.lines()), 1);
+        lane.clear(Self::wrapped(lane, self.tail + 1));
+        let header = header::control(kind, self.tail, lane.lines());
+        lane.publish(Self::wrapped(lane, self.tail), header);
+        self.tail += 1;
         Ok(true)
     }
 
+    /// Copy the next `bytes` of `parts` to `offset` of the ring.
     #[inline]
-    fn publish(&mut self, lane: &impl LaneMemory, header: u64, lines: u64) {
-        lane.clear(Self::wrapped(lane, self.tail + lines));
-        lane.publish(Self::wrapped(lane, self.tail), header);
-        self.tail += lines;
+    fn copy_in(lane: &impl LaneMemory, mut offset: usize, parts: &mut Parts<'_>, bytes: usize) {
+        let mut rest = bytes;
+        while let Some((from, piece)) = parts.take(rest) {
+            // SAFETY: `take` hands out valid pieces, by the promise of whoever made the cursor.
+            unsafe { lane.copy_in(offset, from, piece) };
+            offset += piece;
+            rest -= piece;
+        }
     }
 
     #[inline]
