@@ -156,6 +156,7 @@ pub(crate) fn settle_accounts(end: &End, lane: &WindowLane) {
         let _tx = end.lock_tx();
         resolve_space(end, &own);
     }
+    end.entry.wait.bells_due.store(0, Ordering::Relaxed);
     if was_armed {
         arm(end, lane);
     }

@@ -81,6 +81,13 @@ fn finish_rings(end: &End) {
         && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
     if unread {
         reset_on_close(end);
+    } else if end.rx_mode() == Mode::Ring && !end.rx_cursor().has_record(&lane) {
+        // Whatever is on TCP is doorbells; left unread they would make the kernel reset.
+        let mut bytes = [0u8; 256];
+        // SAFETY: the array is valid for writes of its length.
+        while unsafe { kernel::recv(end.fd, bytes.as_mut_ptr(), bytes.len(), 0) }
+            .is_ok_and(|n| n > 0)
+        {}
     }
 }
 

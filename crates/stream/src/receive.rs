@@ -90,6 +90,9 @@ fn receive_slowly(
         switch::advance(end);
         switch::attend(end);
         let mut closing = false;
+        // Known before the look, the end comes after all data; another thread may learn of it
+        // meanwhile.
+        let ended = end.ending() != Ending::Open;
         match step(end, parts, options.peek) {
             Ok(Step::Bytes(bytes)) if options.peek => {
                 if parts.left() == 0 || !options.wait_all || !waits_for_more(end, options) {
@@ -110,8 +113,11 @@ fn receive_slowly(
             Err(_) if total > 0 => return Ok(total),
             Err(errno) => return Err(errno),
         }
-        if end.ending() != Ending::Open {
+        if ended {
             return if total > 0 { Ok(total) } else { at_end(end) };
+        }
+        if end.ending() != Ending::Open {
+            continue;
         }
         if options.dont_wait || is_nonblocking(end) {
             if closing || is_look_due(end) {
@@ -241,6 +247,8 @@ fn step_ring(
                 return Err(lied(end, lie_at(cursor.head)));
             }
             pass(end, lane);
+            // From here on the count covers the doorbells before the STOP; those that become due
+            // later belong to the next passage through the ring.
             bell::settle_accounts(end, lane);
             end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
             end.set_rx_mode(Mode::Drain);
@@ -267,7 +275,6 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
         let left = rx.tcp_limit.load(Ordering::Relaxed) - rx.tcp_bytes.load(Ordering::Relaxed);
         if left == 0 {
             rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
-            end.entry.wait.bells_due.store(0, Ordering::Relaxed);
             end.set_rx_mode(Mode::Tcp);
             return Ok(Passage::Again);
         }
@@ -313,6 +320,7 @@ fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
     if at < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
         return Err(lied(end, lie_at(at)));
     }
+    end.entry.wait.bells_due.store(0, Ordering::Relaxed);
     end.entry.rx.tcp_limit.store(at, Ordering::Relaxed);
     end.set_rx_mode(Mode::Drain);
     Ok(Passage::Again)
