@@ -102,7 +102,7 @@ mod large {
         /// Whether to go around the cache. The receiver then waits for memory, which a message of
         /// several records hides and a small one does not: there the gain must be a clear one.
         fn favours_around(&self, bytes: usize) -> bool {
-            let handicap = if bytes < MAX_RECORD_BYTES { 3 } else { 1 };
+            let handicap = if bytes < MAX_RECORD_BYTES { 2 } else { 1 };
             self.around * handicap < self.through
         }
     }
