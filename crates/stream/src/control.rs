@@ -2,10 +2,14 @@
 //!
 //! Everything here happens on the program's own calls, never waits, and never holds up the data
 //! path: without a monitor, connections stay on TCP and the next attempt comes a second later.
+//!
+//! A monitor that ends takes nothing along: ends that have rings go on in them, ends that were
+//! still looking for a peer register again with the next monitor, and [`tend`] introduces the
+//! process to it, so that `crosslane ss` shows them.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicI32, Ordering};
-use std::collections::HashMap;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -16,16 +20,18 @@ use crosslane_ctl::message::{
     ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
 };
 use crosslane_ctl::reason::Reason;
-use crosslane_sys::{Errno, kernel};
+use crosslane_sys::{Errno, cpu, kernel};
 use crosslane_window::arena::Arena;
 
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::{End, config, register};
 
 /// Our descriptors live from here on, out of the way of programs that count on low numbers.
 const LOWEST_FD: RawFd = 500_000;
 const LOWEST_FD_FALLBACK: RawFd = 512;
 const RETRY: Duration = Duration::from_secs(1);
+/// How often [`tend`] looks.
+const TEND_US: u64 = 1_000_000;
 
 static CONTROL: Mutex<Control> = Mutex::new(Control::new());
 
@@ -39,6 +45,8 @@ pub struct Control {
     monitor: u32,
     arenas: Option<HashMap<(u32, u32), &'static Arena>>,
     retired: Vec<&'static Arena>,
+    /// Ends that this process has registered with this monitor and that have no answer yet.
+    waiting: Option<HashSet<u64>>,
 }
 
 /// Numbers of the library's descriptors, 0 where there is none; the program must not close them.
@@ -113,21 +121,48 @@ pub fn poll(process: &'static Process) {
     }
 }
 
-/// Ask the monitor for the other end of `end`.
+/// Ask the monitor for the other end of `end`, which is registered when this returns `Ok`.
 ///
 /// # Errors
 /// The reason for which it stays on TCP for now.
 pub fn register(end: &End) -> Result<(), Reason> {
     let mut control = CONTROL.try_lock().map_err(|_| Reason::TooYoung)?;
     control.connect(end.process())?;
-    let message = ClientMessage::Register { token: end.token() };
-    control.send(&message, Some(end.fd))
+    let token = end.token();
+    control.send(&ClientMessage::Register { token }, Some(end.fd))?;
+    register::registered(end);
+    control
+        .waiting
+        .get_or_insert_with(HashSet::new)
+        .insert(token);
+    Ok(())
 }
 
 /// Tell the monitor that an end is gone.
 pub fn release(token: u64) {
     if let Ok(mut control) = CONTROL.lock() {
-        let _ = control.send(&ClientMessage::Release { token }, None);
+        control.release(token);
+    }
+}
+
+/// See to it, once a second at most, that the process is known to a monitor: one that has all of
+/// its connections in rings has no other reason to notice that a new monitor serves the host.
+/// Called where a call sleeps, so that its cost does not count.
+pub fn tend() {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let now = cpu::ticks();
+    if now < NEXT.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(process) = process::get().filter(|process| process.is_current()) else {
+        return;
+    };
+    if let Ok(mut control) = CONTROL.try_lock() {
+        NEXT.store(now + TEND_US * cpu::ticks_per_us(), Ordering::Relaxed);
+        control.receive(process);
+        if control.connect(process).is_ok() {
+            control.retire_orphans(process);
+        }
     }
 }
 
@@ -197,6 +232,7 @@ impl Fork {
         process.adopt();
         self.control.socket = None;
         self.control.failed = None;
+        self.control.waiting = None;
         if let Some([keep, _]) = self.lease.take() {
             self.control.inherited.push(keep);
         }
@@ -212,6 +248,7 @@ impl Control {
             monitor: 0,
             arenas: None,
             retired: Vec::new(),
+            waiting: None,
         }
     }
 
@@ -238,10 +275,27 @@ impl Control {
         self.send(&ClientMessage::Hello, Some(process.slab_fd()))
     }
 
+    /// The monitor is gone, or of no use. What it was to find is looked for by the next one.
     fn fail(&mut self, reason: Reason) -> Reason {
         self.socket = None;
         self.failed = Some((Instant::now(), reason));
+        if let (Some(waiting), Some(process)) = (self.waiting.take(), process::get()) {
+            for token in waiting {
+                register::abandoned(process, token, reason);
+            }
+        }
         reason
+    }
+
+    fn answered(&mut self, token: u64) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.remove(&token);
+        }
+    }
+
+    fn release(&mut self, token: u64) {
+        self.answered(token);
+        let _ = self.send(&ClientMessage::Release { token }, None);
     }
 
     fn send(&mut self, message: &ClientMessage, fd: Option<RawFd>) -> Result<(), Reason> {
@@ -257,6 +311,7 @@ impl Control {
     }
 
     fn receive(&mut self, process: &'static Process) {
+        let mut may_be_reset = true;
         while let Some(socket) = &self.socket {
             let mut bytes = [0; HEADER_BYTES + MESSAGE_BYTES];
             let (length, fd) = match receive_packet(socket.number(), &mut bytes) {
@@ -266,6 +321,12 @@ impl Control {
                 }
                 Ok(received) => received,
                 Err(Errno::AGAIN | Errno::INTR) => return,
+                // A monitor that was killed with unread messages: the kernel says so first, but
+                // what it had granted before can still be read, and the peers may be using it.
+                Err(Errno::CONNRESET) if may_be_reset => {
+                    may_be_reset = false;
+                    continue;
+                }
                 Err(_) => {
                     self.fail(Reason::NoMonitor);
                     return;
@@ -289,11 +350,15 @@ impl Control {
     fn handle(&mut self, process: &'static Process, message: MonitorMessage, fd: Option<OwnedFd>) {
         match message {
             MonitorMessage::Registered { token } => register::acknowledged(process, token),
-            MonitorMessage::Grant(grant) => match self.arena(&grant, fd) {
-                Some(arena) => register::granted(process, &grant, arena),
-                None => register::refused(process, grant.token, Reason::NoMemory),
-            },
+            MonitorMessage::Grant(grant) => {
+                self.answered(grant.token);
+                match self.arena(&grant, fd) {
+                    Some(arena) => register::granted(process, &grant, arena),
+                    None => register::refused(process, grant.token, Reason::NoMemory),
+                }
+            }
             MonitorMessage::Refused { token, reason } => {
+                self.answered(token);
                 let reason = Reason::from_code(reason).unwrap_or(Reason::Refused);
                 register::refused(process, token, reason);
             }
@@ -320,6 +385,26 @@ impl Control {
         {
             self.retired.push(arena);
         }
+    }
+
+    /// Let go of the arenas of earlier monitors, who cannot ask for it any more, when no lane in
+    /// them is used.
+    fn retire_orphans(&mut self, process: &'static Process) {
+        let (monitor, Some(arenas)) = (self.monitor, &mut self.arenas) else {
+            return;
+        };
+        let is_orphan = |key: &(u32, u32)| key.0 != monitor;
+        if !arenas.keys().any(is_orphan) {
+            return;
+        }
+        let used = process.lanes();
+        arenas.retain(|key, arena| {
+            let keep = !is_orphan(key) || used.iter().any(|lane| arena.contains(*lane));
+            if !keep && arena.retire().is_ok() {
+                self.retired.push(arena);
+            }
+            keep
+        });
     }
 }
 

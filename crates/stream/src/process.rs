@@ -144,6 +144,17 @@ impl Process {
         unsafe { local.as_ref() }
     }
 
+    /// The addresses of all lanes that are in use by this process.
+    pub(crate) fn lanes(&'static self) -> Vec<usize> {
+        let used = self.slab.header().entries_used.load(Ordering::Relaxed);
+        (0..used.min(SLAB_ENTRIES))
+            .map(|index| End::at(self, index, -1))
+            .flat_map(|end| [end.tx_lane(), end.rx_lane()])
+            .flatten()
+            .map(|lane| lane.into_raw().0.addr())
+            .collect()
+    }
+
     /// Take a free entry. Forked children take from the same slab, so entries are claimed there.
     pub(crate) fn allocate(&self) -> Option<u32> {
         while let Some(index) = self.returned.lock().ok()?.pop() {

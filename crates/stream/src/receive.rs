@@ -11,7 +11,7 @@ use crosslane_ring::{Control, Next, Parts, PeerLied, WindowLane};
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::end::add;
-use crate::{End, bell, close, place, send, switch, wait};
+use crate::{End, bell, close, control, place, send, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
 /// for programs that poll by reading.
@@ -541,6 +541,7 @@ pub fn after_sleep(end: &End) {
 
 fn sleep(end: &End) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
+    control::tend();
     let mut byte = 0u8;
     // SAFETY: the byte is valid for one write. Peeking leaves the doorbell to all who sleep here,
     // and a receive restarts after signals and obeys SO_RCVTIMEO exactly as the program's own.

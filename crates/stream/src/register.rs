@@ -164,15 +164,33 @@ fn progress_plain(end: &End) {
         return;
     }
     end.entry.id.calls.store(0, Ordering::Relaxed);
-    match control::register(end) {
-        Ok(()) => {
-            end.set_reason(Reason::NoPeer);
-            let plain = EndPhase::Plain as u32;
-            let registered = EndPhase::Registered as u32;
-            let phase = &end.entry.id.phase;
-            let _ = phase.compare_exchange(plain, registered, Ordering::SeqCst, Ordering::SeqCst);
-        }
-        Err(reason) => end.set_reason(reason),
+    if let Err(reason) = control::register(end) {
+        end.set_reason(reason);
+    }
+}
+
+fn change_phase(end: &End, from: EndPhase, to: EndPhase) -> bool {
+    let phase = &end.entry.id.phase;
+    phase
+        .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
+}
+
+/// The monitor has been asked for the other end.
+pub(crate) fn registered(end: &End) {
+    end.entry.id.cookie.store(0, Ordering::Relaxed);
+    end.set_reason(Reason::NoPeer);
+    change_phase(end, EndPhase::Plain, EndPhase::Registered);
+}
+
+/// The monitor has ended before it found the other end, so the next one is asked, after as many
+/// calls as a new connection is given.
+pub(crate) fn abandoned(process: &'static Process, token: u64, reason: Reason) {
+    if let Some(end) = find(process, token)
+        && change_phase(&end, EndPhase::Registered, EndPhase::Plain)
+    {
+        end.entry.id.calls.store(0, Ordering::Relaxed);
+        end.set_reason(reason);
     }
 }
 

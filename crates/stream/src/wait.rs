@@ -77,4 +77,5 @@ pub fn woke() {
     } else {
         (BUDGET_US.get() / 2).max(LEAST_US)
     });
+    crate::control::tend();
 }

@@ -83,6 +83,12 @@ impl Arena {
         self.geometry
     }
 
+    /// Whether this address lies in the arena.
+    pub fn contains(&self, address: usize) -> bool {
+        let start = self.mapping.start().as_ptr().addr();
+        (start..start + self.mapping.bytes()).contains(&address)
+    }
+
     /// The lane of `slot` in which role `sender_role` sends, or `None` if there is none.
     ///
     /// # Safety

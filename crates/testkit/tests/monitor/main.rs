@@ -1,5 +1,8 @@
 //! Life with and without the monitor.
 
+mod restart;
+mod talk;
+
 use crosslane_testkit::{Host, Process, Route, binary, free_port};
 
 /// A talk of `crosslane-posix` that a test can hold: between its warm-up and its check.

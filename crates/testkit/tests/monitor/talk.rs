@@ -1,0 +1,149 @@
+//! A server and a client that talk for as long as a test wants, and check what they hear.
+
+use crosslane_testkit::{Host, Process, free_port};
+
+/// Debian's own, as another one in PATH may be a script that starts it.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Echoes what it gets on each connection, but not before the line `go` on standard input.
+const SERVER: &str = r#"
+import socket, sys, threading
+
+def echo(connection):
+    while data := connection.recv(65536):
+        connection.sendall(data)
+    connection.close()
+
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+sys.stdin.readline()
+while True:
+    threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
+"#;
+
+/// `open` and `close` a connection by lines on standard input; on each that is open, count aloud
+/// and compare the echo, a thousand times a second at most.
+const CLIENT: &str = r#"
+import os, socket, sys, threading, time
+
+SHOUTS = 20
+
+class Talk(threading.Thread):
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.over = False
+        # So many calls, none of which waits for the server.
+        for _ in range(SHOUTS):
+            self.socket.sendall(b"!")
+
+    def hear(self, wanted):
+        heard = b""
+        while len(heard) < len(wanted):
+            part = self.socket.recv(len(wanted) - len(heard))
+            if not part:
+                break
+            heard += part
+        if heard != wanted:
+            print("heard", heard, "not", wanted, flush=True)
+            os._exit(1)
+
+    def run(self):
+        self.hear(b"!" * SHOUTS)
+        count = 0
+        while not self.over:
+            word = b"%08d" % count
+            self.socket.sendall(word)
+            self.hear(word)
+            count += 1
+            time.sleep(0.001)
+        self.socket.close()
+
+talks = []
+for line in sys.stdin:
+    if line == "open\n":
+        talks.append(Talk(int(sys.argv[1])))
+        talks[-1].start()
+    else:
+        talk = talks.pop(0)
+        talk.over = True
+        talk.join()
+    print(line.strip(), flush=True)
+"#;
+
+/// Both programs.
+pub struct Talk {
+    pub server: Process,
+    pub client: Process,
+    pub port: u16,
+}
+
+impl Talk {
+    /// Start both; nobody is connected and the server is silent.
+    pub fn begin(host: &Host) -> Self {
+        Self::begin_with(host, &[])
+    }
+
+    /// The same with an option of `crosslane run`.
+    pub fn begin_with(host: &Host, variables: &[(&str, &str)]) -> Self {
+        let port = free_port();
+        let start = |script: &str| {
+            let program = host.program(PYTHON).args(["-c", script, &port.to_string()]);
+            let program = variables
+                .iter()
+                .fold(program, |program, (name, value)| program.env(name, value));
+            program.with_open_input().start()
+        };
+        let mut server = start(SERVER);
+        assert_eq!(server.next_line().as_deref(), Some("listening"));
+        Self {
+            server,
+            client: start(CLIENT),
+            port,
+        }
+    }
+
+    /// The server may answer now.
+    pub fn go(&mut self) {
+        self.server.write_line("go");
+    }
+
+    /// Begin one more connection.
+    pub fn open(&mut self) {
+        self.command("open");
+    }
+
+    /// End the oldest connection.
+    pub fn close(&mut self) {
+        self.command("close");
+    }
+
+    fn command(&mut self, word: &str) {
+        self.client.write_line(word);
+        let heard = self.client.next_line();
+        assert_eq!(heard.as_deref(), Some(word), "{}", self.client.log());
+    }
+
+    /// How many ends of its connections are accelerated.
+    pub fn accelerated_ends(&self, host: &Host) -> usize {
+        let ends = host.ends();
+        let of_it = ends.iter().filter(|end| end.has_port(self.port));
+        of_it.filter(|end| end.is_accelerated()).count()
+    }
+
+    /// Wait until so many ends are accelerated.
+    pub fn wait_for_accelerated(&self, host: &Host, ends: usize) {
+        crosslane_testkit::wait_until(&format!("{ends} accelerated ends"), || {
+            self.client.assert_running();
+            self.server.assert_running();
+            (self.accelerated_ends(host) == ends).then_some(())
+        });
+    }
+
+    /// Close what is open and see both programs end well.
+    pub fn end(self) {
+        let output = self.client.finish();
+        assert!(output.status.success(), "{}", output.text());
+        self.server.assert_running();
+    }
+}
