@@ -96,6 +96,25 @@ reasons! {
         "raise --ring-bytes of the monitor, or read faster";
 }
 
+impl Reason {
+    /// Whether Crosslane has failed, rather than the peer or the program's ways being
+    /// against acceleration: what `crosslane run --strict` does not put up with.
+    pub const fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::NoMonitor
+                | Self::Refused
+                | Self::Version
+                | Self::NoMemory
+                | Self::NoDescriptors
+                | Self::TableFull
+        )
+    }
+}
+
+/// Exit status of a program that ends because of `--strict`, or is not even started.
+pub const STRICT_STATUS: u8 = 125;
+
 #[cfg(test)]
 mod tests {
     use super::*;

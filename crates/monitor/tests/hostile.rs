@@ -70,6 +70,17 @@ fn what_is_no_message_is_the_last_one() {
 }
 
 #[test]
+fn a_client_of_another_version_is_told_ours() {
+    let monitor = monitor();
+    let client = monitor.connect();
+    let mut future = ClientMessage::Hello.encode().as_bytes().to_vec();
+    future[4] = 99;
+    send(&client, &future, &[client.slab_fd.as_fd()]);
+    assert_eq!(client.expect(), MonitorMessage::Welcome);
+    client.expect_hangup();
+}
+
+#[test]
 fn messages_need_their_descriptors() {
     for message in [ClientMessage::Register { token: 1 }, ClientMessage::Lease] {
         is_expelled("no descriptor", |client| client.send(message, &[]));

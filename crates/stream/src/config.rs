@@ -22,6 +22,8 @@ pub struct Config {
     pub eager_ports: Vec<u16>,
     /// `CROSSLANE_DISABLE`: everything stays on TCP.
     pub disabled: bool,
+    /// `CROSSLANE_STRICT`: end rather than stay on TCP because Crosslane fails.
+    pub strict: bool,
     /// `CROSSLANE_CHAOS`: bring a direction back to TCP after about so many sends, for tests.
     pub chaos: Option<u32>,
     /// The monitor's socket.
@@ -50,6 +52,7 @@ impl Config {
                 .filter_map(|port| port.trim().parse().ok())
                 .collect(),
             disabled: variable("CROSSLANE_DISABLE").is_some(),
+            strict: variable("CROSSLANE_STRICT").is_some(),
             chaos: variable("CROSSLANE_CHAOS")
                 .and_then(|n| n.parse().ok())
                 .filter(|n| *n > 0),

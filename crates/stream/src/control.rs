@@ -24,7 +24,7 @@ use crosslane_sys::{Errno, cpu, kernel};
 use crosslane_window::arena::Arena;
 
 use crate::process::{self, Process};
-use crate::{End, config, register};
+use crate::{End, config, register, strict};
 
 /// Our descriptors live from here on, out of the way of programs that count on low numbers.
 const LOWEST_FD: RawFd = 500_000;
@@ -127,9 +127,20 @@ pub fn poll(process: &'static Process) {
 /// The reason for which it stays on TCP for now.
 pub fn register(end: &End) -> Result<(), Reason> {
     let mut control = CONTROL.try_lock().map_err(|_| Reason::TooYoung)?;
-    control.connect(end.process())?;
+    let is_fresh = control.socket.is_none() && !control.has_just_failed();
+    control.connect(end.process()).inspect_err(|reason| {
+        if is_fresh {
+            strict::fell_back(end.fd, *reason);
+        }
+    })?;
     let token = end.token();
-    control.send(&ClientMessage::Register { token }, Some(end.fd))?;
+    let sent = control.send(&ClientMessage::Register { token }, Some(end.fd));
+    sent.inspect_err(|reason| {
+        if control.socket.is_some() {
+            // It is there, but has stopped reading.
+            strict::fell_back(end.fd, *reason);
+        }
+    })?;
     register::registered(end);
     control
         .waiting
@@ -256,12 +267,16 @@ impl Control {
         if self.socket.is_some() {
             return Ok(());
         }
-        if let Some((when, reason)) = self.failed
-            && when.elapsed() < RETRY
+        if let Some((_, reason)) = self.failed
+            && self.has_just_failed()
         {
             return Err(reason);
         }
         self.introduce(process).map_err(|reason| self.fail(reason))
+    }
+
+    fn has_just_failed(&self) -> bool {
+        self.failed.is_some_and(|(when, _)| when.elapsed() < RETRY)
     }
 
     fn introduce(&mut self, process: &'static Process) -> Result<(), Reason> {
@@ -353,8 +368,8 @@ impl Control {
             MonitorMessage::Grant(grant) => {
                 self.answered(grant.token);
                 match self.arena(&grant, fd) {
-                    Some(arena) => register::granted(process, &grant, arena),
-                    None => register::refused(process, grant.token, Reason::NoMemory),
+                    Ok(arena) => register::granted(process, &grant, arena),
+                    Err(reason) => register::refused(process, grant.token, reason),
                 }
             }
             MonitorMessage::Refused { token, reason } => {
@@ -367,15 +382,17 @@ impl Control {
         }
     }
 
-    fn arena(&mut self, grant: &Grant, fd: Option<OwnedFd>) -> Option<&'static Arena> {
+    fn arena(&mut self, grant: &Grant, fd: Option<OwnedFd>) -> Result<&'static Arena, Reason> {
         let key = (self.monitor, grant.arena);
         let arenas = self.arenas.get_or_insert_with(HashMap::new);
         if let Some(fd) = fd {
-            let arena = open(&mut self.retired, &fd, grant.geometry)?;
+            let arena = open(&mut self.retired, &fd, grant.geometry).ok_or(Reason::NoMemory)?;
             arenas.insert(key, arena);
         }
-        let arena = *arenas.get(&key)?;
-        (arena.geometry() == grant.geometry).then_some(arena)
+        // The kernel drops a passed descriptor for which there is no number left.
+        let arena = *arenas.get(&key).ok_or(Reason::NoDescriptors)?;
+        let fits = arena.geometry() == grant.geometry;
+        fits.then_some(arena).ok_or(Reason::NoMemory)
     }
 
     fn retire(&mut self, arena: u32) {

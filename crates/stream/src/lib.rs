@@ -35,6 +35,7 @@ pub mod ready;
 pub mod receive;
 pub mod register;
 pub mod send;
+mod strict;
 pub mod switch;
 pub mod wait;
 

@@ -1,6 +1,7 @@
 //! The tables of this process: which descriptor names which end, the slab, and its free entries.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::Mutex;
 
@@ -40,27 +41,37 @@ pub fn get() -> Option<&'static Process> {
     unsafe { process.as_ref() }
 }
 
-/// The tables, made if needed; `None` when there is no memory for them.
-pub fn start() -> Option<&'static Process> {
+/// The tables, made if needed.
+///
+/// # Errors
+/// What there was too little of, memory or descriptors. The next call tries again.
+pub fn start() -> Result<&'static Process, Reason> {
     if let Some(process) = get() {
-        return Some(process);
+        return Ok(process);
     }
-    let _starting = STARTING.lock().ok()?;
+    let _starting = STARTING.lock().map_err(|_| Reason::NoMemory)?;
     if let Some(process) = get() {
-        return Some(process);
+        return Ok(process);
     }
-    let process = Box::leak(Box::new(Process::create()?));
+    let process = Box::leak(Box::new(Process::create().map_err(|error| lack(&error))?));
     PROCESS.store(process, Ordering::Release); // SYNC: process
-    Some(process)
+    Ok(process)
+}
+
+fn lack(error: &io::Error) -> Reason {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => Reason::NoDescriptors,
+        _ => Reason::NoMemory,
+    }
 }
 
 impl Process {
-    fn create() -> Option<Self> {
+    fn create() -> io::Result<Self> {
         let pid = system::pid();
-        let (slab, slab_fd) = SlabMap::create(pid).ok()?;
-        let fds = Mapping::private(MAX_FDS as usize * size_of::<AtomicU32>()).ok()?;
-        let locals = Mapping::private(SLAB_ENTRIES as usize * size_of::<Local>()).ok()?;
-        Some(Self {
+        let (slab, slab_fd) = SlabMap::create(pid)?;
+        let fds = Mapping::private(MAX_FDS as usize * size_of::<AtomicU32>())?;
+        let locals = Mapping::private(SLAB_ENTRIES as usize * size_of::<Local>())?;
+        Ok(Self {
             pid: AtomicU32::new(pid),
             slab,
             slab_fd: OwnFd::new(slab_fd.into_raw_fd()),

@@ -16,7 +16,7 @@ use crosslane_window::arena::Arena;
 
 use crate::end::End;
 use crate::process::{self, Process};
-use crate::{config, control};
+use crate::{config, control, strict};
 
 /// Calls that move data before a connection is registered. A request and its answer with the
 /// end of the stream are fewer.
@@ -33,11 +33,12 @@ pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
     if config::get().disabled {
         return None;
     }
-    let process = process::get()
-        .or_else(|| process::start().inspect(|process| control::introduce(process)))?;
+    let process = started().inspect_err(|reason| strict::fell_back(fd, *reason));
+    let process = process.ok()?;
     forget(fd);
     let Some(index) = process.allocate() else {
         process.count_reason(Reason::TableFull);
+        strict::fell_back(fd, Reason::TableFull);
         return None;
     };
     reset(process, index, fd, passive);
@@ -49,6 +50,14 @@ pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
     end.set_phase(EndPhase::Plain);
     process.name(fd, Some(index));
     Some(end)
+}
+
+/// The tables, and the process known to the monitor.
+fn started() -> Result<&'static Process, Reason> {
+    match process::get() {
+        Some(process) => Ok(process),
+        None => process::start().inspect(|process| control::introduce(process)),
+    }
 }
 
 fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
@@ -191,6 +200,10 @@ pub(crate) fn abandoned(process: &'static Process, token: u64, reason: Reason) {
     {
         end.entry.id.calls.store(0, Ordering::Relaxed);
         end.set_reason(reason);
+        // That it is gone is no failure yet: the next one may be there in a second.
+        if reason != Reason::NoMonitor {
+            strict::fell_back(end.fd, reason);
+        }
     }
 }
 
@@ -225,6 +238,7 @@ pub(crate) fn refused(process: &'static Process, token: u64, reason: Reason) {
         end.add_flags(end_flags::PINNED);
         end.set_reason(reason);
         process.count_reason(reason);
+        strict::fell_back(end.fd, reason);
     }
 }
 

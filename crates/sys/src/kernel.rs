@@ -2,6 +2,7 @@
 //! so, and none is a cancellation point.
 
 use core::mem::MaybeUninit;
+use core::net::IpAddr;
 
 use libc::{c_int, epoll_event, msghdr, pollfd, timespec};
 
@@ -189,19 +190,53 @@ pub fn close(fd: c_int) {
 
 /// Whether the socket is connected to a peer.
 pub fn has_peer(fd: c_int) -> bool {
+    socket_name(libc::SYS_getpeername, fd).is_some()
+}
+
+/// Whether the socket is connected to a peer on this host, as far as its names tell: both are the
+/// same host's, or the peer's is the loopback.
+pub fn is_local(fd: c_int) -> bool {
+    let own = socket_name(libc::SYS_getsockname, fd)
+        .as_ref()
+        .and_then(host);
+    let peer = socket_name(libc::SYS_getpeername, fd)
+        .as_ref()
+        .and_then(host);
+    match (own, peer) {
+        (Some(own), Some(peer)) => own == peer || peer.is_loopback(),
+        _ => false,
+    }
+}
+
+/// The host in the name of an IP socket; IPv4 in IPv6 undone.
+fn host(name: &libc::sockaddr_storage) -> Option<IpAddr> {
+    let name = core::ptr::from_ref(name);
+    // SAFETY: a sockaddr_storage is large enough and aligned for every kind of name.
+    let v4 = unsafe { name.cast::<libc::sockaddr_in>().read() };
+    // SAFETY: as above.
+    let v6 = unsafe { name.cast::<libc::sockaddr_in6>().read() };
+    match i32::from(v4.sin_family) {
+        libc::AF_INET => Some(IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes())),
+        libc::AF_INET6 => Some(IpAddr::from(v6.sin6_addr.s6_addr).to_canonical()),
+        _ => None,
+    }
+}
+
+fn socket_name(call: libc::c_long, fd: c_int) -> Option<libc::sockaddr_storage> {
     // SAFETY: sockaddr_storage is plain integers, for which zero is a value.
-    let mut address: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
+    let mut name: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
     let mut length: u32 = 128;
     let args = [
         arg(fd),
-        core::ptr::from_mut(&mut address).addr(),
+        core::ptr::from_mut(&mut name).addr(),
         core::ptr::from_mut(&mut length).addr(),
         0,
         0,
         0,
     ];
-    // SAFETY: the address has the 128 bytes that its length says.
-    unsafe { syscall(libc::SYS_getpeername, args) }.is_ok()
+    // SAFETY: only called for getsockname and getpeername; the name has the 128 bytes that its
+    // length says.
+    unsafe { syscall(call, args) }.ok().map(|_| name)
 }
 
 /// Shut down a direction of a connection.

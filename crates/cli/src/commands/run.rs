@@ -10,6 +10,7 @@ use std::str::FromStr;
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::ValueEnum;
 use crosslane_ctl::paths::RUNTIME_DIR_VARIABLE;
+use crosslane_ctl::reason::STRICT_STATUS;
 
 use crate::examine::{Verdict, examine};
 use crate::private;
@@ -30,6 +31,13 @@ pub struct Args {
     eager: Option<Ports>,
 
     /// Fail if the program cannot be accelerated, instead of running it on plain TCP
+    ///
+    /// Not only at its start: the program, or what it has started, ends with status 125 and a line
+    /// on standard error as soon as a connection to this host stays on TCP because Crosslane has
+    /// failed it: no monitor answers, none of the right version, no memory or descriptors for
+    /// rings, a quota, a full table. A monitor may be away for a second. Connections that stay on
+    /// TCP because they are short, because the other end does not run under Crosslane, or because
+    /// of what the program does with them are no failures.
     #[arg(long)]
     strict: bool,
 
@@ -105,11 +113,9 @@ Examples:
       crosslane ss
 
 Exit status:
-  That of the program; 125 if it was not run because of --strict, 126 if it cannot be run,
-  127 if it is not found.";
+  That of the program; 125 if it was not run, or was ended, because of --strict; 126 if it cannot
+  be run; 127 if it is not found.";
 
-/// Exit status when the program was not run because of `--strict`, as env(1) and timeout(1) use it.
-const REFUSED: u8 = 125;
 /// Exit status when the program cannot be run.
 const CANNOT_RUN: u8 = 126;
 /// Exit status when the program is not found.
@@ -122,7 +128,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Err(error) = prepare(args, &mut command) {
         if args.strict {
             eprintln!("crosslane: {error:#}; not run because of --strict");
-            return Ok(ExitCode::from(REFUSED));
+            return Ok(ExitCode::from(STRICT_STATUS));
         }
         eprintln!("crosslane: {error:#}; running it on plain TCP");
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crosslane_ctl::message::{ClientMessage, MessageError};
+use crosslane_ctl::message::{ClientMessage, MessageError, MonitorMessage};
 use crosslane_window::slab::{SlabError, SlabMap};
 use rustix::event::epoll::EventFlags;
 use rustix::net::AddressFamily;
@@ -74,6 +74,13 @@ impl Monitor {
         self.complaints
             .say(format_args!("disconnecting process {pid}: {fault}"));
         self.counts.protocol_errors += 1;
+        if let Fault::Message(MessageError::Version { .. }) = fault
+            && let Some(connection) = self.connection(id)
+        {
+            // From the version of these last words it learns why; whether it reads them is its own
+            // business.
+            let _ = connection.say(MonitorMessage::Welcome.encode(), None);
+        }
         self.drop_connection(id);
     }
 

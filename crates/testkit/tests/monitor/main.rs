@@ -1,6 +1,7 @@
 //! Life with and without the monitor.
 
 mod restart;
+mod strict;
 mod talk;
 
 use crosslane_testkit::{Host, Process, Route, binary, free_port};

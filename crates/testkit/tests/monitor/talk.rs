@@ -1,6 +1,6 @@
 //! A server and a client that talk for as long as a test wants, and check what they hear.
 
-use crosslane_testkit::{Host, Process, free_port};
+use crosslane_testkit::{Host, Process, Program, free_port};
 
 /// Debian's own, as another one in PATH may be a script that starts it.
 const PYTHON: &str = "/usr/bin/python3";
@@ -71,6 +71,14 @@ for line in sys.stdin:
     print(line.strip(), flush=True)
 "#;
 
+fn start(program: Program<'_>, script: &str, port: u16, variables: &[(&str, &str)]) -> Process {
+    let program = program.args(["-c", script, &port.to_string()]);
+    let program = variables
+        .iter()
+        .fold(program, |program, (name, value)| program.env(name, value));
+    program.with_open_input().start()
+}
+
 /// Both programs.
 pub struct Talk {
     pub server: Process,
@@ -84,21 +92,27 @@ impl Talk {
         Self::begin_with(host, &[])
     }
 
-    /// The same with an option of `crosslane run`.
+    /// The same with variables in the client's environment.
     pub fn begin_with(host: &Host, variables: &[(&str, &str)]) -> Self {
         let port = free_port();
-        let start = |script: &str| {
-            let program = host.program(PYTHON).args(["-c", script, &port.to_string()]);
-            let program = variables
-                .iter()
-                .fold(program, |program, (name, value)| program.env(name, value));
-            program.with_open_input().start()
-        };
-        let mut server = start(SERVER);
+        let server = start(host.program(PYTHON), SERVER, port, &[]);
+        let client = start(host.program(PYTHON), CLIENT, port, variables);
+        Self::of(server, client, port)
+    }
+
+    /// The same with a server that knows nothing of Crosslane.
+    pub fn with_plain_server(host: &Host, variables: &[(&str, &str)]) -> Self {
+        let port = free_port();
+        let server = start(host.plain(PYTHON), SERVER, port, &[]);
+        let client = start(host.program(PYTHON), CLIENT, port, variables);
+        Self::of(server, client, port)
+    }
+
+    fn of(mut server: Process, client: Process, port: u16) -> Self {
         assert_eq!(server.next_line().as_deref(), Some("listening"));
         Self {
             server,
-            client: start(CLIENT),
+            client,
             port,
         }
     }
