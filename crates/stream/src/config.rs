@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 /// How a call waits for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// Spin as long as it takes, up to a millisecond at a time.
+    /// Spin for up to 50 milliseconds, then sleep after all: an idle program uses no processor.
     Spin,
-    /// Spin for a while that adapts to success, then sleep.
+    /// Spin for a while that adapts to success, 20 microseconds at most, then sleep.
     Adaptive,
     /// Sleep at once.
     Sleep,

@@ -87,9 +87,10 @@ fn port(text: &str) -> anyhow::Result<u16> {
 /// How a program waits for data.
 #[derive(Clone, Copy, ValueEnum)]
 enum Wait {
-    /// Look at the ring without a pause: lowest latency, one core busy
+    /// Look at the ring for up to 50 milliseconds before each sleep: lowest latency, and a core is
+    /// busy as long as data keeps coming
     Spin,
-    /// Look for some microseconds, then sleep
+    /// Look for up to 20 microseconds, less where that was in vain before, then sleep
     Adaptive,
     /// Sleep at once: least CPU use
     Sleep,
