@@ -29,6 +29,8 @@ pub struct Link {
     /// Share of the raw rate that carries TLPs. The specification's recommended limits give 0.9186
     /// for gen3 x8; real links acknowledge less often.
     pub tlp_share: f64,
+    /// Bytes on the way down that the acknowledgement and the credits of a posted write take.
+    pub write_dllp_bytes: u32,
 }
 
 impl Link {
@@ -93,14 +95,25 @@ pub struct Sleep {
     pub first_success: f64,
     /// Probability that each later one is.
     pub later_success: f64,
-    /// Share of wake-ups out of the deep state.
-    pub deep_share: f64,
+    /// Mean time for which both ways of the link are idle until it sleeps deeply.
+    pub deep_every_ns: f64,
+    /// Share of the time of posted writes that counts as idle where no read is under way.
+    pub writes_idle_percent: u32,
     /// Length of a deep wake-up.
     pub deep_ns: f64,
     /// Mean of what comes on top, exponential.
     pub deep_mean_extra_ns: f64,
     /// Share of deep wake-ups that are themselves interrupted, for up to half a deep time more.
     pub deep_again_share: f64,
+}
+
+impl Sleep {
+    /// Mean length of a deep sleep.
+    #[must_use]
+    pub fn mean_deep_ns(&self) -> f64 {
+        let interrupted = self.deep_again_share / (1.0 - self.deep_again_share);
+        self.deep_ns * (1.0 + interrupted / 4.0) + self.deep_mean_extra_ns
+    }
 }
 
 /// Buffers for posted writes that the root complex advertises, in the units of flow control.
@@ -356,17 +369,21 @@ impl Host {
             ("sleep.period_ns", sleep.period_ns),
             ("sleep.spread_ns", sleep.spread_ns),
             ("sleep.deep_ns", sleep.deep_ns),
+            ("sleep.deep_every_ns", sleep.deep_every_ns),
             ("sleep.deep_mean_extra_ns", sleep.deep_mean_extra_ns),
         ];
         for (field, value) in times {
             self.range(field, value, (0.0..=1e9).contains(&value), "0 to 1e9 ns")?;
         }
-        for (field, value) in [
-            ("sleep.awake_share", sleep.awake_share),
-            ("sleep.deep_share", sleep.deep_share),
-        ] {
-            self.range(field, value, (0.0..=1.0).contains(&value), "0 to 1")?;
-        }
+        let share = sleep.awake_share;
+        self.range(
+            "sleep.awake_share",
+            share,
+            (0.0..=1.0).contains(&share),
+            "0 to 1",
+        )?;
+        let every = sleep.deep_every_ns;
+        self.range("sleep.deep_every_ns", every, every >= 1.0, "1 ns or more")?;
         for (field, value) in [
             ("sleep.first_success", sleep.first_success),
             ("sleep.later_success", sleep.later_success),

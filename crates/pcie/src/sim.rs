@@ -13,6 +13,7 @@ pub mod engine;
 pub mod fabric;
 pub mod iommu;
 mod link;
+mod options;
 mod rng;
 mod root;
 mod slab;

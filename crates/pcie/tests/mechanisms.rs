@@ -19,6 +19,7 @@ fn host() -> Host {
 fn ideal() -> (Host, Device) {
     let mut host = host();
     host.link.tlp_share = 1.0;
+    host.link.write_dllp_bytes = 0;
     host.completion_gap_ns = 0.0;
     host.line_by_line_bytes = 0;
     host.write_line_ns = 0.0;
@@ -170,6 +171,83 @@ fn posted_credits_bound_writes() {
         (found / expected - 1.0).abs() < 0.02,
         "{found} and {expected}"
     );
+}
+
+#[test]
+fn acknowledged_writes_take_room_from_completions() {
+    let (mut host, device) = ideal();
+    let run = Run {
+        bench: Bench::BwRdwr,
+        size_bytes: 256,
+        transfers: 4000,
+        options: Options {
+            tags: 1024,
+            ..Options::default()
+        },
+        ..Run::default()
+    };
+    // Each way carries 304 bytes for 256 of payload: 280 and a request of 24 up, 276 down.
+    let alone = gbps(&run, &host, &device);
+    host.link.write_dllp_bytes = 128;
+    let beside = gbps(&run, &host, &device);
+    assert!(
+        (alone / (63.0154 * 256.0 / 304.0) - 1.0).abs() < 0.02,
+        "{alone}"
+    );
+    assert!(
+        (beside / (63.0154 * 256.0 / (276.0 + 128.0)) - 1.0).abs() < 0.02,
+        "{beside}"
+    );
+}
+
+#[test]
+fn a_read_request_fits_into_the_pause_after_a_short_packet() {
+    let (mut host, mut device) = ideal();
+    host.link.write_dllp_bytes = 0;
+    (device.packet_gap_ns, device.request_gap_ns) = (40.0, 20.0);
+    let each_ns = |size_bytes| {
+        let run = Run {
+            bench: Bench::BwRdwr,
+            size_bytes,
+            ..Run::default()
+        };
+        f64::from(size_bytes) * 8.0 / gbps(&run, &host, &device)
+    };
+    // 88 B take 11 ns and the request 20, within the packet's 40.
+    assert!((each_ns(64) / 40.0 - 1.0).abs() < 0.02, "{}", each_ns(64));
+    // 2 x 280 B take 71 ns of 80, which is no room for 20.
+    let full_ns = 2.0 * 280.0 * 8.0 / 63.0154 + 20.0;
+    let found_ns = each_ns(512);
+    assert!(
+        (found_ns / full_ns - 1.0).abs() < 0.02,
+        "{found_ns} and {full_ns}"
+    );
+}
+
+#[test]
+fn an_idle_link_lets_the_root_complex_sleep_deeply() {
+    let mut host = Host::load("e3-1226v3").unwrap();
+    let rate = |host: &Host, bench, size_bytes| {
+        let run = Run {
+            bench,
+            size_bytes,
+            transfers: 4000,
+            ..Run::default()
+        };
+        gbps(&run, host, &nfp6000())
+    };
+    let benches = [(Bench::BwRd, 16), (Bench::BwRd, 64), (Bench::BwRd, 512)];
+    let sleepy = benches.map(|(bench, size)| rate(&host, bench, size));
+    host.sleep = None;
+    let awake = benches.map(|(bench, size)| rate(&host, bench, size));
+    let kept: Vec<f64> = sleepy.iter().zip(&awake).map(|(s, a)| s / a).collect();
+    // Reads of 16 B leave the link idle most of the time, reads of 512 B fill it.
+    assert!(kept[0] < 0.6, "{kept:?}");
+    assert!(
+        kept[0] + 0.1 < kept[1] && kept[1] + 0.05 < kept[2],
+        "{kept:?}"
+    );
+    assert!(kept[2] > 0.97, "{kept:?}");
 }
 
 #[test]

@@ -41,11 +41,30 @@ fn xeon_e5_median_latencies_are_within_five_per_cent() {
 fn xeon_e5_bandwidths_are_within_seven_per_cent() {
     let judged = judged(|row| row.host.starts_with("e5") && !is_latency(row));
     assert!(
-        share_within(&judged, 7.0) >= 0.95,
+        share_within(&judged, 7.0) >= 0.985,
         "{}",
         share_within(&judged, 7.0)
     );
-    assert!(share_within(&judged, 18.0) >= 1.0);
+    assert!(share_within(&judged, 16.0) >= 1.0);
+}
+
+#[test]
+fn reads_and_writes_together_are_within_seven_per_cent_on_xeon_e5() {
+    let judged = judged(|row| row.host.starts_with("e5") && row.bench == Bench::BwRdwr);
+    assert!(share_within(&judged, 7.0) >= 1.0);
+}
+
+/// Most of the rest is noise: repeated rows of this machine differ by up to 2.6 times.
+#[test]
+fn xeon_e3_rates_follow_the_idle_time_of_the_link() {
+    let mean = |bench| {
+        let judged = judged(|row| row.host.starts_with("e3") && row.bench == bench);
+        let count = f64::from(u32::try_from(judged.len()).unwrap());
+        judged.iter().map(|j| j.error_percent.abs()).sum::<f64>() / count
+    };
+    assert!(mean(Bench::BwRd) < 16.0, "{}", mean(Bench::BwRd));
+    assert!(mean(Bench::BwRdwr) < 8.0, "{}", mean(Bench::BwRdwr));
+    assert!(mean(Bench::BwWr) < 45.0, "{}", mean(Bench::BwWr));
 }
 
 /// The window sweeps of 64 to 512 B, warm and untranslated: the published figures.

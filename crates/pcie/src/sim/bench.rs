@@ -208,7 +208,12 @@ impl Run {
     /// [`RunError`] if the parameters make no sense together.
     pub fn execute(&self, host: &Host, device: &Device) -> Result<Report, RunError> {
         let mut addresses = self.addresses()?;
-        let mut fabric = Fabric::new(host, &self.options)?;
+        let is_latency = matches!(self.bench, Bench::LatRd | Bench::LatWrrd);
+        let options = Options {
+            deep_sleeps: self.options.deep_sleeps && is_latency,
+            ..self.options.clone()
+        };
+        let mut fabric = Fabric::new(host, &options)?;
         if self.bench != Bench::LatRd && self.bench != Bench::BwRd {
             self.settle(&mut fabric, host, &mut addresses);
         }
@@ -320,12 +325,12 @@ impl Run {
                 break;
             }
             if from.0 == 0 && engine.finished()[counted] >= warm_up.max(1) {
-                from = (engine.now().max(1), engine.finished()[counted]);
+                from = (engine.time().max(1), engine.finished()[counted]);
             }
         }
         rate(
             engine.finished()[counted] - from.1,
-            engine.now() - from.0,
+            engine.time() - from.0,
             self.size_bytes,
         )
     }

@@ -46,16 +46,18 @@ impl<'a> Engine<'a> {
     #[must_use]
     pub fn new(fabric: &'a mut Fabric, device: &'a Device, bytes: u32, mps_bytes: u32) -> Self {
         let parts = write_parts(bytes, mps_bytes, device.power_of_two_tail);
-        let packets: Ps = parts
+        let wires = parts
             .iter()
-            .map(|&part| {
-                fabric
-                    .wire_time(TlpKind::MemoryWrite, part)
-                    .max(ps(device.packet_gap_ns))
-            })
+            .map(|&part| fabric.wire_time(TlpKind::MemoryWrite, part));
+        let packets: Ps = wires
+            .clone()
+            .map(|wire| wire.max(ps(device.packet_gap_ns)))
             .sum();
         let gap = ps(device.write_gap_ns);
-        let write_time = packets + ps(device.write_bubble_ns);
+        let bubble = ps(device.write_bubble_ns);
+        let write_time = (packets + bubble).max(gap);
+        // A read request takes the port too, but fits into the pauses that short packets leave.
+        let with_request = wires.sum::<Ps>() + bubble + ps(device.request_gap_ns);
         let shared = ps(f64::from(bytes.min(1024)) * device.shared_ns_per_byte
             + f64::from(bytes.saturating_sub(1024)) * device.shared_beyond_ns_per_byte);
         Self {
@@ -66,10 +68,8 @@ impl<'a> Engine<'a> {
             contexts: vec![Context::default(); device.contexts],
             free: (0..device.contexts).rev().collect(),
             write_port_free_at: 0,
-            write_time: write_time.max(gap),
-            write_time_after_read: (write_time + ps(device.request_gap_ns))
-                .max(gap)
-                .max(shared),
+            write_time,
+            write_time_after_read: write_time.max(with_request).max(shared),
             memory_free_at: 0,
             after_read: false,
             finished: [0; 2],
@@ -82,10 +82,10 @@ impl<'a> Engine<'a> {
         self.finished
     }
 
-    /// Virtual time.
+    /// Virtual time, with the deep sleeps that a run as long as the measured ones would have met.
     #[must_use]
-    pub fn now(&self) -> Ps {
-        self.fabric.now()
+    pub fn time(&self) -> Ps {
+        self.fabric.now() + self.fabric.deep_sleep()
     }
 
     /// Starts a command if it can start now.

@@ -8,7 +8,6 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::cache::CacheState;
 use super::iommu::Counts;
 use super::link::{CreditGate, Wire};
 use super::root::{Root, Setup};
@@ -21,52 +20,10 @@ use crate::model::explain::Direction;
 use crate::model::{LinkConfig, Tlp, TlpKind};
 use crate::profile::{Host, ProfileError};
 
+pub use super::options::{Hop, Options};
+
 /// A transaction's handle; the user's own numbers come back with it.
 pub type Transaction = u32;
-
-/// What lies between the device and the root complex.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hop {
-    /// Time from a packet's last byte in to its first byte out. A switch takes 100 to 150 ns; a
-    /// non-transparent bridge about as much again, for its address and requester translation.
-    pub forward_ns: f64,
-}
-
-/// What to simulate.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Seed; the same seed gives the same run, to the picosecond.
-    pub seed: u64,
-    /// Translate addresses.
-    pub iommu: bool,
-    /// The memory belongs to the other node.
-    pub remote_node: bool,
-    /// The window's state at the start.
-    pub cache: CacheState,
-    /// Window size; addresses run from 0.
-    pub window_bytes: u64,
-    /// Switches and bridges, from the device on.
-    pub hops: Vec<Hop>,
-    /// How many TLPs to record.
-    pub trace_limit: usize,
-    /// Tags: read requests that the device may have under way.
-    pub tags: u32,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            seed: 1,
-            iommu: false,
-            remote_node: false,
-            cache: CacheState::HostWarm,
-            window_bytes: 8192,
-            hops: Vec::new(),
-            trace_limit: 0,
-            tags: 256,
-        }
-    }
-}
 
 /// What the user is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +111,8 @@ type Scheduled = Reverse<(Ps, u64, Step, u32)>;
 pub struct Fabric {
     link: LinkConfig,
     completion_gap: Ps,
+    write_dllp: Ps,
+    busy_until: Ps,
     now: Ps,
     order: u64,
     queue: BinaryHeap<Scheduled>,
@@ -191,11 +150,15 @@ impl Fabric {
             remote: options.remote_node,
             cache: options.cache,
             window_bytes: options.window_bytes,
+            deep_sleeps: options.deep_sleeps,
         };
+        let write_dllp = wire.time(host.link.write_dllp_bytes);
         let wires = vec![wire; options.hops.len() + 1];
         Ok(Self {
             link,
             completion_gap: ps(host.completion_gap_ns),
+            write_dllp,
+            busy_until: 0,
             now: 0,
             order: 0,
             queue: BinaryHeap::with_capacity(1024),
@@ -256,6 +219,12 @@ impl Fabric {
             }
             .wire_bytes(&self.link),
         )
+    }
+
+    /// Time that the root complex's deep sleeps take on average in what has been simulated so far.
+    #[must_use]
+    pub fn deep_sleep(&self) -> Ps {
+        self.root.deep_sleep()
     }
 
     /// What the IOMMU did.
@@ -448,6 +417,11 @@ impl Fabric {
         };
         let (start, end) = wires[usize::from(packet.segment)].send(self.now, wire_bytes);
         self.sent += 1;
+        if usize::from(packet.segment) == self.hops.len() {
+            let idle = start.saturating_sub(self.busy_until);
+            self.busy_until = self.busy_until.max(end);
+            self.root.link_was_used(idle, packet.kind, start, end);
+        }
         self.trace.add(Record {
             start,
             end,
@@ -488,6 +462,8 @@ impl Fabric {
         match packet.kind {
             TlpKind::MemoryWrite => {
                 let (freed, visible) = self.root.write(self.now, packet.address, packet.data_bytes);
+                let root = self.hops.len();
+                self.down[root].occupy(self.now, self.write_dllp);
                 let flag = self.packets.insert(packet);
                 self.schedule(freed, Step::Freed, id);
                 self.schedule(visible, Step::Visible, flag);
@@ -568,7 +544,8 @@ impl Fabric {
         }
         let root = self.hops.len();
         self.down[root].pause(self.completion_gap);
-        self.root.stays_awake(self.down[root].free_at());
+        self.busy_until = self.busy_until.max(self.down[root].free_at());
+        self.root.read_ends(self.down[root].free_at());
     }
 
     fn freed(&mut self, id: u32) {

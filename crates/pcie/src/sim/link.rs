@@ -38,6 +38,11 @@ impl Wire {
         self.free_at += gap;
     }
 
+    /// Takes the wire for this long, as soon as it is free.
+    pub(crate) fn occupy(&mut self, now: Ps, time: Ps) {
+        self.free_at = self.free_at.max(now) + time;
+    }
+
     pub(crate) fn time(&self, bytes: u32) -> Ps {
         u64::from(bytes) * self.femtoseconds_per_byte / 1000
     }

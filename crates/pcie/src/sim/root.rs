@@ -4,6 +4,7 @@ use super::cache::{Cache, CacheState};
 use super::iommu::{Counts, Iommu};
 use super::rng::Rng;
 use super::{Ps, ps};
+use crate::model::TlpKind;
 use crate::profile::{Host, Sleep};
 
 #[derive(Debug)]
@@ -19,6 +20,16 @@ pub(crate) struct Root {
     posted_done: Ps,
     awake_until: Ps,
     awake_from: Ps,
+    /// Reads that have arrived and not been answered.
+    reads: u32,
+    /// When the completions of those that have been answered will have left.
+    reads_until: Ps,
+    /// How long both ways of the link were idle, other than for a deep sleep.
+    idle: Ps,
+    /// What is left of a deep sleep: the link is idle because of it.
+    asleep: Ps,
+    /// The idle time at which the next deep sleep comes.
+    deep_at: Ps,
     rng: Rng,
 }
 
@@ -29,10 +40,16 @@ pub(crate) struct Setup {
     pub(crate) remote: bool,
     pub(crate) cache: CacheState,
     pub(crate) window_bytes: u64,
+    pub(crate) deep_sleeps: bool,
 }
 
 impl Root {
     pub(crate) fn new(host: &Host, setup: Setup, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let deep_at = match &host.sleep {
+            Some(sleep) if setup.deep_sleeps => ps(rng.exponential(sleep.deep_every_ns)),
+            _ => Ps::MAX,
+        };
         Self {
             iommu: setup.iommu.then(|| Iommu::new(&host.iommu, !seed)),
             cache: Cache::new(
@@ -47,7 +64,12 @@ impl Root {
             posted_done: 0,
             awake_until: 0,
             awake_from: 0,
-            rng: Rng::new(seed),
+            reads: 0,
+            reads_until: 0,
+            idle: 0,
+            asleep: 0,
+            deep_at,
+            rng,
             host: host.clone(),
         }
     }
@@ -67,6 +89,7 @@ impl Root {
 
     /// A read request arrives: when its data is ready to be sent, and whether line by line.
     pub(crate) fn read(&mut self, now: Ps, address: u64, bytes: u32) -> (Ps, bool) {
+        self.reads += 1;
         let continues = self.last_read_end == address;
         self.last_read_end = address + u64::from(bytes);
         let short = bytes <= self.host.line_by_line_bytes && !(self.host.streams && continues);
@@ -92,11 +115,44 @@ impl Root {
         (at, by_line)
     }
 
+    /// A read's completions will have left by then.
+    pub(crate) fn read_ends(&mut self, until: Ps) {
+        self.reads -= 1;
+        self.reads_until = until;
+        self.stays_awake(until);
+    }
+
     /// Reads keep the root complex awake until their last completion has left, and a little longer.
-    pub(crate) fn stays_awake(&mut self, until: Ps) {
+    fn stays_awake(&mut self, until: Ps) {
         if let Some(sleep) = &self.host.sleep {
             self.awake_until = self.awake_until.max(until + ps(sleep.after_idle_ns));
         }
+    }
+
+    /// Both ways of the link were idle, then a packet took the wire.
+    pub(crate) fn link_was_used(&mut self, idle: Ps, by: TlpKind, start: Ps, end: Ps) {
+        let Some(sleep) = &self.host.sleep else {
+            return;
+        };
+        let asleep = idle.min(self.asleep);
+        self.asleep -= asleep;
+        self.idle += idle - asleep;
+        let no_reads = self.reads == 0 && self.reads_until < start;
+        if by == TlpKind::MemoryWrite && no_reads {
+            self.idle += (end - start) / 100 * u64::from(sleep.writes_idle_percent);
+        }
+    }
+
+    /// What deep sleeps take on average, given how idle the link was.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )]
+    pub(crate) fn deep_sleep(&self) -> Ps {
+        self.host.sleep.as_ref().map_or(0, |sleep| {
+            (self.idle as f64 * sleep.mean_deep_ns() / sleep.deep_every_ns) as Ps
+        })
     }
 
     /// What long use by writes like this one leaves in the cache; takes no time.
@@ -119,7 +175,12 @@ impl Root {
         let Some(sleep) = &self.host.sleep else {
             return now;
         };
-        if now > self.awake_until {
+        if self.idle >= self.deep_at {
+            self.deep_at = self.idle + ps(self.rng.exponential(sleep.deep_every_ns));
+            self.asleep = deep_time(sleep, &mut self.rng);
+            self.awake_from = now + self.asleep;
+            self.awake_until = self.awake_from + ps(sleep.after_idle_ns);
+        } else if now > self.awake_until {
             self.awake_from = now + wake_time(sleep, &mut self.rng);
             let stays = if is_write {
                 sleep.after_write_ns
@@ -132,16 +193,17 @@ impl Root {
     }
 }
 
+fn deep_time(sleep: &Sleep, rng: &mut Rng) -> Ps {
+    let mut total = sleep.deep_ns + rng.exponential(sleep.deep_mean_extra_ns);
+    while rng.chance(sleep.deep_again_share) {
+        total += rng.unit() * sleep.deep_ns / 2.0;
+    }
+    ps(total)
+}
+
 fn wake_time(sleep: &Sleep, rng: &mut Rng) -> Ps {
     if rng.chance(sleep.awake_share) {
         return 0;
-    }
-    if rng.chance(sleep.deep_share) {
-        let mut total = sleep.deep_ns + rng.exponential(sleep.deep_mean_extra_ns);
-        while rng.chance(sleep.deep_again_share) {
-            total += rng.unit() * sleep.deep_ns / 2.0;
-        }
-        return ps(total);
     }
     let mut total = sleep.period_ns + rng.unit() * sleep.spread_ns;
     let mut success = sleep.first_success;
