@@ -31,7 +31,7 @@ Environment:
                          ../lib/crosslane
   CROSSLANE_WAIT         spin, adaptive or sleep; set by run --wait
   CROSSLANE_EAGER        ports, separated by commas; set by run --eager
-  CROSSLANE_DISABLE      if set, the library leaves all connections on TCP
+  CROSSLANE_DISABLE      if set, the library leaves all connections on TCP, and shows none
   RUST_LOG               how much the monitor logs: error, warn, info or debug
 
 Files:

@@ -44,4 +44,5 @@ counters! {
     Backoffs, "backoffs", "short naps because several waiters share one doorbell";
     ControlErrors, "control_errors", "control messages that could not be sent or understood";
     Replays, "replays", "times unread ring bytes were sent again by TCP";
+    IoUringRefused, "io_uring_refused", "calls of io_uring_setup that were answered with ENOSYS";
 }

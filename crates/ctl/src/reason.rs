@@ -71,8 +71,9 @@ reasons! {
     Urgent = 13, "urgent", "urgent data was used", "nothing to do: urgent data needs TCP";
     /// A call that is not handled on rings.
     Call = 14, "call", "a call was used that only the kernel handles", "nothing to do";
-    /// The process uses io_uring.
-    IoUring = 15, "io-uring", "the program uses io_uring", "make it fall back to epoll";
+    /// More connections than the table holds.
+    TableFull = 15, "table-full", "the process has more connections than the table holds",
+        "nothing to do";
     /// Handed to a program that cannot be accelerated.
     Exec = 16, "exec", "the socket was handed to another program by exec", "nothing to do";
     /// Sent to another process.
@@ -84,16 +85,11 @@ reasons! {
         "see the reason at the other end";
     /// The other end broke the ring's rules.
     PeerLied = 20, "peer-lied", "the other end wrote nonsense into the ring", "the connection was reset";
-    /// Switched off.
-    Disabled = 21, "disabled", "acceleration is switched off", "unset CROSSLANE_DISABLE";
+    /// The reader is so slow that the ring is full.
+    Overflow = 21, "overflow", "the reader is slow, so TCP carries what does not fit the ring",
+        "raise --ring-bytes of the monitor, or read faster";
     /// Brought back by the chaos knob of tests.
     Chaos = 22, "chaos", "a test brought it back to TCP", "unset CROSSLANE_CHAOS";
-    /// More connections than the table holds.
-    TableFull = 23, "table-full", "the process has more connections than the table holds",
-        "nothing to do";
-    /// The reader is so slow that the ring is full.
-    Overflow = 24, "overflow", "the reader is slow, so TCP carries what does not fit the ring",
-        "raise --ring-bytes of the monitor, or read faster";
 }
 
 impl Reason {

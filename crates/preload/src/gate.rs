@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_long, c_uint};
 
+use crosslane_stream::process;
 use crosslane_sys::{Errno, real};
 
 use crate::{bulk, c, epoll, input, lifecycle, options, output, plumbing, poll, select};
@@ -85,7 +86,10 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_pwritev2 => output::pwritev2(int(a), at(b), int(d), e, int(f)) as c_long,
             libc::SYS_pselect6 => by_pselect6(number, [a, b, d, e, f, g]),
             // Programs fall back to epoll, which can be accelerated.
-            libc::SYS_io_uring_setup => c::fail(Errno::NOSYS),
+            libc::SYS_io_uring_setup => {
+                process::note_io_uring_refused();
+                c::fail(Errno::NOSYS)
+            }
             _ => by_architecture(number, [a, b, d, e, f, g]),
         }
     }

@@ -1,6 +1,6 @@
 //! The tables of this process: which descriptor names which end, the slab, and its free entries.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::Mutex;
@@ -20,6 +20,8 @@ pub const MAX_FDS: u32 = 1 << 20;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
+/// Refusals of io_uring that no slab has counted yet.
+static REFUSED_EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// Everything this process keeps. Made at its first TCP socket, never freed.
 pub struct Process {
@@ -55,6 +57,7 @@ pub fn start() -> Result<&'static Process, Reason> {
     }
     let process = Box::leak(Box::new(Process::create().map_err(|error| lack(&error))?));
     PROCESS.store(process, Ordering::Release); // SYNC: process
+    process.count_refused_early();
     Ok(process)
 }
 
@@ -62,6 +65,15 @@ fn lack(error: &io::Error) -> Reason {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => Reason::NoDescriptors,
         _ => Reason::NoMemory,
+    }
+}
+
+/// The program has been told that there is no io_uring, so that it falls back to calls that the
+/// library sees. Most programs ask before they open their first socket.
+pub fn note_io_uring_refused() {
+    REFUSED_EARLY.fetch_add(1, Ordering::Relaxed);
+    if let Some(process) = get() {
+        process.count_refused_early();
     }
 }
 
@@ -225,6 +237,11 @@ impl Process {
     #[inline]
     pub fn count(&self, counter: Counter, by: u64) {
         self.slab.header().counters[counter as usize].fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn count_refused_early(&self) {
+        let refused = REFUSED_EARLY.swap(0, Ordering::Relaxed);
+        self.count(Counter::IoUringRefused, refused);
     }
 
     /// Count a connection that ended on TCP or was brought back to it.

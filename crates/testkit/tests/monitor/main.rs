@@ -114,6 +114,26 @@ fn a_killed_program_leaves_no_connection_and_no_shared_memory() {
     assert_eq!(shared_memory(), before);
 }
 
+#[test]
+fn a_refused_io_uring_is_counted() {
+    const PROGRAM: &str = r#"
+import ctypes, errno, socket
+libc = ctypes.CDLL(None, use_errno=True)
+SYS_IO_URING_SETUP = 425
+for _ in range(2):
+    print(libc.syscall(SYS_IO_URING_SETUP, 8, 0), errno.errorcode[ctypes.get_errno()])
+listener = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(listener.getsockname())
+print(libc.syscall(SYS_IO_URING_SETUP, 8, 0))
+"#;
+    let host = Host::new(Route::Crosslane);
+    let said = host.program("/usr/bin/python3").args(["-c", PROGRAM]).run();
+    assert_eq!(said.text(), "-1 ENOSYS\n-1 ENOSYS\n-1\n");
+    crosslane_testkit::wait_until("the count of a finished program", || {
+        (host.stats().count("io_uring_refused") == 3).then_some(())
+    });
+}
+
 /// The names in /dev/shm, where memory would stay behind.
 fn shared_memory() -> Vec<std::ffi::OsString> {
     let entries = std::fs::read_dir("/dev/shm")
