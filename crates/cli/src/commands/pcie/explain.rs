@@ -10,7 +10,8 @@ use crosslane_pcie::model::{LinkConfig, Mix, TlpKind};
 use serde::Serialize;
 
 use super::args::{LinkArgs, parse_bytes};
-use super::output::{OutputArgs, emit, table};
+use super::output::{OutputArgs, PlotArgs, emit, table};
+use super::picture;
 
 /// Arguments of `crosslane pcie explain`.
 #[derive(clap::Args)]
@@ -22,6 +23,8 @@ pub struct Args {
     size: u64,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    plot: PlotArgs,
 }
 
 #[derive(Serialize)]
@@ -37,6 +40,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let link = args.link.config()?;
     let bytes = check_transfer(u32::try_from(args.size).unwrap_or(u32::MAX))?;
     let transfers = [("DMA write", Mix::Write), ("DMA read", Mix::Read)];
+    args.plot.write(|| {
+        let title = format!("{}: {bytes} B, packet by packet", link.name());
+        let drawn = transfers.map(|(name, mix)| (name, legs(&link, mix, bytes)));
+        picture::draw(&link, &title, &drawn, SHOWN)
+    })?;
     if !args.output.is_for_people() {
         let rows: Vec<JsonLeg> = transfers
             .iter()

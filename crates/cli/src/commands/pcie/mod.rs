@@ -9,6 +9,7 @@ mod judge;
 mod latency;
 mod nic;
 mod output;
+mod picture;
 mod plot;
 mod report;
 mod sim;

@@ -29,11 +29,16 @@ pub struct PlotArgs {
 }
 
 impl PlotArgs {
-    /// Draws if asked to.
+    /// Draws a plot if asked to.
     pub fn draw(&self, plot: impl FnOnce() -> Plot) -> anyhow::Result<()> {
+        self.write(|| plot().svg())
+    }
+
+    /// Writes an SVG document if asked to.
+    pub fn write(&self, svg: impl FnOnce() -> String) -> anyhow::Result<()> {
         self.svg
             .as_ref()
-            .map_or(Ok(()), |path| write_file(path, &plot().svg()))
+            .map_or(Ok(()), |path| write_file(path, &svg()))
     }
 }
 

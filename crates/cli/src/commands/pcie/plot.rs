@@ -306,7 +306,8 @@ fn label(value: f64) -> String {
     format!("{rounded}")
 }
 
-fn escape(text: &str) -> String {
+/// Text inside an SVG document.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -219,6 +219,7 @@ impl Args {
             hops,
             trace_limit: if traced { self.trace_packets } else { 0 },
             tags: self.tags,
+            ..Options::default()
         };
         let pattern = match self.pattern {
             Access::Random => Pattern::Random,
