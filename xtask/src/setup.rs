@@ -18,6 +18,7 @@ const fn program(name: &'static str, package: &'static str) -> Program {
     Program { name, package }
 }
 
+pub const CHROMIUM: Program = program("chromium", "chromium");
 pub const CURL: Program = program("curl", "curl");
 pub const IPERF3: Program = program("iperf3", "iperf3");
 pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
@@ -29,7 +30,8 @@ pub const SOCKPERF: Program = program("sockperf", "sockperf");
 pub const WRK: Program = program("wrk", "wrk");
 
 /// Every program that the tests run.
-pub const ALL: [Program; 9] = [
+pub const ALL: [Program; 10] = [
+    CHROMIUM,
     CURL,
     IPERF3,
     NGINX,

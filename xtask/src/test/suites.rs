@@ -53,7 +53,7 @@ const STRESS_UNDER_CROSSLANE: &[KnownFailure] = &[
 ];
 
 /// All suites, in the order in which they run: first what explains failures of the later ones.
-pub const ALL: [Suite; 9] = [
+pub const ALL: [Suite; 10] = [
     Suite {
         name: "posix",
         needs: &[],
@@ -102,6 +102,11 @@ pub const ALL: [Suite; 9] = [
         name: "nginx",
         needs: &[setup::NGINX, setup::WRK, setup::CURL],
         known_failures: NGINX_UNDER_CROSSLANE,
+    },
+    Suite {
+        name: "page",
+        needs: &[setup::CHROMIUM],
+        known_failures: &[],
     },
 ];
 
