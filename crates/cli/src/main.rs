@@ -31,12 +31,16 @@ Environment:
                          ../lib/crosslane
   CROSSLANE_WAIT         spin, adaptive or sleep; set by run --wait
   CROSSLANE_EAGER        ports, separated by commas; set by run --eager
+  CROSSLANE_STRICT       if set, failures of Crosslane end the program; set by run --strict
+  CROSSLANE_SECRET       lets programs that root has run be served by root's private monitor after
+                         they have become another user; set by run
   CROSSLANE_DISABLE      if set, the library leaves all connections on TCP, and shows none
   RUST_LOG               how much the monitor logs: error, warn, info or debug
 
 Files:
   /run/crosslane/monitor.sock           the system service's socket
-  $XDG_RUNTIME_DIR/crosslane            directory of a user's private monitor
+  /run/crosslane-root                   directory of root's private monitor
+  $XDG_RUNTIME_DIR/crosslane            the same of other users
   /tmp/crosslane-UID                    the same where XDG_RUNTIME_DIR is not set
   monitor.log in a private directory    its log
 

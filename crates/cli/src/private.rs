@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use crosslane_ctl::paths::{RUNTIME_DIR_VARIABLE, SYSTEM_RUNTIME_DIR, private_runtime_dir};
 use crosslane_monitor::client::MonitorClient;
-use crosslane_monitor::directory::open_directory;
+use crosslane_monitor::directory::{open_directory, private_mode};
 
 /// How long a monitor may take to answer.
 pub const PATIENCE: Duration = Duration::from_secs(3);
@@ -54,7 +54,7 @@ pub fn ensure(directory: &Path) -> anyhow::Result<()> {
     if answers(directory) {
         return Ok(());
     }
-    open_directory(directory, 0o700)?;
+    open_directory(directory, private_mode())?;
     let mut starter = Command::new(own_path()?)
         .args(["monitor", "--private", "--detach", "--runtime-dir"])
         .arg(directory)
@@ -96,7 +96,7 @@ pub fn detach(directory: &Path, linger: u64) -> anyhow::Result<()> {
     crosslane_sys::process::close_on_exec_from(3);
     // Fails only for the leader of a process group, which needs no session to be left alone.
     let _ = rustix::process::setsid();
-    open_directory(directory, 0o700)?;
+    open_directory(directory, private_mode())?;
     let log = OpenOptions::new()
         .create(true)
         .append(true)

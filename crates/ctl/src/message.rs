@@ -31,6 +31,12 @@ pub const TEXT_BYTES: usize = 32 * 1024;
 /// What a program or the `crosslane` command says to the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientMessage {
+    /// A process of another user than the owner of a private monitor proves that it descends from
+    /// a program that the owner has run. Comes before `Hello`.
+    Secret {
+        /// The monitor's secret, inherited by the environment.
+        secret: u64,
+    },
     /// A process introduces itself and passes its slab.
     Hello,
     /// Look for the other end of this connection.
@@ -146,6 +152,7 @@ mod kind {
     pub const RELEASE: u16 = 3;
     pub const LEASE: u16 = 4;
     pub const QUERY: u16 = 5;
+    pub const SECRET: u16 = 6;
     pub const WELCOME: u16 = 129;
     pub const REGISTERED: u16 = 130;
     pub const GRANT: u16 = 131;
@@ -237,6 +244,7 @@ impl ClientMessage {
     /// Encode for sending.
     pub fn encode(&self) -> Packet {
         match *self {
+            Self::Secret { secret } => Packet::new(kind::SECRET, secret),
             Self::Hello => Packet::new(kind::HELLO, 0),
             Self::Register { token } => Packet::new(kind::REGISTER, token),
             Self::Release { token } => Packet::new(kind::RELEASE, token),
@@ -250,6 +258,7 @@ impl ClientMessage {
         let received = Received::parse(bytes)?;
         let token = received.token;
         match received.kind {
+            kind::SECRET => Ok(Self::Secret { secret: token }),
             kind::HELLO => Ok(Self::Hello),
             kind::REGISTER => Ok(Self::Register { token }),
             kind::RELEASE => Ok(Self::Release { token }),

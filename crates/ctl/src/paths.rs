@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 /// Environment variable that names the runtime directory.
 pub const RUNTIME_DIR_VARIABLE: &str = "CROSSLANE_RUNTIME_DIR";
 
+/// Environment variable with the secret of root's private monitor, in hexadecimal digits.
+pub const SECRET_VARIABLE: &str = "CROSSLANE_SECRET";
+
 /// Directory of the system service's socket.
 pub const SYSTEM_RUNTIME_DIR: &str = "/run/crosslane";
 
@@ -16,10 +19,15 @@ pub fn socket_in(runtime_dir: &Path) -> PathBuf {
     runtime_dir.join(SOCKET_NAME)
 }
 
-/// The directory of a user's private monitor: `$XDG_RUNTIME_DIR/crosslane`, or
-/// `/tmp/crosslane-UID` where that is not set.
+/// Directory of root's private monitor. Programs that give up root's rights must reach it, which
+/// they cannot where `XDG_RUNTIME_DIR` points.
+pub const ROOT_RUNTIME_DIR: &str = "/run/crosslane-root";
+
+/// The directory of a user's private monitor: [`ROOT_RUNTIME_DIR`] for root, for others
+/// `$XDG_RUNTIME_DIR/crosslane`, or `/tmp/crosslane-UID` where that is not set.
 pub fn private_runtime_dir(xdg_runtime_dir: Option<&Path>, uid: u32) -> PathBuf {
     match xdg_runtime_dir {
+        _ if uid == 0 => PathBuf::from(ROOT_RUNTIME_DIR),
         Some(dir) if dir.is_absolute() => dir.join("crosslane"),
         _ => PathBuf::from(format!("/tmp/crosslane-{uid}")),
     }

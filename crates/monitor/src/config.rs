@@ -25,7 +25,8 @@ pub struct Config {
 pub enum Service {
     /// Every user if it runs as root, else its own; runs until it is stopped.
     System,
-    /// Its own user; ends when the last program that used it has been gone for this long.
+    /// What its own user runs, if that is root also after it has become another user (see
+    /// [`crate::secret`]); ends when the last program that used it has been gone for this long.
     Private {
         /// How long it stays without programs.
         linger: Duration,

@@ -20,6 +20,8 @@ pub struct Connection {
     socket: OwnedFd,
     /// Who connected.
     pub peer: PeerCredentials,
+    /// It has yet to prove that it belongs to us.
+    pub is_stranger: bool,
     /// What it has introduced itself as.
     pub member: Option<Member>,
     /// The query that is being answered.
@@ -65,10 +67,11 @@ pub enum Said {
 
 impl Connection {
     /// A new connection.
-    pub fn new(socket: OwnedFd, peer: PeerCredentials) -> Self {
+    pub fn new(socket: OwnedFd, peer: PeerCredentials, is_stranger: bool) -> Self {
         Self {
             socket,
             peer,
+            is_stranger,
             member: None,
             answer: None,
             deferred: None,

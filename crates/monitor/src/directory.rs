@@ -95,6 +95,15 @@ pub fn open_directory(path: &Path, mode: u32) -> Result<OwnedFd, DirectoryError>
     Ok(directory)
 }
 
+/// Mode of the directory of this user's private monitor. Root's programs may become other users and
+/// must reach the socket then.
+pub fn private_mode() -> u32 {
+    match rustix::process::geteuid().is_root() {
+        true => 0o711,
+        false => 0o700,
+    }
+}
+
 /// A socket to listen on, with the lock that makes it ours; both are given back when dropped.
 #[derive(Debug)]
 pub struct Door {
@@ -105,12 +114,13 @@ pub struct Door {
 }
 
 impl Door {
-    /// Listen in `directory`. `open_to_all` lets other users connect.
+    /// Listen in `directory`, made with `mode` if it is not there. `open_to_all` lets other users
+    /// connect.
     ///
     /// # Errors
     /// See [`DirectoryError`].
-    pub fn open(directory: &Path, open_to_all: bool) -> Result<Self, DirectoryError> {
-        open_directory(directory, if open_to_all { 0o755 } else { 0o700 })?;
+    pub fn open(directory: &Path, mode: u32, open_to_all: bool) -> Result<Self, DirectoryError> {
+        open_directory(directory, mode)?;
         let lock = lock(directory)?;
         let path = socket_in(directory);
         let failed = |error: io::Error| DirectoryError::Listen {

@@ -20,5 +20,6 @@ pub mod endpoint;
 pub mod matcher;
 pub mod registry;
 mod report;
+pub mod secret;
 pub mod server;
 mod wire;

@@ -26,9 +26,10 @@ use crate::backing::SealedMemory;
 use crate::closer::Closer;
 use crate::config::{Config, Service};
 use crate::connection::{Connection, Said};
-use crate::directory::{DirectoryError, Door};
+use crate::directory::{DirectoryError, Door, open_directory, private_mode};
 use crate::registry::{Action, ClientId, LeaseId, Registry};
 use crate::report::{Families, MonitorReport};
+use crate::secret;
 
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 256;
@@ -50,6 +51,8 @@ pub enum StartError {
 /// A running monitor.
 pub struct Monitor {
     service: Service,
+    /// What other users must know, if anything.
+    secret: Option<u64>,
     connections_per_user: usize,
     epoll: OwnedFd,
     door: Door,
@@ -104,8 +107,18 @@ impl Monitor {
     /// See [`StartError`].
     pub fn start(config: &Config, stop: OwnedFd) -> Result<Self, StartError> {
         let is_root = rustix::process::geteuid().is_root();
-        let open_to_all = is_root && config.service == Service::System;
-        let door = Door::open(&config.directory, open_to_all)?;
+        let is_private = config.service != Service::System;
+        let mode = match is_root && !is_private {
+            true => 0o755,
+            false => private_mode(),
+        };
+        open_directory(&config.directory, mode)?;
+        // There before anybody can connect.
+        let secret = match is_root && is_private {
+            true => Some(secret::keep_in(&config.directory)?),
+            false => None,
+        };
+        let door = Door::open(&config.directory, mode, is_root)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         watch(&epoll, door.socket(), DOOR, EventFlags::IN)?;
         watch(&epoll, &stop, STOP, EventFlags::IN)?;
@@ -114,6 +127,7 @@ impl Monitor {
         let backing = SealedMemory::new(config.memory_floor_bytes);
         Ok(Self {
             service: config.service,
+            secret,
             connections_per_user: config.quotas.connections_per_user,
             epoll,
             door,

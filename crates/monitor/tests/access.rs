@@ -114,6 +114,44 @@ fn a_user_s_own_monitor_turns_other_users_away() {
 }
 
 #[test]
+fn roots_private_monitor_serves_other_users_only_if_they_know_its_secret() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can be other users");
+        return;
+    }
+    let monitor = common::monitor_with(|config| {
+        config.service = crosslane_monitor::config::Service::Private { linger: WATCHDOG };
+    });
+    let mode = PermissionsExt::from_mode(0o711);
+    std::fs::set_permissions(monitor.directory.path(), mode).unwrap();
+    let secret = crosslane_monitor::secret::of(monitor.directory.path()).unwrap();
+    let (a, b) = tcp_pair();
+    let own = monitor.client();
+    own.register(1, &a);
+    as_user(12345, || {
+        assert_eq!(
+            crosslane_monitor::secret::of(monitor.directory.path()),
+            None
+        );
+        let silent = monitor.connect();
+        silent.send(ClientMessage::Hello, &[silent.slab_fd.as_fd()]);
+        silent.expect_hangup();
+        let asking = MonitorClient::connect(monitor.directory.path()).unwrap();
+        assert!(asking.connections(WATCHDOG).is_err());
+        let guessing = monitor.connect();
+        guessing.send(ClientMessage::Secret { secret: !secret }, &[]);
+        guessing.expect_hangup();
+        let mut knowing = monitor.connect();
+        knowing.send(ClientMessage::Secret { secret }, &[]);
+        knowing.hello();
+        knowing.register(1, &b);
+        knowing.expect_grant();
+    });
+    own.expect_grant();
+    assert_eq!(monitor.counters().monitor.protocol_errors, 3);
+}
+
+#[test]
 fn the_command_does_not_talk_to_the_monitor_of_a_stranger() {
     let directory = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(directory.path(), Some(12345), None).unwrap_or_default();

@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use crosslane_ctl::paths;
+
 /// How a call waits for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
@@ -26,6 +28,8 @@ pub struct Config {
     pub strict: bool,
     /// `CROSSLANE_CHAOS`: bring a direction back to TCP after about so many sends, for tests.
     pub chaos: Option<u32>,
+    /// `CROSSLANE_SECRET`: what root's private monitor wants to hear from other users.
+    pub secret: Option<u64>,
     /// The monitor's socket.
     pub socket: Vec<u8>,
 }
@@ -56,13 +60,14 @@ impl Config {
             chaos: variable("CROSSLANE_CHAOS")
                 .and_then(|n| n.parse().ok())
                 .filter(|n| *n > 0),
+            secret: variable(paths::SECRET_VARIABLE)
+                .and_then(|secret| u64::from_str_radix(&secret, 16).ok()),
             socket: socket_path(),
         }
     }
 }
 
 fn socket_path() -> Vec<u8> {
-    use crosslane_ctl::paths;
     use std::os::unix::ffi::OsStringExt;
     use std::path::PathBuf;
 

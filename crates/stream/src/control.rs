@@ -287,6 +287,9 @@ impl Control {
             })?;
         self.socket = Some(OwnFd::new(socket));
         self.monitor += 1;
+        if let Some(secret) = config::get().secret {
+            self.send(&ClientMessage::Secret { secret }, None)?;
+        }
         self.send(&ClientMessage::Hello, Some(process.slab_fd()))
     }
 

@@ -93,6 +93,14 @@ impl Stats {
             .and_then(serde_json::Value::as_u64)
             .unwrap_or(0)
     }
+
+    /// The monitor's own number of this name; 0 if there is none.
+    pub fn monitor_count(&self, name: &str) -> u64 {
+        self.0
+            .get("monitor")
+            .and_then(|monitor| monitor.get(name)?.as_u64())
+            .unwrap_or(0)
+    }
 }
 
 /// Compares what `crosslane stats` counts before and after, and looks at the connections of one

@@ -1,5 +1,6 @@
 //! nginx with wrk and curl.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crosslane_testkit::{Host, Process, free_port, on_both_routes};
@@ -8,11 +9,10 @@ const NGINX: &str = "/usr/sbin/nginx";
 
 fn configuration(host: &Host, port: u16, sendfile: &str) -> PathBuf {
     let folder = host.folder().display();
-    // A monitor serves one user; the workers of root's nginx would become another.
-    let user = if crosslane_testkit::is_root() {
-        "user root;"
-    } else {
-        ""
+    // As on any Debian machine: root's nginx has workers that are somebody else.
+    let user = match crosslane_testkit::is_root() {
+        true => "user www-data;",
+        false => "",
     };
     let text = format!(
         "daemon off; {user} worker_processes 2; pid {folder}/nginx.pid; error_log stderr warn;
@@ -31,6 +31,9 @@ fn configuration(host: &Host, port: u16, sendfile: &str) -> PathBuf {
 /// A server of `small` (100 bytes) and `large` (3 MB).
 fn serve(host: &Host, sendfile: &str) -> (Process, u16) {
     let port = free_port();
+    // The workers have to find their files, and the monitor's socket.
+    let mode = PermissionsExt::from_mode(0o711);
+    std::fs::set_permissions(host.folder(), mode).expect("the folder is the test's own");
     let www = host.folder().join("www");
     std::fs::create_dir(&www).expect("a folder can be made in the test's own");
     host.file("www/small", [b's'; 100]);

@@ -23,11 +23,15 @@ pub struct Args {
     /// Directory of the socket; made if it is not there
     ///
     /// By default /run/crosslane, or with --private the directory that `crosslane run` uses:
-    /// $CROSSLANE_RUNTIME_DIR, $XDG_RUNTIME_DIR/crosslane or /tmp/crosslane-UID.
+    /// $CROSSLANE_RUNTIME_DIR, for root /run/crosslane-root, else $XDG_RUNTIME_DIR/crosslane or
+    /// /tmp/crosslane-UID. A directory that is there must let those in who are to be served.
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
 
     /// Serve this user's programs only, and end when they have
+    ///
+    /// Root's serves what root has run with `crosslane run`, also after it has become another user,
+    /// as nginx does: such a program shows a secret that it has inherited.
     ///
     /// `crosslane run` starts one of these where no monitor answers.
     #[arg(long)]

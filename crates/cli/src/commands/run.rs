@@ -9,8 +9,9 @@ use std::str::FromStr;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::ValueEnum;
-use crosslane_ctl::paths::RUNTIME_DIR_VARIABLE;
+use crosslane_ctl::paths::{RUNTIME_DIR_VARIABLE, SECRET_VARIABLE};
 use crosslane_ctl::reason::STRICT_STATUS;
+use crosslane_monitor::secret;
 
 use crate::examine::{Verdict, examine};
 use crate::private;
@@ -164,6 +165,9 @@ fn prepare(args: &Args, command: &mut Command) -> anyhow::Result<()> {
         eprintln!("crosslane: {error:#}; connections stay on TCP until one answers");
     }
     command.env("LD_PRELOAD", preload);
+    if let Some(secret) = secret::of(&directory) {
+        command.env(SECRET_VARIABLE, format!("{secret:016x}"));
+    }
     command.env(RUNTIME_DIR_VARIABLE, directory);
     if let Some(wait) = args.wait.and_then(|wait| wait.to_possible_value()) {
         command.env("CROSSLANE_WAIT", wait.get_name());

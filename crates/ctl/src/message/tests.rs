@@ -4,6 +4,7 @@ use super::*;
 
 fn client_messages() -> Vec<ClientMessage> {
     vec![
+        ClientMessage::Secret { secret: u64::MAX },
         ClientMessage::Hello,
         ClientMessage::Register { token: u64::MAX },
         ClientMessage::Release { token: 7 },

@@ -76,7 +76,10 @@ impl Monitor {
                 return;
             }
         };
-        self.welcome_guest(peer);
+        let is_stranger = self.secret.is_some() && peer.uid != own_uid();
+        if !is_stranger {
+            self.welcome_guest(peer);
+        }
         let id = self.next_source;
         if super::watch(&self.epoll, &socket, id, EventFlags::IN).is_err() {
             self.counts.turned_away += 1;
@@ -84,12 +87,12 @@ impl Monitor {
         }
         self.next_source += 1;
         *self.connections_of.entry(peer.uid).or_default() += 1;
-        let connection = Box::new(Connection::new(socket, peer));
+        let connection = Box::new(Connection::new(socket, peer, is_stranger));
         self.sources.insert(id, Source::Connection(connection));
     }
 
     fn may_connect(&self, peer: PeerCredentials) -> bool {
-        let own = rustix::process::geteuid().as_raw();
+        let own = own_uid();
         let known = own == 0 || peer.uid == own || peer.uid == 0;
         let connections = self.connections_of.get(&peer.uid).copied().unwrap_or(0);
         known && connections < self.connections_per_user
@@ -97,7 +100,7 @@ impl Monitor {
 
     /// A private monitor stays as long as the programs that have used it live: `crosslane run`
     /// asks for it, becomes the program, and that may open its first socket much later.
-    fn welcome_guest(&mut self, peer: PeerCredentials) {
+    pub(super) fn welcome_guest(&mut self, peer: PeerCredentials) {
         let is_private = matches!(self.service, Service::Private { .. });
         if !is_private || self.guests.contains_key(&peer.pid) {
             return;
@@ -115,4 +118,8 @@ impl Monitor {
             self.guests.insert(peer.pid, id);
         }
     }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
 }

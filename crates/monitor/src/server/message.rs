@@ -33,6 +33,8 @@ enum Fault {
     NoDescriptor,
     #[error("a message came before Hello")]
     NotIntroduced,
+    #[error("a program that root has not run with `crosslane run` wants to be served")]
+    Stranger,
     #[error("Hello came twice")]
     IntroducedTwice,
     #[error("the descriptor of a lease is not an AF_UNIX socket")]
@@ -115,7 +117,11 @@ impl Monitor {
             return Ok(());
         };
         let member = connection.member;
+        if connection.is_stranger && !matches!(message, ClientMessage::Secret { .. }) {
+            return Err(Fault::Stranger);
+        }
         match message {
+            ClientMessage::Secret { secret } => self.admit_stranger(id, secret),
             ClientMessage::Hello => self.hello(id, fds),
             ClientMessage::Query(query) => {
                 let uid = connection.peer.uid;
@@ -137,6 +143,24 @@ impl Monitor {
                 self.lease(client, fds)
             }
         }
+    }
+
+    /// Who needs no secret may show one all the same.
+    fn admit_stranger(&mut self, id: u64, shown: u64) -> Result<(), Fault> {
+        let secret = self.secret;
+        let Some(connection) = self.connection(id) else {
+            return Ok(());
+        };
+        if !connection.is_stranger {
+            return Ok(());
+        }
+        if secret != Some(shown) {
+            return Err(Fault::Stranger);
+        }
+        connection.is_stranger = false;
+        let peer = connection.peer;
+        self.welcome_guest(peer);
+        Ok(())
     }
 
     /// Read a socket, close it, and only then say so.

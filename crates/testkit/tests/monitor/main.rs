@@ -3,6 +3,7 @@
 mod restart;
 mod strict;
 mod talk;
+mod users;
 
 use crosslane_testkit::{Host, Process, Route, binary, free_port};
 

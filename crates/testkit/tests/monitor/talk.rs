@@ -108,6 +108,15 @@ impl Talk {
         Self::of(server, client, port)
     }
 
+    /// The same with a server that another program starts, which takes its command line last.
+    pub fn with_server_under(host: &Host, starter: &str, arguments: &[&str]) -> Self {
+        let port = free_port();
+        let server = host.program(starter).args(arguments).arg(PYTHON);
+        let server = start(server, SERVER, port, &[]);
+        let client = start(host.program(PYTHON), CLIENT, port, &[]);
+        Self::of(server, client, port)
+    }
+
     fn of(mut server: Process, client: Process, port: u16) -> Self {
         assert_eq!(server.next_line().as_deref(), Some("listening"));
         Self {
