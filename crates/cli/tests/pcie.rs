@@ -260,8 +260,8 @@ fn a_file_can_be_a_window() {
 #[test]
 fn plots_are_svg() {
     let folder = tempfile_folder("plots");
-    for command in ["bw", "nic", "latency", "explain"] {
-        let path = folder.join(format!("{command}.svg"));
+    for command in ["bw", "nic", "nic --rate 100G", "latency", "explain"] {
+        let path = folder.join(format!("{}.svg", command.replace(' ', "_")));
         printed(&format!("{command} --svg {}", path.display()));
         let svg = std::fs::read_to_string(path).unwrap();
         let drawn = if command == "explain" {

@@ -143,7 +143,7 @@ fn sustain(
 ) -> anyhow::Result<()> {
     anyhow::ensure!(
         (1.0..=1e7).contains(&args.latency),
-        "latency {} ns is outside 1 to 10000000",
+        "--latency {} is outside 1 to 10000000 ns",
         args.latency
     );
     let mut rows = Vec::new();
@@ -152,6 +152,7 @@ fn sustain(
             rows.push(sustain_row(args, link, design, reading, port, bytes));
         }
     }
+    args.plot.draw(|| load_plot(link, port, designs, &rows))?;
     if !args.output.is_for_people() {
         return args.output.print("", &rows, 2);
     }
@@ -160,6 +161,25 @@ fn sustain(
         describe(link, port, of_size, &mut text);
     }
     emit(&text)
+}
+
+fn load_plot(link: &LinkConfig, port: Ethernet, designs: &[&Design], rows: &[Sustain]) -> Plot {
+    let of = |design: &&Design| {
+        let mine = rows.iter().filter(|row| row.model == design.name);
+        let points = mine.map(|r| (f64::from(r.bytes), r.up_load.max(r.down_load) * 100.0));
+        Series::line(design.name, points.collect())
+    };
+    let mut series: Vec<Series> = designs.iter().map(of).collect();
+    let full = rows.iter().map(|row| (f64::from(row.bytes), 100.0));
+    series.push(Series::line("full", full.collect()).reference());
+    Plot {
+        title: format!("{} Gb/s both ways over {}", port.line_gbps, link.name()),
+        x_label: "frame (B)".to_owned(),
+        y_label: "load of the fuller way (%)".to_owned(),
+        x_scale: Scale::Linear,
+        series,
+        y_max: None,
+    }
 }
 
 fn sustain_row(

@@ -5,7 +5,7 @@ use crosslane_pcie::model::bandwidth::rate;
 use crosslane_pcie::model::nic::{self, Reading};
 use crosslane_pcie::model::{Ethernet, LinkConfig, Mix};
 use crosslane_pcie::profile::{Host, nfp6000};
-use crosslane_pcie::sim::bench::{Bench, Outcome, Pattern, Run};
+use crosslane_pcie::sim::bench::{Bench, Latencies, Outcome, Pattern, Run};
 use crosslane_pcie::sim::cache::CacheState;
 
 use super::super::plot::{Plot, Scale, Series};
@@ -54,6 +54,35 @@ pub fn bandwidth(link: &LinkConfig) -> Plot {
     }
 }
 
+/// A plot, and in a sentence how far its predictions are off.
+pub struct Figure {
+    /// What is drawn.
+    pub plot: Plot,
+    /// The errors.
+    pub errors: String,
+}
+
+/// "NAME: mean 1.0 %, worst 2.0 % of 15"; empty without points.
+fn error_of(name: &str, errors: impl Iterator<Item = f64>) -> String {
+    let (count, sum, worst) = errors.fold((0_u32, 0.0, 0.0_f64), |(n, sum, worst), error| {
+        (n + 1, sum + error.abs(), worst.max(error.abs()))
+    });
+    if count == 0 {
+        return String::new();
+    }
+    let mean = sum / f64::from(count);
+    format!("{name}: mean error {mean:.1} %, worst {worst:.1} %, {count} points")
+}
+
+fn sentence(parts: &[String]) -> String {
+    let parts: Vec<&str> = parts
+        .iter()
+        .map(String::as_str)
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join("; ")
+}
+
 const MACHINES: [&str; 3] = ["e5-2630v4", "e5-2637v3", "e3-1226v3"];
 
 /// A measured and a predicted series of the rows that `select` picks, by `x`.
@@ -74,8 +103,15 @@ fn pair(
     ]
 }
 
+fn errors(judged: &[Judged], select: impl Fn(&Judged) -> bool) -> impl Iterator<Item = f64> {
+    judged
+        .iter()
+        .filter(move |j| select(j))
+        .map(|j| j.error_percent)
+}
+
 /// LAT_RD and LAT_WRRD by size, per machine.
-pub fn latency(judged: &[Judged]) -> Vec<Plot> {
+pub fn latency(judged: &[Judged]) -> Vec<Figure> {
     MACHINES
         .iter()
         .map(|machine| {
@@ -93,21 +129,26 @@ pub fn latency(judged: &[Judged]) -> Vec<Plot> {
             let size = |j: &Judged| f64::from(j.row.size_bytes);
             let mut series = Vec::from(pair(judged, ("read", 0), of(Bench::LatRd), size));
             series.extend(pair(judged, ("write-read", 1), of(Bench::LatWrrd), size));
-            Plot {
+            let plot = Plot {
                 title: format!("median latency, {machine}"),
                 x_label: "transfer (B)".to_owned(),
                 y_label: "ns".to_owned(),
                 x_scale: Scale::Linear,
                 series,
                 y_max: None,
-            }
+            };
+            let errors = sentence(&[
+                error_of("read", errors(judged, of(Bench::LatRd))),
+                error_of("write-read", errors(judged, of(Bench::LatWrrd))),
+            ]);
+            Figure { plot, errors }
         })
         .collect()
 }
 
 /// Bandwidth of random reads by window, with and without translation.
 #[allow(clippy::cast_precision_loss)]
-pub fn translation(judged: &[Judged]) -> Vec<Plot> {
+pub fn translation(judged: &[Judged]) -> Vec<Figure> {
     [64, 128, 256, 512]
         .map(|size| {
             let of = |iommu: bool| {
@@ -123,86 +164,122 @@ pub fn translation(judged: &[Judged]) -> Vec<Plot> {
             let window = |j: &Judged| j.row.window_bytes as f64;
             let mut series = Vec::from(pair(judged, ("plain", 0), of(false), window));
             series.extend(pair(judged, ("translated", 1), of(true), window));
-            Plot {
+            let plot = Plot {
                 title: format!("{size} B reads"),
                 x_label: "window (B)".to_owned(),
                 y_label: "Gb/s".to_owned(),
                 x_scale: Scale::Log2,
                 series,
                 y_max: Some(60.0),
-            }
+            };
+            let errors = sentence(&[
+                error_of("plain", errors(judged, of(false))),
+                error_of("translated", errors(judged, of(true))),
+            ]);
+            Figure { plot, errors }
         })
         .into()
 }
 
 /// Predicted against measured bandwidth.
-pub fn scatter(judged: &[Judged]) -> Vec<Plot> {
-    let machine = |name: &str| {
-        let rows = judged.iter().filter(|j| {
-            j.row.host == name
-                && !j.row.fitted
-                && !matches!(j.row.bench, Bench::LatRd | Bench::LatWrrd)
-        });
+pub fn scatter(judged: &[Judged]) -> Vec<Figure> {
+    let of = |name: &'static str| {
+        move |j: &Judged| {
+            let is_latency = matches!(j.row.bench, Bench::LatRd | Bench::LatWrrd);
+            j.row.host == name && !j.row.fitted && !is_latency
+        }
+    };
+    let machine = |name: &'static str| {
+        let rows = judged.iter().filter(|j| of(name)(j));
         Series::line(name, rows.map(|j| (j.row.measured, j.predicted)).collect()).dotted()
     };
     let mut series: Vec<Series> = MACHINES.iter().map(|name| machine(name)).collect();
     series.push(Series::line("equal", vec![(0.0, 0.0), (60.0, 60.0)]).reference());
-    vec![Plot {
+    let plot = Plot {
         title: "bandwidth, rows not fitted".to_owned(),
         x_label: "measured (Gb/s)".to_owned(),
         y_label: "predicted (Gb/s)".to_owned(),
         x_scale: Scale::Linear,
         series,
         y_max: Some(60.0),
-    }]
+    };
+    let errors = sentence(&MACHINES.map(|name| error_of(name, errors(judged, of(name)))));
+    vec![Figure { plot, errors }]
 }
 
+/// A published distribution of 64 B reads from the warm 8 KiB window: median, p99 and p99.9.
+const PUBLISHED: [(&str, [f64; 3]); 3] = [
+    ("e5-2630v4", [560.0, 573.0, 587.0]),
+    ("e5-2637v3", [600.0, 613.0, 627.0]),
+    ("e3-1226v3", [1213.0, 5773.0, 2_014_787.0]),
+];
+const SHARES: [f64; 3] = [0.5, 0.99, 0.999];
+
 /// Distributions of 64 B reads: all of the E5, and of the E3 on a logarithmic scale.
-pub fn distributions(transfers: u32) -> anyhow::Result<Vec<Plot>> {
-    let series = |host: &str, cache: CacheState, name: &str| -> anyhow::Result<Series> {
-        let mut run = Run {
-            transfers,
-            ..Run::default()
-        };
-        run.options.cache = cache;
-        match run.execute(&Host::load(host)?, &nfp6000())?.outcome {
-            Outcome::Latency(latencies) => Ok(Series::line(name, latencies.cdf())),
-            Outcome::Bandwidth { .. } => {
-                anyhow::bail!("{host}: a latency benchmark gave a bandwidth")
-            }
-        }
+pub fn distributions(transfers: u32) -> anyhow::Result<Vec<Figure>> {
+    let warm = PUBLISHED
+        .map(|(host, _)| reads(host, CacheState::HostWarm, transfers))
+        .into_iter()
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let cold = reads("e5-2630v4", CacheState::Cold, transfers)?;
+    let simulated = |index: usize| Series::line(PUBLISHED[index].0, warm[index].cdf());
+    let measured = |index: usize, colour| {
+        let (host, quantiles) = PUBLISHED[index];
+        let points = quantiles.into_iter().zip(SHARES).collect();
+        Series::line(format!("{host} measured"), points)
+            .dotted()
+            .coloured(colour)
     };
-    let plot = |title: &str, x_scale, series| Plot {
+    let quantile_errors = |index: usize| {
+        let (host, quantiles) = PUBLISHED[index];
+        let errors = quantiles
+            .into_iter()
+            .zip(SHARES)
+            .map(|(ns, share)| (warm[index].quantile_ns(share) / ns - 1.0) * 100.0);
+        let each: Vec<String> = errors.map(|error| format!("{error:+.1} %")).collect();
+        format!("{host}: p50, p99, p99.9 off by {}", each.join(", "))
+    };
+    let e5 = vec![
+        simulated(0),
+        simulated(1),
+        Series::line("e5-2630v4 cold", cold.cdf()),
+        measured(0, 0),
+        measured(1, 1),
+    ];
+    let e3 = vec![simulated(0), simulated(2), measured(0, 0), measured(2, 1)];
+    Ok(vec![
+        Figure {
+            plot: distribution("Xeon E5", Scale::Linear, e5),
+            errors: sentence(&[quantile_errors(0), quantile_errors(1)]),
+        },
+        Figure {
+            plot: distribution("Xeon E3 beside it", Scale::Log10, e3),
+            errors: quantile_errors(2),
+        },
+    ])
+}
+
+fn reads(host: &str, cache: CacheState, transfers: u32) -> anyhow::Result<Latencies> {
+    let mut run = Run {
+        transfers,
+        ..Run::default()
+    };
+    run.options.cache = cache;
+    match run.execute(&Host::load(host)?, &nfp6000())?.outcome {
+        Outcome::Latency(latencies) => Ok(latencies),
+        Outcome::Bandwidth { .. } => anyhow::bail!("{host}: a latency benchmark gave a bandwidth"),
+    }
+}
+
+fn distribution(title: &str, x_scale: Scale, series: Vec<Series>) -> Plot {
+    Plot {
         title: title.to_owned(),
         x_label: "latency (ns)".to_owned(),
         y_label: "share of reads".to_owned(),
         x_scale,
         series,
         y_max: Some(1.0),
-    };
-    // Median, p99 and p99.9 as published for the warm 8 KiB window.
-    let measured = |name: &str, [p50, p99, p999]: [f64; 3], colour| {
-        let points = vec![(p50, 0.5), (p99, 0.99), (p999, 0.999)];
-        Series::line(name, points).dotted().coloured(colour)
-    };
-    let broadwell = || measured("2630v4 measured", [560.0, 573.0, 587.0], 0);
-    let e5 = vec![
-        series("e5-2630v4", CacheState::HostWarm, "2630v4 warm")?,
-        series("e5-2637v3", CacheState::HostWarm, "2637v3 warm")?,
-        series("e5-2630v4", CacheState::Cold, "2630v4 cold")?,
-        broadwell(),
-        measured("2637v3 measured", [600.0, 613.0, 627.0], 1),
-    ];
-    let e3 = vec![
-        series("e5-2630v4", CacheState::HostWarm, "e5-2630v4")?,
-        series("e3-1226v3", CacheState::HostWarm, "e3-1226v3")?,
-        broadwell(),
-        measured("e3-1226v3 measured", [1213.0, 5773.0, 2_014_787.0], 1),
-    ];
-    Ok(vec![
-        plot("Xeon E5", Scale::Linear, e5),
-        plot("Xeon E3 beside it", Scale::Log10, e3),
-    ])
+    }
 }
 
 /// Streams of this machine by window.
