@@ -94,7 +94,9 @@ fn is_fitted(row: &Row) -> bool {
     match row.host.as_str() {
         "e5-2630v4" if row.iommu => match row.bench {
             Bench::BwRd => {
-                warm && row.size_bytes == 64 && matches!(row.window_bytes >> 10, 512 | 1024 | 65536)
+                let kib = row.window_bytes >> 10;
+                warm && (row.size_bytes == 64 && matches!(kib, 512 | 1024 | 65_536)
+                    || row.size_bytes == 256 && kib == 65_536)
             }
             Bench::BwWr => {
                 warm && row.size_bytes == 64 && matches!(row.window_bytes >> 10, 1024 | 65536)

@@ -297,6 +297,8 @@ impl Host {
             (0.1..=1.0).contains(&share),
             "0.1 to 1",
         )?;
+        let dllp = f64::from(self.link.write_dllp_bytes);
+        self.range("link.write_dllp_bytes", dllp, dllp <= 4096.0, "0 to 4096")?;
         for (field, entries) in [
             ("iommu.entries", self.iommu.entries),
             ("iommu.walker_entries", self.iommu.walker_entries),
@@ -354,6 +356,7 @@ impl Host {
             ("iommu.read_hit_slot_ns", self.iommu.read_hit_slot_ns),
             ("iommu.write_walk_slot_ns", self.iommu.write_walk_slot_ns),
             ("iommu.write_hit_slot_ns", self.iommu.write_hit_slot_ns),
+            ("iommu.again_ns", self.iommu.again_ns),
         ];
         for (field, value) in times {
             self.range(field, value, (0.0..=1e9).contains(&value), "0 to 1e9 ns")?;
@@ -381,6 +384,13 @@ impl Host {
             share,
             (0.0..=1.0).contains(&share),
             "0 to 1",
+        )?;
+        let percent = f64::from(sleep.writes_idle_percent);
+        self.range(
+            "sleep.writes_idle_percent",
+            percent,
+            percent <= 100.0,
+            "0 to 100",
         )?;
         let every = sleep.deep_every_ns;
         self.range("sleep.deep_every_ns", every, every >= 1.0, "1 ns or more")?;
@@ -441,6 +451,9 @@ mod tests {
         assert!(refused(|h| h.iommu.page_bytes = 5000).contains("power of two"));
         assert!(refused(|h| h.link.lanes = 3).contains("3 lanes"));
         assert!(refused(|h| h.posted.data_units = 1).contains("posted.data_units is 1"));
+        assert!(refused(|h| h.link.write_dllp_bytes = 5000).contains("write_dllp_bytes is 5000"));
+        let restless: fn(&mut Host) = |h| h.sleep.as_mut().unwrap().deep_every_ns = 0.0;
+        assert!(refused(restless).contains("sleep.deep_every_ns is 0"));
         let endless: fn(&mut Host) = |h| h.sleep.as_mut().unwrap().later_success = 0.0;
         assert!(refused(endless).contains("sleep.later_success is 0"));
     }

@@ -137,7 +137,7 @@ fn e3_1226v3() -> Host {
             spread_ns: 90.0,
             first_success: 0.64,
             later_success: 0.46,
-            deep_every_ns: 1_300_000.0,
+            deep_every_ns: 1_100_000.0,
             writes_idle_percent: 60,
             deep_ns: 2_007_000.0,
             deep_mean_extra_ns: 6_000.0,
