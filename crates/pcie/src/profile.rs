@@ -69,7 +69,7 @@ pub struct Iommu {
     pub read_walk_slot_ns: f64,
     /// Time that a read served from the walker's cache keeps the port.
     pub read_hit_slot_ns: f64,
-    /// Port time of each further lookup for a request that is served line by line.
+    /// Port time of each further lookup for a request that is served line by line, one per 128 bytes.
     pub again_ns: f64,
     /// As `read_walk_slot_ns`, for writes.
     pub write_walk_slot_ns: f64,

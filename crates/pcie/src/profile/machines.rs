@@ -75,9 +75,9 @@ fn vt_d() -> Iommu {
         walker_entries: 117,
         page_bytes: 4096,
         walk_ns: 288.0,
-        read_walk_slot_ns: 48.8,
-        read_hit_slot_ns: 40.0,
-        again_ns: 4.0,
+        read_walk_slot_ns: 49.0,
+        read_hit_slot_ns: 43.0,
+        again_ns: 11.5,
         write_walk_slot_ns: 45.5,
         write_hit_slot_ns: 4.0,
     }

@@ -93,8 +93,8 @@ impl Iommu {
     }
 
     /// When the translation of `address`, asked for now, is there. A request that the root complex
-    /// serves in several accesses asks several times, and each asking takes the port's time on a miss.
-    pub fn translate(&mut self, now: Ps, address: u64, is_write: bool, accesses: u32) -> Ps {
+    /// serves in pieces asks for each, and each further asking takes the port's time on a miss.
+    pub fn translate(&mut self, now: Ps, address: u64, is_write: bool, lookups: u32) -> Ps {
         let page = address >> self.page_shift;
         if let Some(ready) = self.first.find(page) {
             self.counts.hits += 1;
@@ -103,7 +103,7 @@ impl Iommu {
         }
         let (hit_slot, walk_slot) = self.slots[usize::from(is_write)];
         let start = self.port_free_at.max(now);
-        let again = ps(f64::from(accesses - 1) * self.again_ns);
+        let again = ps(f64::from(lookups - 1) * self.again_ns);
         let ready = if let Some(ready) = self.second.find(page) {
             self.counts.walker_hits += 1;
             self.port_free_at = start + ps(self.rng.exponential(hit_slot)) + again;

@@ -7,6 +7,9 @@ use super::{Ps, ps};
 use crate::model::TlpKind;
 use crate::profile::{Host, Sleep};
 
+/// What one translation serves of a read that is answered line by line: a pair of lines.
+const LOOKUP_BYTES: u32 = 128;
+
 #[derive(Debug)]
 pub(crate) struct Root {
     host: Host,
@@ -100,8 +103,12 @@ impl Root {
             self.line_mode.saturating_sub(1)
         };
         let start = self.wake(now, false).max(self.posted_done);
-        let accesses = if by_line { bytes.div_ceil(64) } else { 1 };
-        let mut at = self.translate(start, address, false, accesses);
+        let lookups = if by_line {
+            bytes.div_ceil(LOOKUP_BYTES)
+        } else {
+            1
+        };
+        let mut at = self.translate(start, address, false, lookups);
         let warm = self.cache.holds(address, bytes);
         let mut service = self.host.read_ns + self.rng.triangular(self.host.jitter_ns);
         if !warm {
@@ -164,10 +171,10 @@ impl Root {
         self.iommu.as_ref().map(Iommu::counts).unwrap_or_default()
     }
 
-    fn translate(&mut self, now: Ps, address: u64, is_write: bool, accesses: u32) -> Ps {
+    fn translate(&mut self, now: Ps, address: u64, is_write: bool, lookups: u32) -> Ps {
         self.iommu
             .as_mut()
-            .map_or(now, |unit| unit.translate(now, address, is_write, accesses))
+            .map_or(now, |unit| unit.translate(now, address, is_write, lookups))
     }
 
     /// When a request that arrives now is served: at once, or after a wake-up.
