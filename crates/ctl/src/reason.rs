@@ -90,6 +90,9 @@ reasons! {
         "raise --ring-bytes of the monitor, or read faster";
     /// Brought back by the chaos knob of tests.
     Chaos = 22, "chaos", "a test brought it back to TCP", "unset CROSSLANE_CHAOS";
+    /// Forked before it had rings, so that only one of the processes would have them.
+    Shared = 23, "shared", "another process has inherited the socket by fork",
+        "close it in the process that does not use it";
 }
 
 impl Reason {

@@ -20,6 +20,9 @@ pub const COUNTER_SLOTS: usize = 64;
 /// Reasons that the header has room for.
 pub const REASON_SLOTS: usize = 64;
 
+/// Forked children that may be on their way at a time.
+pub const PENDING_SLOTS: usize = 256;
+
 /// Bytes of a slab.
 pub const SLAB_BYTES: usize =
     size_of::<SlabHeader>() + SLAB_ENTRIES as usize * size_of::<EndEntry>();
@@ -35,13 +38,17 @@ pub struct SlabHeader {
     pub pid: AtomicU32,
     /// Entries below this index have been used at some time. May run past the last entry.
     pub entries_used: AtomicU32,
-    /// Zero.
-    pub spare: AtomicU32,
+    /// Processes that have been given a number so far, see the stream crate's `holders`.
+    pub members: AtomicU32,
     /// Indexed by [`Counter`].
     pub counters: [AtomicU64; COUNTER_SLOTS],
     /// Connections that were closed on TCP, and those brought back to it, by
     /// [`crate::reason::Reason`].
     pub reasons: [AtomicU64; REASON_SLOTS],
+    /// Forked children that have not taken their locks yet, each at its number modulo
+    /// [`PENDING_SLOTS`]: the number, plus 2^16 times its pid once that is known; 0 where there is
+    /// none.
+    pub pending: [AtomicU64; PENDING_SLOTS],
 }
 
 /// One end of one connection.
@@ -82,10 +89,12 @@ pub struct EndId {
     pub flags: AtomicU32,
     /// Calls that moved data, until the end is registered.
     pub calls: AtomicU32,
-    /// Processes that hold the entry; it is free for reuse at 0.
-    pub holders: AtomicU32,
     /// TCP_NODELAY as the program set it.
     pub nodelay: AtomicU32,
+    /// Zero.
+    pub spare: AtomicU32,
+    /// Processes that hold the entry, see the stream crate's `holders`; it is free for reuse at 0.
+    pub holders: AtomicU64,
 }
 
 /// Bits of [`EndId::flags`].

@@ -1,7 +1,7 @@
 //! Load, fork, exec and exit.
 
 use core::ffi::{c_char, c_int, c_void};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use crosslane_ctl::reason::Reason;
@@ -44,6 +44,8 @@ extern "C" fn unload() {
 }
 
 thread_local! {
+    /// Whom this thread's last fork has made, or was to make.
+    static CHILD: Cell<Option<process::Member>> = const { Cell::new(None) };
     static FORK: RefCell<Option<(control::Fork, epoll::Fork)>> = const { RefCell::new(None) };
 }
 
@@ -57,7 +59,7 @@ unsafe extern "C" fn before_fork() {
 
 unsafe extern "C" fn after_in_parent() {
     if let Some((control, _epoll)) = FORK.with(|held| held.borrow_mut().take()) {
-        control.parent();
+        CHILD.set(Some(control.parent()));
     }
 }
 
@@ -67,6 +69,21 @@ unsafe extern "C" fn after_in_child() {
     {
         control.child(process);
     }
+}
+
+/// The handlers do not learn which child there is, if any. Forks that libc makes by itself are not
+/// seen here; only a child of such a fork that is killed at once is thought to live on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fork() -> libc::pid_t {
+    CHILD.set(None);
+    // SAFETY: passed on.
+    let pid = unsafe { real::fork() };
+    if pid != 0
+        && let (Some(child), Some(process)) = (CHILD.take(), process::get())
+    {
+        process.note_child(child, u32::try_from(pid).ok());
+    }
+    pid
 }
 
 /// Another program is about to run with copies of our descriptors; it sees TCP only.

@@ -44,7 +44,7 @@ pub fn add_name(end: &End, fd: RawFd) {
 fn let_go(end: &End) {
     let token = end.token();
     let phase = end.phase();
-    let shared = end.entry.id.holders.load(Ordering::Acquire) > 1;
+    let shared = end.process().is_shared(end.index);
     let asleep = end.entry.wait.sleepers.load(Ordering::SeqCst) > 0;
     if asleep && !shared {
         // Another thread sleeps in a call on it; the kernel, too, keeps the connection for that
@@ -138,7 +138,7 @@ fn say_closing(end: &End) {
     }
 }
 
-fn count_totals(end: &End) {
+pub(crate) fn count_totals(end: &End) {
     let (tx, rx) = (&end.entry.tx, &end.entry.rx);
     for (counter, total) in [
         (Counter::RingBytesSent, &tx.ring_bytes),
@@ -205,7 +205,7 @@ pub fn at_exit() {
         return;
     };
     for end in process.ends() {
-        let alone = end.entry.id.holders.load(Ordering::Acquire) <= 1;
+        let alone = !process.is_shared(end.index);
         if end.phase() == EndPhase::Granted && alone {
             finish_rings(&end);
         }

@@ -23,7 +23,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_sys::{Errno, cpu, kernel};
 use crosslane_window::arena::Arena;
 
-use crate::process::{self, Process};
+use crate::process::{self, Member, Process};
 use crate::{End, config, register, strict};
 
 /// Our descriptors live from here on, out of the way of programs that count on low numbers.
@@ -213,14 +213,15 @@ pub fn wait_until(process: &'static Process, patience: Duration, done: impl Fn()
 pub struct Fork {
     control: MutexGuard<'static, Control>,
     lease: Option<[OwnFd; 2]>,
+    member: Member,
 }
 
 /// Prepare for a fork: while children may use rings that were granted to this process, the
 /// monitor must not give them to others. The child keeps one end of a socket pair, the monitor
 /// learns of its death by the other.
 pub fn before_fork(process: &'static Process) -> Option<Fork> {
-    process.lend_to_child();
     let mut control = CONTROL.lock().ok()?;
+    let member = process.lend_to_child();
     let mut lease = None;
     if control.socket.is_some()
         && let Ok(pair) = kernel::socket_pair()
@@ -231,16 +232,22 @@ pub fn before_fork(process: &'static Process) -> Option<Fork> {
             lease = Some(pair);
         }
     }
-    Some(Fork { control, lease })
+    Some(Fork {
+        control,
+        lease,
+        member,
+    })
 }
 
 impl Fork {
-    /// Go on in the parent.
-    pub fn parent(self) {}
+    /// Go on in the parent. Returns who the child is, if there is one.
+    pub fn parent(self) -> Member {
+        self.member
+    }
 
     /// Go on in the child, which has no connection to the monitor until it needs one.
     pub fn child(mut self, process: &Process) {
-        process.adopt();
+        process.adopt(self.member);
         self.control.socket = None;
         self.control.failed = None;
         self.control.waiting = None;
@@ -371,6 +378,8 @@ impl Control {
             MonitorMessage::Grant(grant) => {
                 self.answered(grant.token);
                 match self.arena(&grant, fd) {
+                    // The partner keeps its half until both ask again.
+                    Ok(_) if register::is_shared(process, grant.token) => self.release(grant.token),
                     Ok(arena) => register::granted(process, &grant, arena),
                     Err(reason) => register::refused(process, grant.token, reason),
                 }

@@ -27,6 +27,7 @@ pub mod close;
 pub mod config;
 pub mod control;
 pub mod end;
+mod holders;
 pub mod kernel_view;
 pub mod lock;
 pub mod place;

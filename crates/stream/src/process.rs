@@ -1,6 +1,6 @@
 //! The tables of this process: which descriptor names which end, the slab, and its free entries.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::Mutex;
@@ -14,9 +14,15 @@ use crosslane_window::slab::SlabMap;
 
 use crate::control::OwnFd;
 use crate::end::{End, Local};
+use crate::holders::{Family, Holders};
+
+pub use crate::holders::Member;
 
 /// Descriptors from this number on are not accelerated.
 pub const MAX_FDS: u32 = 1 << 20;
+
+/// Entries that a sweep looks at.
+const SWEEP: u32 = 64;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
@@ -28,6 +34,10 @@ pub struct Process {
     pid: AtomicU32,
     slab: SlabMap,
     slab_fd: OwnFd,
+    /// Which member of its family the process is.
+    member: AtomicU16,
+    /// Where the next sweep begins.
+    swept: AtomicU32,
     fds: Mapping,
     locals: Mapping,
     /// Entries that were given back. Only hints: entries are claimed in the slab itself.
@@ -83,10 +93,17 @@ impl Process {
         let (slab, slab_fd) = SlabMap::create(pid)?;
         let fds = Mapping::private(MAX_FDS as usize * size_of::<AtomicU32>())?;
         let locals = Mapping::private(SLAB_ENTRIES as usize * size_of::<Local>())?;
+        // The kernel drops the lock with any descriptor of the object: this one stays.
+        let slab_fd = OwnFd::new(slab_fd.into_raw_fd());
+        let family = Family::of(slab.header(), slab_fd.number());
+        let member = family.expect();
+        family.join(member);
         Ok(Self {
             pid: AtomicU32::new(pid),
             slab,
-            slab_fd: OwnFd::new(slab_fd.into_raw_fd()),
+            slab_fd,
+            member: AtomicU16::new(member.number()),
+            swept: AtomicU32::new(0),
             fds,
             locals,
             returned: Mutex::new(Vec::new()),
@@ -106,10 +123,16 @@ impl Process {
         self.pid() == system::pid()
     }
 
-    /// Forget what belongs to the parent; called in a forked child.
-    pub fn adopt(&self) {
+    /// Forget what belongs to the parent; called in a forked child, which is this member.
+    pub fn adopt(&self, member: Member) {
         self.pid.store(system::pid(), Ordering::Relaxed);
         system::forget_thread();
+        self.member.store(member.number(), Ordering::Relaxed);
+        self.family().join(member);
+    }
+
+    fn member(&self) -> Member {
+        Member::of(self.member.load(Ordering::Relaxed))
     }
 
     /// The slab's descriptor, for the monitor.
@@ -178,12 +201,32 @@ impl Process {
             .collect()
     }
 
+    fn family(&self) -> Family<'_> {
+        Family::of(self.slab.header(), self.slab_fd())
+    }
+
+    fn holders(&self, index: u32) -> &AtomicU64 {
+        &self.entry(index).id.holders
+    }
+
+    fn replace_holders(&self, index: u32, from: Holders, to: Holders) -> bool {
+        self.holders(index)
+            .compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok() // SYNC: entry
+    }
+
+    fn read_holders(&self, index: u32) -> Holders {
+        Holders::from_word(self.holders(index).load(Ordering::Acquire)) // SYNC: entry
+    }
+
     /// Take a free entry. Forked children take from the same slab, so entries are claimed there.
-    pub(crate) fn allocate(&self) -> Option<u32> {
-        while let Some(index) = self.returned.lock().ok()?.pop() {
-            if self.claim(index) {
-                return Some(index);
-            }
+    pub(crate) fn allocate(&'static self) -> Option<u32> {
+        if let Some(index) = self.take_returned() {
+            return Some(index);
+        }
+        self.sweep(SWEEP);
+        if let Some(index) = self.take_returned() {
+            return Some(index);
         }
         let used = &self.slab.header().entries_used;
         if used.load(Ordering::Relaxed) < SLAB_ENTRIES {
@@ -195,41 +238,125 @@ impl Process {
         (0..SLAB_ENTRIES).find(|index| self.claim(*index))
     }
 
-    fn claim(&self, index: u32) -> bool {
-        let holders = &self.entry(index).id.holders;
-        holders
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok() // SYNC: entry
+    fn take_returned(&self) -> Option<u32> {
+        while let Some(index) = self.returned.lock().ok()?.pop() {
+            if self.claim(index) {
+                return Some(index);
+            }
+        }
+        None
     }
 
-    /// Let go of an entry; it is free when every process that inherited it has let go. Returns
-    /// whether this was the last one.
-    pub(crate) fn let_go(&self, index: u32) -> bool {
-        let entry = self.entry(index);
-        if entry.id.holders.load(Ordering::Acquire) > 1
-            && entry.id.holders.fetch_sub(1, Ordering::AcqRel) > 1
-        {
+    fn claim(&self, index: u32) -> bool {
+        let nobody = Holders::NOBODY;
+        self.replace_holders(index, nobody, nobody.with(self.member()))
+    }
+
+    /// Free some of the entries that are held by nobody alive: forked children that were killed, have
+    /// become other programs, or have left without closing anything.
+    pub(crate) fn sweep(&'static self, entries: u32) {
+        let used = self.slab.header().entries_used.load(Ordering::Relaxed);
+        let used = used.min(SLAB_ENTRIES);
+        for _ in 0..entries.min(used) {
+            let index = self.swept.fetch_add(1, Ordering::Relaxed) % used;
+            let held = self.read_holders(index);
+            let is_mine = held.contains(self.member());
+            if held == Holders::NOBODY || is_mine || self.alive_of(held) != Holders::NOBODY {
+                continue;
+            }
+            let heir = Holders::NOBODY.with(self.member());
+            if self.replace_holders(index, held, heir) {
+                crate::close::count_totals(&End::at(self, index, -1));
+                self.let_go(index);
+            }
+        }
+    }
+
+    fn alive_of(&self, held: Holders) -> Holders {
+        let family = self.family();
+        held.retain(|member| member == self.member() || family.is_alive(member))
+    }
+
+    /// Whether this process holds the entry.
+    pub(crate) fn holds(&self, index: u32) -> bool {
+        self.read_holders(index).contains(self.member())
+    }
+
+    /// Whether another living process holds the end at `index`, too.
+    pub fn is_shared(&self, index: u32) -> bool {
+        let held = self.read_holders(index);
+        if held.without(self.member()) == Holders::NOBODY {
             return false;
         }
-        entry
-            .id
-            .phase
-            .store(EndPhase::Free as u32, Ordering::Release);
-        entry.id.holders.store(0, Ordering::Release); // SYNC: entry
-        if let Ok(mut returned) = self.returned.lock() {
-            returned.push(index);
+        let alive = self.alive_of(held);
+        if alive != held {
+            // Whoever changes them at the same time does it as exactly.
+            self.replace_holders(index, held, alive);
         }
-        true
+        alive.without(self.member()) != Holders::NOBODY
     }
 
-    /// Count the child that is about to be forked as a holder of every end.
-    pub fn lend_to_child(&'static self) {
+    /// Let go of an entry; it is free when every process that inherited it has let go or ended.
+    pub(crate) fn let_go(&self, index: u32) {
+        loop {
+            let held = self.read_holders(index);
+            let rest = self.alive_of(held).without(self.member());
+            let phase = &self.entry(index).id.phase;
+            if rest == Holders::NOBODY {
+                phase.store(EndPhase::Free as u32, Ordering::Release);
+            } else {
+                // It was this process that has registered it; those who stay may do it again.
+                let _ = phase.compare_exchange(
+                    EndPhase::Registered as u32,
+                    EndPhase::Plain as u32,
+                    Ordering::SeqCst,
+                    Ordering::Relaxed,
+                );
+            }
+            if self.replace_holders(index, held, rest) {
+                if rest == Holders::NOBODY
+                    && let Ok(mut returned) = self.returned.lock()
+                {
+                    returned.push(index);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Make the child that is about to be forked a holder of every end.
+    pub fn lend_to_child(&'static self) -> Member {
+        self.sweep(SWEEP);
+        let child = self.family().expect();
         let mut seen = std::collections::HashSet::new();
         for end in self.ends() {
             if seen.insert(end.index) {
-                end.entry.id.holders.fetch_add(1, Ordering::Relaxed);
+                self.lend(end.index, child);
                 end.add_flags(end_flags::FORKED);
             }
+        }
+        child
+    }
+
+    fn lend(&self, index: u32, child: Member) {
+        loop {
+            let held = self.read_holders(index);
+            if !held.contains(self.member()) {
+                // Another thread has just closed it.
+                return;
+            }
+            let held_by_both = self.alive_of(held).with(child);
+            if self.replace_holders(index, held, held_by_both) {
+                return;
+            }
+        }
+    }
+
+    /// What became of the fork: the child's process, or `None` if it has failed.
+    pub fn note_child(&self, child: Member, pid: Option<u32>) {
+        match pid {
+            Some(pid) => self.family().name(child, pid),
+            None => self.family().forget(child),
         }
     }
 

@@ -173,6 +173,11 @@ fn progress_plain(end: &End) {
         return;
     }
     end.entry.id.calls.store(0, Ordering::Relaxed);
+    if end.process().is_shared(end.index) {
+        // Only this process would have rings.
+        end.set_reason(Reason::Shared);
+        return;
+    }
     if let Err(reason) = control::register(end) {
         end.set_reason(reason);
     }
@@ -207,14 +212,27 @@ pub(crate) fn abandoned(process: &'static Process, token: u64, reason: Reason) {
     }
 }
 
+/// The descriptor of an end that is about to be let go.
+const CLOSING: RawFd = -1;
+
 /// The end that a token from the monitor names, if it still lives in this process.
 fn find(process: &'static Process, token: u64) -> Option<End> {
     let index = u32::try_from(token & 0xffff_ffff)
         .ok()
         .filter(|index| *index < SLAB_ENTRIES)?;
-    let fd = process.entry(index).id.fd.load(Ordering::Relaxed);
-    let end = End::at(process, index, fd);
-    (end.token() == token && process.index_of(fd) == Some(index)).then_some(end)
+    let first = process.entry(index).id.fd.load(Ordering::Relaxed);
+    let end = End::at(process, index, first);
+    if end.token() != token || !process.holds(index) {
+        return None;
+    }
+    match process.index_of(first) == Some(index) {
+        true => Some(end),
+        // The first descriptor is closed; another one may name the end, or none while it is closed.
+        false => {
+            let named = process.ends().find(|end| end.index == index);
+            Some(named.unwrap_or(End::at(process, index, CLOSING)))
+        }
+    }
 }
 
 /// The monitor has read the socket and closed its copy.
@@ -242,11 +260,26 @@ pub(crate) fn refused(process: &'static Process, token: u64, reason: Reason) {
     }
 }
 
+/// Whether the end has been inherited by another process since it was registered. It then goes
+/// back to where it was before, until one of them has closed it.
+pub(crate) fn is_shared(process: &'static Process, token: u64) -> bool {
+    let shared = find(process, token)
+        .filter(|end| end.phase() == EndPhase::Registered && process.is_shared(end.index));
+    if let Some(end) = shared {
+        change_phase(&end, EndPhase::Registered, EndPhase::Plain);
+        end.set_reason(Reason::Shared);
+        return true;
+    }
+    false
+}
+
 /// The monitor has found the other end.
 pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static Arena) {
     let Some(end) = find(process, grant.token) else {
         return;
     };
+    // The monitor closes its copy of the socket before it grants.
+    end.entry.id.cookie.store(1, Ordering::Relaxed);
     // A broken socket that the program has not closed may have been paired with a newer one of
     // the same names; one that still has a peer after both have registered is the one.
     if end.is_pinned() || !takes_grant(&end) || !kernel::has_peer(end.fd) {
@@ -267,7 +300,6 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
         reset_directions(end.entry);
         end.set_lanes(tx, rx);
         let id = &end.entry.id;
-        id.cookie.store(1, Ordering::Relaxed);
         id.role.store(grant.role, Ordering::Relaxed);
         id.arena.store(grant.arena, Ordering::Relaxed);
         id.slot.store(grant.slot, Ordering::Relaxed);

@@ -239,6 +239,35 @@ fn socket_name(call: libc::c_long, fd: c_int) -> Option<libc::sockaddr_storage> 
     unsafe { syscall(call, args) }.ok().map(|_| name)
 }
 
+/// Lock one byte of a file for this process, without waiting. Its children do not inherit the lock;
+/// it goes when the process ends or closes any descriptor of the file.
+pub fn lock_byte(fd: c_int, byte: i64) -> Result<(), Errno> {
+    record_lock(libc::F_SETLK, fd, byte).map(|_| ())
+}
+
+/// Whether another process has locked this byte of a file.
+pub fn is_byte_locked(fd: c_int, byte: i64) -> bool {
+    let found = record_lock(libc::F_GETLK, fd, byte);
+    // Who cannot ask must not think that nobody is there.
+    found.map_or(true, |kind| i32::from(kind) != libc::F_UNLCK)
+}
+
+/// Do something with a lock for writing; returns the kind of lock that the kernel tells.
+fn record_lock(command: c_int, fd: c_int, byte: i64) -> Result<i16, Errno> {
+    // SAFETY: flock is plain integers, for which zero is a value.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    lock.l_type = KIND_WRITE;
+    lock.l_start = byte;
+    lock.l_len = 1;
+    let lock_at = core::ptr::from_mut(&mut lock).addr();
+    // SAFETY: the lock outlives the call.
+    unsafe { syscall(libc::SYS_fcntl, [arg(fd), arg(command), lock_at, 0, 0, 0]) }?;
+    Ok(lock.l_type)
+}
+
+/// F_WRLCK as it stands in a lock.
+const KIND_WRITE: i16 = 1;
+
 /// Shut down a direction of a connection.
 pub fn shutdown(fd: c_int, how: c_int) -> Result<(), Errno> {
     // SAFETY: numbers only.

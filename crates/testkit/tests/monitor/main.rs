@@ -1,5 +1,6 @@
 //! Life with and without the monitor.
 
+mod forks;
 mod restart;
 mod strict;
 mod talk;

@@ -108,6 +108,14 @@ impl Talk {
         Self::of(server, client, port)
     }
 
+    /// The same with another server, which says `listening`, too.
+    pub fn with_server(host: &Host, script: &str) -> Self {
+        let port = free_port();
+        let server = start(host.program(PYTHON), script, port, &[]);
+        let client = start(host.program(PYTHON), CLIENT, port, &[]);
+        Self::of(server, client, port)
+    }
+
     /// The same with a server that another program starts, which takes its command line last.
     pub fn with_server_under(host: &Host, starter: &str, arguments: &[&str]) -> Self {
         let port = free_port();

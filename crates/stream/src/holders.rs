@@ -1,0 +1,188 @@
+//! Which processes hold an end: those that opened it or were forked while it was open.
+//!
+//! A process and its forked children are *members* of a family, which shares a slab. Each has a
+//! number and holds a record lock on the byte of that number in the slab's memory object
+//! (fcntl(2)). The kernel drops the lock when the process exits, is killed, or becomes another
+//! program, so that asking for the lock tells exactly who is still there, without pids, which are
+//! used again, and without `/proc`.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::RawFd;
+
+use crosslane_ctl::slab::{PENDING_SLOTS, SlabHeader};
+use crosslane_sys::{kernel, process};
+
+/// A member of a family, by its number, which is not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member(u16);
+
+impl Member {
+    /// The member of this number.
+    pub fn of(number: u16) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+/// Numbers there are; the last one stands for "and others". Long after all have been used they
+/// are used again: what a dead member has left behind may then seem to be held a while longer.
+const MEMBERS: u32 = u16::MAX as u32 - 1;
+const OTHERS: u16 = u16::MAX;
+
+/// Holders that an entry can name.
+const NAMED: usize = 4;
+
+/// The members of the family whose slab this is.
+#[derive(Clone, Copy)]
+pub struct Family<'a> {
+    made: &'a AtomicU32,
+    pending: &'a [AtomicU64; PENDING_SLOTS],
+    slab_fd: RawFd,
+}
+
+impl<'a> Family<'a> {
+    /// The family of this slab.
+    pub fn of(header: &'a SlabHeader, slab_fd: RawFd) -> Self {
+        Self {
+            made: &header.members,
+            pending: &header.pending,
+            slab_fd,
+        }
+    }
+
+    /// A member that lives from now on, although nobody is it yet: the child of the next fork.
+    pub fn expect(&self) -> Member {
+        let number = self.made.fetch_add(1, Ordering::Relaxed) % MEMBERS + 1;
+        let member = Member(u16::try_from(number).unwrap_or(1));
+        self.slot(member).store(member.0.into(), Ordering::SeqCst); // SYNC: member
+        member
+    }
+
+    /// The caller is this member. Where locks cannot be had, it is thought to live for ever.
+    pub fn join(&self, member: Member) {
+        if kernel::lock_byte(self.slab_fd, member.0.into()).is_ok() {
+            self.forget(member);
+        }
+    }
+
+    /// The member is not expected any more: it has joined, or the fork has failed.
+    pub fn forget(&self, member: Member) {
+        self.change_expected(member, |_| 0);
+    }
+
+    /// The fork has made this process, which is about to join, unless it is killed before.
+    pub fn name(&self, member: Member, pid: u32) {
+        self.change_expected(member, |slot| slot | u64::from(pid) << 16);
+    }
+
+    fn change_expected(&self, member: Member, change: impl Fn(u64) -> u64) {
+        let change = |slot| is_about(slot, member).then(|| change(slot));
+        // Fails if the member is not expected any more.
+        let _ = self
+            .slot(member)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, change); // SYNC: member
+    }
+
+    /// Whether another member than the caller lives.
+    pub fn is_alive(&self, member: Member) -> bool {
+        // A child takes its lock before it is not expected any more.
+        let slot = self.slot(member).load(Ordering::SeqCst); // SYNC: member
+        match u32::try_from(slot >> 16).unwrap_or(0) {
+            _ if !is_about(slot, member) => kernel::is_byte_locked(self.slab_fd, member.0.into()),
+            0 => true,
+            pid => process::is_alive(pid),
+        }
+    }
+
+    fn slot(&self, member: Member) -> &AtomicU64 {
+        &self.pending[usize::from(member.0) % PENDING_SLOTS]
+    }
+}
+
+/// Whether this word of `pending` is about the member.
+fn is_about(slot: u64, member: Member) -> bool {
+    slot & u64::from(u16::MAX) == u64::from(member.0)
+}
+
+/// The holders of one entry, as its word names them; the word 0 is nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holders([u16; NAMED]);
+
+impl Holders {
+    /// Nobody.
+    pub const NOBODY: Self = Self([0; NAMED]);
+
+    /// From an entry's word.
+    pub fn from_word(word: u64) -> Self {
+        let bytes = word.to_le_bytes();
+        Self(core::array::from_fn(|at| {
+            u16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]])
+        }))
+    }
+
+    /// The word that names them.
+    pub fn word(self) -> u64 {
+        let place = |(at, number): (usize, u16)| u64::from(number) << (16 * at);
+        self.0.into_iter().enumerate().map(place).sum()
+    }
+
+    /// Whether this member is named.
+    pub fn contains(self, member: Member) -> bool {
+        self.0.contains(&member.0)
+    }
+
+    /// One more. A fifth is not named: from then on there are others, for good.
+    #[must_use]
+    pub fn with(mut self, member: Member) -> Self {
+        if !self.contains(member) {
+            let free = self.0.iter().position(|number| *number == 0);
+            match free {
+                Some(at) => self.0[at] = member.0,
+                None => self.0[NAMED - 1] = OTHERS,
+            }
+        }
+        self
+    }
+
+    /// Those for whom `stays` is true.
+    #[must_use]
+    pub fn retain(mut self, mut stays: impl FnMut(Member) -> bool) -> Self {
+        for number in &mut self.0 {
+            if *number != 0 && *number != OTHERS && !stays(Member(*number)) {
+                *number = 0;
+            }
+        }
+        self
+    }
+
+    /// All but this member.
+    #[must_use]
+    pub fn without(self, member: Member) -> Self {
+        self.retain(|other| other != member)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_come_and_go() {
+        let [a, b] = [Member(1), Member(0xfffe)];
+        let both = Holders::NOBODY.with(a).with(b).with(a);
+        assert_eq!(Holders::from_word(both.word()), both);
+        assert!(both.contains(a) && both.contains(b));
+        assert_eq!(both.without(a).without(b), Holders::NOBODY);
+        assert_eq!(Holders::NOBODY.word(), 0);
+    }
+
+    #[test]
+    fn who_is_not_named_is_never_thought_gone() {
+        let crowd = (1..=5).fold(Holders::NOBODY, |held, n| held.with(Member(n)));
+        assert_ne!(crowd.retain(|_| false), Holders::NOBODY);
+    }
+}

@@ -1,0 +1,143 @@
+//! Children that inherit connections and end without a word.
+
+use crosslane_testkit::{Host, Route, wait_until};
+
+use crate::talk::Talk;
+
+/// A child serves each connection, then ends as `{END}` says.
+const FORKING_SERVER: &str = r#"
+import os, socket, sys
+
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+sys.stdin.readline()
+while True:
+    connection = listener.accept()[0]
+    if os.fork():
+        connection.close()
+        continue
+    while data := connection.recv(65536):
+        connection.sendall(data)
+    {END}
+"#;
+
+#[test]
+fn children_that_end_without_a_word_leave_no_connection_behind() {
+    for end in [
+        "os._exit(0)",
+        "os.kill(os.getpid(), 9)",
+        "os.execvp('true', ['true'])",
+    ] {
+        let host = Host::new(Route::Crosslane);
+        let mut talk = Talk::with_server(&host, &FORKING_SERVER.replace("{END}", end));
+        talk.go();
+        let mut rounds = 0;
+        // The server finds out when it forks the next time.
+        wait_until(&format!("one connection and no other after {end}"), || {
+            talk.open();
+            talk.wait_for_accelerated(&host, 2);
+            let ends = host.ends().len();
+            talk.close();
+            rounds += 1;
+            (rounds > 3 && ends == 2).then_some(())
+        });
+        talk.end();
+    }
+}
+
+/// Both sides of a connection that is closed with unread bytes, after a child that had inherited it
+/// was killed: at once, when it has run for a while, or when it has become another program.
+const UNREAD: &str = r#"
+import os, select, socket, sys, time
+
+listener = socket.create_server(("127.0.0.1", 0))
+if os.fork() == 0:
+    # A program of its own, as two that share connections by fork are one party.
+    os.execvp(sys.executable, [sys.executable, "-c", """
+import errno, socket, sys
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+for _ in range(100):
+    peer.sendall(b"ping")
+    peer.recv(4)
+peer.sendall(b"quit")
+peer.sendall(b"unread")
+try:
+    print("read", peer.recv(100))
+except OSError as error:
+    print("read", errno.errorcode[error.errno])
+""", str(listener.getsockname()[1])])
+
+connection = listener.accept()[0]
+while (data := connection.recv(4)) != b"quit":
+    connection.sendall(data)
+how = sys.argv[1]
+child = os.fork()
+if child == 0:
+    if how == "exec":
+        os.execvp("sleep", ["sleep", "1000"])
+    time.sleep(1000)
+if how != "at once":
+    time.sleep(0.3)
+if how != "exec":
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+select.select([connection], [], [])
+connection.close()
+os.kill(child, 9) if how == "exec" else os.wait()
+"#;
+
+#[test]
+fn a_child_that_was_killed_does_not_share_the_connection_any_more() {
+    for how in ["at once", "later", "exec"] {
+        let seen = |route| {
+            let host = Host::new(route);
+            let program = host.program("/usr/bin/python3").args(["-c", UNREAD, how]);
+            let said = program.run().text();
+            let upgrades = match route {
+                Route::Tcp => 0,
+                Route::Crosslane => host.stats().count("upgrades"),
+            };
+            (said, upgrades)
+        };
+        let (native, _) = seen(Route::Tcp);
+        assert_eq!(native, "read ECONNRESET\n");
+        let (ours, upgrades) = seen(Route::Crosslane);
+        assert_eq!(ours, native, "{how}");
+        assert!(upgrades >= 2, "{how}: not accelerated");
+    }
+}
+
+/// A connection whose owner forks before it has rings, and whose child lives on.
+#[test]
+fn a_connection_that_is_shared_before_it_has_rings_waits_for_its_only_owner() {
+    const SERVER: &str = r#"
+import os, signal, socket, sys
+
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+sys.stdin.readline()
+connection = listener.accept()[0]
+child = os.fork()
+if child == 0:
+    signal.pause()
+if os.fork() == 0:
+    sys.stdin.readline()
+    os.kill(child, 9)
+    os._exit(0) if connection.close() is None else None
+while data := connection.recv(65536):
+    connection.sendall(data)
+"#;
+    let host = Host::new(Route::Crosslane);
+    let mut talk = Talk::with_server(&host, SERVER);
+    talk.go();
+    talk.open();
+    wait_until("the server's end to be shared", || {
+        let ends = host.ends();
+        ends.iter()
+            .any(|end| end.reason.as_deref() == Some("shared"))
+            .then_some(())
+    });
+    talk.server.write_line("kill");
+    talk.wait_for_accelerated(&host, 2);
+    talk.close();
+}
