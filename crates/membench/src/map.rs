@@ -47,10 +47,12 @@ pub enum MapError {
         hint: &'static str,
     },
     /// The kernel refused to place it.
-    #[error("cannot place the window on NUMA node {node}: {cause}")]
+    #[error("cannot place the window on NUMA node {node}: this machine has {online} ({cause})")]
     Node {
         /// Which node.
         node: u32,
+        /// The nodes that there are.
+        online: String,
         /// Why not.
         cause: std::io::Error,
     },
@@ -188,10 +190,7 @@ impl Mapping {
         let mut mask = [0_u64; 16];
         let slot = mask
             .get_mut(node as usize / 64)
-            .ok_or_else(|| MapError::Node {
-                node,
-                cause: std::io::ErrorKind::InvalidInput.into(),
-            })?;
+            .ok_or_else(|| no_node(node, std::io::ErrorKind::InvalidInput.into()))?;
         *slot = 1 << (node % 64);
         // SAFETY: mbind(2) reads `maxnode` bits at `mask`, which has that many, and changes only the
         // placement of this mapping's pages.
@@ -209,10 +208,7 @@ impl Mapping {
         if result == 0 {
             Ok(())
         } else {
-            Err(MapError::Node {
-                node,
-                cause: std::io::Error::last_os_error(),
-            })
+            Err(no_node(node, std::io::Error::last_os_error()))
         }
     }
 
@@ -250,6 +246,16 @@ fn check(bytes: usize) -> Result<(), MapError> {
         Ok(())
     } else {
         Err(MapError::Length(bytes))
+    }
+}
+
+fn no_node(node: u32, cause: std::io::Error) -> MapError {
+    let online = std::fs::read_to_string("/sys/devices/system/node/online");
+    MapError::Node {
+        node,
+        // Kernels without NUMA show no nodes, and have one.
+        online: online.map_or_else(|_| "0".to_owned(), |nodes| nodes.trim().to_owned()),
+        cause,
     }
 }
 
