@@ -32,6 +32,20 @@ impl Sandbox {
         self.folder.path().join("library.so")
     }
 
+    /// LD_PRELOAD with the library in a form that a musl loader passes over, if there is one.
+    fn preload(&self) -> String {
+        let musl = std::fs::read_dir("/lib").unwrap().flatten().any(|entry| {
+            let name = entry.file_name().into_string();
+            name.is_ok_and(|name| name.starts_with("ld-musl-"))
+        });
+        let prefix = if musl {
+            "/$LIB/../../../../../../../.."
+        } else {
+            ""
+        };
+        format!("{prefix}{}", self.library().display())
+    }
+
     /// The command, with an empty library in place of the real one.
     fn crosslane(&self, args: &[&str]) -> Command {
         empty_library(&self.library());
@@ -142,7 +156,7 @@ fn the_program_gets_its_arguments_and_the_library() {
     ]);
     let wanted = format!(
         "--json -x {} {} spin 80,81,82\n",
-        sandbox.library().display(),
+        sandbox.preload(),
         sandbox.runtime_dir().display()
     );
     assert_eq!(out(&output), wanted, "{}", err(&output));
@@ -184,7 +198,7 @@ fn a_library_that_is_preloaded_already_stays() {
     empty_library(&other);
     let mut command = sandbox.crosslane(&["run", "sh", "-c", "echo $LD_PRELOAD"]);
     let output = finish(command.env("LD_PRELOAD", &other));
-    let wanted = format!("{}:{}\n", sandbox.library().display(), other.display());
+    let wanted = format!("{}:{}\n", sandbox.preload(), other.display());
     assert_eq!(out(&output), wanted);
     let mut nested = sandbox.crosslane(&["run", "sh", "-c", "echo $LD_PRELOAD"]);
     let output = finish(nested.env("LD_PRELOAD", wanted.trim()));

@@ -99,6 +99,8 @@ enum Wait {
 
 const EXAMPLES: &str = "\
 Both ends of a connection must run under Crosslane; a connection to anything else stays on TCP.
+What the program starts is accelerated, too, unless it cannot be (see crosslane check): static and
+setuid programs and those of another libc than glibc run as they always do.
 
 Examples:
   A server and its client:
@@ -211,7 +213,10 @@ fn library() -> anyhow::Result<PathBuf> {
 
 /// LD_PRELOAD with our library first.
 fn preload(library: &Path) -> anyhow::Result<OsString> {
-    let path = library.as_os_str();
+    let path = match is_musl_installed() {
+        true => for_glibc_only(library),
+        false => library.as_os_str().to_owned(),
+    };
     let text = path.as_encoded_bytes();
     if text.contains(&b' ') || text.contains(&b':') {
         bail!(
@@ -224,15 +229,36 @@ fn preload(library: &Path) -> anyhow::Result<OsString> {
     let mut words = others.as_encoded_bytes().split(is_separator);
     if others.is_empty() || words.any(|other| other == text) {
         return Ok(match others.is_empty() {
-            true => path.to_owned(),
+            true => path,
             false => others,
         });
     }
-    let mut value = path.to_owned();
+    let mut value = path;
     value.push(":");
     value.push(others);
     Ok(value)
 }
+
+/// musl's loader, too, obeys LD_PRELOAD, and a program does not start if what it loads needs glibc.
+fn is_musl_installed() -> bool {
+    let names = std::fs::read_dir("/lib").into_iter().flatten().flatten();
+    names
+        .map(|entry| entry.file_name())
+        .any(|name| name.as_encoded_bytes().starts_with(b"ld-musl-"))
+}
+
+/// The path in a form that means something to glibc's loader alone: it puts the name of a library
+/// directory for `$LIB` (ld.so(8)), which is then left again upwards. musl's looks for a directory
+/// of that very name and passes over what is not there.
+fn for_glibc_only(library: &Path) -> OsString {
+    let mut path = OsString::from("/$LIB");
+    path.push("/..".repeat(LIB_DEPTH));
+    path.push(library);
+    path
+}
+
+/// More than `$LIB` has parts; above the root is the root.
+const LIB_DEPTH: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! Life with and without the monitor.
 
 mod forks;
+mod musl;
 mod restart;
 mod strict;
 mod talk;
