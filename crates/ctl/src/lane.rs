@@ -49,6 +49,9 @@ pub struct LaneControl {
 /// is in the ring before that STOP must be read from there.
 pub const NO_REPLAY: u64 = u64::MAX;
 
+/// In [`SenderLine::tcp_total`]: the sender is deciding whether to send a doorbell.
+pub const RINGING: u64 = 1;
+
 /// What the sender tells the receiver besides records.
 #[repr(C, align(64))]
 pub struct SenderLine {
@@ -60,8 +63,9 @@ pub struct SenderLine {
     /// Bytes that the sender had put on TCP in all before the replayed bytes, or [`NO_REPLAY`];
     /// valid once `replay_seq` has changed.
     pub replay_at: AtomicU64,
-    /// Doorbells that the sender has sent unasked, to learn whether the peer still lives.
-    pub probes: AtomicU32,
+    /// Twice the bytes that the sender has put on TCP in all, doorbells included, plus
+    /// [`RINGING`]. Means something while the direction is in the ring.
+    pub tcp_total: AtomicU64,
 }
 
 /// What the receiver asks of the sender.
@@ -77,6 +81,8 @@ pub struct CreditLine {
     /// Position of the next unread byte: line number (never wrapped) times 2^16, plus the bytes
     /// already taken from the record that starts there.
     pub consumed: AtomicU64,
+    /// Bytes that the receiver has taken from TCP in all, as of its last look there.
+    pub tcp_taken: AtomicU64,
 }
 
 /// Where the receiver runs.

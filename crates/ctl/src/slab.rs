@@ -232,14 +232,8 @@ pub struct WaitState {
     pub empty_reads: AtomicU32,
     /// An [`Ending`].
     pub ending: AtomicU32,
-    /// Doorbells that are due on TCP and not yet taken.
-    pub bells_due: AtomicU32,
-    /// 1 from arming the receiving lane until it is known who took `ARMED` away.
+    /// 1 from arming the receiving lane until the request is taken back.
     pub armed: AtomicU32,
-    /// 1 from asking for space in the sending lane until it is known who took the wish away.
-    pub space_armed: AtomicU32,
-    /// The peer's `probes`, as far as they are counted in `bells_due`.
-    pub probes_seen: AtomicU32,
     /// `replay_seq` of the peer when this end froze its receiving lane.
     pub replay_seen: AtomicU32,
     /// In the sending mode Replay: bytes taken from the record that is being sent again. In mode

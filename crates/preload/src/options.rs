@@ -160,20 +160,29 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
         }
     }
     // SAFETY: passed on.
-    unsafe { real::ioctl(fd, request, argument) }
+    let result = unsafe { real::ioctl(fd, request, argument) };
+    if request == libc::FIONBIO
+        && let Some(end) = End::of(fd)
+    {
+        end.forget_waiting();
+    }
+    result
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
     let copies = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
-    if let Some(end) = End::of(fd)
-        && command == libc::F_SETFL
+    let changed = (command == libc::F_SETFL).then(|| End::of(fd)).flatten();
+    if let Some(end) = changed
         && argument & c_long::from(libc::O_ASYNC) != 0
     {
         switch::pin(&end, Reason::Option);
     }
     // SAFETY: passed on.
     let result = unsafe { real::fcntl(fd, command, argument) };
+    if let Some(end) = changed {
+        end.forget_waiting();
+    }
     if copies && result >= 0 {
         plumbing::copied(fd, result);
     }

@@ -1,16 +1,18 @@
 //! write, send and their families.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ring::Part;
+use crosslane_stream::end::Blocked;
 use crosslane_stream::send::{self, Sent};
 use crosslane_stream::{End, switch};
 use crosslane_sys::{Errno, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
-use crate::c;
 use crate::progress::is_granted;
+use crate::{c, epoll};
 
 /// Flags that rings can honour; others are for the kernel, and the connection with them.
 const RING_FLAGS: c_int = libc::MSG_DONTWAIT
@@ -32,17 +34,29 @@ fn transmit(
         return by_kernel_only(end, flags, kernel);
     }
     loop {
+        let mut sent = None;
         if is_granted(end) {
-            match by_ring(end, parts, flags) {
-                Ok(Sent::Bytes(bytes)) => return c::count(Ok(bytes)),
-                Ok(Sent::ByKernel) => {}
-                Err(errno) => return refuse(errno, flags),
-            }
+            sent = match by_ring(end, parts, flags) {
+                Ok(Sent::Bytes(bytes)) => Some(c::count(Ok(bytes))),
+                Ok(Sent::ByKernel) => None,
+                Err(errno) => Some(refuse(errno, flags)),
+            };
         }
-        if let Some(sent) = send::raw(end, &mut kernel) {
+        if let Some(sent) = sent.or_else(|| send::raw(end, &mut kernel)) {
+            if end.local.blocked.load(Ordering::Relaxed) == Blocked::Fresh as u32 {
+                want_room(end);
+            }
             return sent;
         }
     }
+}
+
+/// Tell the epoll set of a short send, and leave errno as it was.
+#[cold]
+fn want_room(end: &End) {
+    let errno = Errno::last();
+    epoll::want_room(end);
+    errno.set();
 }
 
 #[inline]

@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use core::time::Duration;
 use std::time::Instant;
 
+use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{End, place, ready, wait};
 use crosslane_sys::{Errno, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
@@ -149,7 +150,14 @@ fn sleep(
     if quiet && rounds > PATIENT_ROUNDS {
         crosslane_sys::kernel::nap(Duration::from_micros(100));
     }
-    let limit = if quiet { left } else { Some(Duration::ZERO) };
+    let waits_for_room =
+        |(place, end): &(usize, End)| ready::waits_for_room(end, fds[*place].events);
+    let slice = if ends.iter().any(waits_for_room) {
+        Some(left.map_or(STANDSTILL, |left| left.min(STANDSTILL)))
+    } else {
+        left
+    };
+    let limit = if quiet { slice } else { Some(Duration::ZERO) };
     let limit = limit.map(as_timespec);
     let time = limit
         .as_ref()
@@ -161,7 +169,7 @@ fn sleep(
         ready::after_sleep(end);
         let found = wishes[*place].revents;
         if found & libc::POLLIN != 0 && !ready::glance(end, libc::POLLIN) {
-            ready::swallow(end);
+            ready::take_bells(end);
         }
     }
     slept.map(|_| ())

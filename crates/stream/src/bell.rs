@@ -5,16 +5,19 @@
 //! | a receiver, for a record | `ARMED` in its flags | the sender that exchanges `ARMED` to 0 |
 //! | a sender, for space | `space_wanted` in its line | the receiver that exchanges it to 0 |
 //!
-//! Every doorbell answers exactly one request, so the sleeper knows how many bytes on TCP are
-//! doorbells: `bells_due` counts the requests that were taken away by the other side. A probe is
-//! the one unasked doorbell; it is announced in the sender's line.
+//! A probe is a doorbell that nobody asked for. Which bytes on TCP are doorbells follows from an
+//! order, not from counting requests: a direction that is in its lane says in the lane that it
+//! leaves (STOP) before it puts data on TCP, and it publishes its [total](SenderLine::tcp_total)
+//! of TCP bytes with each doorbell. So if a receiver reads the total, and then finds no STOP in
+//! the lane, all bytes up to that total are doorbells.
 
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
+use crosslane_ctl::lane::{RINGING, SenderLine};
 use crosslane_ctl::slab::Mode;
-use crosslane_ring::WindowLane;
+use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::End;
@@ -23,23 +26,80 @@ use crate::end::add;
 /// What a doorbell looks like; the value does not matter.
 static BELL: u8 = 0xA5;
 
-/// More unasked doorbells than this at a time are not believed.
-const MOST_PROBES: u32 = 16;
+/// Most doorbells taken off TCP at a time.
+const MOST_TAKEN: u64 = 1 << 16;
 
 /// Ring the receiver of our lane if it is armed. The caller holds the sending direction.
 #[cold]
 pub(crate) fn ring_if_armed(end: &End, lane: &WindowLane) {
-    let flags = &lane.control().receiver.flags;
-    // SYNC: armed
-    if flags.fetch_and(!ARMED, Ordering::SeqCst) & ARMED != 0 {
-        ring(end);
+    let control = lane.control();
+    ring_if(end, &control.sender, || {
+        // SYNC: armed
+        control.receiver.flags.fetch_and(!ARMED, Ordering::SeqCst) & ARMED != 0
+    });
+}
+
+/// Send a doorbell that nobody asked for, so that a dead peer's kernel answers with a reset.
+pub(crate) fn probe(end: &End) {
+    let _tx = end.lock_tx();
+    if end.tx_mode() == Mode::Ring
+        && let Some(lane) = end.tx_lane()
+    {
+        let control = lane.control();
+        // A frozen receiver may have left TCP to others, who know nothing of doorbells.
+        ring_if(end, &control.sender, || {
+            control.receiver.flags.load(Ordering::SeqCst) & FROZEN == 0
+        });
     }
 }
 
-/// Send one doorbell. The caller holds the sending direction.
-fn ring(end: &End) {
-    end.entry.tx.bells_owed.fetch_add(1, Ordering::Relaxed);
+/// As the receiver: ring the sender if it waits for space. Needs our own direction in the ring,
+/// for TCP must carry nothing but doorbells then.
+pub(crate) fn answer_space(end: &End) {
+    let Some(lane) = end.rx_lane() else { return };
+    let wish = &lane.control().sender.space_wanted;
+    if wish.load(Ordering::Relaxed) == 0 || end.tx_mode() != Mode::Ring {
+        return;
+    }
+    let _tx = end.lock_tx();
+    if end.tx_mode() == Mode::Ring {
+        answer_space_locked(end);
+    }
+}
+
+/// As [`answer_space`]; the caller holds the sending direction, which is in the ring.
+pub(crate) fn answer_space_locked(end: &End) {
+    let (Some(lane), Some(own)) = (end.rx_lane(), end.tx_lane()) else {
+        return;
+    };
+    let wish = &lane.control().sender.space_wanted;
+    if wish.load(Ordering::Relaxed) != 0 {
+        // SYNC: space
+        ring_if(end, &own.control().sender, || {
+            wish.swap(0, Ordering::SeqCst) != 0
+        });
+    }
+}
+
+/// Ring if `is_asked`. The peer sees that a doorbell may come before the request is taken away,
+/// so that a peer that takes its request back knows whether one is still on its way. The caller
+/// holds the sending direction, which is in the ring.
+fn ring_if(end: &End, line: &SenderLine, is_asked: impl FnOnce() -> bool) {
+    publish_total(end, line, RINGING);
+    if is_asked() {
+        end.entry.tx.bells_owed.fetch_add(1, Ordering::Relaxed);
+    }
+    publish_total(end, line, 0);
     pay(end);
+}
+
+/// Tell the peer how many bytes it will find on TCP before those that may follow a STOP. The
+/// caller holds the sending direction.
+pub(crate) fn publish_total(end: &End, line: &SenderLine, ringing: u64) {
+    let tx = &end.entry.tx;
+    let owed = u64::from(tx.bells_owed.load(Ordering::Relaxed));
+    let total = tx.tcp_bytes.load(Ordering::Relaxed) + owed;
+    line.tcp_total.store(total << 1 | ringing, Ordering::SeqCst); // SYNC: bells
 }
 
 /// Send the doorbells that are owed; returns whether none is left. TCP can only be full of data
@@ -63,167 +123,93 @@ pub(crate) fn pay(end: &End) -> bool {
     true
 }
 
-/// Send a doorbell that nobody asked for, so that a dead peer's kernel answers with a reset.
-pub(crate) fn probe(end: &End) {
-    let _tx = end.lock_tx();
-    if end.tx_mode() == Mode::Ring
-        && let Some(lane) = end.tx_lane()
-    {
-        let probes = &lane.control().sender.probes;
-        probes.fetch_add(1, Ordering::SeqCst); // SYNC: probe
-        if lane.control().receiver.flags.load(Ordering::SeqCst) & FROZEN != 0 {
-            // It may have left TCP to others, who know nothing of doorbells.
-            probes.fetch_sub(1, Ordering::SeqCst);
-            return;
-        }
-        ring(end);
-    }
-}
-
-/// As the receiver: ring the sender if it waits for space. Needs our own direction in the ring,
-/// for TCP must carry nothing but doorbells then.
-pub(crate) fn answer_space(end: &End) {
-    let Some(lane) = end.rx_lane() else { return };
-    let wish = &lane.control().sender.space_wanted;
-    if wish.load(Ordering::Relaxed) == 0 || end.tx_mode() != Mode::Ring {
-        return;
-    }
-    let _tx = end.lock_tx();
-    // SYNC: space
-    if end.tx_mode() == Mode::Ring && wish.swap(0, Ordering::SeqCst) == 1 {
-        ring(end);
-    }
-}
-
 /// Ask to be rung for the next record. What the caller reads afterwards is read after the request
 /// has become visible. The caller holds the receiving direction.
 pub(crate) fn arm(end: &End, lane: &WindowLane) {
-    resolve(end, lane);
-    if end.entry.wait.armed.load(Ordering::Relaxed) == 0 {
-        end.entry.wait.armed.store(1, Ordering::Relaxed);
-    }
+    end.entry.wait.armed.store(1, Ordering::Relaxed);
     lane.control()
         .receiver
         .flags
         .fetch_or(ARMED, Ordering::SeqCst); // SYNC: armed
 }
 
-/// Take the request back; afterwards no doorbell can come that is not counted as due. Returns
-/// whether the end was armed. The caller holds the receiving direction.
-pub(crate) fn disarm(end: &End, lane: &WindowLane) -> bool {
-    if end.entry.wait.armed.load(Ordering::Relaxed) == 0 {
-        return false;
-    }
-    end.entry.wait.armed.store(0, Ordering::Relaxed);
-    // SYNC: armed
-    if lane
-        .control()
-        .receiver
-        .flags
-        .fetch_and(!ARMED, Ordering::SeqCst)
-        & ARMED
-        == 0
-    {
-        end.entry.wait.bells_due.fetch_add(1, Ordering::Relaxed);
-    }
-    true
-}
-
-/// Learn whether the sender has taken the request. The caller holds the receiving direction.
-pub(crate) fn resolve(end: &End, lane: &WindowLane) {
-    let wait = &end.entry.wait;
-    let flags = lane.control().receiver.flags.load(Ordering::SeqCst); // SYNC: armed
-    if wait.armed.load(Ordering::Relaxed) == 1 && flags & ARMED == 0 {
-        wait.armed.store(0, Ordering::Relaxed);
-        wait.bells_due.fetch_add(1, Ordering::Relaxed);
-    }
-    let probes = lane.control().sender.probes.load(Ordering::SeqCst); // SYNC: probe
-    let unseen = probes.wrapping_sub(wait.probes_seen.load(Ordering::Relaxed));
-    if unseen != 0 {
-        wait.probes_seen.store(probes, Ordering::Relaxed);
-        wait.bells_due
-            .fetch_add(unseen.min(MOST_PROBES), Ordering::Relaxed);
-    }
-}
-
-/// At a STOP: every request that was answered before it is settled now, for the doorbells up to
-/// the STOP are discarded by count and must not be waited for later. The caller holds the
-/// receiving direction.
-pub(crate) fn settle_accounts(end: &End, lane: &WindowLane) {
-    let was_armed = disarm(end, lane);
-    resolve(end, lane);
-    if let Some(own) = end.tx_lane() {
-        let _tx = end.lock_tx();
-        resolve_space(end, &own);
-    }
-    end.entry.wait.bells_due.store(0, Ordering::Relaxed);
-    if was_armed {
-        arm(end, lane);
+/// Take the request back. The caller holds the receiving direction.
+pub(crate) fn disarm(end: &End, lane: &WindowLane) {
+    if end.entry.wait.armed.load(Ordering::Relaxed) != 0 {
+        end.entry.wait.armed.store(0, Ordering::Relaxed);
+        lane.control()
+            .receiver
+            .flags
+            .fetch_and(!ARMED, Ordering::SeqCst); // SYNC: armed
     }
 }
 
 /// Ask to be rung when a good share of our lane is free. What the caller reads afterwards is read
 /// after the request has become visible. The caller holds the sending direction.
-pub(crate) fn want_space(end: &End, lane: &WindowLane) {
-    resolve_space(end, lane);
-    if end.entry.wait.space_armed.swap(1, Ordering::Relaxed) == 0 {
-        space_wish(lane).store(1, Ordering::SeqCst); // SYNC: space
-    }
+pub(crate) fn want_space(lane: &WindowLane) {
+    lane.control()
+        .sender
+        .space_wanted
+        .store(1, Ordering::Release); // SYNC: space
     fence(Ordering::SeqCst);
 }
 
 /// Take the wish for space back. The caller holds the sending direction.
-pub(crate) fn want_no_space(end: &End, lane: &WindowLane) {
-    if end.entry.wait.space_armed.swap(0, Ordering::Relaxed) == 1
-        && space_wish(lane).swap(0, Ordering::SeqCst) == 0
-    {
-        end.entry.wait.bells_due.fetch_add(1, Ordering::Relaxed);
-    }
+pub(crate) fn want_no_space(lane: &WindowLane) {
+    lane.control().sender.space_wanted.swap(0, Ordering::SeqCst); // SYNC: space
 }
 
-/// Learn whether the receiver has answered the wish for space. The caller holds the sending
-/// direction.
-pub(crate) fn resolve_space(end: &End, lane: &WindowLane) {
-    let wait = &end.entry.wait;
-    if wait.space_armed.load(Ordering::Relaxed) == 1 && space_wish(lane).load(Ordering::SeqCst) == 0
-    {
-        wait.space_armed.store(0, Ordering::Relaxed);
-        wait.bells_due.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-fn space_wish(lane: &WindowLane) -> &AtomicU32 {
-    &lane.control().sender.space_wanted
-}
-
-/// Take due doorbells off TCP, while the direction is in the ring: there, all that are due were
-/// sent before any data that may follow a STOP. The caller holds the receiving direction.
-pub(crate) fn swallow(end: &End) {
-    let wait = &end.entry.wait;
-    if end.rx_mode() != Mode::Ring {
-        return;
-    }
-    loop {
-        let due = wait.bells_due.load(Ordering::Relaxed);
-        if due == 0 {
-            return;
+/// Whether a STOP stands in the receiving lane, so that data may follow the doorbells on TCP. The
+/// caller holds the receiving direction.
+pub(crate) fn has_stop(end: &End, lane: &WindowLane) -> bool {
+    let mut at = end.rx_cursor();
+    let lap_end = at.head + u64::from(lane.lines());
+    while at.head < lap_end {
+        match at.peek(lane) {
+            Ok(Next::Empty) => return false,
+            Ok(Next::Data(left)) => at.pass(left, left),
+            Ok(Next::Control(Control::Closing, _)) => at.head += 1,
+            Ok(Next::Control(..)) | Err(_) => return true,
         }
-        let mut bytes = [0u8; 64];
-        let most = (due as usize).min(bytes.len());
-        // SAFETY: the array is valid for writes of its length.
-        let taken = match unsafe { kernel::recv(end.fd, bytes.as_mut_ptr(), most, 0) } {
-            Ok(taken) if taken > 0 => taken as u64,
-            _ => return,
-        };
-        add(&end.entry.rx.tcp_bytes, taken);
-        end.count(Counter::BellsTaken, taken);
-        let taken = u32::try_from(taken).unwrap_or(u32::MAX);
-        wait.bells_due.fetch_sub(taken.min(due), Ordering::Relaxed);
+    }
+    true
+}
+
+/// What [`take`] has left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bells {
+    /// Nothing: TCP is empty, and no doorbell is on its way.
+    None,
+    /// A doorbell that is on its way, or that a STOP in the lane does not let us tell from data.
+    Some,
+}
+
+/// Take doorbells off TCP, while the receiving direction is in the ring or frozen. The caller
+/// holds it.
+pub(crate) fn take(end: &End, lane: &WindowLane) -> Bells {
+    let rx = &end.entry.rx;
+    let published = lane.control().sender.tcp_total.load(Ordering::SeqCst); // SYNC: bells
+    let missing = |total: u64| total.saturating_sub(rx.tcp_bytes.load(Ordering::Relaxed));
+    let total = published >> 1;
+    if missing(total) > 0 && !has_stop(end, lane) {
+        while missing(total) > 0 {
+            let most = usize::try_from(missing(total).min(MOST_TAKEN)).unwrap_or(usize::MAX);
+            let Ok(taken @ 1..) = kernel::discard(end.fd, most) else {
+                break;
+            };
+            add(&rx.tcp_bytes, taken as u64);
+            end.count(Counter::BellsTaken, taken as u64);
+        }
+    }
+    if missing(total) == 0 && published & RINGING == 0 {
+        Bells::None
+    } else {
+        Bells::Some
     }
 }
 
-/// Whether nobody else may need the doorbell that is on TCP now.
-pub(crate) fn is_sole_waiter(end: &End) -> bool {
-    let wait = &end.entry.wait;
-    wait.sleepers.load(Ordering::Relaxed) <= 1 && wait.epolls.load(Ordering::Relaxed) == 0
+/// Whether doorbells may be taken by a caller that counts as `own` of the sleepers: one that
+/// several sleep for must stay until all have seen it.
+pub(crate) fn is_for_us_alone(end: &End, own: u32) -> bool {
+    end.entry.wait.sleepers.load(Ordering::SeqCst) <= own
 }

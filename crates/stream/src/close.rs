@@ -7,10 +7,11 @@ use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, Next};
 use crosslane_sys::kernel;
 
+use crate::bell::Bells;
 use crate::{End, bell, control, receive, register, switch};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -53,8 +54,6 @@ fn let_go(end: &End) {
     }
     if phase == EndPhase::Granted && !shared {
         finish_rings(end);
-    } else if phase == EndPhase::Granted && !asleep {
-        take_last_bells(end);
     }
     if register::is_in_flight(end) {
         let acknowledged = || !register::is_in_flight(end);
@@ -72,48 +71,49 @@ fn let_go(end: &End) {
 
 /// As TCP: unread bytes make a close reset the connection. Unread doorbells must not.
 fn finish_rings(end: &End) {
-    receive::settle(end);
     say_closing(end);
-    take_last_bells(end);
+    await_last_bells(end);
     let Some(lane) = end.rx_lane() else { return };
     let _rx = end.lock_rx();
     let unread = end.rx_mode() == Mode::Ring
         && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
     if unread {
         reset_on_close(end);
-    } else if end.rx_mode() == Mode::Ring && !end.rx_cursor().has_record(&lane) {
-        // Whatever is on TCP is doorbells; left unread they would make the kernel reset.
-        let mut bytes = [0u8; 256];
-        // SAFETY: the array is valid for writes of its length.
-        while unsafe { kernel::recv(end.fd, bytes.as_mut_ptr(), bytes.len(), 0) }
-            .is_ok_and(|n| n > 0)
-        {}
     }
 }
 
-/// Ask for no more doorbells and take those that are due. One may be a moment away: its sender
-/// has taken our request and is about to enter the kernel.
-fn take_last_bells(end: &End) {
+/// Ask for no more doorbells and take those that have been sent: the kernel resets a connection
+/// that is closed before they are read, or before they arrive.
+fn await_last_bells(end: &End) {
     if let Some(lane) = end.tx_lane() {
         let _tx = end.lock_tx();
-        bell::want_no_space(end, &lane);
+        bell::want_no_space(&lane);
     }
     for round in 0..BELL_ROUNDS {
-        {
-            let _rx = end.lock_rx();
-            let Some(lane) = end.rx_lane() else { return };
-            bell::disarm(end, &lane);
-            bell::resolve(end, &lane);
-            bell::swallow(end);
-            let due = end.entry.wait.bells_due.load(Ordering::Relaxed);
-            if due == 0 || end.rx_mode() != Mode::Ring {
-                return;
-            }
+        receive::settle(end);
+        if are_bells_over(end) {
+            return;
         }
         if round > BELL_ROUNDS / 2 {
             kernel::nap(BELL_NAP);
         }
     }
+}
+
+/// Whether no doorbell will come any more, or none that matters.
+fn are_bells_over(end: &End) -> bool {
+    let _rx = end.lock_rx();
+    let Some(lane) = end.rx_lane() else {
+        return true;
+    };
+    bell::disarm(end, &lane);
+    let is_over = match end.rx_mode() {
+        Mode::Ring if matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_)) => true,
+        Mode::Ring => bell::take(end, &lane) == Bells::None,
+        Mode::Drain => false,
+        Mode::Tcp | Mode::Replay => true,
+    };
+    is_over || end.ending() != Ending::Open
 }
 
 /// Make the kernel reset the connection when its last descriptor is closed.
@@ -156,17 +156,24 @@ pub(crate) fn count_totals(end: &End) {
 
 /// The program is about to shut down a direction. Call this before the kernel's shutdown.
 pub fn before_shutdown(end: &End, how: libc::c_int) {
-    if how != libc::SHUT_WR && how != libc::SHUT_RDWR {
-        end.add_flags(end_flags::SHUT_READ);
-        return;
-    }
-    if end.phase() == EndPhase::Granted {
+    let writes = how != libc::SHUT_RD;
+    if writes && end.phase() == EndPhase::Granted {
         // After our FIN we cannot ring a peer that waits for space, so its direction goes back
         // to TCP, where the kernel does that.
         ask_for_tcp(end);
         say_closing(end);
     }
-    end.add_flags(end_flags::SHUT_WRITE);
+    let flags = match how {
+        libc::SHUT_RD => end_flags::SHUT_READ,
+        libc::SHUT_WR => end_flags::SHUT_WRITE,
+        _ => end_flags::SHUT_READ | end_flags::SHUT_WRITE,
+    };
+    end.add_flags(flags);
+    let both = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
+    if end.phase() == EndPhase::Granted && end.has_flags(both) {
+        // The kernel answers whatever comes now with a reset.
+        await_last_bells(end);
+    }
 }
 
 fn ask_for_tcp(end: &End) {

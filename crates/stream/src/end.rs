@@ -12,6 +12,7 @@ use crosslane_ctl::lane::LaneControl;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndEntry, EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, TxCursor, WindowLane};
+use crosslane_sys::kernel;
 
 use crate::lock::{self, Guard};
 use crate::process::{self, Process};
@@ -30,8 +31,14 @@ pub struct Local {
     /// 1 once every epoll set that holds the end knows that rings have been granted; the end
     /// takes no part in the rings before.
     pub adopted: AtomicU32,
-    /// 1 when a send found the lane full and the program has not been told of space since.
+    /// A [`Blocked`]: whether a send found no room and the program has not been told of any since.
     pub blocked: AtomicU32,
+    /// Whether the descriptor waits, as far as this process knows: see [`End::is_nonblocking`].
+    waiting: AtomicU32,
+    /// What the peer had taken when it was last seen to take something, while we wait for room.
+    pub(crate) stalled_at: AtomicU64,
+    /// When that was, in ticks.
+    pub(crate) stalled_since: AtomicU64,
     /// Calls until the chaos knob acts.
     pub chaos: AtomicU32,
 }
@@ -66,6 +73,23 @@ impl LaneCell {
         self.control.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
 }
+
+/// Values of [`Local::blocked`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Blocked {
+    /// No send has found the lane full.
+    No = 0,
+    /// A send has.
+    Fresh = 1,
+    /// One has, and the layer above has taken notice.
+    Noted = 2,
+}
+
+/// Values of [`Local::waiting`].
+const UNKNOWN: u32 = 0;
+const WAITS: u32 = 1;
+const WAITS_NOT: u32 = 2;
 
 /// One end of one connection.
 #[derive(Clone, Copy)]
@@ -234,6 +258,45 @@ impl End {
 
     pub(crate) fn add_flags(&self, flags: u32) {
         self.entry.id.flags.fetch_or(flags, Ordering::Relaxed);
+    }
+
+    /// Whether the descriptor has O_NONBLOCK. The flag belongs to the open file, which other
+    /// processes may have, too: then the kernel is asked each time.
+    #[inline]
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        match self.local.waiting.load(Ordering::Relaxed) {
+            WAITS => false,
+            WAITS_NOT => true,
+            _ => self.ask_nonblocking(),
+        }
+    }
+
+    #[cold]
+    fn ask_nonblocking(&self) -> bool {
+        let flags = kernel::status_flags(self.fd);
+        let is_nonblocking = flags.is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+        if !self.has_flags(end_flags::FORKED) {
+            let known = if is_nonblocking { WAITS_NOT } else { WAITS };
+            self.local.waiting.store(known, Ordering::Relaxed);
+        }
+        is_nonblocking
+    }
+
+    /// Whether calls are known to wait.
+    #[inline]
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.local.waiting.load(Ordering::Relaxed) == WAITS
+    }
+
+    /// The program may have changed O_NONBLOCK, or may share it with another process.
+    pub fn forget_waiting(&self) {
+        self.local.waiting.store(UNKNOWN, Ordering::Relaxed);
+    }
+
+    /// A send found no room.
+    pub(crate) fn note_blocked(&self) {
+        let fresh = Blocked::Fresh as u32;
+        self.local.blocked.store(fresh, Ordering::Relaxed);
     }
 
     /// Whether the end must stay on TCP.

@@ -333,6 +333,7 @@ impl Process {
             if seen.insert(end.index) {
                 self.lend(end.index, child);
                 end.add_flags(end_flags::FORKED);
+                end.forget_waiting();
             }
         }
         child

@@ -146,6 +146,7 @@ pub fn arm(end: &End, wanted: i16) -> bool {
     if wanted & READ != 0 || end.rx_mode() != Mode::Ring {
         quiet &= receive::prepare_sleep(end) || wanted & READ == 0;
     }
+    take_bells(end);
     quiet
 }
 
@@ -153,7 +154,12 @@ pub fn arm(end: &End, wanted: i16) -> bool {
 pub fn after_sleep(end: &End) {
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
     receive::after_sleep(end);
-    send::after_sleep(end);
+}
+
+/// Whether the caller, who wants `wanted`, waits for room in a lane. It should look again from time
+/// to time, because a receiver may stand still: see [`send::STANDSTILL`].
+pub fn waits_for_room(end: &End, wanted: i16) -> bool {
+    wanted & WRITE != 0 && end.tx_mode() == Mode::Ring
 }
 
 /// The only epoll set that holds the end is awake: nobody needs to ring for it.
@@ -169,13 +175,10 @@ pub fn disarm(end: &End) {
     }
 }
 
-/// Take the doorbells that are due off TCP, when TCP is said to be readable but the lane is empty.
-pub fn swallow(end: &End) {
+/// Take the doorbells off TCP, when TCP is said to be readable but the lane is empty.
+pub fn take_bells(end: &End) {
     let _rx = end.lock_rx();
-    if let Some(lane) = end.rx_lane() {
-        bell::resolve(end, &lane);
-    }
-    bell::swallow(end);
+    receive::take_bells(end, 0);
 }
 
 /// The first line of the lane that holds no record, at or after `from`: what has arrived up to

@@ -17,6 +17,9 @@ use crate::{End, bell, close, control, place, send, switch, wait};
 /// for programs that poll by reading.
 const EMPTY_READS_PER_LOOK: u32 = 16;
 
+/// A pause while others have to take notice of a doorbell.
+const NAP: core::time::Duration = core::time::Duration::from_micros(50);
+
 /// How to receive; the flags of recv(2) that matter here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -45,14 +48,30 @@ pub(crate) enum Step {
 /// As recv(2); after a reset, once.
 #[inline]
 pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options) -> Result<usize, Errno> {
+    let mut taken = 0;
     if end.rx_mode() == Mode::Ring && !options.peek {
-        let taken = read_ring(end, parts)?;
-        if taken > 0 && (parts.left() == 0 || !options.wait_all) {
+        taken = read_ring(end, parts)?;
+        if taken == 0
+            && end.is_blocking()
+            && !options.dont_wait
+            && place::is_worth_spinning(end)
+            && wait::spin_briefly(|| end.has_record())
+        {
+            taken = read_ring(end, parts)?;
+        }
+        if is_enough(end, parts, options, taken) {
             return Ok(taken);
         }
-        return receive_slowly(end, parts, options, taken);
     }
-    receive_slowly(end, parts, options, 0)
+    receive_slowly(end, parts, options, taken)
+}
+
+/// Whether a receive that has `taken` so much is over. A short one means that there was no more,
+/// and a program that waits for edges takes it so: it must not end where the stream passes
+/// between ring and TCP.
+#[inline]
+fn is_enough(end: &End, parts: &Parts<'_>, options: Options, taken: usize) -> bool {
+    taken > 0 && (parts.left() == 0 || !options.wait_all && !end.has_record())
 }
 
 /// Data of the ring only; 0 when a control record or nothing comes next.
@@ -103,7 +122,7 @@ fn receive_slowly(
             }
             Ok(Step::Bytes(bytes)) => {
                 total += bytes;
-                if parts.left() == 0 || !options.wait_all {
+                if is_enough(end, parts, options, total) {
                     return Ok(total);
                 }
                 continue;
@@ -113,13 +132,16 @@ fn receive_slowly(
             Err(_) if total > 0 => return Ok(total),
             Err(errno) => return Err(errno),
         }
+        if total > 0 && !options.wait_all {
+            return Ok(total);
+        }
         if ended {
             return if total > 0 { Ok(total) } else { at_end(end) };
         }
         if end.ending() != Ending::Open {
             continue;
         }
-        if options.dont_wait || is_nonblocking(end) {
+        if options.dont_wait || end.is_nonblocking() {
             if closing || is_look_due(end) {
                 look_at_kernel(end);
                 if end.ending() != Ending::Open || end.has_record() {
@@ -144,15 +166,11 @@ fn receive_slowly(
 /// Returns whether more may come.
 fn waits_for_more(end: &End, options: Options) -> bool {
     look_at_kernel(end);
-    if options.dont_wait || is_nonblocking(end) || end.ending() != Ending::Open {
+    if options.dont_wait || end.is_nonblocking() || end.ending() != Ending::Open {
         return false;
     }
     kernel::nap(core::time::Duration::from_micros(100));
     true
-}
-
-fn is_nonblocking(end: &End) -> bool {
-    kernel::status_flags(end.fd).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
 }
 
 fn is_look_due(end: &End) -> bool {
@@ -247,9 +265,6 @@ fn step_ring(
                 return Err(lied(end, lie_at(cursor.head)));
             }
             pass(end, lane);
-            // From here on the count covers the doorbells before the STOP; those that become due
-            // later belong to the next passage through the ring.
-            bell::settle_accounts(end, lane);
             end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
             end.set_rx_mode(Mode::Drain);
             Ok(Passage::Again)
@@ -278,10 +293,7 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
             end.set_rx_mode(Mode::Tcp);
             return Ok(Passage::Again);
         }
-        let mut bytes = [0u8; 64];
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-        // SAFETY: the array is valid for writes of its length.
-        match unsafe { kernel::recv(end.fd, bytes.as_mut_ptr(), most, 0) } {
+        match kernel::discard(end.fd, usize::try_from(left).unwrap_or(usize::MAX)) {
             Ok(0) => {
                 end.note_ending(Ending::Eof);
                 return Ok(Passage::Out(Step::Nothing));
@@ -320,7 +332,6 @@ fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
     if at < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
         return Err(lied(end, lie_at(at)));
     }
-    end.entry.wait.bells_due.store(0, Ordering::Relaxed);
     end.entry.rx.tcp_limit.store(at, Ordering::Relaxed);
     end.set_rx_mode(Mode::Drain);
     Ok(Passage::Again)
@@ -333,26 +344,24 @@ fn step_tcp(
     parts: &mut Parts<'_>,
     peek: bool,
 ) -> Result<Passage, Errno> {
-    // Disarmed first, START looked for second: if no START is seen now, no doorbell can be on
-    // TCP, because the sender rings only whom it finds armed after its START.
-    let was_armed = bell::disarm(end, lane);
-    let outcome = take_tcp(end, lane, parts, peek);
-    if was_armed {
-        bell::arm(end, lane);
-    }
-    outcome
-}
-
-fn take_tcp(
-    end: &End,
-    lane: &WindowLane,
-    parts: &mut Parts<'_>,
-    peek: bool,
-) -> Result<Passage, Errno> {
     let rx = &end.entry.rx;
+    let mut most = usize::MAX;
     let may_start = end.phase() == EndPhase::Granted && !end.has_flags(end_flags::FROZEN);
     if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+        // The sender says START before it sends doorbells. So what TCP holds now is data, if no
+        // START is seen after this look.
+        let held = kernel::available(end.fd, parts.left().max(1));
         find_start(end, lane)?;
+        if rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+            most = match held {
+                // The end of the stream, which the receive below finds again.
+                Ok(0) => usize::MAX,
+                Ok(held) => held,
+                Err(errno) => return kernel_said(end, errno),
+            };
+        } else if let Err(errno) = held {
+            let _ = kernel_said(end, errno);
+        }
     }
     let limit = rx.tcp_limit.load(Ordering::Relaxed);
     let left = limit - rx.tcp_bytes.load(Ordering::Relaxed);
@@ -361,7 +370,7 @@ fn take_tcp(
         return Ok(Passage::Again);
     }
     let mut cut = parts.clone();
-    cut.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+    cut.truncate(usize::try_from(left).unwrap_or(usize::MAX).min(most));
     let bytes = match receive_parts(end, &mut cut, peek) {
         Ok(0) => {
             end.note_ending(Ending::Eof);
@@ -374,9 +383,18 @@ fn take_tcp(
         // A call from before the grant may still be in the kernel and count at the same time.
         rx.tcp_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         rx.tcp_data.fetch_add(bytes as u64, Ordering::Relaxed);
+        tell_taken(end, lane);
     }
     parts.skip(bytes);
     Ok(Passage::Out(Step::Bytes(bytes)))
+}
+
+/// Tell the sender how far TCP has been read: a full lane behind much data on TCP is no reason to
+/// leave the lane.
+fn tell_taken(end: &End, lane: &WindowLane) {
+    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    let told = &lane.control().credit.tcp_taken;
+    told.store(taken, Ordering::Relaxed);
 }
 
 /// One non-blocking receive into the next contiguous piece.
@@ -427,22 +445,31 @@ fn note_error(end: &End, errno: Errno) {
 /// Ask the kernel whether the stream has ended, behind the doorbells that are due.
 pub(crate) fn look_at_kernel(end: &End) {
     let _rx = end.lock_rx();
-    if let Some(lane) = end.rx_lane() {
-        bell::resolve(end, &lane);
-    }
-    bell::swallow(end);
+    take_bells(end, 0);
     look_for_end(end);
 }
 
-/// As [`look_at_kernel`]; the caller holds the receiving direction.
-fn look_for_end(end: &End) {
-    let mut byte = 0u8;
-    // SAFETY: the byte is valid for one write.
-    match unsafe { kernel::recv(end.fd, &raw mut byte, 1, libc::MSG_PEEK) } {
+/// Take the doorbells off TCP unless others than the caller, who counts as `own`, sleep for them.
+/// The caller holds the receiving direction.
+pub(crate) fn take_bells(end: &End, own: u32) {
+    if end.rx_mode() == Mode::Ring
+        && bell::is_for_us_alone(end, own)
+        && let Some(lane) = end.rx_lane()
+    {
+        let _ = bell::take(end, &lane);
+    }
+}
+
+/// As [`look_at_kernel`]. Returns whether TCP holds bytes before any end. The caller holds the
+/// receiving direction.
+fn look_for_end(end: &End) -> bool {
+    match kernel::available(end.fd, 1) {
         Ok(0) => note_eof(end),
-        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+        Ok(_) => return true,
+        Err(Errno::AGAIN | Errno::INTR) => {}
         Err(errno) => note_error(end, errno),
     }
+    false
 }
 
 /// The kernel has reported the end of the stream. If the peer has not consumed all of ours, it
@@ -456,7 +483,9 @@ pub(crate) fn note_eof(end: &End) {
         return;
     }
     bell::probe(end);
-    if kernel::poll_now(end.fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0 {
+    let is_reset = kernel::poll_now(end.fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+    // A peer that has read all of it meanwhile, and then closed, has closed in good order.
+    if is_reset && send::unconsumed_bytes(end) > 0 {
         let _ = kernel::getsockopt::<i32>(end.fd, libc::SOL_SOCKET, libc::SO_ERROR);
         note_error(end, Errno::CONNRESET);
     }
@@ -505,8 +534,6 @@ pub fn prepare_sleep(end: &End) -> bool {
     };
     {
         let _rx = end.lock_rx();
-        bell::resolve(end, &lane);
-        bell::swallow(end);
         bell::arm(end, &lane);
     }
     let found = must_look(end);
@@ -534,8 +561,9 @@ pub fn after_sleep(end: &End) {
     let wait = &end.entry.wait;
     if wait.sleepers.load(Ordering::SeqCst) == 0 && wait.epolls.load(Ordering::Relaxed) == 0 {
         bell::disarm(end, &lane);
-    } else {
-        bell::resolve(end, &lane);
+    } else if end.entry.wait.armed.load(Ordering::Relaxed) != 0 {
+        // The doorbell that woke us was for the others, too.
+        bell::arm(end, &lane);
     }
 }
 
@@ -552,7 +580,7 @@ fn sleep(end: &End) -> Result<(), Errno> {
             Ok(())
         }
         Ok(_) => {
-            pause_if_unexplained(end);
+            answer_bell(end);
             Ok(())
         }
         Err(errno @ (Errno::AGAIN | Errno::INTR)) => Err(errno),
@@ -563,20 +591,20 @@ fn sleep(end: &End) -> Result<(), Errno> {
     }
 }
 
-/// TCP has something to read, and it is for us unless another sleeper needs the doorbell first.
-fn pause_if_unexplained(end: &End) {
-    let explained = end.has_record()
-        || end.rx_mode() != Mode::Ring
-        || bell::is_sole_waiter(end) && {
-            let _rx = end.lock_rx();
-            if let Some(lane) = end.rx_lane() {
-                bell::resolve(end, &lane);
-            }
-            end.entry.wait.bells_due.load(Ordering::Relaxed) > 0
-        };
-    if !explained {
+/// TCP has something to read. A doorbell that cannot be taken now, because others sleep for it or
+/// because it is not announced yet, would end the next sleep at once.
+fn answer_bell(end: &End) {
+    if end.rx_mode() == Mode::Tcp || end.has_record() {
+        return;
+    }
+    let is_left = {
+        let _rx = end.lock_rx();
+        take_bells(end, 1);
+        look_for_end(end)
+    };
+    if is_left && !end.has_record() {
         end.count(Counter::Backoffs, 1);
-        kernel::nap(core::time::Duration::from_micros(200));
+        kernel::nap(NAP);
     }
 }
 

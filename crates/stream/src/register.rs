@@ -104,6 +104,8 @@ fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
     ] {
         word.store(0, Ordering::Relaxed);
     }
+    local.stalled_at.store(u64::MAX, Ordering::Relaxed);
+    End::at(process, index, fd).forget_waiting();
 }
 
 /// Both directions at the start of fresh lanes, on TCP.
@@ -122,10 +124,7 @@ fn reset_directions(entry: &crosslane_ctl::slab::EndEntry) {
     entry.rx.taken.store(0, Ordering::Relaxed);
     let wait = &entry.wait;
     for word in [
-        &wait.bells_due,
         &wait.armed,
-        &wait.space_armed,
-        &wait.probes_seen,
         &wait.replay_seen,
         &entry.tx.bells_owed,
         &entry.tx.unchecked_lines,

@@ -2,13 +2,12 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::STOP_WANTED;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, Parts, WindowLane};
-use crosslane_sys::{Errno, kernel, real};
+use crosslane_sys::{Errno, cpu, kernel, real};
 
 use crate::end::add;
 use crate::{End, bell, config, place, receive, switch, wait};
@@ -16,8 +15,9 @@ use crate::{End, bell, config, place, receive, switch, wait};
 /// After so many lines the sender looks whether the peer still lives.
 const LINES_PER_LOOK: u32 = 256;
 
-/// How long a full lane may stand still before TCP carries the rest.
-const OVERFLOW_AFTER: Duration = Duration::from_millis(5);
+/// How long a receiver may take nothing before TCP carries the rest.
+pub const STANDSTILL: Duration = Duration::from_millis(20);
+const STANDSTILL_US: u64 = 20_000;
 
 /// A pause when nothing tells when to look again.
 const NAP: Duration = Duration::from_micros(100);
@@ -79,7 +79,7 @@ fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
                 outcome => return outcome,
             }
         }
-        if dont_wait || is_nonblocking(end) {
+        if dont_wait || end.is_nonblocking() {
             return Err(Errno::AGAIN);
         }
         let mut one = [libc::pollfd {
@@ -89,10 +89,6 @@ fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
         }];
         kernel::poll(&mut one, None)?;
     }
-}
-
-fn is_nonblocking(end: &End) -> bool {
-    kernel::status_flags(end.fd).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
 }
 
 /// Write as many records as fit.
@@ -190,26 +186,27 @@ fn send_slowly(
     mut done: usize,
 ) -> Result<Sent, Errno> {
     loop {
-        if end.tx_mode() != Mode::Ring {
-            // Brought back to TCP in the middle: the kernel gets the rest.
-            return match send_rest(end, parts, dont_wait) {
-                Ok(bytes) => Ok(Sent::Bytes(done + bytes)),
-                Err(Errno::AGAIN | Errno::INTR) if done > 0 => Ok(Sent::Bytes(done)),
-                Err(errno) => Err(errno),
-            };
-        }
-        if end.is_pinned() {
-            switch::leave(end);
-        }
-        let waited = if dont_wait || is_nonblocking(end) {
-            end.local.blocked.store(1, Ordering::Relaxed);
-            Err(Errno::AGAIN)
+        let room = if end.tx_mode() == Mode::Ring {
+            wait_for_room(end, dont_wait)
         } else {
-            wait_or_overflow(end)
+            // Brought back to TCP in the middle: the kernel gets the rest.
+            match send_rest(end, parts, dont_wait) {
+                Ok(bytes) if parts.left() == 0 || end.tx_mode() != Mode::Ring => {
+                    return Ok(Sent::Bytes(done + bytes));
+                }
+                Ok(bytes) => {
+                    done += bytes;
+                    Ok(())
+                }
+                Err(errno) => Err(errno),
+            }
         };
-        match waited.and_then(|()| write_ring(end, parts)) {
+        match room.and_then(|()| write_ring(end, parts)) {
             Ok(bytes) => done += bytes,
-            Err(Errno::AGAIN | Errno::INTR) if done > 0 => return Ok(Sent::Bytes(done)),
+            Err(errno) if done > 0 => {
+                keep_error(end, errno);
+                return Ok(Sent::Bytes(done));
+            }
             Err(errno) => return Err(errno),
         }
         if parts.left() == 0 {
@@ -218,32 +215,53 @@ fn send_slowly(
     }
 }
 
-/// Let the kernel send what is left; it waits as the program's own send would.
+/// An error that a send meets after it has sent something is the next call's.
+fn keep_error(end: &End, errno: Errno) {
+    if !matches!(errno, Errno::AGAIN | Errno::INTR | Errno::PIPE) {
+        end.entry.wait.error.store(errno.0, Ordering::Relaxed);
+    }
+}
+
+fn wait_for_room(end: &End, dont_wait: bool) -> Result<(), Errno> {
+    if end.is_pinned() {
+        switch::leave(end);
+    }
+    if !dont_wait && !end.is_nonblocking() {
+        return wait_or_overflow(end);
+    }
+    if stands_still(end) && switch::overflow(end) {
+        return Ok(());
+    }
+    end.note_blocked();
+    Err(Errno::AGAIN)
+}
+
+/// Let the kernel send what is left; it waits as the program's own send would. Stops early when
+/// the direction has entered the ring.
 fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize, Errno> {
     let mut total = 0;
     if end.tx_mode() == Mode::Replay {
         finish_replay(end, dont_wait)?;
     }
     let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
-    while let Some((from, bytes)) = parts.take(usize::MAX) {
+    while let Some((from, bytes)) = parts.clone().take(usize::MAX) {
         // SAFETY: `take` hands out valid pieces.
         let sent = raw(end, || unsafe {
             real::send(end.fd, from.cast(), bytes, flags)
         });
-        match sent {
-            Some(sent) => match crosslane_sys::errno::check(sent) {
-                Ok(sent) => {
-                    total += sent;
-                    if sent < bytes {
-                        return Ok(total);
-                    }
+        let Some(sent) = sent else {
+            return Ok(total);
+        };
+        match crosslane_sys::errno::check(sent) {
+            Ok(sent) => {
+                parts.skip(sent);
+                total += sent;
+                if sent < bytes {
+                    return Ok(total);
                 }
-                Err(_) if total > 0 => return Ok(total),
-                Err(errno) => return Err(errno),
-            },
-            // In the ring again: the caller's short count makes the program call once more.
-            None if total > 0 => return Ok(total),
-            None => return Err(Errno::AGAIN),
+            }
+            Err(_) if total > 0 => return Ok(total),
+            Err(errno) => return Err(errno),
         }
     }
     Ok(total)
@@ -265,6 +283,10 @@ pub fn raw(end: &End, call: impl FnOnce() -> isize) -> Option<isize> {
         tx.tcp_data.fetch_add(bytes, Ordering::Relaxed);
     }
     tx.raw_calls.fetch_sub(1, Ordering::Release); // SYNC: raw
+    if end.phase() == EndPhase::Granted {
+        // Perhaps it took less than all; the layer above asks the kernel then.
+        end.note_blocked();
+    }
     Some(sent)
 }
 
@@ -310,7 +332,7 @@ pub fn prepare_sleep(end: &End) -> bool {
         return true;
     };
     receive::settle(end);
-    if !can_be_rung(end) {
+    if !can_be_rung(end) || !is_writable(end) && stands_still(end) {
         switch::overflow(end);
         return false;
     }
@@ -319,36 +341,44 @@ pub fn prepare_sleep(end: &End) -> bool {
         if end.tx_mode() != Mode::Ring {
             return false;
         }
-        bell::want_space(end, &lane);
+        bell::want_space(&lane);
     }
     switch::attend(end);
-    {
-        let _rx = end.lock_rx();
-        if bell::is_sole_waiter(end) || !end.has_record() {
-            bell::swallow(end);
-        }
-    }
     !is_writable(end)
 }
 
 /// Whether the peer can send us doorbells: its direction is in the ring and stays there.
 fn can_be_rung(end: &End) -> bool {
-    let leaving = end.rx_lane().is_some_and(|lane| {
-        lane.control().receiver.flags.load(Ordering::Relaxed) & STOP_WANTED != 0
-    });
-    end.rx_mode() == Mode::Ring && end.ending() == Ending::Open && !leaving
+    let Some(lane) = end.rx_lane() else {
+        return false;
+    };
+    if lane.control().receiver.flags.load(Ordering::Relaxed) & STOP_WANTED != 0 {
+        return false;
+    }
+    let _rx = end.lock_rx();
+    end.rx_mode() == Mode::Ring && end.ending() == Ending::Open && !bell::has_stop(end, &lane)
 }
 
-/// After a sleep: learn whether the wish was answered.
-pub fn after_sleep(end: &End) {
-    let Some(lane) = end.tx_lane() else { return };
-    let _tx = end.lock_tx();
-    bell::resolve_space(end, &lane);
+/// Whether the receiver has taken nothing for long, neither from the lane nor from TCP, while we
+/// ask again and again. It then gets the rest by TCP: the kernel has room for much more than a
+/// lane, and programs count on that.
+fn stands_still(end: &End) -> bool {
+    let Some(lane) = end.tx_lane() else {
+        return false;
+    };
+    let local = end.local;
+    let taken = lane.control().credit.tcp_taken.load(Ordering::Relaxed);
+    let position = lane.consumed().wrapping_add(taken);
+    let now = cpu::ticks();
+    if local.stalled_at.swap(position, Ordering::Relaxed) != position {
+        local.stalled_since.store(now, Ordering::Relaxed);
+        return false;
+    }
+    let since = local.stalled_since.load(Ordering::Relaxed);
+    now.saturating_sub(since) / cpu::ticks_per_us() >= STANDSTILL_US
 }
 
-/// Wait until the lane has room. A receiver that makes no progress for long gets the rest by TCP:
-/// the kernel has room for much more than a lane, and waits for it as the program's own send
-/// would. The direction returns to the lane when that is half empty.
+/// Wait until the lane has room, or the receiver stands still and the direction is on TCP.
 fn wait_or_overflow(end: &End) -> Result<(), Errno> {
     let Some(lane) = end.tx_lane() else {
         return Ok(());
@@ -359,19 +389,17 @@ fn wait_or_overflow(end: &End) -> Result<(), Errno> {
         return check_open(end);
     }
     end.count(Counter::SpinMisses, 1);
-    let deadline = Instant::now() + OVERFLOW_AFTER;
     while !has_moved(end, &lane) {
         look_for_reset(end);
         check_open(end)?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if stands_still(end) {
             if !switch::overflow(end) {
                 // Doorbells are owed on a socket that is full from before the switch.
                 kernel::nap(NAP);
             }
             break;
         }
-        sleep(end, left)?;
+        sleep(end, STANDSTILL)?;
     }
     wait::woke();
     check_open(end)
@@ -399,8 +427,11 @@ fn sleep(end: &End, limit: Duration) -> Result<(), Errno> {
     } else {
         Ok(0)
     };
+    if slept == Ok(1) {
+        let _rx = end.lock_rx();
+        receive::take_bells(end, 1);
+    }
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
-    after_sleep(end);
     if slept == Ok(1) && !is_writable(end) {
         // A doorbell for a reader of ours, or the end of the stream.
         end.count(Counter::Backoffs, 1);

@@ -18,6 +18,7 @@ use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, PeerLied, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
+use crate::bell::Bells;
 use crate::end::add;
 use crate::kernel_view::{self, Count};
 use crate::{End, bell, config, receive};
@@ -83,6 +84,7 @@ fn start(end: &End) {
         }
         return;
     }
+    bell::publish_total(end, &lane.control().sender, 0);
     let mut cursor = end.tx_cursor();
     if cursor.write_control(&lane, Control::Start, sent) != Ok(true) {
         end.set_tx_mode(Mode::Tcp);
@@ -196,6 +198,8 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
 /// Bring the sending direction back to TCP. The caller holds it. Put off when a doorbell is owed:
 /// none may follow the STOP. A sleeping receiver is not rung, the next data on TCP wakes it.
 fn stop_locked(end: &End, lane: &WindowLane) {
+    // A peer that waits for space must not count on us any more.
+    bell::answer_space_locked(end);
     if !bell::pay(end) {
         return;
     }
@@ -284,7 +288,10 @@ pub fn freeze(end: &End) {
             return;
         }
         bell::disarm(end, &lane);
-        bell::swallow(end);
+        if let Some(own) = end.tx_lane() {
+            let _tx = end.lock_tx();
+            bell::want_no_space(&own);
+        }
         let replays = lane.control().sender.replay_seq.load(Ordering::SeqCst);
         end.entry.wait.replay_seen.store(replays, Ordering::Relaxed);
         lane.set_consumed(end.rx_cursor().position(), true);
@@ -320,18 +327,16 @@ pub fn retire(end: &End) -> bool {
 }
 
 /// Whether a frozen end has nothing left to wait for although the peer has not answered yet: its
-/// lane is empty and no doorbell is due, so that whatever comes by TCP is data.
+/// lane is empty and no doorbell is on its way, so that whatever comes by TCP is data.
 pub fn is_quiet(end: &End) -> bool {
     let Some(lane) = end.rx_lane() else {
         return false;
     };
     let _rx = end.lock_rx();
-    bell::resolve(end, &lane);
-    let wait = &end.entry.wait;
     end.tx_mode() == Mode::Tcp
         && end.rx_mode() == Mode::Replay
         && !end.rx_cursor().has_record(&lane)
-        && wait.bells_due.load(Ordering::Relaxed) == 0
+        && bell::take(end, &lane) == Bells::None
 }
 
 /// Whether TCP carries nothing but data in both directions from here on.

@@ -15,6 +15,8 @@ const ADAPTIVE_US: u64 = 20;
 const LEAST_US: u64 = 2;
 /// How long `spin` spins before it sleeps after all, so that an idle program uses no processor.
 const SPIN_US: u64 = 50_000;
+/// How long a receive looks before it does anything else.
+const BRIEF_US: u64 = 2;
 /// A gap between two looks at the clock that can only come from having been preempted.
 const PREEMPTED_US: u64 = 30;
 /// For how long spinning is given up after having been preempted.
@@ -31,15 +33,26 @@ thread_local! {
 }
 
 /// Spin until `ready`, for as long as the strategy allows. Returns whether it became ready.
-pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
+pub fn spin(ready: impl FnMut() -> bool) -> bool {
+    spin_for(u64::MAX, ready)
+}
+
+/// Spin for a moment: what an answer of a peer that spins itself takes.
+#[inline]
+pub fn spin_briefly(ready: impl FnMut() -> bool) -> bool {
+    spin_for(BRIEF_US, ready)
+}
+
+#[inline]
+fn spin_for(most_us: u64, mut ready: impl FnMut() -> bool) -> bool {
     if ready() {
         return true;
     }
     let strategy = config::get().waiting;
     let budget_us = match strategy {
         Waiting::Sleep => return false,
-        Waiting::Spin => SPIN_US,
-        Waiting::Adaptive => BUDGET_US.get(),
+        Waiting::Spin => SPIN_US.min(most_us),
+        Waiting::Adaptive => BUDGET_US.get().min(most_us),
     };
     let rate = cpu::ticks_per_us();
     let start = cpu::ticks();

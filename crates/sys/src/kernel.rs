@@ -25,6 +25,20 @@ pub unsafe fn recv(fd: c_int, buffer: *mut u8, bytes: usize, flags: c_int) -> Re
     unsafe { syscall(libc::SYS_recvfrom, args) }
 }
 
+/// Take up to `bytes` away from a TCP socket without copying them (MSG_TRUNC, tcp(7)).
+pub fn discard(fd: c_int, bytes: usize) -> Result<usize, Errno> {
+    // SAFETY: nothing is written with MSG_TRUNC.
+    unsafe { recv(fd, core::ptr::null_mut(), bytes, libc::MSG_TRUNC) }
+}
+
+/// Bytes that a TCP socket has for a receive of up to `most`, without taking or copying them; 0 at
+/// the end of the stream.
+pub fn available(fd: c_int, most: usize) -> Result<usize, Errno> {
+    let flags = libc::MSG_TRUNC | libc::MSG_PEEK;
+    // SAFETY: nothing is written with MSG_TRUNC.
+    unsafe { recv(fd, core::ptr::null_mut(), most, flags) }
+}
+
 /// Send what fits; never raises SIGPIPE.
 ///
 /// # Safety

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
+use crosslane_stream::end::Blocked;
 use crosslane_stream::{End, close as closing, ready};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
@@ -151,6 +152,27 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
     inner.heat(key);
     tell_sleepers(set, &mut inner, key);
     0
+}
+
+/// A send has found no room: the set that holds the end must look for some, although it may not
+/// have looked at the end for long.
+#[cold]
+pub fn want_room(end: &End) {
+    let noted = Blocked::Noted as u32;
+    end.local.blocked.store(noted, Ordering::Relaxed);
+    let Some(set) = set_of(end).and_then(set::get) else {
+        return;
+    };
+    let Ok(mut inner) = set.inner.lock() else {
+        return;
+    };
+    if let Some((key, reg)) = inner.find_by_any_name(end)
+        && reg.ringed
+        && reg.wanted() & libc::POLLOUT != 0
+    {
+        inner.heat(key);
+        tell_sleepers(set, &mut inner, key);
+    }
 }
 
 /// Threads that sleep on the set must learn of a new wish: the kernel is told now, the rings are

@@ -7,6 +7,8 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
+use crosslane_stream::end::Blocked;
+use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{End, place, ready, wait};
 use crosslane_sys::{Errno, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
@@ -29,7 +31,8 @@ const LOOKS_PER_TURN: u32 = 3;
 /// Kernel events taken at a time.
 const BATCH: usize = 64;
 
-/// A direction between TCP and ring while space is wanted: doorbells cannot reach us.
+/// How long to sleep while a connection has one direction on TCP and one in the ring: news may
+/// come by either way, and only one of them wakes us.
 const MIXED_SLICE: Duration = Duration::from_millis(1);
 
 struct Wait<'a> {
@@ -159,13 +162,10 @@ impl Wait<'_> {
     /// Arm everything, sleep in the kernel, and report what woke us.
     fn sleep(&mut self, left: Option<Duration>, mask: *const sigset_t) -> Result<(), Errno> {
         self.set.sleepers.fetch_add(1, Ordering::SeqCst);
-        let (quiet, mixed) = self.arm_all();
-        let mut limit = left;
-        if !quiet {
-            limit = Some(Duration::ZERO);
-        } else if mixed {
-            limit = Some(left.map_or(MIXED_SLICE, |left| left.min(MIXED_SLICE)));
-        }
+        let slice = self.arm_all();
+        let limit = slice.map_or(left, |slice| {
+            Some(left.map_or(slice, |left| left.min(slice)))
+        });
         let slept = self.ask_kernel(limit, mask);
         let others = self.set.sleepers.fetch_sub(1, Ordering::SeqCst) > 1;
         if !others {
@@ -174,12 +174,10 @@ impl Wait<'_> {
         slept.map(|_| ())
     }
 
-    /// Returns whether the caller may sleep, and whether a direction is between TCP and ring.
-    fn arm_all(&self) -> (bool, bool) {
-        let Ok(mut inner) = self.set.inner.lock() else {
-            return (true, false);
-        };
-        let (mut quiet, mut mixed) = (true, false);
+    /// Returns how long the caller may sleep at most; zero if there may be news.
+    fn arm_all(&self) -> Option<Duration> {
+        let mut inner = self.set.inner.lock().ok()?;
+        let (mut quiet, mut mixed, mut waits_for_room) = (true, false, false);
         let surplus = inner.hot.len().saturating_sub(MOST_HOT);
         for place in 0..inner.hot.len() {
             let key = inner.hot[place];
@@ -191,14 +189,21 @@ impl Wait<'_> {
             // Edge-triggered: arrivals already reported are no reason to stay awake.
             quiet &= armed || news(reg) == 0 && !waits_for_look(&reg.end);
             mixed |= (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
+            let waits = is_blocked(&reg.end) && ready::waits_for_room(&reg.end, reg.wanted());
+            waits_for_room |= waits;
             reg.quiet_waits += 1;
-            let idle = reg.quiet_waits > QUIET_WAITS && reg.end.ending() == Ending::Open;
+            let idle = reg.quiet_waits > QUIET_WAITS && reg.end.ending() == Ending::Open && !waits;
             reg.hot = place >= surplus && !idle;
         }
         let mut hot = core::mem::take(&mut inner.hot);
         hot.retain(|key| inner.reg(*key).is_some_and(|reg| reg.hot));
         inner.hot = hot;
-        (quiet, mixed)
+        match (quiet, mixed, waits_for_room) {
+            (false, ..) => Some(Duration::ZERO),
+            (_, true, _) => Some(MIXED_SLICE),
+            (.., true) => Some(STANDSTILL),
+            _ => None,
+        }
     }
 
     fn disarm_all(&self) {
@@ -250,7 +255,7 @@ impl Wait<'_> {
         if let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) {
             reg.missed = true;
             if !ready::glance(&reg.end, libc::POLLIN) {
-                ready::swallow(&reg.end);
+                ready::take_bells(&reg.end);
             }
         }
     }
@@ -309,15 +314,18 @@ fn on_tcp(end: &End) -> bool {
     end.rx_mode() != Mode::Ring || end.tx_mode() != Mode::Ring
 }
 
+/// Whether a send has found no room of which the program has not been told since.
+fn is_blocked(end: &End) -> bool {
+    end.local.blocked.load(Ordering::Relaxed) != Blocked::No as u32
+}
+
 /// Whether something has happened since the last report of an edge-triggered registration.
 fn has_edge(reg: &Reg) -> bool {
     let (wanted, end) = (reg.wanted(), &reg.end);
     let arrived = wanted & libc::POLLIN != 0
         && end.rx_mode() == Mode::Ring
         && ready::has_arrived_since(end, reg.reported_line);
-    let space = wanted & libc::POLLOUT != 0
-        && end.local.blocked.load(Ordering::Relaxed) != 0
-        && ready::glance(end, libc::POLLOUT);
+    let space = wanted & libc::POLLOUT != 0 && is_blocked(end) && ready::glance(end, libc::POLLOUT);
     arrived || space
 }
 
@@ -329,7 +337,8 @@ fn reported(reg: &mut Reg) {
     reg.reported_ending = reg.end.ending() as u32;
     if reg.is_edge() {
         reg.reported_line = ready::arrived_up_to(&reg.end, reg.reported_line);
-        reg.end.local.blocked.store(0, Ordering::Relaxed);
+        let blocked = &reg.end.local.blocked;
+        blocked.store(Blocked::No as u32, Ordering::Relaxed);
     }
     if reg.events & libc::EPOLLONESHOT.cast_unsigned() != 0 {
         reg.spent = true;
