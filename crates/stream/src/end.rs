@@ -24,10 +24,12 @@ pub struct Local {
     rx_lane: LaneCell,
     /// Descriptors of this process that name the end.
     pub fds: AtomicU32,
-    /// The epoll set that holds the end, plus 1; for the layer above.
+    /// The epoll set that the end was last added to, plus 1; for the layer above.
     pub epoll_set: AtomicU32,
     /// Key of the end's registration in that set.
     pub epoll_key: AtomicU32,
+    /// 1 once the end has been registered more than once: in several sets, or by several names.
+    pub plural: AtomicU32,
     /// 1 once every epoll set that holds the end knows that rings have been granted; the end
     /// takes no part in the rings before.
     pub adopted: AtomicU32,

@@ -313,20 +313,20 @@ fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
     let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
     // SYNC: frozen
     if sender.replay_seq.load(Ordering::SeqCst) == seen {
-        look_for_end(end);
-        return Ok(Passage::Out(Step::Nothing));
+        if end.ending() == Ending::Open {
+            bell::take(end, lane);
+            look_for_end(end);
+        }
+        if end.ending() == Ending::Open || sender.replay_seq.load(Ordering::SeqCst) != seen {
+            return Ok(Passage::Out(Step::Nothing));
+        }
+        // A sender that has shut down can send nothing again.
+        thaw(end, lane);
+        return Ok(Passage::Again);
     }
     let at = sender.replay_at.load(Ordering::Relaxed);
     if at == NO_REPLAY {
-        end.entry
-            .id
-            .flags
-            .fetch_and(!end_flags::FROZEN, Ordering::Relaxed);
-        lane.control()
-            .receiver
-            .flags
-            .fetch_and(!FROZEN, Ordering::SeqCst);
-        end.set_rx_mode(Mode::Ring);
+        thaw(end, lane);
         return Ok(Passage::Again);
     }
     if at < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
@@ -335,6 +335,15 @@ fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
     end.entry.rx.tcp_limit.store(at, Ordering::Relaxed);
     end.set_rx_mode(Mode::Drain);
     Ok(Passage::Again)
+}
+
+/// Read the ring after all.
+fn thaw(end: &End, lane: &WindowLane) {
+    let flags = &end.entry.id.flags;
+    flags.fetch_and(!end_flags::FROZEN, Ordering::Relaxed);
+    let told = &lane.control().receiver.flags;
+    told.fetch_and(!FROZEN, Ordering::SeqCst);
+    end.set_rx_mode(Mode::Ring);
 }
 
 /// On TCP, perhaps up to the count that a START has told.
@@ -453,8 +462,8 @@ pub(crate) fn look_at_kernel(end: &End) {
 /// The caller holds the receiving direction.
 pub(crate) fn take_bells(end: &End, own: u32) {
     if end.rx_mode() == Mode::Ring
-        && bell::is_for_us_alone(end, own)
         && let Some(lane) = end.rx_lane()
+        && bell::is_for_us_alone(end, &lane, own)
     {
         let _ = bell::take(end, &lane);
     }

@@ -98,6 +98,7 @@ fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
     local.fds.store(1, Ordering::Relaxed);
     for word in [
         &local.epoll_set,
+        &local.plural,
         &local.adopted,
         &local.blocked,
         &local.chaos,

@@ -348,7 +348,7 @@ pub fn prepare_sleep(end: &End) -> bool {
 }
 
 /// Whether the peer can send us doorbells: its direction is in the ring and stays there.
-fn can_be_rung(end: &End) -> bool {
+pub(crate) fn can_be_rung(end: &End) -> bool {
     let Some(lane) = end.rx_lane() else {
         return false;
     };

@@ -21,7 +21,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::bell::Bells;
 use crate::end::add;
 use crate::kernel_view::{self, Count};
-use crate::{End, bell, config, receive};
+use crate::{End, bell, config, receive, send};
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
 /// granted end is not in the rings in both directions.
@@ -60,6 +60,11 @@ fn become_ready(end: &End) {
 fn start(end: &End) {
     let Some(lane) = end.tx_lane() else { return };
     if end.tx_mode() != Mode::Tcp || !accepts(&lane) || end.has_flags(end_flags::SHUT_WRITE) {
+        return;
+    }
+    // A lane that was left because nobody could ring us is no use before somebody can.
+    let returns = end.entry.wait.replayed.load(Ordering::Relaxed) != 0;
+    if returns && !send::can_be_rung(end) {
         return;
     }
     let _tx = end.lock_tx();

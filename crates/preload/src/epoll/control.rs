@@ -67,14 +67,11 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     if let Some(result) = revive(epoll, end, wish) {
         return result;
     }
-    let elsewhere = end.entry.wait.epolls.load(Ordering::Relaxed) > 0;
-    if wish.events & EXCLUSIVE != 0 || elsewhere {
-        // One doorbell wakes one set: a connection in two stays on TCP.
-        closing::make_plain(end, Reason::EpollUse, PATIENCE);
-        progress::hand_back(end);
-        return kernel();
-    }
-    let result = kernel();
+    let result = if wish.events & EXCLUSIVE != 0 {
+        add_shared(epoll, end, wish)
+    } else {
+        kernel()
+    };
     if result != 0 {
         return result;
     }
@@ -84,12 +81,16 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     let Ok(mut inner) = set.inner.lock() else {
         return result;
     };
+    let local = end.local;
     let key = inner.add(Reg::new(end, wish.events, wish.u64));
     end.entry.wait.epolls.fetch_add(1, Ordering::Relaxed);
-    end.local
+    if local.epoll_set.load(Ordering::Relaxed) != 0 {
+        local.plural.store(1, Ordering::Relaxed);
+    }
+    local
         .epoll_set
         .store(epoll.cast_unsigned() + 1, Ordering::Relaxed);
-    end.local.epoll_key.store(key, Ordering::Relaxed);
+    local.epoll_key.store(key, Ordering::Relaxed);
     if end.phase() == EndPhase::Granted {
         take_over(set, &mut inner, key);
         wake_for_news(set, &mut inner, key);
@@ -97,20 +98,32 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     result
 }
 
+/// With EPOLLEXCLUSIVE the kernel may wake fewer sleepers than without, and would let us change
+/// nothing later; so it is not told.
+fn add_shared(epoll: c_int, end: &End, wish: epoll_event) -> c_int {
+    const ALLOWED: u32 =
+        IN | OUT | EDGE | EXCLUSIVE | (libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP) as u32;
+    if wish.events & !ALLOWED != 0 {
+        return c::fail(Errno::INVAL);
+    }
+    let event = epoll_event {
+        events: wish.events & !EXCLUSIVE,
+        u64: wish.u64,
+    };
+    match kernel::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, end.fd, event) {
+        Ok(()) => 0,
+        Err(errno) => c::fail(errno),
+    }
+}
+
 /// An addition of what the kernel still has: only our record changes. `None` when the kernel must
 /// be asked.
 fn revive(epoll: c_int, end: &End, wish: epoll_event) -> Option<c_int> {
-    if set_of(end) != Some(epoll) {
-        return None;
-    }
     let set = set::get(epoll)?;
     let mut inner = set.inner.lock().ok()?;
     let (key, reg) = inner.find(end)?;
     if !reg.deleted {
         return Some(c::fail(Errno(libc::EEXIST)));
-    }
-    if wish.events & EXCLUSIVE != 0 {
-        return None;
     }
     reg.renew(wish.events, wish.u64);
     end.entry.wait.epolls.fetch_add(1, Ordering::Relaxed);
@@ -119,14 +132,8 @@ fn revive(epoll: c_int, end: &End, wish: epoll_event) -> Option<c_int> {
     Some(0)
 }
 
-/// The set that holds the end.
-fn set_of(end: &End) -> Option<c_int> {
-    let stored = end.local.epoll_set.load(Ordering::Relaxed);
-    stored.checked_sub(1).map(u32::cast_signed)
-}
-
 fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -> c_int {
-    let Some(set) = set::get(epoll).filter(|_| set_of(end) == Some(epoll)) else {
+    let Some(set) = set::get(epoll) else {
         return kernel();
     };
     let Ok(mut inner) = set.inner.lock() else {
@@ -138,15 +145,15 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
     if reg.deleted {
         return c::fail(Errno(libc::ENOENT));
     }
+    if (wish.events | reg.events) & EXCLUSIVE != 0 {
+        return c::fail(Errno::INVAL);
+    }
     if !reg.ringed {
         let result = kernel();
         if result == 0 {
             reg.renew(wish.events, wish.u64);
         }
         return result;
-    }
-    if wish.events & EXCLUSIVE != 0 {
-        return c::fail(Errno::INVAL);
     }
     reg.renew(wish.events, wish.u64);
     inner.heat(key);
@@ -160,18 +167,24 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
 pub fn want_room(end: &End) {
     let noted = Blocked::Noted as u32;
     end.local.blocked.store(noted, Ordering::Relaxed);
-    let Some(set) = set_of(end).and_then(set::get) else {
-        return;
-    };
-    let Ok(mut inner) = set.inner.lock() else {
-        return;
-    };
-    if let Some((key, reg)) = inner.find_by_any_name(end)
-        && reg.ringed
-        && reg.wanted() & libc::POLLOUT != 0
-    {
-        inner.heat(key);
-        tell_sleepers(set, &mut inner, key);
+    for_each(end, |set, inner, key| {
+        let wants = |reg: &mut Reg| reg.ringed && reg.wanted() & libc::POLLOUT != 0;
+        if inner.reg(key).is_some_and(wants) {
+            inner.heat(key);
+            tell_sleepers(set, inner, key);
+        }
+    });
+}
+
+/// Do something to every registration of a connection.
+fn for_each(end: &End, mut act: impl FnMut(&'static Set, &mut Inner, u32)) {
+    for set in set::sets_of(end) {
+        let Ok(mut inner) = set.inner.lock() else {
+            continue;
+        };
+        for key in inner.keys_of(end) {
+            act(set, &mut inner, key);
+        }
     }
 }
 
@@ -201,7 +214,7 @@ fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
 }
 
 fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
-    let Some(set) = set::get(epoll).filter(|_| set_of(end) == Some(epoll)) else {
+    let Some(set) = set::get(epoll) else {
         return kernel();
     };
     let Ok(mut inner) = set.inner.lock() else {
@@ -224,50 +237,39 @@ fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
     if result == 0 {
         inner.remove(key);
         end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
-        end.local.epoll_set.store(0, Ordering::Relaxed);
     }
     result
 }
 
-/// The descriptor is being closed. With its last name the kernel forgets the registration; while
-/// another name exists the kernel keeps it, and so does the record.
+/// The descriptor is being closed. With its last name the kernel forgets all registrations of a
+/// connection; while another name exists the kernel keeps them, and so do the records.
 pub fn forget(end: &End) {
-    let Some(set) = set_of(end).and_then(set::get) else {
-        return;
-    };
-    let Ok(mut inner) = set.inner.lock() else {
-        return;
-    };
-    let Some((key, reg)) = inner.find(end) else {
-        return;
-    };
-    if end.local.fds.load(Ordering::Relaxed) > 1 {
-        if !reg.deleted {
+    let is_last = end.local.fds.load(Ordering::Relaxed) <= 1;
+    for_each(end, |set, inner, key| {
+        let Some(reg) = inner.reg(key) else { return };
+        if !is_last && (!reg.deleted || reg.end.fd != end.fd) {
             return;
         }
-        // The kernel still has what the program has deleted.
-        let nothing = epoll_event { events: 0, u64: 0 };
-        let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, end.fd, nothing);
-    }
-    if let Some(reg) = inner.remove(key) {
-        if !reg.deleted {
-            end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
+        if !is_last {
+            // The kernel still has what the program has deleted.
+            let nothing = epoll_event { events: 0, u64: 0 };
+            let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, end.fd, nothing);
         }
-        if reg.ringed {
-            set.ringed.fetch_sub(1, Ordering::Relaxed);
+        if let Some(reg) = inner.remove(key) {
+            if !reg.deleted {
+                end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
+            }
+            if reg.ringed {
+                set.ringed.fetch_sub(1, Ordering::Relaxed);
+            }
         }
-    }
+    });
 }
 
-/// Rings have been granted: let the set that holds the end know, then let it take part.
+/// Rings have been granted: let the sets that hold the end know, then let it take part.
 #[cold]
 pub fn adopt(end: &End) {
-    if let Some(set) = set_of(end).and_then(set::get)
-        && let Ok(mut inner) = set.inner.lock()
-        && let Some((key, _)) = inner.find_by_any_name(end)
-    {
-        take_over(set, &mut inner, key);
-    }
+    for_each(end, take_over);
     end.local.adopted.store(1, Ordering::Release);
 }
 
@@ -283,39 +285,35 @@ fn take_over(set: &Set, inner: &mut Inner, key: u32) {
     inner.heat(key);
 }
 
-/// The end has no rings any more: the kernel gets the registration as the program made it.
+/// The end has no rings any more: the kernel gets its registrations as the program made them.
 #[cold]
 pub fn hand_back(end: &End) {
     end.local.adopted.store(0, Ordering::Release);
-    let Some(set) = set_of(end).and_then(set::get) else {
-        return;
-    };
-    let Ok(mut inner) = set.inner.lock() else {
-        return;
-    };
-    let Some((key, reg)) = inner.find_by_any_name(end) else {
-        return;
-    };
-    if !reg.ringed {
-        return;
-    }
-    let fd = reg.end.fd;
-    set.ringed.fetch_sub(1, Ordering::Relaxed);
-    if reg.deleted {
-        let nothing = epoll_event { events: 0, u64: 0 };
-        let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, fd, nothing);
-        inner.remove(key);
-        return;
-    }
-    // Spent by EPOLLONESHOT: silent until the program's next EPOLL_CTL_MOD.
-    let events = if reg.spent { EDGE } else { reg.events };
-    let event = epoll_event {
-        events,
-        u64: reg.data,
-    };
-    let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, fd, event);
-    (reg.ringed, reg.hot) = (false, false);
-    inner.hot.retain(|hot| *hot != key);
+    for_each(end, |set, inner, key| {
+        let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) else {
+            return;
+        };
+        let fd = reg.end.fd;
+        if reg.deleted {
+            let nothing = epoll_event { events: 0, u64: 0 };
+            let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, fd, nothing);
+            set.ringed.fetch_sub(1, Ordering::Relaxed);
+            inner.remove(key);
+            return;
+        }
+        // Spent by EPOLLONESHOT: silent until the program's next EPOLL_CTL_MOD.
+        let events = if reg.spent { EDGE } else { reg.events };
+        let event = epoll_event {
+            events: events & !EXCLUSIVE,
+            u64: reg.data,
+        };
+        // What was registered by a name that is closed cannot be changed, and stays with us.
+        if kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, fd, event).is_ok() {
+            set.ringed.fetch_sub(1, Ordering::Relaxed);
+            (reg.ringed, reg.hot) = (false, false);
+            inner.hot.retain(|hot| *hot != key);
+        }
+    });
 }
 
 /// What the kernel should look for on behalf of a registration.
@@ -323,7 +321,7 @@ fn wish_of(reg: &Reg) -> u32 {
     if reg.is_silent() {
         return EDGE;
     }
-    let (edge, end) = (reg.events & EDGE, &reg.end);
+    let end = &reg.end;
     if end.rx_mode() == Mode::Ring && end.tx_mode() == Mode::Ring {
         // Doorbells and ends are edges; what is ready by level is known from the rings.
         return IN | RDHUP | EDGE;
@@ -335,7 +333,8 @@ fn wish_of(reg: &Reg) -> u32 {
         wanted
     };
     let bells = if end.rx_mode() == Mode::Ring { IN } else { 0 };
-    wanted | bells | edge
+    // What is ready by level is found by looking, before every sleep.
+    wanted | bells | EDGE
 }
 
 /// Tell the kernel what to look for, if that has changed.

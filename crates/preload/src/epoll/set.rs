@@ -100,11 +100,6 @@ impl Reg {
         (self.deleted, self.spent, self.fresh) = (false, false, true);
     }
 
-    /// Whether this registers `end` still, under the same descriptor.
-    pub fn is_of(&self, end: &End) -> bool {
-        self.end.fd == end.fd && self.end.index == end.index && self.token == end.token()
-    }
-
     /// Whether its connection still exists.
     #[inline]
     pub fn is_live(&self) -> bool {
@@ -148,18 +143,28 @@ impl Inner {
         self.regs.get_mut(key as usize)?.as_mut()
     }
 
-    /// The key of `end` and its registration, deleted ones included.
+    /// The key of the registration of `end` by this descriptor, and itself; deleted ones included.
     pub fn find(&mut self, end: &End) -> Option<(u32, &mut Reg)> {
-        let key = end.local.epoll_key.load(Ordering::Relaxed);
-        let reg = self.reg(key)?;
-        reg.is_of(end).then_some((key, reg))
+        let key = self.keys_of(end).find(|key| {
+            let reg = self.regs[*key as usize].as_ref();
+            reg.is_some_and(|reg| reg.end.fd == end.fd)
+        })?;
+        self.reg(key).map(|reg| (key, reg))
     }
 
-    /// As [`Inner::find`], whichever descriptor of the connection was registered.
-    pub fn find_by_any_name(&mut self, end: &End) -> Option<(u32, &mut Reg)> {
-        let key = end.local.epoll_key.load(Ordering::Relaxed);
-        let reg = self.reg(key)?;
-        (reg.end.index == end.index && reg.token == end.token()).then_some((key, reg))
+    /// The keys of all registrations of the connection in this set.
+    pub fn keys_of(&self, end: &End) -> impl Iterator<Item = u32> + use<> {
+        let is_of = |key: &u32| {
+            let reg = self.regs.get(*key as usize).and_then(Option::as_ref);
+            reg.is_some_and(|reg| reg.end.index == end.index && reg.token == end.token())
+        };
+        let known = end.local.epoll_key.load(Ordering::Relaxed);
+        let (one, mut all) = (Some(known).filter(is_of), Vec::new());
+        if end.local.plural.load(Ordering::Relaxed) != 0 {
+            let count = u32::try_from(self.regs.len()).unwrap_or(u32::MAX);
+            all.extend((0..count).filter(is_of).filter(|key| Some(*key) != one));
+        }
+        one.into_iter().chain(all)
     }
 
     /// Forget a registration.
@@ -266,6 +271,19 @@ pub fn sets() -> Vec<c_int> {
     }
     let highest = HIGHEST.load(Ordering::Relaxed).cast_signed();
     (0..=highest).filter(|fd| is_set(*fd)).collect()
+}
+
+/// The sets that may hold registrations of `end`.
+pub fn sets_of(end: &End) -> impl Iterator<Item = &'static Set> {
+    let stored = end.local.epoll_set.load(Ordering::Relaxed);
+    let last = stored.checked_sub(1).map(u32::cast_signed);
+    let others = if end.local.plural.load(Ordering::Relaxed) != 0 {
+        sets()
+    } else {
+        Vec::new()
+    };
+    let others = others.into_iter().filter(move |fd| Some(*fd) != last);
+    last.into_iter().chain(others).filter_map(get)
 }
 
 /// The epoll descriptor is closed.
