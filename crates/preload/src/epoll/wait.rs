@@ -122,7 +122,7 @@ impl Wait<'_> {
             };
             let events = news(reg);
             if events != 0 {
-                reported(reg);
+                reported(reg, events);
                 self.tell(events, reg.data);
             }
         }
@@ -185,7 +185,13 @@ impl Wait<'_> {
                 continue;
             };
             sync(self.set.epoll, key, reg);
+            let modes = (reg.end.rx_mode(), reg.end.tx_mode());
             let armed = ready::arm(&reg.end, reg.wanted());
+            if modes != (reg.end.rx_mode(), reg.end.tx_mode()) {
+                // What the kernel has to tell about TCP it may have told before.
+                reg.missed = true;
+                quiet = false;
+            }
             // Edge-triggered: arrivals already reported are no reason to stay awake.
             quiet &= armed || news(reg) == 0 && !waits_for_look(&reg.end);
             mixed |= (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
@@ -292,8 +298,9 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     if !ask_kernel && !ready::glance(&reg.end, wanted) {
         return 0;
     }
-    let due = !reg.is_edge() || reg.fresh || has_edge(reg) || reg.missed && on_tcp;
-    if !due && !reg.missed {
+    let due = !reg.is_edge() || reg.fresh || has_arrivals(reg) || reg.missed && on_tcp;
+    let due_for_room = may_have_room(reg);
+    if !due && !due_for_room && !reg.missed {
         return 0;
     }
     reg.missed = false;
@@ -303,7 +310,8 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     }
     // A doorbell for arrivals that have been reported already is no edge; an end is one.
     let ended = reg.end.ending() as u32 > reg.reported_ending;
-    if due || has_edge(reg) || ended {
+    let has_room = due_for_room && found & libc::EPOLLOUT.cast_unsigned() != 0;
+    if due || has_room || ended || has_arrivals(reg) {
         found
     } else {
         0
@@ -319,24 +327,31 @@ fn is_blocked(end: &End) -> bool {
     end.local.blocked.load(Ordering::Relaxed) != Blocked::No as u32
 }
 
-/// Whether something has happened since the last report of an edge-triggered registration.
-fn has_edge(reg: &Reg) -> bool {
-    let (wanted, end) = (reg.wanted(), &reg.end);
-    let arrived = wanted & libc::POLLIN != 0
-        && end.rx_mode() == Mode::Ring
-        && ready::has_arrived_since(end, reg.reported_line);
-    let space = wanted & libc::POLLOUT != 0 && is_blocked(end) && ready::glance(end, libc::POLLOUT);
-    arrived || space
+/// Whether records have arrived since the last report of an edge-triggered registration.
+fn has_arrivals(reg: &Reg) -> bool {
+    reg.wanted() & libc::POLLIN != 0
+        && reg.end.rx_mode() == Mode::Ring
+        && ready::has_arrived_since(&reg.end, reg.reported_line)
+}
+
+/// Whether there may be the room that a send has not found. On TCP only the kernel knows.
+fn may_have_room(reg: &Reg) -> bool {
+    let end = &reg.end;
+    reg.wanted() & libc::POLLOUT != 0
+        && is_blocked(end)
+        && (end.tx_mode() != Mode::Ring || ready::glance(end, libc::POLLOUT))
 }
 
 /// Remember that the program has been told.
 #[inline]
-fn reported(reg: &mut Reg) {
+fn reported(reg: &mut Reg, events: u32) {
     reg.fresh = false;
     reg.quiet_waits = 0;
     reg.reported_ending = reg.end.ending() as u32;
     if reg.is_edge() {
         reg.reported_line = ready::arrived_up_to(&reg.end, reg.reported_line);
+    }
+    if events & libc::EPOLLOUT.cast_unsigned() != 0 {
         let blocked = &reg.end.local.blocked;
         blocked.store(Blocked::No as u32, Ordering::Relaxed);
     }
