@@ -64,10 +64,11 @@ unsafe extern "C" fn after_in_parent() {
 }
 
 unsafe extern "C" fn after_in_child() {
-    if let Some((control, _epoll)) = FORK.with(|held| held.borrow_mut().take())
+    if let Some((control, epoll)) = FORK.with(|held| held.borrow_mut().take())
         && let Some(process) = process::get()
     {
         control.child(process);
+        epoll.child();
     }
 }
 

@@ -82,8 +82,9 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
         return result;
     };
     let local = end.local;
-    let key = inner.add(Reg::new(end, wish.events, wish.u64));
-    end.entry.wait.epolls.fetch_add(1, Ordering::Relaxed);
+    let mut reg = Reg::new(end, wish.events, wish.u64);
+    reg.count();
+    let key = inner.add(reg);
     if local.epoll_set.load(Ordering::Relaxed) != 0 {
         local.plural.store(1, Ordering::Relaxed);
     }
@@ -126,7 +127,7 @@ fn revive(epoll: c_int, end: &End, wish: epoll_event) -> Option<c_int> {
         return Some(c::fail(Errno(libc::EEXIST)));
     }
     reg.renew(wish.events, wish.u64);
-    end.entry.wait.epolls.fetch_add(1, Ordering::Relaxed);
+    reg.count();
     inner.heat(key);
     tell_sleepers(set, &mut inner, key);
     Some(0)
@@ -229,14 +230,14 @@ fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
     if reg.ringed {
         // Programs that delete and add for every request would spend their time in the kernel.
         reg.deleted = true;
-        end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
+        reg.uncount();
         inner.heat(key);
         return 0;
     }
     let result = kernel();
     if result == 0 {
+        reg.uncount();
         inner.remove(key);
-        end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
     }
     result
 }
@@ -255,10 +256,8 @@ pub fn forget(end: &End) {
             let nothing = epoll_event { events: 0, u64: 0 };
             let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, end.fd, nothing);
         }
-        if let Some(reg) = inner.remove(key) {
-            if !reg.deleted {
-                end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
-            }
+        if let Some(mut reg) = inner.remove(key) {
+            reg.uncount();
             if reg.ringed {
                 set.ringed.fetch_sub(1, Ordering::Relaxed);
             }

@@ -71,6 +71,9 @@ pub struct Reg {
     /// Waits in a row without news, for leaving the hot list.
     pub quiet_waits: u32,
     pub hot: bool,
+    /// This process has counted it in the end's `epolls`. A forked child inherits registrations
+    /// that its parent has counted.
+    counted: bool,
 }
 
 impl Reg {
@@ -91,6 +94,23 @@ impl Reg {
             reported_ending: 0,
             quiet_waits: 0,
             hot: false,
+            counted: false,
+        }
+    }
+
+    /// Count the set as a waiter for the connection.
+    pub fn count(&mut self) {
+        if !core::mem::replace(&mut self.counted, true) {
+            let epolls = &self.end.entry.wait.epolls;
+            epolls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The set waits for the connection no more.
+    pub fn uncount(&mut self) {
+        if core::mem::replace(&mut self.counted, false) && self.is_live() {
+            let epolls = &self.end.entry.wait.epolls;
+            epolls.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -293,25 +313,34 @@ pub fn forget_set(fd: c_int) {
     let Ok(mut inner) = set.inner.lock() else {
         return;
     };
-    for reg in inner.all().filter(|reg| reg.is_live() && !reg.deleted) {
-        reg.end.entry.wait.epolls.fetch_sub(1, Ordering::Relaxed);
-    }
+    inner.regs.iter_mut().flatten().for_each(Reg::uncount);
     *inner = Inner::default();
     set.ringed.store(0, Ordering::Relaxed);
 }
 
 /// Held while the process forks, so that no record is half written in the child.
-pub struct Fork(
-    #[expect(dead_code, reason = "held for its locks")] Vec<MutexGuard<'static, Inner>>,
-);
+pub struct Fork(Vec<(&'static Set, MutexGuard<'static, Inner>)>);
 
 /// Take every lock of this module.
 pub fn before_fork() -> Fork {
+    let lock = |set: &'static Set| set.inner.lock().ok().map(|inner| (set, inner));
     Fork(
         sets()
             .into_iter()
             .filter_map(get)
-            .filter_map(|set| set.inner.lock().ok())
+            .filter_map(lock)
             .collect(),
     )
+}
+
+impl Fork {
+    /// Go on in the child, where nobody sleeps, and where the parent counts what is inherited.
+    pub fn child(mut self) {
+        for (set, inner) in &mut self.0 {
+            set.sleepers.store(0, Ordering::Relaxed);
+            for reg in inner.regs.iter_mut().flatten() {
+                reg.counted = false;
+            }
+        }
+    }
 }
