@@ -212,6 +212,7 @@ pub fn wait_until(process: &'static Process, patience: Duration, done: impl Fn()
 /// Held while the process forks, so that the child finds the control socket in order.
 pub struct Fork {
     control: MutexGuard<'static, Control>,
+    _returned: Option<MutexGuard<'static, Vec<u32>>>,
     lease: Option<[OwnFd; 2]>,
     member: Member,
 }
@@ -234,6 +235,7 @@ pub fn before_fork(process: &'static Process) -> Option<Fork> {
     }
     Some(Fork {
         control,
+        _returned: process.hold_returned(),
         lease,
         member,
     })

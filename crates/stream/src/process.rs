@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::reason::Reason;
@@ -245,6 +245,11 @@ impl Process {
             }
         }
         None
+    }
+
+    /// Held while the process forks, so that the child finds the list whole.
+    pub(crate) fn hold_returned(&self) -> Option<MutexGuard<'_, Vec<u32>>> {
+        self.returned.lock().ok()
     }
 
     fn claim(&self, index: u32) -> bool {
