@@ -121,6 +121,10 @@ const SIZE_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_S
 
 /// Make a memory object of this size that nobody can resize. `name` is shown in `/proc` only.
 pub fn create_sealed(name: &core::ffi::CStr, bytes: usize) -> Result<OwnedFd, Errno> {
+    if bytes > largest_file() {
+        // The kernel would raise SIGXFSZ, which ends most programs.
+        return Err(Errno(libc::EFBIG));
+    }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     let args = [name.as_ptr().addr(), flags as usize, 0, 0, 0, 0];
     // SAFETY: the name is a C string that outlives the call.
@@ -134,6 +138,19 @@ pub fn create_sealed(name: &core::ffi::CStr, bytes: usize) -> Result<OwnedFd, Er
     // SAFETY: numbers only.
     unsafe { syscall(libc::SYS_fcntl, args) }?;
     Ok(owned)
+}
+
+/// The process's limit on the size of files, which holds for memory objects, too.
+fn largest_file() -> usize {
+    // SAFETY: rlimit64 is plain integers, for which zero is a value.
+    let mut limit: libc::rlimit64 = unsafe { core::mem::zeroed() };
+    let limit_at = core::ptr::from_mut(&mut limit).addr();
+    let args = [0, libc::RLIMIT_FSIZE as usize, 0, limit_at, 0, 0];
+    // SAFETY: the limit outlives the call; nothing is set.
+    match unsafe { syscall(libc::SYS_prlimit64, args) } {
+        Ok(_) => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        Err(_) => usize::MAX,
+    }
 }
 
 /// Whether the object behind `fd` is memory of at least `bytes` that can never shrink, so that

@@ -56,7 +56,7 @@ if os.fork() == 0:
     os.execvp(sys.executable, [sys.executable, "-c", """
 import errno, socket, sys
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-for _ in range(100):
+for _ in range(3000):
     peer.sendall(b"ping")
     peer.recv(4)
 peer.sendall(b"quit")

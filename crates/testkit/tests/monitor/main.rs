@@ -1,6 +1,8 @@
 //! Life with and without the monitor.
 
 mod forks;
+mod lack;
+mod lies;
 mod musl;
 mod restart;
 mod strict;

@@ -3,7 +3,7 @@
 use crosslane_testkit::{Host, Process, Program, free_port};
 
 /// Debian's own, as another one in PATH may be a script that starts it.
-const PYTHON: &str = "/usr/bin/python3";
+pub const PYTHON: &str = "/usr/bin/python3";
 
 /// Echoes what it gets on each connection, but not before the line `go` on standard input.
 const SERVER: &str = r#"
@@ -33,6 +33,7 @@ class Talk(threading.Thread):
         super().__init__(daemon=True)
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.over = False
+        self.count = 0
         # So many calls, none of which waits for the server.
         for _ in range(SHOUTS):
             self.socket.sendall(b"!")
@@ -50,12 +51,11 @@ class Talk(threading.Thread):
 
     def run(self):
         self.hear(b"!" * SHOUTS)
-        count = 0
         while not self.over:
-            word = b"%08d" % count
+            word = b"%08d" % self.count
             self.socket.sendall(word)
             self.hear(word)
-            count += 1
+            self.count += 1
             time.sleep(0.001)
         self.socket.close()
 
@@ -64,10 +64,14 @@ for line in sys.stdin:
     if line == "open\n":
         talks.append(Talk(int(sys.argv[1])))
         talks[-1].start()
-    else:
+    elif line == "close\n":
         talk = talks.pop(0)
         talk.over = True
         talk.join()
+    else:
+        # Until the newest connection has exchanged so many words.
+        while talks[-1].count < int(line):
+            time.sleep(0.001)
     print(line.strip(), flush=True)
 "#;
 
@@ -104,6 +108,14 @@ impl Talk {
     pub fn with_plain_server(host: &Host, variables: &[(&str, &str)]) -> Self {
         let port = free_port();
         let server = start(host.plain(PYTHON), SERVER, port, &[]);
+        let client = start(host.program(PYTHON), CLIENT, port, variables);
+        Self::of(server, client, port)
+    }
+
+    /// The same with variables in the environment of both.
+    pub fn with_both(host: &Host, variables: &[(&str, &str)]) -> Self {
+        let port = free_port();
+        let server = start(host.program(PYTHON), SERVER, port, variables);
         let client = start(host.program(PYTHON), CLIENT, port, variables);
         Self::of(server, client, port)
     }
@@ -147,6 +159,11 @@ impl Talk {
     /// End the oldest connection.
     pub fn close(&mut self) {
         self.command("close");
+    }
+
+    /// Wait until the newest connection has carried so many words, and back.
+    pub fn wait_for_words(&mut self, count: u32) {
+        self.command(&count.to_string());
     }
 
     fn command(&mut self, word: &str) {
