@@ -93,6 +93,9 @@ reasons! {
     /// Forked before it had rings, so that only one of the processes would have them.
     Shared = 23, "shared", "another process has inherited the socket by fork",
         "close it in the process that does not use it";
+    /// One direction was shut down before the upgrade.
+    HalfClosed = 24, "half-closed", "one end had shut down its direction before the upgrade",
+        "nothing to do: it is about to end";
 }
 
 impl Reason {

@@ -38,8 +38,6 @@ pub(crate) enum Step {
     Bytes(usize),
     /// Nothing now.
     Nothing,
-    /// The peer is closing: TCP is about to tell.
-    Closing,
 }
 
 /// Receive into `parts` as recv(2) does.
@@ -108,7 +106,6 @@ fn receive_slowly(
     loop {
         switch::advance(end);
         switch::attend(end);
-        let mut closing = false;
         // Known before the look, the end comes after all data; another thread may learn of it
         // meanwhile.
         let ended = end.ending() != Ending::Open;
@@ -128,7 +125,6 @@ fn receive_slowly(
                 continue;
             }
             Ok(Step::Nothing) => {}
-            Ok(Step::Closing) => closing = true,
             Err(_) if total > 0 => return Ok(total),
             Err(errno) => return Err(errno),
         }
@@ -142,7 +138,7 @@ fn receive_slowly(
             continue;
         }
         if options.dont_wait || end.is_nonblocking() {
-            if closing || is_look_due(end) {
+            if is_look_due(end) {
                 look_at_kernel(end);
                 if end.ending() != Ending::Open || end.has_record() {
                     continue;
@@ -217,7 +213,10 @@ pub(crate) fn step(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<Step,
         match outcome {
             Passage::Again => {}
             Passage::Closing => closing = true,
-            Passage::Out(Step::Nothing) if closing => return Ok(Step::Closing),
+            Passage::Out(Step::Nothing) if closing => {
+                look_behind_bells(end);
+                return Ok(Step::Nothing);
+            }
             Passage::Out(step) => {
                 drop(guard);
                 if end.rx_mode() == Mode::Ring {
@@ -437,6 +436,8 @@ fn enter_ring(end: &End, lane: &WindowLane) {
     let frozen = end.has_flags(end_flags::FROZEN);
     end.set_rx_mode(if frozen { Mode::Replay } else { Mode::Ring });
     end.count(Counter::Upgrades, 1);
+    // Whoever waits for edges has had that of an end that stands on TCP already.
+    look_behind_bells(end);
 }
 
 fn kernel_said(end: &End, errno: Errno) -> Result<Passage, Errno> {
@@ -451,9 +452,14 @@ fn note_error(end: &End, errno: Errno) {
     end.note_ending(Ending::Reset);
 }
 
-/// Ask the kernel whether the stream has ended, behind the doorbells that are due.
+/// Ask the kernel whether the stream has ended, behind the doorbells on TCP.
 pub(crate) fn look_at_kernel(end: &End) {
     let _rx = end.lock_rx();
+    look_behind_bells(end);
+}
+
+/// As [`look_at_kernel`]; the caller holds the receiving direction.
+fn look_behind_bells(end: &End) {
     take_bells(end, 0);
     look_for_end(end);
 }

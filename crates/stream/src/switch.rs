@@ -53,6 +53,7 @@ fn become_ready(end: &End) {
         Count::Agrees => drop(flags.fetch_or(READY, Ordering::SeqCst)), // SYNC: ready
         Count::Moving => {}
         Count::Differs => give_up(end, Reason::Uncounted),
+        Count::Closing => give_up(end, Reason::HalfClosed),
     }
 }
 
@@ -84,8 +85,10 @@ fn start(end: &End) {
     };
     if count != Count::Agrees {
         end.set_tx_mode(Mode::Tcp);
-        if count == Count::Differs {
-            give_up(end, Reason::Uncounted);
+        match count {
+            Count::Differs => give_up(end, Reason::Uncounted),
+            Count::Closing => give_up(end, Reason::HalfClosed),
+            Count::Agrees | Count::Moving => {}
         }
         return;
     }
