@@ -190,11 +190,22 @@ pub(crate) enum Bells {
 /// Take doorbells off TCP, while the receiving direction is in the ring or frozen. The caller
 /// holds it.
 pub(crate) fn take(end: &End, lane: &WindowLane) -> Bells {
+    take_unless(end, lane, || has_stop(end, lane))
+}
+
+/// As [`take`], if the lane is empty: the doorbell of a record stays until that has been read.
+pub(crate) fn take_if_empty(end: &End, lane: &WindowLane) {
+    let _ = take_unless(end, lane, || end.has_record());
+}
+
+/// Take doorbells off TCP unless `speaks_against`, which is asked after it is known how many there
+/// may be.
+fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bool) -> Bells {
     let rx = &end.entry.rx;
     let published = lane.control().sender.tcp_total.load(Ordering::SeqCst); // SYNC: bells
     let missing = |total: u64| total.saturating_sub(rx.tcp_bytes.load(Ordering::Relaxed));
     let total = published >> 1;
-    if missing(total) > 0 && !has_stop(end, lane) {
+    if missing(total) > 0 && !speaks_against() {
         while missing(total) > 0 {
             let most = usize::try_from(missing(total).min(MOST_TAKEN)).unwrap_or(usize::MAX);
             let Ok(taken @ 1..) = kernel::discard(end.fd, most) else {

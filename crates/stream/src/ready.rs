@@ -138,6 +138,8 @@ pub fn prepare_sleep(end: &End, wanted: i16) -> bool {
 
 /// As [`prepare_sleep`], for an epoll set, which stays a waiter all the time.
 pub fn arm(end: &End, wanted: i16) -> bool {
+    // Before anything is asked for: the answer must stay on TCP until we sleep.
+    take_bells(end);
     let mut quiet = true;
     if wanted & WRITE != 0 && end.tx_mode() == Mode::Ring {
         quiet &= send::prepare_sleep(end);
@@ -146,7 +148,6 @@ pub fn arm(end: &End, wanted: i16) -> bool {
     if wanted & READ != 0 || end.rx_mode() != Mode::Ring {
         quiet &= receive::prepare_sleep(end) || wanted & READ == 0;
     }
-    take_bells(end);
     quiet
 }
 

@@ -464,15 +464,21 @@ fn look_behind_bells(end: &End) {
     look_for_end(end);
 }
 
-/// Take the doorbells off TCP unless others than the caller, who counts as `own`, sleep for them.
-/// The caller holds the receiving direction.
+/// Take the doorbells off TCP unless there is something to read, or others than the caller, who
+/// counts as `own`, sleep for them. The caller holds the receiving direction.
 pub(crate) fn take_bells(end: &End, own: u32) {
-    if end.rx_mode() == Mode::Ring
-        && let Some(lane) = end.rx_lane()
-        && bell::is_for_us_alone(end, &lane, own)
-    {
-        let _ = bell::take(end, &lane);
+    if end.rx_mode() != Mode::Ring {
+        return;
     }
+    let Some(lane) = end.rx_lane() else { return };
+    if !bell::is_for_us_alone(end, &lane, own) {
+        return;
+    }
+    if end.entry.wait.armed.load(Ordering::Relaxed) != 0 {
+        // Somebody sleeps, and may never see the doorbell. What comes from now on rings again.
+        bell::arm(end, &lane);
+    }
+    bell::take_if_empty(end, &lane);
 }
 
 /// As [`look_at_kernel`]. Returns whether TCP holds bytes before any end. The caller holds the

@@ -195,7 +195,8 @@ impl Wait<'_> {
             // Edge-triggered: arrivals already reported are no reason to stay awake.
             quiet &= armed || news(reg) == 0 && !waits_for_look(&reg.end);
             mixed |= (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
-            let waits = is_blocked(&reg.end) && ready::waits_for_room(&reg.end, reg.wanted());
+            let waits = ready::waits_for_room(&reg.end, reg.wanted())
+                && (!reg.is_edge() || is_blocked(&reg.end));
             waits_for_room |= waits;
             reg.quiet_waits += 1;
             let idle = reg.quiet_waits > QUIET_WAITS && reg.end.ending() == Ending::Open && !waits;
