@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
-use crosslane_stream::{End, close};
+use crosslane_stream::{End, close, send};
 use crosslane_sys::{Errno, real};
 use libc::{iovec, loff_t, off_t, size_t, ssize_t};
 
@@ -47,7 +47,10 @@ pub unsafe extern "C" fn sendfile(
             // SAFETY: the program's promise; null means the file's own position.
             return c::count(copy_file(&end, input, unsafe { offset.as_mut() }, bytes));
         }
-        if let Some(sent) = crosslane_stream::send::raw(&end, kernel) {
+        if let Err(errno) = send::finish_replay(&end, false) {
+            return c::fail(errno);
+        }
+        if let Some(sent) = send::raw(&end, kernel) {
             return sent;
         }
     }

@@ -11,13 +11,9 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, 
 use crate::c;
 use crate::progress::is_granted;
 
-/// Flags that rings can honour; others are for the kernel.
-const RING_FLAGS: c_int = libc::MSG_PEEK
-    | libc::MSG_DONTWAIT
-    | libc::MSG_WAITALL
-    | libc::MSG_NOSIGNAL
-    | libc::MSG_CMSG_CLOEXEC
-    | libc::MSG_TRUNC;
+/// Flags that ask for something beside the stream, which only the kernel has. It ignores those
+/// that it does not know.
+const BESIDE_THE_STREAM: c_int = libc::MSG_OOB | libc::MSG_ERRQUEUE;
 
 /// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted.
 #[inline]
@@ -29,7 +25,7 @@ fn receive(
 ) -> ssize_t {
     loop {
         if is_granted(end) {
-            if flags & !RING_FLAGS != 0 {
+            if flags & BESIDE_THE_STREAM != 0 {
                 return kernel();
             }
             return c::count(by_ring(end, parts, flags));

@@ -11,6 +11,12 @@ pub struct Part {
 }
 
 impl Part {
+    /// No buffer.
+    pub const EMPTY: Self = Self {
+        start: core::ptr::null_mut(),
+        bytes: 0,
+    };
+
     /// A buffer to read from.
     pub fn of(bytes: &[u8]) -> Self {
         Self {

@@ -20,8 +20,8 @@ use crosslane_ctl::slab::Mode;
 use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
-use crate::End;
 use crate::end::add;
+use crate::{End, receive};
 
 /// What a doorbell looks like; the value does not matter.
 static BELL: u8 = 0xA5;
@@ -61,7 +61,7 @@ pub(crate) fn probe(end: &End) {
 pub(crate) fn answer_space(end: &End) {
     let Some(lane) = end.rx_lane() else { return };
     let wish = &lane.control().sender.space_wanted;
-    if wish.load(Ordering::Relaxed) == 0 || end.tx_mode() != Mode::Ring {
+    if wish.load(Ordering::SeqCst) == 0 || end.tx_mode() != Mode::Ring {
         return;
     }
     let _tx = end.lock_tx();
@@ -76,7 +76,7 @@ pub(crate) fn answer_space_locked(end: &End) {
         return;
     };
     let wish = &lane.control().sender.space_wanted;
-    if wish.load(Ordering::Relaxed) != 0 {
+    if wish.load(Ordering::SeqCst) != 0 {
         // SYNC: space
         ring_if(end, &own.control().sender, || {
             wish.swap(0, Ordering::SeqCst) != 0
@@ -90,7 +90,8 @@ pub(crate) fn answer_space_locked(end: &End) {
 fn ring_if(end: &End, line: &SenderLine, is_asked: impl FnOnce() -> bool) {
     publish_total(end, line, RINGING);
     if is_asked() {
-        end.entry.tx.bells_owed.fetch_add(1, Ordering::Relaxed);
+        // One that TCP has no room for yet wakes as well as many.
+        end.entry.tx.bells_owed.store(1, Ordering::Relaxed);
     }
     publish_total(end, line, 0);
     pay(end);
@@ -119,8 +120,13 @@ pub(crate) fn pay(end: &End) -> bool {
                 end.count(Counter::BellsSent, 1);
             }
             Err(Errno::AGAIN) => return false,
-            // The connection is broken; its receiver learns that from the kernel.
-            Err(_) => owed.store(0, Ordering::Relaxed),
+            Err(errno) => {
+                owed.store(0, Ordering::Relaxed);
+                if errno != Errno::PIPE {
+                    // The kernel says it once only, and has said it to us.
+                    receive::note_error(end, errno);
+                }
+            }
         }
     }
     true

@@ -6,13 +6,14 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::receiver_flags;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, Next};
 use crosslane_sys::kernel;
 
 use crate::bell::Bells;
-use crate::{End, bell, control, receive, register, switch};
+use crate::{End, bell, control, receive, register, send, switch};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
 /// hangs; then the connection is shut down, so that the peer sees its end all the same.
@@ -71,9 +72,15 @@ fn let_go(end: &End) {
 
 /// As TCP: unread bytes make a close reset the connection. Unread doorbells must not.
 fn finish_rings(end: &End) {
+    let _ = send::finish_replay(end, false);
     say_closing(end);
-    await_last_bells(end);
     let Some(lane) = end.rx_lane() else { return };
+    // A peer that has seen our end must not ring to learn whether we live.
+    lane.control()
+        .receiver
+        .flags
+        .fetch_or(receiver_flags::FROZEN, Ordering::SeqCst);
+    await_last_bells(end);
     let _rx = end.lock_rx();
     let unread = end.rx_mode() == Mode::Ring
         && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
@@ -110,8 +117,12 @@ fn are_bells_over(end: &End) -> bool {
     let is_over = match end.rx_mode() {
         Mode::Ring if matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_)) => true,
         Mode::Ring => bell::take(end, &lane) == Bells::None,
+        Mode::Replay => bell::take(end, &lane) == Bells::None,
         Mode::Drain => false,
-        Mode::Tcp | Mode::Replay => true,
+        // The sender may just have said START; unread data before it is for the kernel to reset.
+        Mode::Tcp => {
+            end.entry.rx.tcp_limit.load(Ordering::Relaxed) != u64::MAX || !end.has_record()
+        }
     };
     is_over || end.ending() != Ending::Open
 }
@@ -160,6 +171,7 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
     if writes && end.phase() == EndPhase::Granted {
         // After our FIN we cannot ring a peer that waits for space, so its direction goes back
         // to TCP, where the kernel does that.
+        let _ = send::finish_replay(end, false);
         ask_for_tcp(end);
         say_closing(end);
     }
@@ -179,11 +191,8 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
 fn ask_for_tcp(end: &End) {
     let Some(lane) = end.rx_lane() else { return };
     let flags = &lane.control().receiver.flags;
-    flags.fetch_or(
-        crosslane_ctl::lane::receiver_flags::STOP_WANTED,
-        Ordering::SeqCst,
-    );
-    crate::bell::answer_space(end);
+    flags.fetch_or(receiver_flags::STOP_WANTED, Ordering::SeqCst);
+    bell::answer_space(end);
 }
 
 /// Bring `end` back to TCP so that others may read and write the socket without the library,

@@ -28,7 +28,9 @@ pub struct Local {
     pub epoll_set: AtomicU32,
     /// Key of the end's registration in that set.
     pub epoll_key: AtomicU32,
-    /// 1 once the end has been registered more than once: in several sets, or by several names.
+    /// Registrations of the end in epoll sets.
+    pub registrations: AtomicU32,
+    /// 1 once there have been several at a time: in several sets, or by several names.
     pub plural: AtomicU32,
     /// 1 once every epoll set that holds the end knows that rings have been granted; the end
     /// takes no part in the rings before.

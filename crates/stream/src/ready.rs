@@ -6,6 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::LaneMemory;
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
@@ -151,6 +152,14 @@ pub fn arm(end: &End, wanted: i16) -> bool {
     quiet
 }
 
+/// Ask to be rung on behalf of others, who sleep while the caller goes on with what woke it.
+pub fn arm_for_others(end: &End) {
+    let _rx = end.lock_rx();
+    if let Some(lane) = end.rx_lane() {
+        bell::arm(end, &lane);
+    }
+}
+
 /// After a sleep that [`prepare_sleep`] announced.
 pub fn after_sleep(end: &End) {
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -195,13 +204,16 @@ pub fn arrived_up_to(end: &End, from: u64) -> u64 {
             taken: 0,
         };
     }
-    loop {
+    // Only a liar writes more than a lap while it is walked over.
+    let lap_end = at.head + u64::from(lane.lines());
+    while at.head < lap_end {
         match at.peek(&lane) {
             Ok(crosslane_ring::Next::Data(left)) => at.pass(left, left),
             Ok(crosslane_ring::Next::Control(..)) => at.head += 1,
-            Ok(crosslane_ring::Next::Empty) | Err(_) => return at.head,
+            Ok(crosslane_ring::Next::Empty) | Err(_) => break,
         }
     }
+    at.head
 }
 
 /// Whether a record has arrived at or after line `from`, which [`arrived_up_to`] gave.

@@ -7,7 +7,7 @@ use crosslane_ctl::lane::NO_REPLAY;
 use crosslane_ctl::lane::receiver_flags::FROZEN;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{Control, Next, Parts, PeerLied, WindowLane};
+use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, PeerLied, WindowLane};
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::end::add;
@@ -16,6 +16,9 @@ use crate::{End, bell, close, control, place, send, switch, wait};
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
 /// for programs that poll by reading.
 const EMPTY_READS_PER_LOOK: u32 = 16;
+
+/// Pieces of a program's buffer that one receive from TCP fills.
+const MOST_PIECES: usize = 64;
 
 /// A pause while others have to take notice of a doorbell.
 const NAP: core::time::Duration = core::time::Duration::from_micros(50);
@@ -203,7 +206,8 @@ pub(crate) fn step(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<Step,
     };
     let guard = end.lock_rx();
     let mut closing = false;
-    loop {
+    // A lap has room for so many control records; only a liar has more.
+    for _ in 0..=lane.lines() {
         let outcome = match end.rx_mode() {
             Mode::Ring => step_ring(end, &lane, parts, peek),
             Mode::Drain => step_drain(end),
@@ -226,6 +230,7 @@ pub(crate) fn step(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<Step,
             }
         }
     }
+    Err(lied(end, lie_at(end.rx_cursor().head)))
 }
 
 enum Passage {
@@ -286,7 +291,7 @@ fn pass(end: &End, lane: &WindowLane) {
 fn step_drain(end: &End) -> Result<Passage, Errno> {
     let rx = &end.entry.rx;
     loop {
-        let left = rx.tcp_limit.load(Ordering::Relaxed) - rx.tcp_bytes.load(Ordering::Relaxed);
+        let left = left_on_tcp(end)?;
         if left == 0 {
             rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
             end.set_rx_mode(Mode::Tcp);
@@ -371,8 +376,7 @@ fn step_tcp(
             let _ = kernel_said(end, errno);
         }
     }
-    let limit = rx.tcp_limit.load(Ordering::Relaxed);
-    let left = limit - rx.tcp_bytes.load(Ordering::Relaxed);
+    let left = left_on_tcp(end)?;
     if left == 0 {
         enter_ring(end, lane);
         return Ok(Passage::Again);
@@ -397,6 +401,18 @@ fn step_tcp(
     Ok(Passage::Out(Step::Bytes(bytes)))
 }
 
+/// Bytes between what has been taken from TCP and where the sender says that it leaves TCP. A
+/// liar may have said so while a receive was inside the kernel.
+fn left_on_tcp(end: &End) -> Result<u64, Errno> {
+    let rx = &end.entry.rx;
+    let (limit, taken) = (
+        rx.tcp_limit.load(Ordering::Relaxed),
+        rx.tcp_bytes.load(Ordering::Relaxed),
+    );
+    let left = limit.checked_sub(taken);
+    left.ok_or_else(|| lied(end, lie_at(limit)))
+}
+
 /// Tell the sender how far TCP has been read: a full lane behind much data on TCP is no reason to
 /// leave the lane.
 fn tell_taken(end: &End, lane: &WindowLane) {
@@ -405,14 +421,26 @@ fn tell_taken(end: &End, lane: &WindowLane) {
     told.store(taken, Ordering::Relaxed);
 }
 
-/// One non-blocking receive into the next contiguous piece.
+/// One non-blocking receive into all pieces, up to a number that programs rarely pass.
 fn receive_parts(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<usize, Errno> {
-    let Some((to, bytes)) = parts.take(usize::MAX) else {
+    let mut pieces = [const { Part::EMPTY }; MOST_PIECES];
+    let mut count = 0;
+    while count < MOST_PIECES
+        && let Some((start, bytes)) = parts.take(usize::MAX)
+    {
+        pieces[count] = Part { start, bytes };
+        count += 1;
+    }
+    if count == 0 {
         return Err(Errno::AGAIN);
-    };
+    }
+    // SAFETY: msghdr is plain integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = pieces.as_mut_ptr().cast();
+    message.msg_iovlen = count;
     let flags = if peek { libc::MSG_PEEK } else { 0 };
-    // SAFETY: `take` hands out valid pieces.
-    unsafe { kernel::recv(end.fd, to, bytes, flags) }
+    // SAFETY: `take` hands out valid pieces, which are laid out as the kernel wants them.
+    unsafe { kernel::recvmsg(end.fd, &raw mut message, flags) }
 }
 
 /// Learn where the stream enters the lane, if a START stands there. The caller holds the receiving
@@ -447,7 +475,7 @@ fn kernel_said(end: &End, errno: Errno) -> Result<Passage, Errno> {
     Ok(Passage::Out(Step::Nothing))
 }
 
-fn note_error(end: &End, errno: Errno) {
+pub(crate) fn note_error(end: &End, errno: Errno) {
     end.entry.wait.error.store(errno.0, Ordering::Relaxed);
     end.note_ending(Ending::Reset);
 }
@@ -486,7 +514,15 @@ pub(crate) fn take_bells(end: &End, own: u32) {
 fn look_for_end(end: &End) -> bool {
     match kernel::available(end.fd, 1) {
         Ok(0) => note_eof(end),
-        Ok(_) => return true,
+        Ok(_) => {
+            // Doorbells that others wait for may hide it.
+            if end.rx_mode() == Mode::Ring
+                && kernel::poll_now(end.fd, libc::POLLRDHUP) & libc::POLLRDHUP != 0
+            {
+                note_eof(end);
+            }
+            return true;
+        }
         Err(Errno::AGAIN | Errno::INTR) => {}
         Err(errno) => note_error(end, errno),
     }
@@ -643,7 +679,6 @@ pub fn readable_bytes(end: &End) -> Result<usize, Errno> {
             .map_err(|lie| lied(end, lie));
     }
     let queued = kernel::queued(end.fd, libc::FIONREAD)?;
-    let rx = &end.entry.rx;
-    let left = rx.tcp_limit.load(Ordering::Relaxed) - rx.tcp_bytes.load(Ordering::Relaxed);
+    let left = left_on_tcp(end)?;
     Ok((queued as usize).min(usize::try_from(left).unwrap_or(usize::MAX)))
 }

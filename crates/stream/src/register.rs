@@ -99,6 +99,7 @@ fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
     for word in [
         &local.epoll_set,
         &local.plural,
+        &local.registrations,
         &local.adopted,
         &local.blocked,
         &local.chaos,

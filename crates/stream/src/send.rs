@@ -57,14 +57,19 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
 /// Try to get the direction into the ring, or finish a replay. Returns whether it is in the ring.
 #[cold]
 fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
-    if end.tx_mode() == Mode::Replay {
-        finish_replay(end, dont_wait)?;
-    }
+    finish_replay(end, dont_wait)?;
     switch::advance(end);
     Ok(end.tx_mode() == Mode::Ring)
 }
 
-fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
+/// Send what a frozen receiver has not taken.
+///
+/// # Errors
+/// EAGAIN if TCP has no room and the call must not wait; what the kernel says of a broken one.
+pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
+    if end.tx_mode() != Mode::Replay {
+        return Ok(());
+    }
     let Some(lane) = end.tx_lane() else {
         return Ok(());
     };
@@ -240,9 +245,7 @@ fn wait_for_room(end: &End, dont_wait: bool) -> Result<(), Errno> {
 /// the direction has entered the ring.
 fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize, Errno> {
     let mut total = 0;
-    if end.tx_mode() == Mode::Replay {
-        finish_replay(end, dont_wait)?;
-    }
+    finish_replay(end, dont_wait)?;
     let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
     while let Some((from, bytes)) = parts.clone().take(usize::MAX) {
         // SAFETY: `take` hands out valid pieces.

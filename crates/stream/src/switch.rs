@@ -75,8 +75,8 @@ fn start(end: &End) {
     let tx = &end.entry.tx;
     // A call that enters the kernel's send counts itself, then looks at the mode.
     tx.mode.store(Mode::Ring as u32, Ordering::SeqCst); // SYNC: raw
-    let sent = tx.tcp_bytes.load(Ordering::Relaxed);
     let quiet = tx.raw_calls.load(Ordering::SeqCst) == 0; // SYNC: raw
+    let sent = tx.tcp_bytes.load(Ordering::Relaxed);
     let passive = end.has_flags(end_flags::PASSIVE);
     let count = if quiet {
         kernel_view::compare_sent(end.fd, sent, passive)
@@ -147,7 +147,12 @@ pub fn attend(end: &End) {
     if flags & (STOP_WANTED | FROZEN) == 0 {
         return;
     }
-    if end.tx_mode() == Mode::Ring {
+    if end.tx_mode() == Mode::Replay {
+        let _tx = end.lock_tx();
+        if end.tx_mode() == Mode::Replay {
+            let _ = continue_replay(end, &lane);
+        }
+    } else if end.tx_mode() == Mode::Ring {
         let _tx = end.lock_tx();
         attend_slowly(end, &lane, flags, false);
     } else if flags & FROZEN != 0 && end.entry.wait.replayed.load(Ordering::Relaxed) != 0 {
@@ -404,10 +409,11 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
         match done {
             Ok(true) => {}
             Ok(false) => return Err(Errno::AGAIN),
-            Err(PeerLied::Header { .. } | PeerLied::Credit { .. }) => {
-                // The receiver has spoilt the ring itself: there is nothing left to send.
-                end.note_ending(crosslane_ctl::slab::Ending::Reset);
-                return Err(Errno::CONNRESET);
+            Err(errno) => {
+                // Broken, or the receiver has spoilt the ring: there is nothing left to send.
+                end.set_tx_mode(Mode::Tcp);
+                receive::note_error(end, errno);
+                return Err(errno);
             }
         }
     }
@@ -417,19 +423,15 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
 }
 
 /// Send the rest of one record; `Ok(false)` when TCP took only part of it.
-fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool, PeerLied> {
-    let left = match at.peek(lane)? {
+fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool, Errno> {
+    let spoilt = |_: PeerLied| Errno::CONNRESET;
+    let left = match at.peek(lane).map_err(spoilt)? {
         Next::Data(left) => left,
         Next::Control(..) => {
             at.head += 1;
             return Ok(true);
         }
-        Next::Empty => {
-            return Err(PeerLied::Header {
-                header: 0,
-                line: at.head,
-            });
-        }
+        Next::Empty => return Err(Errno::CONNRESET),
     };
     let mut bytes = [0u8; crosslane_ring::MAX_RECORD_BYTES];
     let part = [crosslane_ring::Part::of_mut(&mut bytes[..left])];
@@ -437,11 +439,12 @@ fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool
     let Some(mut parts) = (unsafe { crosslane_ring::Parts::new(&part) }) else {
         return Ok(false);
     };
-    at.copy_only(lane, &mut parts)?;
+    at.copy_only(lane, &mut parts).map_err(spoilt)?;
     // SAFETY: the first `left` bytes are initialised and valid for reads.
     let sent = match unsafe { kernel::send(end.fd, bytes.as_ptr(), left, 0) } {
         Ok(sent) => sent,
-        Err(_) => return Ok(false),
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+        Err(errno) => return Err(errno),
     };
     add(&end.entry.tx.tcp_bytes, sent as u64);
     at.pass(sent, left);

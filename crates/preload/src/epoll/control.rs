@@ -85,7 +85,7 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     let mut reg = Reg::new(end, wish.events, wish.u64);
     reg.count();
     let key = inner.add(reg);
-    if local.epoll_set.load(Ordering::Relaxed) != 0 {
+    if local.registrations.load(Ordering::Relaxed) > 1 {
         local.plural.store(1, Ordering::Relaxed);
     }
     local
@@ -208,7 +208,8 @@ fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
             events,
             u64: set::tagged(key),
         };
-        if kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, end.fd, event).is_ok() {
+        if !reg.nameless && kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, end.fd, event).is_ok()
+        {
             reg.kernel_events = events;
         }
     }
@@ -248,10 +249,15 @@ pub fn forget(end: &End) {
     let is_last = end.local.fds.load(Ordering::Relaxed) <= 1;
     for_each(end, |set, inner, key| {
         let Some(reg) = inner.reg(key) else { return };
-        if !is_last && (!reg.deleted || reg.end.fd != end.fd) {
-            return;
-        }
         if !is_last {
+            if reg.nameless || reg.end.fd != end.fd {
+                return;
+            }
+            if !reg.deleted {
+                reg.nameless = true;
+                reg.end = other_name(end);
+                return;
+            }
             // The kernel still has what the program has deleted.
             let nothing = epoll_event { events: 0, u64: 0 };
             let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, end.fd, nothing);
@@ -263,6 +269,12 @@ pub fn forget(end: &End) {
             }
         }
     });
+}
+
+/// The same end by another of its names.
+fn other_name(end: &End) -> End {
+    let is_other = |other: &End| other.index == end.index && other.fd != end.fd;
+    end.process().ends().find(is_other).unwrap_or(*end)
 }
 
 /// Rings have been granted: let the sets that hold the end know, then let it take part.
@@ -292,6 +304,10 @@ pub fn hand_back(end: &End) {
         let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) else {
             return;
         };
+        // What nobody can change stays with us.
+        if reg.nameless {
+            return;
+        }
         let fd = reg.end.fd;
         if reg.deleted {
             let nothing = epoll_event { events: 0, u64: 0 };
@@ -306,7 +322,6 @@ pub fn hand_back(end: &End) {
             events: events & !EXCLUSIVE,
             u64: reg.data,
         };
-        // What was registered by a name that is closed cannot be changed, and stays with us.
         if kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, fd, event).is_ok() {
             set.ringed.fetch_sub(1, Ordering::Relaxed);
             (reg.ringed, reg.hot) = (false, false);
@@ -339,7 +354,7 @@ fn wish_of(reg: &Reg) -> u32 {
 /// Tell the kernel what to look for, if that has changed.
 pub fn sync(epoll: c_int, key: u32, reg: &mut Reg) {
     let wish = wish_of(reg);
-    if wish == reg.kernel_events {
+    if wish == reg.kernel_events || reg.nameless {
         return;
     }
     let event = epoll_event {

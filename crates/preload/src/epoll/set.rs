@@ -71,6 +71,9 @@ pub struct Reg {
     /// Waits in a row without news, for leaving the hot list.
     pub quiet_waits: u32,
     pub hot: bool,
+    /// Its descriptor is closed while another names the connection. The kernel keeps it, but
+    /// nobody can change it any more; `end` goes by a name that lives.
+    pub nameless: bool,
     /// This process has counted it in the end's `epolls`. A forked child inherits registrations
     /// that its parent has counted.
     counted: bool,
@@ -94,6 +97,7 @@ impl Reg {
             reported_ending: 0,
             quiet_waits: 0,
             hot: false,
+            nameless: false,
             counted: false,
         }
     }
@@ -103,6 +107,15 @@ impl Reg {
         if !core::mem::replace(&mut self.counted, true) {
             let epolls = &self.end.entry.wait.epolls;
             epolls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The record goes away.
+    fn forget(&self) {
+        let local = self.end.local;
+        if self.is_live() && local.registrations.fetch_sub(1, Ordering::Relaxed) == 1 {
+            local.plural.store(0, Ordering::Relaxed);
+            local.epoll_set.store(0, Ordering::Relaxed);
         }
     }
 
@@ -149,6 +162,7 @@ impl Reg {
 impl Inner {
     /// Keep a registration; returns its key.
     pub fn add(&mut self, reg: Reg) -> u32 {
+        reg.end.local.registrations.fetch_add(1, Ordering::Relaxed);
         if let Some(key) = self.free.pop() {
             self.regs[key as usize] = Some(reg);
             return key;
@@ -167,7 +181,7 @@ impl Inner {
     pub fn find(&mut self, end: &End) -> Option<(u32, &mut Reg)> {
         let key = self.keys_of(end).find(|key| {
             let reg = self.regs[*key as usize].as_ref();
-            reg.is_some_and(|reg| reg.end.fd == end.fd)
+            reg.is_some_and(|reg| reg.end.fd == end.fd && !reg.nameless)
         })?;
         self.reg(key).map(|reg| (key, reg))
     }
@@ -190,6 +204,7 @@ impl Inner {
     /// Forget a registration.
     pub fn remove(&mut self, key: u32) -> Option<Reg> {
         let reg = self.regs.get_mut(key as usize)?.take()?;
+        reg.forget();
         self.hot.retain(|hot| *hot != key);
         self.free.push(key);
         Some(reg)
@@ -313,7 +328,10 @@ pub fn forget_set(fd: c_int) {
     let Ok(mut inner) = set.inner.lock() else {
         return;
     };
-    inner.regs.iter_mut().flatten().for_each(Reg::uncount);
+    for reg in inner.regs.iter_mut().flatten() {
+        reg.uncount();
+        reg.forget();
+    }
     *inner = Inner::default();
     set.ringed.store(0, Ordering::Relaxed);
 }

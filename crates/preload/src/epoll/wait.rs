@@ -120,9 +120,13 @@ impl Wait<'_> {
             let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
                 continue;
             };
+            let ending = reg.end.ending();
             let events = news(reg);
             if events != 0 {
-                reported(reg, events);
+                reported(reg, events, ending);
+                if set.sleepers.load(Ordering::SeqCst) > 0 && !reg.is_silent() {
+                    ready::arm_for_others(&reg.end);
+                }
                 self.tell(events, reg.data);
             }
         }
@@ -194,7 +198,8 @@ impl Wait<'_> {
             }
             // Edge-triggered: arrivals already reported are no reason to stay awake.
             quiet &= armed || news(reg) == 0 && !waits_for_look(&reg.end);
-            mixed |= (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
+            mixed |= reg.end.ending() == Ending::Open
+                && (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
             let waits = ready::waits_for_room(&reg.end, reg.wanted())
                 && (!reg.is_edge() || is_blocked(&reg.end));
             waits_for_room |= waits;
@@ -261,7 +266,7 @@ impl Wait<'_> {
         inner.heat(key);
         if let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) {
             reg.missed = true;
-            if !ready::glance(&reg.end, libc::POLLIN) {
+            if !reg.deleted && !ready::glance(&reg.end, libc::POLLIN) {
                 ready::take_bells(&reg.end);
             }
         }
@@ -270,7 +275,10 @@ impl Wait<'_> {
 
 /// A record that is no data yet, which a look has to take before the caller may sleep.
 fn waits_for_look(end: &End) -> bool {
-    end.rx_mode() == Mode::Ring && end.has_record() && ready::look(end, libc::POLLIN, false) != 0
+    end.rx_mode() == Mode::Ring
+        && end.has_record()
+        && ready::at_once(end, libc::POLLIN) == 0
+        && ready::look(end, libc::POLLIN, false) != 0
 }
 
 /// What to tell the program about a registration now.
@@ -345,11 +353,14 @@ fn may_have_room(reg: &Reg) -> bool {
 
 /// Remember that the program has been told.
 #[inline]
-fn reported(reg: &mut Reg, events: u32) {
+fn reported(reg: &mut Reg, events: u32, ending: Ending) {
     reg.fresh = false;
     reg.quiet_waits = 0;
-    reg.reported_ending = reg.end.ending() as u32;
-    if reg.is_edge() {
+    if events & !libc::EPOLLOUT.cast_unsigned() != 0 {
+        reg.reported_ending = ending as u32;
+    }
+    // Records that arrive after the look are read with those before, or reported next.
+    if reg.is_edge() && events & libc::EPOLLIN.cast_unsigned() != 0 {
         reg.reported_line = ready::arrived_up_to(&reg.end, reg.reported_line);
     }
     if events & libc::EPOLLOUT.cast_unsigned() != 0 {
