@@ -6,6 +6,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p crosslane-ring --release --test loom`
 #![cfg(loom)]
 
+mod close;
+mod doorbell;
 mod lane;
 mod sleep;
 mod stream;

@@ -2,9 +2,8 @@
 //!
 //! Both protocols are alike. Who wants to sleep sets a mark, looks once more, and sleeps until the
 //! bell rings. Who has made progress looks at the mark, and rings if it is the one that takes the
-//! mark away; so there is one bell at most for each mark, and who takes its own mark away knows
-//! whether a bell is under way. Between mark and look, and between progress and look at the mark,
-//! stands a full fence.
+//! mark away. Between mark and look, and between progress and look at the mark, stands a full
+//! fence. A bell that nobody waits for any more ends the next sleep early, which does no harm.
 
 use crosslane_ctl::lane::receiver_flags::ARMED;
 use loom::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
@@ -22,18 +21,14 @@ pub enum Lapse {
     Look,
     /// It looks, but what it sees may be older than its mark.
     FenceBeforeLook,
-    /// Who has made progress takes the mark away without noticing whether it was still there.
-    Exchange,
     /// The receiver forgets that a control record may pass a quarter of the ring too.
     ControlRecord,
-    /// Who sets a mark that it has set before does not notice that it was taken away meanwhile.
-    MarkAgain,
 }
 
 /// A mark that asks for a bell, and the bell.
 pub struct Wake {
     mark: AtomicU32,
-    rung: Mutex<usize>,
+    rung: Mutex<bool>,
     changed: Condvar,
     lapse: Lapse,
 }
@@ -42,7 +37,7 @@ impl Wake {
     pub fn new(lapse: Lapse) -> Self {
         Self {
             mark: AtomicU32::new(0),
-            rung: Mutex::new(0),
+            rung: Mutex::new(false),
             changed: Condvar::new(),
             lapse,
         }
@@ -50,61 +45,27 @@ impl Wake {
 
     /// Wake the other side if it sleeps; after progress that is fenced.
     pub fn ring_if_marked(&self) {
-        if self.mark.load(Relaxed) & ARMED == 0 {
-            return;
-        }
-        let was = if self.lapse == Lapse::Exchange {
-            self.mark.store(0, Relaxed);
-            ARMED
-        } else {
-            self.mark.fetch_and(!ARMED, AcqRel)
-        };
-        if was & ARMED != 0 {
-            *self.rung.lock().unwrap() += 1;
+        if self.mark.load(Relaxed) & ARMED != 0 && self.mark.fetch_and(!ARMED, AcqRel) & ARMED != 0
+        {
+            *self.rung.lock().unwrap() = true;
             self.changed.notify_one();
         }
     }
 
-    /// Set the mark; what the caller reads afterwards is newer than that. Returns whether a bell
-    /// is under way for the mark of before, if it `was_set`.
-    pub fn mark(&self, was_set: bool) -> bool {
-        let was_taken = self.mark.fetch_or(ARMED, AcqRel) & ARMED == 0;
+    /// Sleep until the other side has rung, unless `progress` shows that there is no need to.
+    fn sleep_unless(&self, progress: impl FnOnce() -> bool) {
+        self.mark.fetch_or(ARMED, AcqRel);
         if self.lapse != Lapse::FenceBeforeLook {
             fence(SeqCst);
         }
-        was_set && was_taken && self.lapse != Lapse::MarkAgain
-    }
-
-    /// Take the mark away. Returns whether a bell is under way instead.
-    pub fn unmark(&self) -> bool {
-        self.mark.fetch_and(!ARMED, AcqRel) & ARMED == 0
-    }
-
-    /// Sleep until the other side has rung, unless `progress` shows that there is no need to.
-    fn sleep_unless(&self, progress: impl FnOnce() -> bool) {
-        self.mark(false);
-        let found = self.lapse != Lapse::Look && progress();
-        if !found || self.unmark() {
-            self.wait();
+        if self.lapse == Lapse::Look || !progress() {
+            let mut rung = self.rung.lock().unwrap();
+            while !*rung {
+                rung = self.changed.wait(rung).unwrap();
+            }
+            *rung = false;
         }
-    }
-
-    /// Sleep until the bell rings, and take one ring away.
-    pub fn wait(&self) {
-        let mut rung = self.rung.lock().unwrap();
-        while *rung == 0 {
-            rung = self.changed.wait(rung).unwrap();
-        }
-        *rung -= 1;
-    }
-
-    /// That every bell was waited for.
-    fn check_silent(&self) {
-        assert_eq!(
-            *self.rung.lock().unwrap(),
-            0,
-            "a bell that nobody waits for"
-        );
+        self.mark.fetch_and(!ARMED, AcqRel);
     }
 }
 
@@ -133,10 +94,5 @@ impl Shared {
     /// The sender has found the ring full.
     pub fn sleep_for_space(&self, side: &mut SendSide<LoomLane>) {
         self.space.sleep_unless(|| side.writable().unwrap());
-    }
-
-    pub fn check_silent(&self) {
-        self.data.check_silent();
-        self.space.check_silent();
     }
 }
