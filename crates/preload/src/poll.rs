@@ -168,8 +168,11 @@ fn sleep(
     for (place, end) in &ends {
         ready::after_sleep(end);
         let found = wishes[*place].revents;
-        if found & libc::POLLIN != 0 && !ready::glance(end, libc::POLLIN) {
-            ready::take_bells(end);
+        if found & libc::POLLIN != 0 {
+            ready::note_bell(end);
+            if !ready::glance(end, libc::POLLIN) {
+                ready::take_bells(end);
+            }
         }
     }
     slept.map(|_| ())

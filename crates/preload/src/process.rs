@@ -43,6 +43,18 @@ extern "C" fn unload() {
     closing::at_exit();
 }
 
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    closing::at_exit();
+    kernel::exit(status)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: another name of the same function.
+    unsafe { _exit(status) }
+}
+
 thread_local! {
     /// Whom this thread's last fork has made, or was to make.
     static CHILD: Cell<Option<process::Member>> = const { Cell::new(None) };

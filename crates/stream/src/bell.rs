@@ -146,10 +146,11 @@ pub(crate) fn arm(end: &End, lane: &WindowLane) {
 pub(crate) fn disarm(end: &End, lane: &WindowLane) {
     if end.entry.wait.armed.load(Ordering::Relaxed) != 0 {
         end.entry.wait.armed.store(0, Ordering::Relaxed);
-        lane.control()
-            .receiver
-            .flags
-            .fetch_and(!ARMED, Ordering::SeqCst); // SYNC: armed
+        let flags = &lane.control().receiver.flags;
+        // SYNC: armed
+        if flags.fetch_and(!ARMED, Ordering::SeqCst) & ARMED == 0 {
+            end.local.rung.store(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -201,7 +202,9 @@ pub(crate) fn take(end: &End, lane: &WindowLane) -> Bells {
 
 /// As [`take`], if the lane is empty: the doorbell of a record stays until that has been read.
 pub(crate) fn take_if_empty(end: &End, lane: &WindowLane) {
-    let _ = take_unless(end, lane, || end.has_record());
+    if take_unless(end, lane, || end.has_record()) == Bells::None {
+        end.local.rung.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Take doorbells off TCP unless `speaks_against`, which is asked after it is known how many there

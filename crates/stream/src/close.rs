@@ -215,14 +215,17 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
     true
 }
 
-/// The process exits: what a close of every connection would have told the peers.
+/// The process exits, perhaps from within a signal handler: what a close of every connection would
+/// have told the peers. A direction that somebody holds is left as it is.
 pub fn at_exit() {
     let Some(process) = crate::process::get().filter(|process| process.is_current()) else {
         return;
     };
     for end in process.ends() {
+        let locks = [&end.entry.tx.lock, &end.entry.rx.lock];
+        let is_busy = locks.iter().any(|lock| lock.load(Ordering::Relaxed) != 0);
         let alone = !process.is_shared(end.index);
-        if end.phase() == EndPhase::Granted && alone {
+        if end.phase() == EndPhase::Granted && alone && !is_busy {
             finish_rings(&end);
         }
     }

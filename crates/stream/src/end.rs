@@ -37,6 +37,8 @@ pub struct Local {
     pub adopted: AtomicU32,
     /// A [`Blocked`]: whether a send found no room and the program has not been told of any since.
     pub blocked: AtomicU32,
+    /// 1 from waking by a doorbell, or learning that one is on its way, until TCP is seen empty.
+    pub(crate) rung: AtomicU32,
     /// Whether the descriptor waits, as far as this process knows: see [`End::is_nonblocking`].
     waiting: AtomicU32,
     /// What the peer had taken when it was last seen to take something, while we wait for room.

@@ -191,6 +191,11 @@ pub fn take_bells(end: &End) {
     receive::take_bells(end, 0);
 }
 
+/// The kernel has said that TCP is readable.
+pub fn note_bell(end: &End) {
+    receive::note_bell(end);
+}
+
 /// The first line of the lane that holds no record, at or after `from`: what has arrived up to
 /// now. Records that break the rules end the walk; the next receive reports them.
 pub fn arrived_up_to(end: &End, from: u64) -> u64 {

@@ -61,6 +61,7 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options) -> Result<usi
             taken = read_ring(end, parts)?;
         }
         if is_enough(end, parts, options, taken) {
+            take_late_bells(end);
             return Ok(taken);
         }
     }
@@ -123,6 +124,7 @@ fn receive_slowly(
             Ok(Step::Bytes(bytes)) => {
                 total += bytes;
                 if is_enough(end, parts, options, total) {
+                    take_late_bells(end);
                     return Ok(total);
                 }
                 continue;
@@ -313,6 +315,18 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
 
 /// Frozen: wait for the sender to say where on TCP its replay begins.
 fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
+    match end.rx_cursor().peek(lane) {
+        // It had stopped already, with nothing left before its STOP.
+        Ok(Next::Control(Control::Stop, _)) => {
+            end.set_rx_mode(Mode::Ring);
+            return Ok(Passage::Again);
+        }
+        Ok(Next::Control(Control::Closing, _)) => {
+            pass(end, lane);
+            return Ok(Passage::Closing);
+        }
+        _ => {}
+    }
     let sender = &lane.control().sender;
     let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
     // SYNC: frozen
@@ -492,6 +506,26 @@ fn look_behind_bells(end: &End) {
     look_for_end(end);
 }
 
+/// A doorbell has woken the caller.
+pub(crate) fn note_bell(end: &End) {
+    end.local.rung.store(1, Ordering::Relaxed);
+}
+
+/// Take the doorbell that has woken us, now that what it announced has been read. One that is left
+/// when the process ends would make the kernel reset the connection.
+#[inline]
+pub(crate) fn take_late_bells(end: &End) {
+    if end.local.rung.load(Ordering::Relaxed) != 0 && !end.has_record() {
+        take_bells_now(end);
+    }
+}
+
+#[cold]
+fn take_bells_now(end: &End) {
+    let _rx = end.lock_rx();
+    take_bells(end, 0);
+}
+
 /// Take the doorbells off TCP unless there is something to read, or others than the caller, who
 /// counts as `own`, sleep for them. The caller holds the receiving direction.
 pub(crate) fn take_bells(end: &End, own: u32) {
@@ -651,6 +685,7 @@ fn sleep(end: &End) -> Result<(), Errno> {
 /// TCP has something to read. A doorbell that cannot be taken now, because others sleep for it or
 /// because it is not announced yet, would end the next sleep at once.
 fn answer_bell(end: &End) {
+    note_bell(end);
     if end.rx_mode() == Mode::Tcp || end.has_record() {
         return;
     }

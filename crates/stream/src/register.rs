@@ -102,6 +102,7 @@ fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
         &local.registrations,
         &local.adopted,
         &local.blocked,
+        &local.rung,
         &local.chaos,
     ] {
         word.store(0, Ordering::Relaxed);

@@ -48,6 +48,7 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
     if end.local.chaos.load(Ordering::Relaxed) != 0 {
         switch::chaos(end);
     }
+    receive::take_late_bells(end);
     if parts.left() == 0 {
         return Ok(Sent::Bytes(bytes));
     }
@@ -59,6 +60,8 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
 fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
     finish_replay(end, dont_wait)?;
     switch::advance(end);
+    // The kernel has told the library already what it would tell the program.
+    check_open(end)?;
     Ok(end.tx_mode() == Mode::Ring)
 }
 
@@ -208,22 +211,13 @@ fn send_slowly(
         };
         match room.and_then(|()| write_ring(end, parts)) {
             Ok(bytes) => done += bytes,
-            Err(errno) if done > 0 => {
-                keep_error(end, errno);
-                return Ok(Sent::Bytes(done));
-            }
+            Err(Errno::AGAIN | Errno::INTR) if done > 0 => return Ok(Sent::Bytes(done)),
+            // As the kernel, which forgets what it had taken of a send that then breaks.
             Err(errno) => return Err(errno),
         }
         if parts.left() == 0 {
             return Ok(Sent::Bytes(done));
         }
-    }
-}
-
-/// An error that a send meets after it has sent something is the next call's.
-fn keep_error(end: &End, errno: Errno) {
-    if !matches!(errno, Errno::AGAIN | Errno::INTR | Errno::PIPE) {
-        end.entry.wait.error.store(errno.0, Ordering::Relaxed);
     }
 }
 
@@ -246,6 +240,7 @@ fn wait_for_room(end: &End, dont_wait: bool) -> Result<(), Errno> {
 fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize, Errno> {
     let mut total = 0;
     finish_replay(end, dont_wait)?;
+    check_open(end)?;
     let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
     while let Some((from, bytes)) = parts.clone().take(usize::MAX) {
         // SAFETY: `take` hands out valid pieces.
@@ -432,6 +427,7 @@ fn sleep(end: &End, limit: Duration) -> Result<(), Errno> {
     };
     if slept == Ok(1) {
         let _rx = end.lock_rx();
+        receive::note_bell(end);
         receive::take_bells(end, 1);
     }
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);

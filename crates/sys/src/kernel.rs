@@ -301,6 +301,14 @@ pub fn epoll_ctl(
     unsafe { syscall(libc::SYS_epoll_ctl, args) }.map(|_| ())
 }
 
+/// End the process, running nothing more of it.
+pub fn exit(status: c_int) -> ! {
+    loop {
+        // SAFETY: numbers only.
+        let _ = unsafe { syscall(libc::SYS_exit_group, [arg(status), 0, 0, 0, 0, 0]) };
+    }
+}
+
 /// Look at an epoll set without waiting.
 pub fn epoll_now(epoll: c_int, events: &mut [MaybeUninit<epoll_event>]) -> Result<usize, Errno> {
     let args = [

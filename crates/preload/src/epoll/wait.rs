@@ -266,6 +266,7 @@ impl Wait<'_> {
         inner.heat(key);
         if let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) {
             reg.missed = true;
+            ready::note_bell(&reg.end);
             if !reg.deleted && !ready::glance(&reg.end, libc::POLLIN) {
                 ready::take_bells(&reg.end);
             }
