@@ -113,7 +113,7 @@ fn receive_slowly(
         // Known before the look, the end comes after all data; another thread may learn of it
         // meanwhile.
         let ended = end.ending() != Ending::Open;
-        match step(end, parts, options.peek) {
+        match step(end, parts, options.peek, total > 0) {
             Ok(Step::Bytes(bytes)) if options.peek => {
                 if parts.left() == 0 || !options.wait_all || !waits_for_more(end, options) {
                     return Ok(bytes);
@@ -201,8 +201,14 @@ pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
     Errno::CONNRESET
 }
 
-/// One attempt to get bytes from wherever the stream is now.
-pub(crate) fn step(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<Step, Errno> {
+/// One attempt to get bytes from wherever the stream is now. `goes_on` says that the call has got
+/// some already.
+pub(crate) fn step(
+    end: &End,
+    parts: &mut Parts<'_>,
+    peek: bool,
+    goes_on: bool,
+) -> Result<Step, Errno> {
     let Some(lane) = end.rx_lane() else {
         return Ok(Step::Nothing);
     };
@@ -214,6 +220,8 @@ pub(crate) fn step(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<Step,
             Mode::Ring => step_ring(end, &lane, parts, peek),
             Mode::Drain => step_drain(end),
             Mode::Replay => step_replay(end, &lane),
+            // A receive ends before urgent data.
+            Mode::Tcp if goes_on && kernel::is_at_mark(end.fd) => Ok(Passage::Out(Step::Nothing)),
             Mode::Tcp => step_tcp(end, &lane, parts, peek),
         }?;
         match outcome {
@@ -591,7 +599,7 @@ pub fn settle(end: &End) {
     switch::attend(end);
     // SAFETY: no parts, hence no bytes are copied.
     if let Some(mut none) = unsafe { Parts::new(&[]) } {
-        let _ = step(end, &mut none, false);
+        let _ = step(end, &mut none, false, false);
     }
 }
 

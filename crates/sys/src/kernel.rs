@@ -301,6 +301,12 @@ pub fn epoll_ctl(
     unsafe { syscall(libc::SYS_epoll_ctl, args) }.map(|_| ())
 }
 
+/// Whether a TCP socket stands before urgent data (SIOCATMARK, tcp(7)).
+pub fn is_at_mark(fd: c_int) -> bool {
+    const SIOCATMARK: libc::c_ulong = 0x8905;
+    queued(fd, SIOCATMARK) == Ok(1)
+}
+
 /// End the process, running nothing more of it.
 pub fn exit(status: c_int) -> ! {
     loop {
