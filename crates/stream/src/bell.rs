@@ -113,7 +113,7 @@ pub(crate) fn pay(end: &End) -> bool {
     let owed = &end.entry.tx.bells_owed;
     while owed.load(Ordering::Relaxed) > 0 {
         // SAFETY: the byte is valid for one read.
-        match unsafe { kernel::send(end.fd, &raw const BELL, 1, 0) } {
+        match unsafe { kernel::send(end.fd(), &raw const BELL, 1, 0) } {
             Ok(_) => {
                 owed.fetch_sub(1, Ordering::Relaxed);
                 add(&end.entry.tx.tcp_bytes, 1);
@@ -217,7 +217,7 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
     if missing(total) > 0 && !speaks_against() {
         while missing(total) > 0 {
             let most = usize::try_from(missing(total).min(MOST_TAKEN)).unwrap_or(usize::MAX);
-            let Ok(taken @ 1..) = kernel::discard(end.fd, most) else {
+            let Ok(taken @ 1..) = kernel::discard(end.fd(), most) else {
                 break;
             };
             add(&rx.tcp_bytes, taken as u64);

@@ -43,14 +43,42 @@ pub fn add_name(end: &End, fd: RawFd) {
     end.process().name(fd, Some(end.index));
 }
 
+/// Another thread sleeps in a call on the connection: keep a descriptor of our own until that is
+/// over. Returns whether there is one.
+fn keep(end: &End) -> bool {
+    let lowest = [control::LOWEST_FD, control::LOWEST_FD_FALLBACK, 3];
+    let twin = lowest
+        .iter()
+        .find_map(|lowest| kernel::duplicate_above(end.fd, *lowest).ok());
+    let Some(twin) = twin else { return false };
+    let kept = twin.cast_unsigned() + 1;
+    end.local.kept.store(kept, Ordering::Release);
+    true
+}
+
+/// A call that has slept is over. If the program has closed the connection meanwhile, and nobody
+/// else sleeps on it, it is closed now.
+#[cold]
+pub(crate) fn finish_kept(end: &End) {
+    if end.entry.wait.sleepers.load(Ordering::SeqCst) > 0 {
+        return;
+    }
+    let twin = end.fd();
+    let kept = twin.cast_unsigned() + 1;
+    let own = &end.local.kept;
+    let is_ours = own.compare_exchange(kept, 0, Ordering::AcqRel, Ordering::Relaxed);
+    if is_ours.is_ok() {
+        let_go(&End::at(end.process(), end.index, twin));
+        kernel::close(twin);
+    }
+}
+
 fn let_go(end: &End) {
     let token = end.token();
     let phase = end.phase();
     let shared = end.process().is_shared(end.index);
     let asleep = end.entry.wait.sleepers.load(Ordering::SeqCst) > 0;
-    if asleep && !shared {
-        // Another thread sleeps in a call on it; the kernel, too, keeps the connection for that
-        // call. Its entry stays taken.
+    if asleep && !shared && keep(end) {
         return;
     }
     if phase == EndPhase::Granted && !shared {
@@ -59,7 +87,7 @@ fn let_go(end: &End) {
     if register::is_in_flight(end) {
         let acknowledged = || !register::is_in_flight(end);
         if !control::wait_until(end.process(), MONITOR_PATIENCE, acknowledged) && !shared {
-            let _ = kernel::shutdown(end.fd, libc::SHUT_RDWR);
+            let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
         }
     }
     count_totals(end);
@@ -133,7 +161,7 @@ pub(crate) fn reset_on_close(end: &End) {
         l_onoff: 1,
         l_linger: 0,
     };
-    let _ = kernel::setsockopt(end.fd, libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
+    let _ = kernel::setsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
 }
 
 /// A hint for a peer that reads without asking the kernel: look at TCP for the end.

@@ -27,8 +27,8 @@ use crate::process::{self, Member, Process};
 use crate::{End, config, register, strict};
 
 /// Our descriptors live from here on, out of the way of programs that count on low numbers.
-const LOWEST_FD: RawFd = 500_000;
-const LOWEST_FD_FALLBACK: RawFd = 512;
+pub(crate) const LOWEST_FD: RawFd = 500_000;
+pub(crate) const LOWEST_FD_FALLBACK: RawFd = 512;
 const RETRY: Duration = Duration::from_secs(1);
 /// How often [`tend`] looks.
 const TEND_US: u64 = 1_000_000;

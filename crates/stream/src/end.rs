@@ -39,6 +39,9 @@ pub struct Local {
     pub blocked: AtomicU32,
     /// 1 from waking by a doorbell, or learning that one is on its way, until TCP is seen empty.
     pub(crate) rung: AtomicU32,
+    /// Number plus 1 of the library's own descriptor for a connection that the program has closed
+    /// under a call that sleeps on it; see [`End::fd`].
+    pub(crate) kept: AtomicU32,
     /// Whether the descriptor waits, as far as this process knows: see [`End::is_nonblocking`].
     waiting: AtomicU32,
     /// What the peer had taken when it was last seen to take something, while we wait for room.
@@ -128,6 +131,16 @@ impl End {
             entry: process.entry(index),
             local: process.local(index),
             process,
+        }
+    }
+
+    /// The descriptor for calls to the kernel: the program's, or our own while a call outlives it.
+    /// The kernel, too, keeps a socket for the calls inside it.
+    #[inline]
+    pub(crate) fn fd(&self) -> RawFd {
+        match self.local.kept.load(Ordering::Acquire) {
+            0 => self.fd,
+            kept => (kept - 1).cast_signed(),
         }
     }
 
@@ -279,7 +292,7 @@ impl End {
 
     #[cold]
     fn ask_nonblocking(&self) -> bool {
-        let flags = kernel::status_flags(self.fd);
+        let flags = kernel::status_flags(self.fd());
         let is_nonblocking = flags.is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
         if !self.has_flags(end_flags::FORKED) {
             let known = if is_nonblocking { WAITS_NOT } else { WAITS };

@@ -82,7 +82,7 @@ fn by_kernel(end: &End, wanted: i16) -> i16 {
     if tx != Mode::Tcp {
         asked &= !WRITE;
     }
-    let mut found = kernel::poll_now(end.fd, asked);
+    let mut found = kernel::poll_now(end.fd(), asked);
     if rx == Mode::Ring && found & (POLLRDHUP | BROKEN) != 0 {
         // What has been sent before the end may have arrived since the lane was looked at.
         receive::look_at_kernel(end);

@@ -65,7 +65,11 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options) -> Result<usi
             return Ok(taken);
         }
     }
-    receive_slowly(end, parts, options, taken)
+    let outcome = receive_slowly(end, parts, options, taken);
+    if end.local.kept.load(Ordering::Relaxed) != 0 {
+        close::finish_kept(end);
+    }
+    outcome
 }
 
 /// Whether a receive that has `taken` so much is over. A short one means that there was no more,
@@ -197,7 +201,7 @@ pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
     end.process().count_reason(Reason::PeerLied);
     end.note_ending(Ending::Reset);
     close::reset_on_close(end);
-    let _ = kernel::shutdown(end.fd, libc::SHUT_RDWR);
+    let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
     Errno::CONNRESET
 }
 
@@ -221,7 +225,7 @@ pub(crate) fn step(
             Mode::Drain => step_drain(end),
             Mode::Replay => step_replay(end, &lane),
             // A receive ends before urgent data.
-            Mode::Tcp if goes_on && kernel::is_at_mark(end.fd) => Ok(Passage::Out(Step::Nothing)),
+            Mode::Tcp if goes_on && kernel::is_at_mark(end.fd()) => Ok(Passage::Out(Step::Nothing)),
             Mode::Tcp => step_tcp(end, &lane, parts, peek),
         }?;
         match outcome {
@@ -307,7 +311,7 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
             end.set_rx_mode(Mode::Tcp);
             return Ok(Passage::Again);
         }
-        match kernel::discard(end.fd, usize::try_from(left).unwrap_or(usize::MAX)) {
+        match kernel::discard(end.fd(), usize::try_from(left).unwrap_or(usize::MAX)) {
             Ok(0) => {
                 end.note_ending(Ending::Eof);
                 return Ok(Passage::Out(Step::Nothing));
@@ -385,7 +389,7 @@ fn step_tcp(
     if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
         // The sender says START before it sends doorbells. So what TCP holds now is data, if no
         // START is seen after this look.
-        let held = kernel::available(end.fd, parts.left().max(1));
+        let held = kernel::available(end.fd(), parts.left().max(1));
         find_start(end, lane)?;
         if rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
             most = match held {
@@ -462,7 +466,7 @@ fn receive_parts(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<usize, 
     message.msg_iovlen = count;
     let flags = if peek { libc::MSG_PEEK } else { 0 };
     // SAFETY: `take` hands out valid pieces, which are laid out as the kernel wants them.
-    unsafe { kernel::recvmsg(end.fd, &raw mut message, flags) }
+    unsafe { kernel::recvmsg(end.fd(), &raw mut message, flags) }
 }
 
 /// Learn where the stream enters the lane, if a START stands there. The caller holds the receiving
@@ -554,12 +558,12 @@ pub(crate) fn take_bells(end: &End, own: u32) {
 /// As [`look_at_kernel`]. Returns whether TCP holds bytes before any end. The caller holds the
 /// receiving direction.
 fn look_for_end(end: &End) -> bool {
-    match kernel::available(end.fd, 1) {
+    match kernel::available(end.fd(), 1) {
         Ok(0) => note_eof(end),
         Ok(_) => {
             // Doorbells that others wait for may hide it.
             if end.rx_mode() == Mode::Ring
-                && kernel::poll_now(end.fd, libc::POLLRDHUP) & libc::POLLRDHUP != 0
+                && kernel::poll_now(end.fd(), libc::POLLRDHUP) & libc::POLLRDHUP != 0
             {
                 note_eof(end);
             }
@@ -582,10 +586,10 @@ pub(crate) fn note_eof(end: &End) {
         return;
     }
     bell::probe(end);
-    let is_reset = kernel::poll_now(end.fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+    let is_reset = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP) != 0;
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
     if is_reset && send::unconsumed_bytes(end) > 0 {
-        let _ = kernel::getsockopt::<i32>(end.fd, libc::SOL_SOCKET, libc::SO_ERROR);
+        let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         note_error(end, Errno::CONNRESET);
     }
 }
@@ -672,7 +676,7 @@ fn sleep(end: &End) -> Result<(), Errno> {
     let mut byte = 0u8;
     // SAFETY: the byte is valid for one write. Peeking leaves the doorbell to all who sleep here,
     // and a receive restarts after signals and obeys SO_RCVTIMEO exactly as the program's own.
-    let result = unsafe { real::recv(end.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    let result = unsafe { real::recv(end.fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
     match crosslane_sys::errno::check(result) {
         Ok(0) => {
             note_eof(end);
@@ -721,7 +725,7 @@ pub fn readable_bytes(end: &End) -> Result<usize, Errno> {
             .readable(&lane, usize::MAX)
             .map_err(|lie| lied(end, lie));
     }
-    let queued = kernel::queued(end.fd, libc::FIONREAD)?;
+    let queued = kernel::queued(end.fd(), libc::FIONREAD)?;
     let left = left_on_tcp(end)?;
     Ok((queued as usize).min(usize::try_from(left).unwrap_or(usize::MAX)))
 }

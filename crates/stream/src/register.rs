@@ -103,6 +103,7 @@ fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
         &local.adopted,
         &local.blocked,
         &local.rung,
+        &local.kept,
         &local.chaos,
     ] {
         word.store(0, Ordering::Relaxed);

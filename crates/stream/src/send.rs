@@ -10,7 +10,7 @@ use crosslane_ring::{LaneMemory, Parts, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel, real};
 
 use crate::end::add;
-use crate::{End, bell, config, place, receive, switch, wait};
+use crate::{End, bell, close, config, place, receive, switch, wait};
 
 /// After so many lines the sender looks whether the peer still lives.
 const LINES_PER_LOOK: u32 = 256;
@@ -52,7 +52,11 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
     if parts.left() == 0 {
         return Ok(Sent::Bytes(bytes));
     }
-    send_slowly(end, parts, dont_wait, done)
+    let outcome = send_slowly(end, parts, dont_wait, done);
+    if end.local.kept.load(Ordering::Relaxed) != 0 {
+        close::finish_kept(end);
+    }
+    outcome
 }
 
 /// Try to get the direction into the ring, or finish a replay. Returns whether it is in the ring.
@@ -91,7 +95,7 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
             return Err(Errno::AGAIN);
         }
         let mut one = [libc::pollfd {
-            fd: end.fd,
+            fd: end.fd(),
             events: libc::POLLOUT,
             revents: 0,
         }];
@@ -155,9 +159,9 @@ fn provoke_reset(end: &End) {
 }
 
 fn look_for_reset(end: &End) {
-    let found = kernel::poll_now(end.fd, libc::POLLRDHUP);
+    let found = kernel::poll_now(end.fd(), libc::POLLRDHUP);
     if found & (libc::POLLERR | libc::POLLHUP) != 0 {
-        let error = kernel::getsockopt::<i32>(end.fd, libc::SOL_SOCKET, libc::SO_ERROR);
+        let error = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         if let Ok(error) = error
             && error != 0
         {
@@ -245,7 +249,7 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
     while let Some((from, bytes)) = parts.clone().take(usize::MAX) {
         // SAFETY: `take` hands out valid pieces.
         let sent = raw(end, || unsafe {
-            real::send(end.fd, from.cast(), bytes, flags)
+            real::send(end.fd(), from.cast(), bytes, flags)
         });
         let Some(sent) = sent else {
             return Ok(total);
@@ -409,7 +413,7 @@ fn sleep(end: &End, limit: Duration) -> Result<(), Errno> {
     let slept = if prepare_sleep(end) {
         end.count(Counter::Sleeps, 1);
         let mut one = [libc::pollfd {
-            fd: end.fd,
+            fd: end.fd(),
             events: libc::POLLIN,
             revents: 0,
         }];

@@ -49,7 +49,7 @@ fn become_ready(end: &End) {
         return;
     }
     let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
-    match kernel_view::compare_received(end.fd, received) {
+    match kernel_view::compare_received(end.fd(), received) {
         Count::Agrees => drop(flags.fetch_or(READY, Ordering::SeqCst)), // SYNC: ready
         Count::Moving => {}
         Count::Differs => give_up(end, Reason::Uncounted),
@@ -79,7 +79,7 @@ fn start(end: &End) {
     let sent = tx.tcp_bytes.load(Ordering::Relaxed);
     let passive = end.has_flags(end_flags::PASSIVE);
     let count = if quiet {
-        kernel_view::compare_sent(end.fd, sent, passive)
+        kernel_view::compare_sent(end.fd(), sent, passive)
     } else {
         Count::Moving
     };
@@ -441,7 +441,7 @@ fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool
     };
     at.copy_only(lane, &mut parts).map_err(spoilt)?;
     // SAFETY: the first `left` bytes are initialised and valid for reads.
-    let sent = match unsafe { kernel::send(end.fd, bytes.as_ptr(), left, 0) } {
+    let sent = match unsafe { kernel::send(end.fd(), bytes.as_ptr(), left, 0) } {
         Ok(sent) => sent,
         Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
         Err(errno) => return Err(errno),
