@@ -89,11 +89,7 @@ fn full_tier(args: &Args, summary: &mut Summary) -> anyhow::Result<()> {
         let outcome = if !is_built {
             Outcome::skipped(1, "the build failed")
         } else if lacks.is_empty() {
-            let wanted = !args.only.is_empty();
-            if !wanted {
-                skip_known_failures(suite, summary)?;
-            }
-            suite.step(wanted).run()?
+            suite.step().run()?
         } else {
             let names: Vec<_> = lacks.iter().map(|program| program.name).collect();
             let reason = format!(
@@ -104,18 +100,6 @@ fn full_tier(args: &Args, summary: &mut Summary) -> anyhow::Result<()> {
             Outcome::skipped(suite.count_tests()?, &reason)
         };
         summary.add(suite.name, outcome);
-    }
-    Ok(())
-}
-
-/// Say what is not run, because it is known to fail.
-fn skip_known_failures(suite: &Suite, summary: &mut Summary) -> anyhow::Result<()> {
-    for known in suite.known_failures {
-        let reason = format!("KNOWN TO FAIL: {}", known.reason);
-        summary.add(
-            suite.name,
-            Outcome::skipped(suite.count_known(known)?, &reason),
-        );
     }
     Ok(())
 }
