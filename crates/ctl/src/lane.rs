@@ -102,6 +102,8 @@ pub mod receiver_flags {
     pub const STOP_WANTED: u32 = 4;
     /// The receiver will read no more records: what it has not consumed must come by TCP.
     pub const FROZEN: u32 = 8;
+    /// The receiver is closing: send it no doorbell that it has not asked for.
+    pub const CLOSED: u32 = 16;
 }
 
 /// How an arena is cut.

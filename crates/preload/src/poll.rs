@@ -48,6 +48,28 @@ pub fn is_kernels(fds: &[pollfd]) -> bool {
     granted(fds).next().is_none()
 }
 
+/// Connections without rings on which the kernel alone lets a call sleep. They get none while it
+/// does: nobody would ring for it.
+pub struct Asleep(Vec<End>);
+
+impl Asleep {
+    /// Known connections among `fds`; `None` if one has rings.
+    pub fn new(fds: &[pollfd]) -> Option<Self> {
+        let ends: Vec<End> = fds.iter().filter_map(|one| End::of(one.fd)).collect();
+        for end in &ends {
+            ready::begin_raw_wait(end);
+        }
+        let asleep = Self(ends);
+        asleep.0.iter().all(ready::is_kernels).then_some(asleep)
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        self.0.iter().for_each(ready::end_raw_wait);
+    }
+}
+
 /// Wait for any of the descriptors, some of which have rings, as ppoll(2) does.
 pub fn wait_any(
     fds: &mut [pollfd],
@@ -202,6 +224,11 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
         return answer(wait_any(all, timeout, core::ptr::null()));
     }
+    // SAFETY: the program's promise.
+    let Some(_asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {
+        // SAFETY: as before; one has got rings meanwhile.
+        return unsafe { poll(fds, count, timeout) };
+    };
     // SAFETY: passed on.
     unsafe { real::poll(fds, count, timeout) }
 }
@@ -224,6 +251,11 @@ pub unsafe extern "C" fn ppoll(
     {
         return answer(wait_any(all, time.map(duration), mask));
     }
+    // SAFETY: the program's promise.
+    let Some(_asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {
+        // SAFETY: as before; one has got rings meanwhile.
+        return unsafe { ppoll(fds, count, timeout, mask) };
+    };
     // SAFETY: passed on.
     unsafe { real::ppoll(fds, count, timeout, mask) }
 }

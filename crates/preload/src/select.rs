@@ -111,14 +111,17 @@ impl Sets {
         Ok(total)
     }
 
+    /// The answer, or, if no connection has rings, what to hold while the kernel waits.
     fn wait(
         &self,
         timeout: Option<Duration>,
         mask: *const sigset_t,
-    ) -> Option<Result<usize, Errno>> {
+    ) -> Result<Result<usize, Errno>, poll::Asleep> {
         let mut fds = self.descriptors();
-        if poll::is_kernels(&fds) {
-            return None;
+        if poll::is_kernels(&fds)
+            && let Some(asleep) = poll::Asleep::new(&fds)
+        {
+            return Err(asleep);
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -133,8 +136,8 @@ impl Sets {
                     crosslane_sys::kernel::nap(Duration::from_millis(1));
                     fds = self.restore(fds);
                 }
-                Ok((_, total)) => return Some(Ok(total)),
-                Err(errno) => return Some(Err(errno)),
+                Ok((_, total)) => return Ok(Ok(total)),
+                Err(errno) => return Ok(Err(errno)),
             }
         }
     }
@@ -183,16 +186,20 @@ pub unsafe extern "C" fn select(
                 Some(Duration::from_secs(seconds) + Duration::from_micros(micros))
             }),
     };
+    let mut _asleep = None;
     if let (Some(sets), Some(limit)) = (Sets::new(count, read, write, except), limit) {
         let started = Instant::now();
-        if let Some(found) = sets.wait(limit, core::ptr::null()) {
-            if let (Some(time), Some(limit)) = (time, limit) {
-                // Linux tells how much was left (select(2)).
-                let left = limit.saturating_sub(started.elapsed());
-                time.tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
-                time.tv_usec = i64::from(left.subsec_micros());
+        match sets.wait(limit, core::ptr::null()) {
+            Ok(found) => {
+                if let (Some(time), Some(limit)) = (time, limit) {
+                    // Linux tells how much was left (select(2)).
+                    let left = limit.saturating_sub(started.elapsed());
+                    time.tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+                    time.tv_usec = i64::from(left.subsec_micros());
+                }
+                return finish(found);
             }
-            return finish(found);
+            Err(asleep) => _asleep = Some(asleep),
         }
     }
     // SAFETY: passed on.
@@ -212,11 +219,12 @@ pub unsafe extern "C" fn pselect(
     let time = unsafe { timeout.as_ref() };
     let legal =
         time.is_none_or(|time| time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
-    if legal
-        && let Some(sets) = Sets::new(count, read, write, except)
-        && let Some(found) = sets.wait(time.map(poll::duration), mask)
-    {
-        return finish(found);
+    let mut _asleep = None;
+    if legal && let Some(sets) = Sets::new(count, read, write, except) {
+        match sets.wait(time.map(poll::duration), mask) {
+            Ok(found) => return finish(found),
+            Err(asleep) => _asleep = Some(asleep),
+        }
     }
     // SAFETY: passed on.
     unsafe { real::pselect(count, read, write, except, timeout, mask) }

@@ -14,7 +14,7 @@
 use core::sync::atomic::{Ordering, fence};
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
+use crosslane_ctl::lane::receiver_flags::{ARMED, CLOSED, FROZEN};
 use crosslane_ctl::lane::{RINGING, SenderLine};
 use crosslane_ctl::slab::Mode;
 use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
@@ -49,9 +49,10 @@ pub(crate) fn probe(end: &End) {
         && let Some(lane) = end.tx_lane()
     {
         let control = lane.control();
-        // A frozen receiver may have left TCP to others, who know nothing of doorbells.
+        // A frozen receiver may have left TCP to others, who know nothing of doorbells; one that
+        // closes waits for those under way only.
         ring_if(end, &control.sender, || {
-            control.receiver.flags.load(Ordering::SeqCst) & FROZEN == 0
+            control.receiver.flags.load(Ordering::SeqCst) & (FROZEN | CLOSED) == 0
         });
     }
 }
@@ -140,6 +141,8 @@ pub(crate) fn arm(end: &End, lane: &WindowLane) {
         .receiver
         .flags
         .fetch_or(ARMED, Ordering::SeqCst); // SYNC: armed
+    #[cfg(not(target_arch = "x86_64"))]
+    fence(Ordering::SeqCst);
 }
 
 /// Take the request back. The caller holds the receiving direction.

@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
+use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags;
@@ -19,9 +20,11 @@ use crate::{End, bell, control, receive, register, send, switch};
 /// hangs; then the connection is shut down, so that the peer sees its end all the same.
 const MONITOR_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How often, and in the later half with which pause, a close looks for a doorbell under way.
-const BELL_ROUNDS: u32 = 64;
-const BELL_NAP: Duration = Duration::from_micros(500);
+/// How long a close waits for what is on its way: doorbells, and bytes that must be sent again.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How often a close looks for a doorbell at once, and how long it rests between later looks.
+const BUSY_ROUNDS: u32 = 32;
+const BELL_NAP: Duration = Duration::from_micros(200);
 
 /// The program is closing `fd`, which names `end`. Call this before the kernel's close.
 pub fn before_close(end: &End) {
@@ -82,7 +85,7 @@ fn let_go(end: &End) {
         return;
     }
     if phase == EndPhase::Granted && !shared {
-        finish_rings(end);
+        finish_rings(end, Instant::now() + PATIENCE);
     }
     if register::is_in_flight(end) {
         let acknowledged = || !register::is_in_flight(end);
@@ -99,16 +102,14 @@ fn let_go(end: &End) {
 }
 
 /// As TCP: unread bytes make a close reset the connection. Unread doorbells must not.
-fn finish_rings(end: &End) {
-    let _ = send::finish_replay(end, false);
+fn finish_rings(end: &End, deadline: Instant) {
+    send::push_replay(end, deadline);
     say_closing(end);
     let Some(lane) = end.rx_lane() else { return };
     // A peer that has seen our end must not ring to learn whether we live.
-    lane.control()
-        .receiver
-        .flags
-        .fetch_or(receiver_flags::FROZEN, Ordering::SeqCst);
-    await_last_bells(end);
+    let flags = &lane.control().receiver.flags;
+    flags.fetch_or(receiver_flags::CLOSED, Ordering::SeqCst);
+    await_last_bells(end, deadline);
     let _rx = end.lock_rx();
     let unread = end.rx_mode() == Mode::Ring
         && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
@@ -119,17 +120,20 @@ fn finish_rings(end: &End) {
 
 /// Ask for no more doorbells and take those that have been sent: the kernel resets a connection
 /// that is closed before they are read, or before they arrive.
-fn await_last_bells(end: &End) {
+fn await_last_bells(end: &End, deadline: Instant) {
     if let Some(lane) = end.tx_lane() {
         let _tx = end.lock_tx();
         bell::want_no_space(&lane);
     }
-    for round in 0..BELL_ROUNDS {
+    for round in 0.. {
         receive::settle(end);
         if are_bells_over(end) {
             return;
         }
-        if round > BELL_ROUNDS / 2 {
+        if round > BUSY_ROUNDS {
+            if Instant::now() >= deadline {
+                return;
+            }
             kernel::nap(BELL_NAP);
         }
     }
@@ -199,7 +203,7 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
     if writes && end.phase() == EndPhase::Granted {
         // After our FIN we cannot ring a peer that waits for space, so its direction goes back
         // to TCP, where the kernel does that.
-        let _ = send::finish_replay(end, false);
+        send::push_replay(end, Instant::now() + PATIENCE);
         ask_for_tcp(end);
         say_closing(end);
     }
@@ -212,7 +216,7 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
     let both = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
     if end.phase() == EndPhase::Granted && end.has_flags(both) {
         // The kernel answers whatever comes now with a reset.
-        await_last_bells(end);
+        await_last_bells(end, Instant::now() + PATIENCE);
     }
 }
 
@@ -233,9 +237,9 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
     // Frozen before our own STOP, because freezing rings a sleeping peer.
     switch::freeze(end);
     switch::pin(end, reason);
-    let deadline = std::time::Instant::now() + patience;
+    let deadline = Instant::now() + patience;
     while !switch::is_plain(end) && !switch::is_quiet(end) {
-        if std::time::Instant::now() > deadline {
+        if Instant::now() > deadline {
             return false;
         }
         kernel::nap(Duration::from_micros(50));
@@ -249,12 +253,13 @@ pub fn at_exit() {
     let Some(process) = crate::process::get().filter(|process| process.is_current()) else {
         return;
     };
+    let deadline = Instant::now() + PATIENCE;
     for end in process.ends() {
         let locks = [&end.entry.tx.lock, &end.entry.rx.lock];
         let is_busy = locks.iter().any(|lock| lock.load(Ordering::Relaxed) != 0);
         let alone = !process.is_shared(end.index);
         if end.phase() == EndPhase::Granted && alone && !is_busy {
-            finish_rings(&end);
+            finish_rings(&end, deadline);
         }
     }
 }

@@ -22,6 +22,21 @@ pub fn is_kernels(end: &End) -> bool {
     end.phase() != EndPhase::Granted
 }
 
+/// A call is about to sleep on an end without rings, in the kernel alone: the peer is not told that
+/// we are ready for rings before [`end_raw_wait`]. Look at [`is_kernels`] again afterwards.
+pub fn begin_raw_wait(end: &End) {
+    end.entry.rx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
+}
+
+/// The call is over.
+pub fn end_raw_wait(end: &End) {
+    let count = &end.entry.rx.raw_calls;
+    // An entry that was closed and used again meanwhile counts from 0.
+    let _ = count.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |calls| {
+        calls.checked_sub(1)
+    });
+}
+
 /// Whether a look at the rings alone finds something of `wanted`: one cache line for reading, and
 /// the sender's own line for writing. May find too much, never too little of what the rings hold.
 #[inline]

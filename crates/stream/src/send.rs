@@ -103,6 +103,13 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
     }
 }
 
+/// Send what a frozen receiver has not taken, as far as TCP takes it before `deadline`.
+pub(crate) fn push_replay(end: &End, deadline: std::time::Instant) {
+    while finish_replay(end, true) == Err(Errno::AGAIN) && std::time::Instant::now() < deadline {
+        kernel::nap(NAP);
+    }
+}
+
 /// Write as many records as fit.
 #[inline]
 fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {

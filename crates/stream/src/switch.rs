@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
-use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN, READY, STOP_WANTED};
+use crosslane_ctl::lane::receiver_flags::{ARMED, CLOSED, FROZEN, READY, STOP_WANTED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, PeerLied, RxCursor, WindowLane};
@@ -130,7 +130,7 @@ pub(crate) fn overflow(end: &End) -> bool {
 
 fn accepts(lane: &WindowLane) -> bool {
     let flags = lane.control().receiver.flags.load(Ordering::SeqCst); // SYNC: ready
-    flags & (READY | STOP_WANTED | FROZEN) == READY
+    flags & (READY | STOP_WANTED | FROZEN | CLOSED) == READY
 }
 
 /// Stay on TCP before anything has been switched.
@@ -331,6 +331,10 @@ pub fn retire(end: &End) -> bool {
     if !may || !(is_plain(end) || is_quiet(end)) {
         return false;
     }
+    // What the kernel has told the library it tells nobody else.
+    if end.entry.wait.error.load(Ordering::Relaxed) != 0 {
+        return false;
+    }
     let plain = EndPhase::Plain as u32;
     let granted = EndPhase::Granted as u32;
     let phase = &end.entry.id.phase;
@@ -412,7 +416,9 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
             Err(errno) => {
                 // Broken, or the receiver has spoilt the ring: there is nothing left to send.
                 end.set_tx_mode(Mode::Tcp);
-                receive::note_error(end, errno);
+                if errno != Errno::PIPE {
+                    receive::note_error(end, errno);
+                }
                 return Err(errno);
             }
         }

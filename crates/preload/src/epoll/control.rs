@@ -19,7 +19,7 @@ const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
 const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
-/// How long a connection that enters a second set is waited for to be back on TCP.
+/// How long the connections of a set that is nested are waited for to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
 
 #[unsafe(no_mangle)]
@@ -280,7 +280,11 @@ fn other_name(end: &End) -> End {
 /// Rings have been granted: let the sets that hold the end know, then let it take part.
 #[cold]
 pub fn adopt(end: &End) {
-    for_each(end, take_over);
+    for_each(end, |set, inner, key| {
+        take_over(set, inner, key);
+        // Who fell asleep before could not ask to be rung.
+        tell_sleepers(set, inner, key);
+    });
     end.local.adopted.store(1, Ordering::Release);
 }
 
@@ -291,7 +295,7 @@ fn take_over(set: &Set, inner: &mut Inner, key: u32) {
         return;
     }
     (reg.ringed, reg.fresh, reg.kernel_events) = (true, true, 0);
-    set.ringed.fetch_add(1, Ordering::Release);
+    set.ringed.fetch_add(1, Ordering::SeqCst);
     sync(set.epoll, key, reg);
     inner.heat(key);
 }

@@ -264,6 +264,12 @@ pub fn get(epoll: c_int) -> Option<&'static Set> {
     unsafe { set.as_ref() }.filter(|set| set.alive.load(Ordering::Relaxed))
 }
 
+/// The record of a set that is about to be waited for, in a process with connections.
+pub fn for_wait(epoll: c_int) -> Option<&'static Set> {
+    crosslane_stream::process::get()?;
+    get_or_make(epoll)
+}
+
 /// The record of a set, made if needed.
 pub fn get_or_make(epoll: c_int) -> Option<&'static Set> {
     let cell = cell(epoll)?;

@@ -405,7 +405,41 @@ fn block(
 
 /// The record of a set, if a connection in it has rings.
 fn ringed(epoll: c_int) -> Option<&'static Set> {
-    set::get(epoll).filter(|set| set.ringed.load(Ordering::Acquire) > 0)
+    set::get(epoll).filter(|set| set.ringed.load(Ordering::SeqCst) > 0)
+}
+
+/// A wait in a set without rings, known to those who bring rings into it meanwhile.
+struct Asleep(&'static Set);
+
+impl Asleep {
+    fn new(set: &'static Set) -> Self {
+        set.sleepers.fetch_add(1, Ordering::SeqCst);
+        Self(set)
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Wait in a set that has no rings, unless it gets some before the wait begins.
+fn wait_without_rings(
+    epoll: c_int,
+    out: &mut [MaybeUninit<epoll_event>],
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+    kernel: impl FnOnce() -> c_int,
+) -> c_int {
+    let asleep = set::for_wait(epoll).map(Asleep::new);
+    if let Some(set) = ringed(epoll) {
+        drop(asleep);
+        return answer(wait_set(set, out, limit, mask));
+    }
+    let found = kernel();
+    drop(asleep);
+    recheck(epoll, out, found, limit, mask)
 }
 
 /// The program's array of events.
@@ -503,9 +537,10 @@ pub unsafe extern "C" fn epoll_pwait(
     if let Some(set) = ringed(epoll) {
         return answer(wait_set(set, out, limit, mask));
     }
-    // SAFETY: passed on.
-    let found = unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) };
-    recheck(epoll, out, found, limit, mask)
+    wait_without_rings(epoll, out, limit, mask, || {
+        // SAFETY: passed on.
+        unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -529,7 +564,8 @@ pub unsafe extern "C" fn epoll_pwait2(
     if let Some(set) = ringed(epoll) {
         return answer(wait_set(set, out, limit, mask));
     }
-    // SAFETY: passed on.
-    let found = unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) };
-    recheck(epoll, out, found, limit, mask)
+    wait_without_rings(epoll, out, limit, mask, || {
+        // SAFETY: passed on.
+        unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) }
+    })
 }
