@@ -1,26 +1,108 @@
-//! stdio on sockets goes around the interposed functions inside libc: such a socket is for the
-//! kernel alone.
+//! stdio on sockets goes around the interposed functions inside libc. A stream gets functions of
+//! ours to read and write by (fopencookie(3)); what is printed to a descriptor goes by TCP.
 
 use core::ffi::{c_char, c_int, c_void};
+use core::time::Duration;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, close as closing};
-use crosslane_sys::real;
+use crosslane_ctl::slab::Mode;
+use crosslane_stream::{End, switch};
+use crosslane_sys::{kernel, real};
+use libc::{FILE, size_t, ssize_t};
 
-/// How long wrapping a socket waits for its connection to be back on TCP.
-const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
+use crate::{input, lifecycle, output};
 
-fn make_plain(fd: c_int) {
-    if let Some(end) = End::of(fd) {
-        closing::make_plain(&end, Reason::Stdio, PATIENCE);
+/// How long a call that prints to a descriptor waits for TCP to have room for what comes before.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where glibc keeps a stream's descriptor, on every 64-bit Linux since 1998; fopencookie leaves
+/// it below zero, and fileno(3) reads it.
+const FILENO_OFFSET: usize = 112;
+
+/// `cookie_io_functions_t` of fopencookie(3).
+#[repr(C)]
+struct CookieFunctions {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
+    seek: Option<unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int>,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    fn fopencookie(
+        cookie: *mut c_void,
+        mode: *const c_char,
+        functions: CookieFunctions,
+    ) -> *mut FILE;
+}
+
+/// The descriptor that a cookie stands for.
+fn fd_of(cookie: *mut c_void) -> c_int {
+    c_int::try_from(cookie.addr()).unwrap_or(-1)
+}
+
+unsafe extern "C" fn read_stream(cookie: *mut c_void, to: *mut c_char, bytes: size_t) -> ssize_t {
+    // SAFETY: stdio's own buffer.
+    unsafe { input::read(fd_of(cookie), to.cast(), bytes) }
+}
+
+/// As libc's own streams: all of it, or an error.
+unsafe extern "C" fn write_stream(
+    cookie: *mut c_void,
+    from: *const c_char,
+    bytes: size_t,
+) -> ssize_t {
+    let mut done = 0;
+    while done < bytes {
+        let rest = from.wrapping_add(done).cast();
+        // SAFETY: stdio's own buffer.
+        match usize::try_from(unsafe { output::write(fd_of(cookie), rest, bytes - done) }) {
+            Ok(sent) => done += sent,
+            // A cookie's write says 0 for an error; errno is set.
+            Err(_) => return 0,
+        }
     }
+    done.cast_signed()
+}
+
+unsafe extern "C" fn close_stream(cookie: *mut c_void) -> c_int {
+    // SAFETY: numbers only.
+    unsafe { lifecycle::close(fd_of(cookie)) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
-    make_plain(fd);
-    // SAFETY: passed on.
-    unsafe { real::fdopen(fd, mode) }
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    if End::of(fd).is_none() {
+        // SAFETY: passed on.
+        return unsafe { real::fdopen(fd, mode) }.cast();
+    }
+    let functions = CookieFunctions {
+        read: read_stream,
+        write: write_stream,
+        seek: None,
+        close: close_stream,
+    };
+    let cookie = core::ptr::without_provenance_mut(fd.unsigned_abs() as usize);
+    // SAFETY: the functions know what the cookie is; the mode is the program's.
+    let stream = unsafe { fopencookie(cookie, mode, functions) };
+    if !stream.is_null() {
+        // SAFETY: inside glibc's structure, see `FILENO_OFFSET`.
+        let fileno = unsafe { stream.byte_add(FILENO_OFFSET) };
+        // SAFETY: as above; it is an aligned int.
+        unsafe { fileno.cast::<c_int>().write(fd) };
+    }
+    stream
+}
+
+/// What is printed next goes around us: by TCP, behind all that was sent before.
+fn send_by_tcp(fd: c_int) {
+    let Some(end) = End::of(fd) else { return };
+    switch::pin(&end, Reason::Stdio);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while end.tx_mode() != Mode::Tcp && std::time::Instant::now() < deadline {
+        kernel::nap(Duration::from_micros(50));
+        switch::leave(&end);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -29,20 +111,20 @@ pub unsafe extern "C" fn vdprintf(
     format: *const c_char,
     arguments: *mut c_void,
 ) -> c_int {
-    make_plain(fd);
+    send_by_tcp(fd);
     // SAFETY: passed on; a va_list travels as a pointer.
     unsafe { real::vdprintf(fd, format, arguments) }
 }
 
-/// Makes the descriptor in the first argument plain; returns where the next library's function
+/// Has the descriptor in the first argument send by TCP; returns where the next library's function
 /// is. Called from the variadic functions below, whose arguments it must not see.
 extern "C" fn before_dprintf(fd: c_int) -> usize {
-    make_plain(fd);
+    send_by_tcp(fd);
     real::address(c"dprintf")
 }
 
 extern "C" fn before_dprintf_chk(fd: c_int) -> usize {
-    make_plain(fd);
+    send_by_tcp(fd);
     real::address(c"__dprintf_chk")
 }
 

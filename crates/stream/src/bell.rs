@@ -14,7 +14,7 @@
 use core::sync::atomic::{Ordering, fence};
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::{ARMED, CLOSED, FROZEN};
+use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
 use crosslane_ctl::lane::{RINGING, SenderLine};
 use crosslane_ctl::slab::Mode;
 use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
@@ -42,17 +42,17 @@ pub(crate) fn ring_if_armed(end: &End, lane: &WindowLane) {
     });
 }
 
-/// Send a doorbell that nobody asked for, so that a dead peer's kernel answers with a reset.
-pub(crate) fn probe(end: &End) {
+/// Send a doorbell that nobody asked for, so that a dead peer's kernel answers with a reset. Not to
+/// a peer whose receiving direction has one of the flags `spared`.
+pub(crate) fn probe(end: &End, spared: u32) {
     let _tx = end.lock_tx();
     if end.tx_mode() == Mode::Ring
         && let Some(lane) = end.tx_lane()
     {
         let control = lane.control();
-        // A frozen receiver may have left TCP to others, who know nothing of doorbells; one that
-        // closes waits for those under way only.
+        // A frozen receiver may have left TCP to others, who know nothing of doorbells.
         ring_if(end, &control.sender, || {
-            control.receiver.flags.load(Ordering::SeqCst) & (FROZEN | CLOSED) == 0
+            control.receiver.flags.load(Ordering::SeqCst) & (FROZEN | spared) == 0
         });
     }
 }

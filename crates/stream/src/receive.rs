@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
-use crosslane_ctl::lane::receiver_flags::FROZEN;
+use crosslane_ctl::lane::receiver_flags::{CLOSED, FROZEN};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, PeerLied, WindowLane};
@@ -565,7 +565,10 @@ fn look_for_end(end: &End) -> bool {
             if end.rx_mode() == Mode::Ring
                 && kernel::poll_now(end.fd(), libc::POLLRDHUP) & libc::POLLRDHUP != 0
             {
-                note_eof(end);
+                match kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR) {
+                    Ok(0) | Err(_) => note_eof(end),
+                    Ok(error) => note_error(end, Errno(error)),
+                }
             }
             return true;
         }
@@ -585,7 +588,7 @@ pub(crate) fn note_eof(end: &End) {
     if by_us || send::unconsumed_bytes(end) == 0 {
         return;
     }
-    bell::probe(end);
+    bell::probe(end, CLOSED);
     let is_reset = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP) != 0;
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
     if is_reset && send::unconsumed_bytes(end) > 0 {

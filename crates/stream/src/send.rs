@@ -161,7 +161,7 @@ fn check_broken(end: &End) -> Result<(), Errno> {
 /// and its kernel answers with a reset.
 #[cold]
 fn provoke_reset(end: &End) {
-    bell::probe(end);
+    bell::probe(end, 0);
     look_for_reset(end);
 }
 

@@ -321,7 +321,7 @@ pub fn freeze(end: &End) {
             end.set_rx_mode(Mode::Replay);
         }
     }
-    bell::probe(end);
+    bell::probe(end, CLOSED);
 }
 
 /// A pinned end that is back on TCP both ways needs no rings any more. Returns whether it has been
