@@ -35,6 +35,7 @@ extern "C" fn load() {
         )
     };
     real::resolve_all();
+    crosslane_sys::process::resolve();
     // Now, because some programs, nginx among them, clear their environment later.
     config::get();
 }

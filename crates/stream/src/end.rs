@@ -12,7 +12,7 @@ use crosslane_ctl::lane::LaneControl;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndEntry, EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, TxCursor, WindowLane};
-use crosslane_sys::kernel;
+use crosslane_sys::{kernel, process as system};
 
 use crate::lock::{self, Guard};
 use crate::process::{self, Process};
@@ -212,13 +212,23 @@ impl End {
     /// Hold the sending direction.
     #[inline]
     pub fn lock_tx(&self) -> Guard<'static> {
-        lock::lock(&self.entry.tx.lock, self.process.pid())
+        self.lock(&self.entry.tx.lock)
     }
 
     /// Hold the receiving direction.
     #[inline]
     pub fn lock_rx(&self) -> Guard<'static> {
-        lock::lock(&self.entry.rx.lock, self.process.pid())
+        self.lock(&self.entry.rx.lock)
+    }
+
+    #[inline]
+    fn lock(&self, word: &'static AtomicU32) -> Guard<'static> {
+        let pid = self.process.pid();
+        if system::is_single_threaded() && !self.has_flags(end_flags::FORKED) {
+            lock::lock_alone(word, pid)
+        } else {
+            lock::lock(word, pid)
+        }
     }
 
     /// The sender's cursor; the caller holds the sending direction.

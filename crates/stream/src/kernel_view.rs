@@ -23,6 +23,9 @@ const _: () = {
 /// TCP_ESTABLISHED of the kernel's state machine.
 const ESTABLISHED: u8 = 1;
 
+/// How often bytes may move between the kernel calls of one look.
+const LOOKS: u32 = 8;
+
 /// What holding the kernel's count against ours gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
@@ -54,31 +57,38 @@ fn info(fd: RawFd) -> Option<TcpInfo> {
 /// Whether the kernel has been given exactly `sent` bytes. Its count includes the SYN of the end
 /// that connected.
 pub fn compare_sent(fd: RawFd, sent: u64, passive: bool) -> Count {
-    let Some(info) = established(fd) else {
-        return Count::Closing;
-    };
-    let Ok(queued) = kernel::queued(fd, libc::TIOCOUTQ) else {
-        return Count::Closing;
-    };
-    Count::compare(
-        info.bytes_acked + u64::from(queued),
-        sent + u64::from(!passive),
-    )
+    let ours = sent + u64::from(!passive);
+    at_rest(|| {
+        let info = established(fd)?;
+        let queued = kernel::queued(fd, libc::TIOCOUTQ).ok()?;
+        Some(Count::compare(info.bytes_acked + u64::from(queued), ours))
+    })
 }
 
 /// Whether exactly `received` bytes have been taken from the kernel.
 pub fn compare_received(fd: RawFd, received: u64) -> Count {
-    let Some(info) = established(fd) else {
-        return Count::Closing;
-    };
-    let Ok(queued) = kernel::queued(fd, libc::FIONREAD) else {
-        return Count::Closing;
-    };
-    match Count::compare(info.bytes_received, received + u64::from(queued)) {
-        // The end of the stream may have come between the three looks.
-        Count::Differs if established(fd).is_none() => Count::Closing,
-        count => count,
+    at_rest(|| {
+        let info = established(fd)?;
+        let queued = kernel::queued(fd, libc::FIONREAD).ok()?;
+        Some(Count::compare(
+            info.bytes_received,
+            received + u64::from(queued),
+        ))
+    })
+}
+
+/// Look until no byte moves between the two kernel calls that make a count: a stream under load
+/// never rests for long. The end of the stream may come meanwhile, and counts as a byte.
+fn at_rest(look: impl Fn() -> Option<Count>) -> Count {
+    for _ in 0..LOOKS {
+        match look() {
+            None => return Count::Closing,
+            Some(Count::Moving) => {}
+            Some(Count::Differs) => return look().map_or(Count::Closing, |_| Count::Differs),
+            Some(count) => return count,
+        }
     }
+    Count::Moving
 }
 
 fn established(fd: RawFd) -> Option<TcpInfo> {

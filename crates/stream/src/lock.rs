@@ -17,6 +17,21 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// A held lock; released when dropped.
 pub struct Guard<'a> {
     word: &'a AtomicU32,
+    is_alone: bool,
+}
+
+/// Take the lock in `word` for process `pid`, whose only thread is the caller, and which shares the
+/// word with no other process: then nobody can compete.
+#[inline]
+pub fn lock_alone(word: &AtomicU32, pid: u32) -> Guard<'_> {
+    if word.load(Ordering::Relaxed) != 0 {
+        return lock(word, pid);
+    }
+    word.store(pid, Ordering::Relaxed);
+    Guard {
+        word,
+        is_alone: true,
+    }
 }
 
 /// Take the lock in `word` for process `pid`.
@@ -29,13 +44,19 @@ pub fn lock(word: &AtomicU32, pid: u32) -> Guard<'_> {
     {
         contend(word, pid);
     }
-    Guard { word }
+    Guard {
+        word,
+        is_alone: false,
+    }
 }
 
 /// Take the lock if nobody holds it.
 pub fn try_lock(word: &AtomicU32, pid: u32) -> Option<Guard<'_>> {
     let taken = word.compare_exchange(0, pid, Ordering::Acquire, Ordering::Relaxed); // SYNC: direction
-    taken.is_ok().then_some(Guard { word })
+    taken.is_ok().then_some(Guard {
+        word,
+        is_alone: false,
+    })
 }
 
 #[cold]
@@ -89,6 +110,10 @@ fn try_take(word: &AtomicU32, pid: u32) -> bool {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.is_alone {
+            self.word.store(0, Ordering::Release);
+            return;
+        }
         // SYNC: direction
         if self.word.swap(0, Ordering::Release) & WAITERS != 0 {
             futex::wake(self.word, 1);

@@ -1,8 +1,11 @@
 //! Who we are.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use crate::raw::syscall;
+
+static SINGLE_THREADED: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 
 thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(0) };
@@ -86,4 +89,20 @@ pub fn close_on_exec_from(lowest: u32) -> bool {
     ];
     // SAFETY: numbers only; descriptors stay open until exec.
     unsafe { syscall(libc::SYS_close_range, args) }.is_ok()
+}
+
+/// Whether the calling thread is the only one, as far as glibc (2.32 and later) knows. It says so
+/// before the first other thread runs.
+#[inline]
+pub fn is_single_threaded() -> bool {
+    let flag = SINGLE_THREADED.load(Ordering::Relaxed);
+    // SAFETY: null, or glibc's own variable, which lives as long as the process.
+    unsafe { flag.as_ref() }.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
+}
+
+/// Find what [`is_single_threaded`] reads. Without it, the answer is no.
+pub fn resolve() {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE_THREADED.store(found.cast(), Ordering::Relaxed);
 }
