@@ -604,6 +604,11 @@ pub fn settle(end: &End) {
     }
     switch::advance(end);
     switch::attend(end);
+    take_passages(end);
+}
+
+/// As [`settle`], for the receiving direction only.
+pub(crate) fn take_passages(end: &End) {
     // SAFETY: no parts, hence no bytes are copied.
     if let Some(mut none) = unsafe { Parts::new(&[]) } {
         let _ = step(end, &mut none, false, false);

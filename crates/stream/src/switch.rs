@@ -65,8 +65,13 @@ fn start(end: &End) {
     }
     // A lane that was left because nobody could ring us is no use before somebody can.
     let returns = end.entry.wait.replayed.load(Ordering::Relaxed) != 0;
-    if returns && !send::can_be_rung(end) {
-        return;
+    if returns {
+        if end.rx_mode() != Mode::Ring && end.has_record() {
+            receive::take_passages(end);
+        }
+        if !send::can_be_rung(end) {
+            return;
+        }
     }
     let _tx = end.lock_tx();
     if end.tx_mode() != Mode::Tcp || !is_half_empty(end, &lane) {
