@@ -138,7 +138,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
             }
             SIOCATMARK if granted => {
                 // Doorbells may stand before the mark, and unread bytes of the ring do.
-                receive::settle(&end);
+                crosslane_stream::step::settle(&end);
                 (end.rx_mode() == Mode::Ring).then_some(Ok(0))
             }
             libc::FIOASYNC => {

@@ -21,7 +21,7 @@ use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
-use crate::{End, receive};
+use crate::{End, ending};
 
 /// What a doorbell looks like; the value does not matter.
 static BELL: u8 = 0xA5;
@@ -125,7 +125,7 @@ pub(crate) fn pay(end: &End) -> bool {
                 owed.store(0, Ordering::Relaxed);
                 if errno != Errno::PIPE {
                     // The kernel says it once only, and has said it to us.
-                    receive::note_error(end, errno);
+                    ending::note_error(end, errno);
                 }
             }
         }

@@ -14,7 +14,7 @@ use crosslane_ring::{Control, Next};
 use crosslane_sys::kernel;
 
 use crate::bell::Bells;
-use crate::{End, bell, control, receive, register, send, switch};
+use crate::{End, bell, control, register, send, step, switch};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
 /// hangs; then the connection is shut down, so that the peer sees its end all the same.
@@ -126,7 +126,7 @@ fn await_last_bells(end: &End, deadline: Instant) {
         bell::want_no_space(&lane);
     }
     for round in 0.. {
-        receive::settle(end);
+        step::settle(end);
         if are_bells_over(end) {
             return;
         }

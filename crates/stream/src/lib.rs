@@ -10,23 +10,25 @@
 //! What it is not: it interposes nothing (that is the preload library), pairs nothing (the
 //! monitor), and knows no poll sets; it answers for one end at a time.
 //!
-//! Read [`end`] for where state lives, [`receive`] and [`send`] for the data path, [`switch`] for
-//! moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor.
+//! Read [`end`] for where state lives, [`receive`], [`step`] and [`send`] for the data path,
+//! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor.
 //!
 //! Invariants, each with the place that keeps it:
 //! 1. A lane's cursors change under the direction's lock only ([`lock`]).
-//! 2. A doorbell is sent only by the sender that turned `ARMED` (or the wish for space) off
-//!    ([`bell`]); the receiver counts each, and takes no more bytes from TCP than are due.
-//! 3. Before a receiver takes bytes from TCP as data it disarms, then looks for START
-//!    ([`receive`]).
+//! 2. Which bytes on TCP are doorbells follows from an order ([`bell`]): a sender publishes its
+//!    total of TCP bytes before each, and says STOP in the lane before data may follow.
+//! 3. Before a receiver takes bytes from TCP as data it asks how many there are, then looks for
+//!    START ([`step`]).
 //! 4. No call sleeps with a lock held; every sleep is in the kernel on the program's own socket.
-//! 5. Data before endings: TCP's end or error is reported when the lane is empty ([`receive`]).
+//! 5. Data before endings: TCP's end or error is reported when the lane is empty ([`ending`]).
 
+mod asleep;
 pub mod bell;
 pub mod close;
 pub mod config;
 pub mod control;
 pub mod end;
+pub mod ending;
 mod holders;
 pub mod kernel_view;
 pub mod lock;
@@ -36,6 +38,7 @@ pub mod ready;
 pub mod receive;
 pub mod register;
 pub mod send;
+pub mod step;
 mod strict;
 pub mod switch;
 pub mod wait;

@@ -10,7 +10,7 @@ use crosslane_ring::LaneMemory;
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
-use crate::{End, bell, receive, send};
+use crate::{End, asleep, bell, ending, send, step};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -71,7 +71,7 @@ pub fn at_once(end: &End, wanted: i16) -> i16 {
 /// What is ready of `wanted`, besides POLLERR and POLLHUP, without waiting. With `ask_kernel`,
 /// ends and errors that only the kernel knows are included; directions on TCP always are.
 pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
-    receive::settle(end);
+    step::settle(end);
     let (rx, tx) = (end.rx_mode(), end.tx_mode());
     let mut found = 0;
     if rx == Mode::Ring && end.has_record() {
@@ -100,9 +100,9 @@ fn by_kernel(end: &End, wanted: i16) -> i16 {
     let mut found = kernel::poll_now(end.fd(), asked);
     if rx == Mode::Ring && found & (POLLRDHUP | BROKEN) != 0 {
         // What has been sent before the end may have arrived since the lane was looked at.
-        receive::look_at_kernel(end);
+        ending::look_at_kernel(end);
         if found & POLLRDHUP != 0 && end.ending() == Ending::Open {
-            receive::note_eof(end);
+            ending::note_eof(end);
         }
         if wanted & READ != 0 {
             found |= wanted & READ;
@@ -162,7 +162,7 @@ pub fn arm(end: &End, wanted: i16) -> bool {
     }
     // Last, because looking for space may move the receiving direction.
     if wanted & READ != 0 || end.rx_mode() != Mode::Ring {
-        quiet &= receive::prepare_sleep(end) || wanted & READ == 0;
+        quiet &= asleep::prepare_sleep(end) || wanted & READ == 0;
     }
     quiet
 }
@@ -178,7 +178,7 @@ pub fn arm_for_others(end: &End) {
 /// After a sleep that [`prepare_sleep`] announced.
 pub fn after_sleep(end: &End) {
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
-    receive::after_sleep(end);
+    asleep::after_sleep(end);
 }
 
 /// Whether the caller, who wants `wanted`, waits for room in a lane. It should look again from time
@@ -203,12 +203,12 @@ pub fn disarm(end: &End) {
 /// Take the doorbells off TCP, when TCP is said to be readable but the lane is empty.
 pub fn take_bells(end: &End) {
     let _rx = end.lock_rx();
-    receive::take_bells(end, 0);
+    asleep::take_bells(end, 0);
 }
 
 /// The kernel has said that TCP is readable.
 pub fn note_bell(end: &End) {
-    receive::note_bell(end);
+    asleep::note_bell(end);
 }
 
 /// The first line of the lane that holds no record, at or after `from`: what has arrived up to

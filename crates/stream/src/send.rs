@@ -10,7 +10,7 @@ use crosslane_ring::{LaneMemory, Parts, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel, real};
 
 use crate::end::add;
-use crate::{End, bell, close, config, place, receive, switch, wait};
+use crate::{End, asleep, bell, close, config, ending, place, step, switch, wait};
 
 /// After so many lines the sender looks whether the peer still lives.
 const LINES_PER_LOOK: u32 = 256;
@@ -48,7 +48,7 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
     if end.local.chaos.load(Ordering::Relaxed) != 0 {
         switch::chaos(end);
     }
-    receive::take_late_bells(end);
+    asleep::take_late_bells(end);
     if parts.left() == 0 {
         return Ok(Sent::Bytes(bytes));
     }
@@ -124,7 +124,7 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
         let before = cursor.tail;
         let bytes = cursor
             .write_record(&lane, parts)
-            .map_err(|lie| receive::lied(end, lie))?;
+            .map_err(|lie| ending::lied(end, lie))?;
         if bytes == 0 {
             break;
         }
@@ -340,7 +340,7 @@ pub fn prepare_sleep(end: &End) -> bool {
     let Some(lane) = end.tx_lane() else {
         return true;
     };
-    receive::settle(end);
+    step::settle(end);
     if !can_be_rung(end) || !is_writable(end) && stands_still(end) {
         switch::overflow(end);
         return false;
@@ -392,7 +392,7 @@ fn wait_or_overflow(end: &End) -> Result<(), Errno> {
     let Some(lane) = end.tx_lane() else {
         return Ok(());
     };
-    receive::settle(end);
+    step::settle(end);
     if place::is_worth_spinning(end) && wait::spin(|| has_room(end, &lane)) {
         end.count(Counter::SpinHits, 1);
         return check_open(end);
@@ -438,8 +438,8 @@ fn sleep(end: &End, limit: Duration) -> Result<(), Errno> {
     };
     if slept == Ok(1) {
         let _rx = end.lock_rx();
-        receive::note_bell(end);
-        receive::take_bells(end, 1);
+        asleep::note_bell(end);
+        asleep::take_bells(end, 1);
     }
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
     if slept == Ok(1) && !is_writable(end) {

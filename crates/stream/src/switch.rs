@@ -21,7 +21,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::bell::Bells;
 use crate::end::add;
 use crate::kernel_view::{self, Count};
-use crate::{End, bell, config, receive, send};
+use crate::{End, bell, config, ending, send, step};
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
 /// granted end is not in the rings in both directions.
@@ -67,7 +67,7 @@ fn start(end: &End) {
     let returns = end.entry.wait.replayed.load(Ordering::Relaxed) != 0;
     if returns {
         if end.rx_mode() != Mode::Ring && end.has_record() {
-            receive::take_passages(end);
+            step::take_passages(end);
         }
         if !send::can_be_rung(end) {
             return;
@@ -320,7 +320,7 @@ pub fn freeze(end: &End) {
             .fetch_or(FROZEN, Ordering::SeqCst); // SYNC: frozen
         if end.rx_mode() == Mode::Tcp {
             // A START from now on is stopped by its sender at once; one from before is honoured.
-            let _ = receive::find_start(end, &lane);
+            let _ = step::find_start(end, &lane);
         }
         if end.rx_mode() == Mode::Ring {
             end.set_rx_mode(Mode::Replay);
@@ -363,7 +363,7 @@ pub fn is_quiet(end: &End) -> bool {
 
 /// Whether TCP carries nothing but data in both directions from here on.
 pub fn is_plain(end: &End) -> bool {
-    receive::settle(end);
+    step::settle(end);
     end.tx_mode() == Mode::Tcp
         && end.rx_mode() == Mode::Tcp
         && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
@@ -422,7 +422,7 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
                 // Broken, or the receiver has spoilt the ring: there is nothing left to send.
                 end.set_tx_mode(Mode::Tcp);
                 if errno != Errno::PIPE {
-                    receive::note_error(end, errno);
+                    ending::note_error(end, errno);
                 }
                 return Err(errno);
             }

@@ -1,0 +1,94 @@
+//! The end of the stream, and errors: told by the kernel, perhaps behind doorbells, and passed on
+//! to the program after all data.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::receiver_flags::CLOSED;
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{Ending, Mode, end_flags};
+use crosslane_ring::PeerLied;
+use crosslane_sys::{Errno, kernel};
+
+use crate::asleep::take_bells;
+use crate::{End, bell, close, send};
+
+/// What to say when the stream has ended and nothing is left: the error, once, or its end.
+pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
+    match end.entry.wait.error.swap(0, Ordering::Relaxed) {
+        0 => Ok(0),
+        error => Err(Errno(error)),
+    }
+}
+
+/// The peer broke the ring's rules: the connection is reset, nothing else is touched.
+#[cold]
+pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
+    end.count(Counter::PeerLies, 1);
+    end.add_flags(end_flags::PINNED);
+    end.set_reason(Reason::PeerLied);
+    end.process().count_reason(Reason::PeerLied);
+    end.note_ending(Ending::Reset);
+    close::reset_on_close(end);
+    let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
+    Errno::CONNRESET
+}
+
+pub(crate) fn note_error(end: &End, errno: Errno) {
+    end.entry.wait.error.store(errno.0, Ordering::Relaxed);
+    end.note_ending(Ending::Reset);
+}
+
+/// Ask the kernel whether the stream has ended, behind the doorbells on TCP.
+pub(crate) fn look_at_kernel(end: &End) {
+    let _rx = end.lock_rx();
+    look_behind_bells(end);
+}
+
+/// As [`look_at_kernel`]; the caller holds the receiving direction.
+pub(crate) fn look_behind_bells(end: &End) {
+    take_bells(end, 0);
+    look_for_end(end);
+}
+
+/// As [`look_at_kernel`]. Returns whether TCP holds bytes before any end. The caller holds the
+/// receiving direction.
+pub(crate) fn look_for_end(end: &End) -> bool {
+    match kernel::available(end.fd(), 1) {
+        Ok(0) => note_eof(end),
+        Ok(_) => {
+            // Doorbells that others wait for may hide it.
+            if end.rx_mode() == Mode::Ring
+                && kernel::poll_now(end.fd(), libc::POLLRDHUP) & libc::POLLRDHUP != 0
+            {
+                match kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR) {
+                    Ok(0) | Err(_) => note_eof(end),
+                    Ok(error) => note_error(end, Errno(error)),
+                }
+            }
+            return true;
+        }
+        Err(Errno::AGAIN | Errno::INTR) => {}
+        Err(errno) => note_error(end, errno),
+    }
+    false
+}
+
+/// The kernel has reported the end of the stream. If the peer has not consumed all of ours, it
+/// may have been killed: TCP would have reset the connection, and a probe finds out.
+pub(crate) fn note_eof(end: &End) {
+    end.note_ending(Ending::Eof);
+    let by_us = end.entry.id.flags.load(Ordering::Relaxed)
+        & (end_flags::SHUT_READ | end_flags::SHUT_WRITE)
+        != 0;
+    if by_us || send::unconsumed_bytes(end) == 0 {
+        return;
+    }
+    bell::probe(end, CLOSED);
+    let is_reset = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+    // A peer that has read all of it meanwhile, and then closed, has closed in good order.
+    if is_reset && send::unconsumed_bytes(end) > 0 {
+        let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
+        note_error(end, Errno::CONNRESET);
+    }
+}

@@ -1,0 +1,341 @@
+//! One step of receiving, wherever the stream is: in the ring, on TCP up to a known count, or on
+//! its way between them.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::NO_REPLAY;
+use crosslane_ctl::lane::receiver_flags::FROZEN;
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, PeerLied, WindowLane};
+use crosslane_sys::{Errno, kernel};
+
+use crate::end::add;
+use crate::ending::{lied, look_behind_bells, look_for_end, note_error};
+use crate::{End, bell, switch};
+
+/// Pieces of a program's buffer that one receive from TCP fills.
+const MOST_PIECES: usize = 64;
+
+/// What one look at the stream gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+}
+
+/// One attempt to get bytes from wherever the stream is now. `goes_on` says that the call has got
+/// some already.
+pub(crate) fn step(
+    end: &End,
+    parts: &mut Parts<'_>,
+    peek: bool,
+    goes_on: bool,
+) -> Result<Step, Errno> {
+    let Some(lane) = end.rx_lane() else {
+        return Ok(Step::Nothing);
+    };
+    let guard = end.lock_rx();
+    let mut closing = false;
+    // A lap has room for so many control records; only a liar has more.
+    for _ in 0..=lane.lines() {
+        let outcome = match end.rx_mode() {
+            Mode::Ring => step_ring(end, &lane, parts, peek),
+            Mode::Drain => step_drain(end),
+            Mode::Replay => step_replay(end, &lane),
+            // A receive ends before urgent data.
+            Mode::Tcp if goes_on && kernel::is_at_mark(end.fd()) => Ok(Passage::Out(Step::Nothing)),
+            Mode::Tcp => step_tcp(end, &lane, parts, peek),
+        }?;
+        match outcome {
+            Passage::Again => {}
+            Passage::Closing => closing = true,
+            Passage::Out(Step::Nothing) if closing => {
+                look_behind_bells(end);
+                return Ok(Step::Nothing);
+            }
+            Passage::Out(step) => {
+                drop(guard);
+                if end.rx_mode() == Mode::Ring {
+                    bell::answer_space(end);
+                }
+                return Ok(step);
+            }
+        }
+    }
+    Err(lied(end, lie_at(end.rx_cursor().head)))
+}
+
+enum Passage {
+    Out(Step),
+    Again,
+    Closing,
+}
+
+fn step_ring(
+    end: &End,
+    lane: &WindowLane,
+    parts: &mut Parts<'_>,
+    peek: bool,
+) -> Result<Passage, Errno> {
+    let mut cursor = end.rx_cursor();
+    match cursor.peek(lane).map_err(|lie| lied(end, lie))? {
+        Next::Empty => Ok(Passage::Out(Step::Nothing)),
+        Next::Data(_) if peek => {
+            let bytes = cursor
+                .copy_only(lane, parts)
+                .map_err(|lie| lied(end, lie))?;
+            Ok(Passage::Out(Step::Bytes(bytes)))
+        }
+        Next::Data(_) => {
+            let taken = cursor.read(lane, parts).map_err(|lie| lied(end, lie))?;
+            end.set_rx_cursor(cursor);
+            add(&end.entry.rx.ring_bytes, taken.bytes as u64);
+            Ok(Passage::Out(Step::Bytes(taken.bytes)))
+        }
+        Next::Control(Control::Closing, _) => {
+            pass(end, lane);
+            Ok(Passage::Closing)
+        }
+        Next::Control(Control::Stop, count) => {
+            if count < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
+                return Err(lied(end, lie_at(cursor.head)));
+            }
+            pass(end, lane);
+            end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
+            end.set_rx_mode(Mode::Drain);
+            Ok(Passage::Again)
+        }
+        Next::Control(Control::Start, _) => Err(lied(end, lie_at(cursor.head))),
+    }
+}
+
+pub(crate) fn lie_at(line: u64) -> PeerLied {
+    PeerLied::Header { header: 0, line }
+}
+
+fn pass(end: &End, lane: &WindowLane) {
+    let mut cursor = end.rx_cursor();
+    cursor.pass_control(lane);
+    end.set_rx_cursor(cursor);
+}
+
+/// Discard the doorbells that are left on TCP after a STOP.
+fn step_drain(end: &End) -> Result<Passage, Errno> {
+    let rx = &end.entry.rx;
+    loop {
+        let left = left_on_tcp(end)?;
+        if left == 0 {
+            rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
+            end.set_rx_mode(Mode::Tcp);
+            return Ok(Passage::Again);
+        }
+        match kernel::discard(end.fd(), usize::try_from(left).unwrap_or(usize::MAX)) {
+            Ok(0) => {
+                end.note_ending(Ending::Eof);
+                return Ok(Passage::Out(Step::Nothing));
+            }
+            Ok(taken) => {
+                add(&rx.tcp_bytes, taken as u64);
+                end.count(Counter::BellsTaken, taken as u64);
+            }
+            Err(errno) => return kernel_said(end, errno),
+        }
+    }
+}
+
+/// Frozen: wait for the sender to say where on TCP its replay begins.
+fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
+    match end.rx_cursor().peek(lane) {
+        // It had stopped already, with nothing left before its STOP.
+        Ok(Next::Control(Control::Stop, _)) => {
+            end.set_rx_mode(Mode::Ring);
+            return Ok(Passage::Again);
+        }
+        Ok(Next::Control(Control::Closing, _)) => {
+            pass(end, lane);
+            return Ok(Passage::Closing);
+        }
+        _ => {}
+    }
+    let sender = &lane.control().sender;
+    let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    // SYNC: frozen
+    if sender.replay_seq.load(Ordering::SeqCst) == seen {
+        if end.ending() == Ending::Open {
+            bell::take(end, lane);
+            look_for_end(end);
+        }
+        if end.ending() == Ending::Open || sender.replay_seq.load(Ordering::SeqCst) != seen {
+            return Ok(Passage::Out(Step::Nothing));
+        }
+        // A sender that has shut down can send nothing again.
+        thaw(end, lane);
+        return Ok(Passage::Again);
+    }
+    let at = sender.replay_at.load(Ordering::Relaxed);
+    if at == NO_REPLAY {
+        thaw(end, lane);
+        return Ok(Passage::Again);
+    }
+    if at < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
+        return Err(lied(end, lie_at(at)));
+    }
+    end.entry.rx.tcp_limit.store(at, Ordering::Relaxed);
+    end.set_rx_mode(Mode::Drain);
+    Ok(Passage::Again)
+}
+
+/// Read the ring after all.
+fn thaw(end: &End, lane: &WindowLane) {
+    let flags = &end.entry.id.flags;
+    flags.fetch_and(!end_flags::FROZEN, Ordering::Relaxed);
+    let told = &lane.control().receiver.flags;
+    told.fetch_and(!FROZEN, Ordering::SeqCst);
+    end.set_rx_mode(Mode::Ring);
+}
+
+/// On TCP, perhaps up to the count that a START has told.
+fn step_tcp(
+    end: &End,
+    lane: &WindowLane,
+    parts: &mut Parts<'_>,
+    peek: bool,
+) -> Result<Passage, Errno> {
+    let rx = &end.entry.rx;
+    let mut most = usize::MAX;
+    let may_start = end.phase() == EndPhase::Granted && !end.has_flags(end_flags::FROZEN);
+    if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+        // The sender says START before it sends doorbells. So what TCP holds now is data, if no
+        // START is seen after this look.
+        let held = kernel::available(end.fd(), parts.left().max(1));
+        find_start(end, lane)?;
+        if rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+            most = match held {
+                // The end of the stream, which the receive below finds again.
+                Ok(0) => usize::MAX,
+                Ok(held) => held,
+                Err(errno) => return kernel_said(end, errno),
+            };
+        } else if let Err(errno) = held {
+            let _ = kernel_said(end, errno);
+        }
+    }
+    let left = left_on_tcp(end)?;
+    if left == 0 {
+        enter_ring(end, lane);
+        return Ok(Passage::Again);
+    }
+    let mut cut = parts.clone();
+    cut.truncate(usize::try_from(left).unwrap_or(usize::MAX).min(most));
+    let bytes = match receive_parts(end, &mut cut, peek) {
+        Ok(0) => {
+            end.note_ending(Ending::Eof);
+            return Ok(Passage::Out(Step::Nothing));
+        }
+        Ok(bytes) => bytes,
+        Err(errno) => return kernel_said(end, errno),
+    };
+    if !peek {
+        // A call from before the grant may still be in the kernel and count at the same time.
+        rx.tcp_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        rx.tcp_data.fetch_add(bytes as u64, Ordering::Relaxed);
+        tell_taken(end, lane);
+    }
+    parts.skip(bytes);
+    Ok(Passage::Out(Step::Bytes(bytes)))
+}
+
+/// Bytes between what has been taken from TCP and where the sender says that it leaves TCP. A
+/// liar may have said so while a receive was inside the kernel.
+pub(crate) fn left_on_tcp(end: &End) -> Result<u64, Errno> {
+    let rx = &end.entry.rx;
+    let (limit, taken) = (
+        rx.tcp_limit.load(Ordering::Relaxed),
+        rx.tcp_bytes.load(Ordering::Relaxed),
+    );
+    let left = limit.checked_sub(taken);
+    left.ok_or_else(|| lied(end, lie_at(limit)))
+}
+
+/// Tell the sender how far TCP has been read: a full lane behind much data on TCP is no reason to
+/// leave the lane.
+fn tell_taken(end: &End, lane: &WindowLane) {
+    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    let told = &lane.control().credit.tcp_taken;
+    told.store(taken, Ordering::Relaxed);
+}
+
+/// One non-blocking receive into all pieces, up to a number that programs rarely pass.
+fn receive_parts(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<usize, Errno> {
+    let mut pieces = [const { Part::EMPTY }; MOST_PIECES];
+    let mut count = 0;
+    while count < MOST_PIECES
+        && let Some((start, bytes)) = parts.take(usize::MAX)
+    {
+        pieces[count] = Part { start, bytes };
+        count += 1;
+    }
+    if count == 0 {
+        return Err(Errno::AGAIN);
+    }
+    // SAFETY: msghdr is plain integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = pieces.as_mut_ptr().cast();
+    message.msg_iovlen = count;
+    let flags = if peek { libc::MSG_PEEK } else { 0 };
+    // SAFETY: `take` hands out valid pieces, which are laid out as the kernel wants them.
+    unsafe { kernel::recvmsg(end.fd(), &raw mut message, flags) }
+}
+
+/// Learn where the stream enters the lane, if a START stands there. The caller holds the receiving
+/// direction.
+pub(crate) fn find_start(end: &End, lane: &WindowLane) -> Result<(), Errno> {
+    let cursor = end.rx_cursor();
+    let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    match cursor.peek(lane).map_err(|lie| lied(end, lie))? {
+        Next::Empty => Ok(()),
+        Next::Control(Control::Start, count) if count >= received => {
+            end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
+            Ok(())
+        }
+        _ => Err(lied(end, lie_at(cursor.head))),
+    }
+}
+
+fn enter_ring(end: &End, lane: &WindowLane) {
+    pass(end, lane);
+    end.entry.rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
+    let frozen = end.has_flags(end_flags::FROZEN);
+    end.set_rx_mode(if frozen { Mode::Replay } else { Mode::Ring });
+    end.count(Counter::Upgrades, 1);
+    // Whoever waits for edges has had that of an end that stands on TCP already.
+    look_behind_bells(end);
+}
+
+fn kernel_said(end: &End, errno: Errno) -> Result<Passage, Errno> {
+    if errno != Errno::AGAIN && errno != Errno::INTR {
+        note_error(end, errno);
+    }
+    Ok(Passage::Out(Step::Nothing))
+}
+
+/// Take passages that need no bytes: START, STOP, drained doorbells.
+pub fn settle(end: &End) {
+    if end.phase() != EndPhase::Granted {
+        return;
+    }
+    switch::advance(end);
+    switch::attend(end);
+    take_passages(end);
+}
+
+/// As [`settle`], for the receiving direction only.
+pub(crate) fn take_passages(end: &End) {
+    // SAFETY: no parts, hence no bytes are copied.
+    if let Some(mut none) = unsafe { Parts::new(&[]) } {
+        let _ = step(end, &mut none, false, false);
+    }
+}
