@@ -114,6 +114,20 @@ impl WindowLane {
         unsafe { &*cell.cast::<AtomicU64>() }
     }
 
+    /// Ask for a line that is about to be read.
+    #[inline]
+    pub fn prefetch(&self, line: u32) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let cell = core::ptr::from_ref(self.header_cell(line));
+            // SAFETY: every x86-64 has SSE, and a prefetch is a hint only.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(cell.cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = line;
+    }
+
     /// Split a range of the ring that may run over its end into two.
     #[inline]
     fn split(&self, offset: usize, bytes: usize) -> (usize, usize) {

@@ -279,6 +279,17 @@ impl End {
         }
     }
 
+    /// As [`End::has_record`], for one who looks again and again: the record's second line is on its
+    /// way when its first has arrived.
+    #[inline]
+    pub(crate) fn watches_record(&self) -> bool {
+        if let Some(lane) = self.rx_lane() {
+            let next = self.entry.rx.head.load(Ordering::Relaxed) + 1;
+            lane.prefetch(u32::try_from(next & u64::from(lane.lines() - 1)).unwrap_or(0));
+        }
+        self.has_record()
+    }
+
     /// Whether the bits of `flags` (see [`end_flags`]) are all set.
     #[inline]
     pub fn has_flags(&self, flags: u32) -> bool {

@@ -40,7 +40,7 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options) -> Result<usi
             && end.is_blocking()
             && !options.dont_wait
             && place::is_worth_spinning(end)
-            && wait::spin_briefly(|| end.has_record())
+            && wait::spin_briefly(|| end.watches_record())
         {
             taken = read_ring(end, parts)?;
         }
