@@ -62,8 +62,9 @@ reasons! {
     /// The kernel's count of bytes differs from ours.
     Uncounted = 10, "uncounted", "bytes moved past the library",
         "the program uses raw system calls on this socket";
-    /// Wrapped in a stdio stream.
-    Stdio = 11, "stdio", "the socket is wrapped in a stdio stream", "nothing to do: stdio stays on TCP";
+    /// Printed to by dprintf(3), whose bytes go around the library.
+    Stdio = 11, "stdio", "something was printed to the descriptor itself (dprintf)",
+        "print to a stream (fdopen) instead";
     /// A socket option that only the kernel can honour.
     Option = 12, "option", "a socket option was set that only the kernel can honour",
         "remove the option";
@@ -79,7 +80,8 @@ reasons! {
     /// Sent to another process.
     Passed = 17, "passed", "the socket was passed to another process", "nothing to do";
     /// The epoll set is used in a way that rings cannot follow.
-    EpollUse = 18, "epoll-use", "the epoll set is nested, shared or exclusive", "use one epoll set";
+    EpollUse = 18, "epoll-use", "the epoll set is polled itself, or in another set",
+        "wait for the set by epoll_wait only";
     /// The other end asked for TCP.
     PeerAsked = 19, "peer-asked", "the other end brought the connection back to TCP",
         "see the reason at the other end";
