@@ -30,7 +30,7 @@ Environment:
   CROSSLANE_LIBRARY      path of libcrosslane.so, if it is neither beside the command nor in
                          ../lib/crosslane
   CROSSLANE_WAIT         spin, adaptive or sleep; set by run --wait
-  CROSSLANE_EAGER        ports, separated by commas; set by run --eager
+  CROSSLANE_EAGER        ports and ranges, separated by commas; set by run --eager
   CROSSLANE_STRICT       if set, failures of Crosslane end the program; set by run --strict
   CROSSLANE_SECRET       lets programs that root has run be served by root's private monitor after
                          they have become another user; set by run

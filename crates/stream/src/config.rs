@@ -1,5 +1,6 @@
 //! What `crosslane run` tells the library by environment variables.
 
+use core::ops::RangeInclusive;
 use std::sync::OnceLock;
 
 use crosslane_ctl::paths;
@@ -21,7 +22,7 @@ pub struct Config {
     /// `CROSSLANE_WAIT`: `spin`, `adaptive` (default) or `sleep`.
     pub waiting: Waiting,
     /// `CROSSLANE_EAGER`: ports whose connections are upgraded at once.
-    pub eager_ports: Vec<u16>,
+    pub eager_ports: Vec<RangeInclusive<u16>>,
     /// `CROSSLANE_DISABLE`: everything stays on TCP.
     pub disabled: bool,
     /// `CROSSLANE_STRICT`: end rather than stay on TCP because Crosslane fails.
@@ -51,10 +52,7 @@ impl Config {
         let eager = variable("CROSSLANE_EAGER").unwrap_or_default();
         Self {
             waiting,
-            eager_ports: eager
-                .split(',')
-                .filter_map(|port| port.trim().parse().ok())
-                .collect(),
+            eager_ports: eager.split(',').filter_map(ports).collect(),
             disabled: variable("CROSSLANE_DISABLE").is_some(),
             strict: variable("CROSSLANE_STRICT").is_some(),
             chaos: variable("CROSSLANE_CHAOS")
@@ -65,6 +63,12 @@ impl Config {
             socket: socket_path(),
         }
     }
+}
+
+/// A port, or a range of ports.
+fn ports(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
 }
 
 fn socket_path() -> Vec<u8> {

@@ -43,7 +43,8 @@ pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
     };
     reset(process, index, fd, passive);
     let end = End::at(process, index, fd);
-    if port.is_some_and(|port| config::get().eager_ports.contains(&port)) {
+    let eager = &config::get().eager_ports;
+    if port.is_some_and(|port| eager.iter().any(|range| range.contains(&port))) {
         end.add_flags(end_flags::EAGER);
     }
     process.count(Counter::Connections, 1);

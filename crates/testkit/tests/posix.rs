@@ -1,6 +1,7 @@
 //! `crosslane-posix` must print the same natively and under Crosslane.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 use crosslane_testkit::{Host, Process, Route, binary};
@@ -99,6 +100,12 @@ fn assert_same_when_accelerated(options: &[&str]) {
     );
 }
 
+/// An address as `crosslane ss` shows it: a mapped IPv4 address is an IPv4 address.
+fn plain(address: &str) -> String {
+    let address: SocketAddr = address.parse().expect("an address and a port");
+    SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
+}
+
 /// Look at the connection `NAME LOCAL PEER`, and let its check go on. What is wrong, if anything.
 fn see_acceleration(host: &Host, program: &mut Process, ready: &str) -> Option<String> {
     let words: Vec<&str> = ready.split(' ').collect();
@@ -107,9 +114,10 @@ fn see_acceleration(host: &Host, program: &mut Process, ready: &str) -> Option<S
     };
     let ends = host.ends();
     program.write_line("go");
+    let (local, peer) = (plain(local), plain(peer));
     let of_it: Vec<_> = ends
         .iter()
-        .filter(|end| end.is_between(local, peer))
+        .filter(|end| end.is_between(&local, &peer))
         .collect();
     let is_accelerated = of_it.len() == 2 && of_it.iter().all(|end| end.is_accelerated());
     (!is_accelerated).then(|| format!("{name}: {of_it:?}"))

@@ -120,10 +120,9 @@ impl Wait<'_> {
             let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
                 continue;
             };
-            let ending = reg.end.ending();
             let events = news(reg);
             if events != 0 {
-                reported(reg, events, ending);
+                reported(reg, events);
                 if set.sleepers.load(Ordering::SeqCst) > 0 && !reg.is_silent() {
                     ready::arm_for_others(&reg.end);
                 }
@@ -354,11 +353,11 @@ fn may_have_room(reg: &Reg) -> bool {
 
 /// Remember that the program has been told.
 #[inline]
-fn reported(reg: &mut Reg, events: u32, ending: Ending) {
+fn reported(reg: &mut Reg, events: u32) {
     reg.fresh = false;
     reg.quiet_waits = 0;
     if events & !libc::EPOLLOUT.cast_unsigned() != 0 {
-        reg.reported_ending = ending as u32;
+        reg.reported_ending = reg.end.ending() as u32;
     }
     // Records that arrive after the look are read with those before, or reported next.
     if reg.is_edge() && events & libc::EPOLLIN.cast_unsigned() != 0 {
