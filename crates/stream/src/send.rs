@@ -222,13 +222,22 @@ fn send_slowly(
         };
         match room.and_then(|()| write_ring(end, parts)) {
             Ok(bytes) => done += bytes,
-            Err(Errno::AGAIN | Errno::INTR) if done > 0 => return Ok(Sent::Bytes(done)),
-            // As the kernel, which forgets what it had taken of a send that then breaks.
+            Err(errno) if done > 0 => {
+                keep_error(end, errno);
+                return Ok(Sent::Bytes(done));
+            }
             Err(errno) => return Err(errno),
         }
         if parts.left() == 0 {
             return Ok(Sent::Bytes(done));
         }
+    }
+}
+
+/// An error that a send meets after it has sent something is the next call's.
+fn keep_error(end: &End, errno: Errno) {
+    if !matches!(errno, Errno::AGAIN | Errno::INTR | Errno::PIPE) {
+        end.entry.wait.error.store(errno.0, Ordering::Relaxed);
     }
 }
 
