@@ -155,7 +155,7 @@ fn the_program_gets_its_arguments_and_the_library() {
         "run", "--wait", "spin", "--eager", "80-82", "--", "sh", "-c", script, "--json", "-x",
     ]);
     let wanted = format!(
-        "--json -x {} {} spin 80,81,82\n",
+        "--json -x {} {} spin 80-82\n",
         sandbox.preload(),
         sandbox.runtime_dir().display()
     );
