@@ -196,7 +196,12 @@ impl Wait<'_> {
                 quiet = false;
             }
             // Edge-triggered: arrivals already reported are no reason to stay awake.
-            quiet &= armed || news(reg) == 0 && !waits_for_look(&reg.end);
+            if !armed && news(reg) != 0 {
+                // The look has used up what made it due, and the scan has yet to report it.
+                reg.missed = true;
+                quiet = false;
+            }
+            quiet &= armed || !waits_for_look(&reg.end);
             mixed |= reg.end.ending() == Ending::Open
                 && (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
             let waits = ready::waits_for_room(&reg.end, reg.wanted())
