@@ -128,6 +128,26 @@ impl WindowLane {
         let _ = line;
     }
 
+    /// Ask for a line that is about to be written, so that the write does not wait until the peer
+    /// has given it up.
+    #[inline]
+    pub fn prefetch_to_write(&self, line: u32) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            let cell = core::ptr::from_ref(self.header_cell(line));
+            // SAFETY: a hint only, for processors that know it; the others take it as no operation.
+            unsafe {
+                core::arch::asm!(
+                    "prefetchw byte ptr [{}]",
+                    in(reg) cell,
+                    options(nostack, preserves_flags, readonly)
+                );
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = line;
+    }
+
     /// Split a range of the ring that may run over its end into two.
     #[inline]
     fn split(&self, offset: usize, bytes: usize) -> (usize, usize) {

@@ -15,6 +15,9 @@ use crate::{End, asleep, bell, close, config, ending, place, step, switch, wait}
 /// After so many lines the sender looks whether the peer still lives.
 const LINES_PER_LOOK: u32 = 256;
 
+/// A record of so many lines is a short message.
+const SHORT_LINES: u64 = 4;
+
 /// How long a receiver may take nothing before TCP carries the rest.
 pub const STANDSTILL: Duration = Duration::from_millis(20);
 const STANDSTILL_US: u64 = 20_000;
@@ -133,8 +136,20 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
         total += bytes;
         note_lines(end, cursor.tail - before);
         switch::attend_published(end, &lane);
+        prepare_next(&lane, cursor.tail, cursor.tail - before);
     }
     Ok(total)
+}
+
+/// A short message is often followed by another one of its size: have its lines, but for the
+/// first, which the receiver takes away with every look.
+#[inline]
+fn prepare_next(lane: &WindowLane, tail: u64, lines: u64) {
+    if lines <= SHORT_LINES {
+        for line in tail + 1..=tail + lines {
+            lane.prefetch_to_write(u32::try_from(line & u64::from(lane.lines() - 1)).unwrap_or(0));
+        }
+    }
 }
 
 /// As the kernel: a send on a broken or shut connection fails, first with the pending error.
