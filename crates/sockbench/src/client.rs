@@ -1,7 +1,7 @@
 //! The client: one case on one connection, except that `connect` needs many.
 
 mod connect;
-mod rtt;
+pub(crate) mod rtt;
 mod stream;
 
 use std::io;
@@ -93,7 +93,7 @@ pub fn run(
     ))
 }
 
-fn at(number: u64) -> impl Fn(io::Error) -> CaseError {
+pub(crate) fn at(number: u64) -> impl Fn(io::Error) -> CaseError {
     move |source| CaseError::Io { number, source }
 }
 
@@ -102,7 +102,7 @@ fn at(number: u64) -> impl Fn(io::Error) -> CaseError {
     clippy::cast_precision_loss,
     reason = "counts and times stay far below 2^53"
 )]
-fn per_second(count: u64, nanos: u64) -> f64 {
+pub(crate) fn per_second(count: u64, nanos: u64) -> f64 {
     count as f64 * 1e9 / nanos as f64
 }
 

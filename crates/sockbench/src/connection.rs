@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 
@@ -49,6 +50,17 @@ impl Connection {
         }
     }
 
+    /// Makes calls return [`io::ErrorKind::WouldBlock`] instead of waiting, or wait again.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
+            Self::Unix(stream) => stream.set_nonblocking(nonblocking),
+        }
+    }
+
     fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self::Tcp(stream))
@@ -83,6 +95,24 @@ impl Listener {
         match self {
             Self::Tcp(listener) => Connection::tcp(listener.accept()?.0),
             Self::Unix(listener) => Ok(Connection::Unix(listener.accept()?.0)),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
         }
     }
 }

@@ -8,16 +8,23 @@
 //!
 //! [`server`] and [`client`] are the two roles, [`request`] and [`message`] what they say to each
 //! other, [`limit`] the bare cache-line ping-pong that no transport can beat, and [`outcome`] the
-//! lines that are printed.
+//! lines that are printed. Two more programs stand beside them: [`load`] sends requests at given
+//! moments whether or not the last ones are answered, and [`crowd`] has many connections of which
+//! one is active, at a server that serves them all by epoll ([`server::crowd`]).
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod arrivals;
 pub mod client;
 pub mod connection;
 pub mod cpus;
+pub mod crowd;
 pub mod limit;
+pub mod load;
 pub mod message;
 pub mod outcome;
+pub mod receiving;
 pub mod request;
 pub mod server;
 pub mod span;
+pub mod usage;

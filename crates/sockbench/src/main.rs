@@ -1,7 +1,7 @@
 //! `crosslane-sockbench`: see the library's documentation.
 #![forbid(unsafe_code)]
 
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +10,10 @@ use clap::{Parser, Subcommand};
 use crosslane_sockbench::address::Address;
 use crosslane_sockbench::client::{self, Case};
 use crosslane_sockbench::connection::Listener;
-use crosslane_sockbench::outcome::{Line, Listening};
+use crosslane_sockbench::crowd::{self, Crowd, allow_connections};
+use crosslane_sockbench::load::{self, Load, Pace};
+use crosslane_sockbench::outcome::{Line, Listening, Ready};
+use crosslane_sockbench::receiving::Receiving;
 use crosslane_sockbench::span::Span;
 use crosslane_sockbench::{cpus, limit, server};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -38,6 +41,12 @@ enum Role {
         /// Where to listen: tcp:IP:PORT (port 0: any), unix:PATH or unix:@NAME
         #[arg(long, default_value = "tcp:127.0.0.1:0")]
         listen: Address,
+        /// How to wait for the next message
+        #[arg(long, value_enum, default_value_t)]
+        receive: Receiving,
+        /// Serve so many connections at once, by epoll, instead of one after the other
+        #[arg(long, value_name = "CONNECTIONS", conflicts_with = "receive")]
+        crowd: Option<u64>,
     },
     /// Measure one case against a server
     Client {
@@ -56,11 +65,52 @@ enum Role {
         #[arg(long)]
         hold: bool,
     },
+    /// Send requests at random moments, and count latency from when each was due
+    Load(LoadArgs),
+    /// Open many connections and measure one; steered by lines on standard input
+    Crowd {
+        /// The address that the server printed
+        #[arg(long)]
+        connect: Address,
+        /// How many
+        #[arg(long)]
+        connections: u64,
+        /// Message size: 8, or 16 and more
+        #[arg(long, default_value_t = 64)]
+        bytes: u64,
+        #[command(flatten)]
+        span: SpanArgs,
+    },
     /// Measure the cache-line ping-pong between two CPUs
     Limit {
         #[command(flatten)]
         span: SpanArgs,
     },
+}
+
+#[derive(clap::Args)]
+struct LoadArgs {
+    /// The address that the server printed
+    #[arg(long)]
+    connect: Address,
+    /// Requests per second on average; 0 measures processor time only
+    #[arg(long)]
+    rate: f64,
+    /// Message size: 8, or 16 and more
+    #[arg(long, default_value_t = 64)]
+    bytes: u64,
+    /// Decides on the moments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// What to do between requests
+    #[arg(long, value_enum, default_value_t)]
+    pace: Pace,
+    #[command(flatten)]
+    span: SpanArgs,
+    /// When warm, say so and wait for a line; after printing the result, keep the connection open
+    /// until standard input ends
+    #[arg(long)]
+    hold: bool,
 }
 
 #[derive(clap::Args)]
@@ -98,7 +148,25 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         cpus::pin(cpu)?;
     }
     match &cli.role {
-        Role::Server { listen } => serve(listen),
+        Role::Server {
+            listen,
+            receive,
+            crowd,
+        } => serve(listen, *receive, *crowd),
+        Role::Load(args) => send_load(args),
+        Role::Crowd {
+            connect,
+            connections,
+            bytes,
+            span,
+        } => {
+            let crowd = Crowd {
+                connections: *connections,
+                bytes: *bytes,
+                span: span.span(),
+            };
+            crowd::run(connect, &crowd).with_context(|| format!("{connect}"))
+        }
         Role::Limit { span } => print(&limit::run(span.span())?),
         Role::Client {
             connect,
@@ -119,16 +187,57 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
-fn serve(address: &Address) -> anyhow::Result<()> {
+fn send_load(args: &LoadArgs) -> anyhow::Result<()> {
+    let load = Load {
+        per_second: args.rate,
+        bytes: args.bytes,
+        seed: args.seed,
+        pace: args.pace,
+        span: args.span.span(),
+    };
+    if load.pace == Pace::Poll {
+        // Sleeps end when they should, not up to 50 us later.
+        rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
+    }
+    let warm = |local: &str, peer: &str| {
+        if !args.hold {
+            return Ok(());
+        }
+        let ready = Ready {
+            ready: 1,
+            local: local.to_owned(),
+            peer: peer.to_owned(),
+        };
+        println!("{}", serde_json::to_string(&ready)?);
+        std::io::stdin().lock().read_line(&mut String::new())?;
+        Ok(())
+    };
+    let sent = load::run(&args.connect, &load, warm);
+    let (line, connection) = sent.with_context(|| format!("{}", args.connect))?;
+    print(&line)?;
+    if args.hold {
+        std::io::stdin().read_to_end(&mut Vec::new())?;
+    }
+    drop(connection);
+    Ok(())
+}
+
+fn serve(address: &Address, receive: Receiving, crowd: Option<u64>) -> anyhow::Result<()> {
+    crowd.map_or(Ok(()), allow_connections)?;
     let (listener, address) =
         Listener::open(address).with_context(|| format!("cannot listen on {address}"))?;
+    server::prepare(&listener, receive).context("the kernel refuses SO_BUSY_POLL")?;
     println!(
         "{}",
         serde_json::to_string(&Listening {
             listening: address.to_string()
         })?
     );
-    Ok(server::serve(&listener)?)
+    match crowd {
+        Some(_) => server::crowd::serve(&listener)?,
+        None => server::serve(&listener, receive)?,
+    }
+    Ok(())
 }
 
 fn print(line: &Line) -> anyhow::Result<()> {

@@ -37,6 +37,49 @@ pub enum Outcome {
         /// Connections per second.
         per_s: f64,
     },
+    /// Requests at given moments, whether or not earlier ones were answered.
+    Load {
+        /// The message size.
+        bytes: u64,
+        /// Requests per second that were due on average.
+        per_second: f64,
+        /// How many were answered: all of them, however late.
+        answers: u64,
+        /// How many were answered per second until the last one was.
+        answered_per_s: f64,
+        /// The median from when a request was due to when its answer was there; none without
+        /// requests.
+        p50_ns: Option<u64>,
+        /// The 99th percentile.
+        p99_ns: Option<u64>,
+        /// The 99.9th percentile.
+        p999_ns: Option<u64>,
+        /// Processor time of the server, in seconds per second.
+        server_cpu: f64,
+        /// Processor time of the client, which is 1 when it looks at the clock all the time.
+        client_cpu: f64,
+        /// Whether packets come to the server from a device queue, which alone the kernel can poll.
+        has_device_queue: bool,
+    },
+    /// Round trips on one of many connections.
+    Crowd {
+        /// The message size.
+        bytes: u64,
+        /// How many connections there are.
+        connections: u64,
+        /// How many round trips were counted.
+        trips: u64,
+        /// The median.
+        p50_ns: u64,
+        /// The 99th percentile.
+        p99_ns: u64,
+        /// The 99.9th percentile.
+        p999_ns: u64,
+        /// Processor time of the server while all connections were idle, in seconds per second.
+        idle_server_cpu: f64,
+        /// The same of the client.
+        idle_client_cpu: f64,
+    },
 }
 
 /// An outcome and the names of the connection it was measured on.
@@ -50,6 +93,19 @@ pub struct Line {
     pub local: String,
     /// The server's address, likewise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub peer: String,
+}
+
+/// What a client that can be looked at from outside prints at each stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ready {
+    /// How many connections it has.
+    pub ready: u64,
+    /// The address of this end of the one that is measured.
+    #[serde(default)]
+    pub local: String,
+    /// The other end's address.
+    #[serde(default)]
     pub peer: String,
 }
 

@@ -13,6 +13,7 @@ pub const REPORT_BYTES: usize = 24;
 const MAGIC: u32 = 0x7362_6331;
 const ECHO: u32 = 1;
 const SINK: u32 = 2;
+const USAGE: u32 = 3;
 
 /// What the server shall do with the messages that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Work {
         /// The time before counting begins.
         warmup: Duration,
     },
+    /// Tell at once how much processor time has been used so far; no message follows.
+    Usage,
 }
 
 /// The first thing said on a connection, and again after the last message of a case.
@@ -53,6 +56,7 @@ impl Request {
         let (work, warmup) = match self.work {
             Work::Echo => (ECHO, Duration::ZERO),
             Work::Sink { warmup } => (SINK, warmup),
+            Work::Usage => (USAGE, Duration::ZERO),
         };
         let warmup_ns = u64::try_from(warmup.as_nanos()).unwrap_or(u64::MAX);
         let mut wire = [0; REQUEST_BYTES];
@@ -90,6 +94,7 @@ impl Request {
             SINK => Work::Sink {
                 warmup: Duration::from_nanos(u64_at(wire, 16)),
             },
+            USAGE => Work::Usage,
             other => return Err(bad(format!("unknown work {other}"))),
         };
         let bytes = checked_size(u64_at(wire, 8)).map_err(|error| bad(error.to_string()))?;
@@ -123,13 +128,13 @@ impl Report {
     }
 }
 
-fn u32_at(wire: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(wire: &[u8], at: usize) -> u32 {
     wire[at..]
         .first_chunk()
         .map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-fn u64_at(wire: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(wire: &[u8], at: usize) -> u64 {
     wire[at..]
         .first_chunk()
         .map_or(0, |word| u64::from_le_bytes(*word))
@@ -146,6 +151,7 @@ mod tests {
             Work::Sink {
                 warmup: Duration::from_millis(40),
             },
+            Work::Usage,
         ] {
             let request = Request { work, bytes: 64 };
             let read = Request::read(&mut &request.encode()[..]).expect("valid");

@@ -1,26 +1,48 @@
-//! The server: one connection at a time, as many requests on it as the client likes.
+//! The server: one connection at a time, as many requests on it as the client likes. [`crowd`] is
+//! the one for many connections at once.
+
+pub mod crowd;
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use crate::connection::{Connection, Listener};
+use crate::connection::Listener;
 use crate::message::check;
+use crate::receiving::{Receiving, Spinning, has_device_queue, let_kernel_poll};
 use crate::request::{Report, Request, Work};
 use crate::span::{Span, Stopwatch};
+use crate::usage::{Usage, own_cpu_ns};
 
 /// Serves for ever. A connection that fails is reported on standard error and ends alone.
 ///
 /// # Errors
-/// When accepting fails.
-pub fn serve(listener: &Listener) -> io::Result<()> {
+/// When accepting fails, or the kernel does not poll although it should.
+pub fn serve(listener: &Listener, receiving: Receiving) -> io::Result<()> {
     loop {
         let mut connection = listener.accept()?;
-        if let Err(error) = converse(&mut connection) {
+        let polls = has_device_queue(&connection);
+        let done = match receiving {
+            Receiving::Spin => Spinning::new(&mut connection)
+                .and_then(|mut spinning| converse(&mut spinning, polls)),
+            Receiving::Block | Receiving::BusyPoll => converse(&mut connection, polls),
+        };
+        if let Err(error) = done {
             eprintln!("crosslane-sockbench server: {error}");
         }
     }
 }
 
-fn converse(connection: &mut Connection) -> io::Result<()> {
+/// Prepares a listener for how its connections will wait.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn prepare(listener: &Listener, receiving: Receiving) -> io::Result<()> {
+    match receiving {
+        Receiving::BusyPoll => let_kernel_poll(listener),
+        Receiving::Block | Receiving::Spin => Ok(()),
+    }
+}
+
+fn converse(connection: &mut (impl Read + Write), has_device_queue: bool) -> io::Result<()> {
     while let Some(request) = Request::read(connection)? {
         match request.work {
             Work::Echo => echo(connection, request.bytes)?,
@@ -32,12 +54,20 @@ fn converse(connection: &mut Connection) -> io::Result<()> {
                 let report = sink(connection, request.bytes, &Stopwatch::start(span))?;
                 connection.write_all(&report.encode())?;
             }
+            Work::Usage => connection.write_all(&usage(has_device_queue).encode())?,
         }
     }
     Ok(())
 }
 
-fn echo(connection: &mut Connection, bytes: usize) -> io::Result<()> {
+fn usage(has_device_queue: bool) -> Usage {
+    Usage {
+        cpu_ns: own_cpu_ns(),
+        has_device_queue,
+    }
+}
+
+fn echo(connection: &mut (impl Read + Write), bytes: usize) -> io::Result<()> {
     let mut message = vec![0; bytes];
     for number in 0.. {
         connection.read_exact(&mut message)?;
@@ -50,7 +80,7 @@ fn echo(connection: &mut Connection, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn sink(connection: &mut Connection, bytes: usize, watch: &Stopwatch) -> io::Result<Report> {
+fn sink(connection: &mut impl Read, bytes: usize, watch: &Stopwatch) -> io::Result<Report> {
     let mut message = vec![0; bytes];
     let mut next = 0;
     let mut receive = |number: &mut u64| -> io::Result<bool> {

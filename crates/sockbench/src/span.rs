@@ -47,6 +47,13 @@ impl Stopwatch {
         self.clock.raw()
     }
 
+    /// The time from the start to a moment.
+    #[inline]
+    #[must_use]
+    pub fn since_start_ns(&self, moment: u64) -> u64 {
+        self.between_ns(self.start, moment)
+    }
+
     /// The time from one moment to a later one.
     #[inline]
     #[must_use]

@@ -7,6 +7,13 @@ use crosslane_sockbench::outcome::{Line, Listening, Outcome};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_crosslane-sockbench");
 
+/// A program, run under a watchdog.
+fn watched() -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["60", PROGRAM]);
+    command
+}
+
 struct Server {
     process: Child,
     address: String,
@@ -14,9 +21,14 @@ struct Server {
 
 impl Server {
     fn start(listen: &str) -> Self {
+        Self::start_with(&["--listen", listen])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let mut command = Command::new(PROGRAM);
         command
-            .args(["--die-with-parent", "server", "--listen", listen])
+            .args(["--die-with-parent", "server"])
+            .args(options)
             .stdout(Stdio::piped());
         let mut process = command.spawn().expect("the server starts");
         let mut line = String::new();
@@ -36,12 +48,23 @@ impl Server {
         let mut command = Command::new("timeout");
         command.args(["60", PROGRAM, "client", "--connect", &self.address]);
         command
-            .args(["--warmup", "5", "--measure", "20"])
+            .args(["--warmup", "5", "--measure", "100"])
             .args(arguments.split(' '));
         command
             .stdin(Stdio::null())
             .output()
             .expect("the client starts")
+    }
+
+    /// Sends requests at this rate.
+    fn load(&self, arguments: &str) -> Outcome {
+        let mut command = watched();
+        command.args(["load", "--connect", &self.address, "--warmup", "5"]);
+        command.args(["--measure", "50"]).args(arguments.split(' '));
+        let output = command.output().expect("the client starts");
+        assert!(output.status.success(), "{arguments}: {output:?}");
+        let line: Line = serde_json::from_slice(&output.stdout).expect("documented JSON");
+        line.outcome
     }
 
     fn outcome(&self, arguments: &str) -> Outcome {
@@ -187,5 +210,109 @@ fn a_transport_that_corrupts_is_found_out() {
         output.status.code(),
         Some(1),
         "neither counted nor hung: {output:?}"
+    );
+}
+
+/// How many requests fall due in this time, whatever the machine does meanwhile.
+fn due(per_second: f64, seed: u64, milliseconds: u64) -> u64 {
+    let arrivals = crosslane_sockbench::arrivals::Arrivals::new(per_second, seed);
+    let within = arrivals.take_while(|&due_ns| due_ns < milliseconds * 1_000_000);
+    within.count() as u64
+}
+
+#[test]
+fn a_load_is_answered_in_full_however_the_server_receives_and_the_client_waits() {
+    for receive in ["block", "spin"] {
+        let server = Server::start_with(&["--receive", receive]);
+        for pace in ["spin", "poll"] {
+            let arguments = format!("--rate 5000 --pace {pace} --seed 3");
+            let Outcome::Load {
+                answers,
+                p50_ns: Some(p50_ns),
+                p99_ns: Some(p99_ns),
+                server_cpu,
+                client_cpu,
+                ..
+            } = server.load(&arguments)
+            else {
+                panic!("{receive}, {pace}: no latencies")
+            };
+            assert_eq!(answers, due(5e3, 3, 50), "{receive}, {pace}");
+            assert!(p50_ns > 0 && p50_ns <= p99_ns && server_cpu > 0.0 && client_cpu > 0.0);
+        }
+    }
+}
+
+#[test]
+fn more_load_than_a_server_can_take_is_answered_late_and_not_left_out() {
+    let server = Server::start("tcp:127.0.0.1:0");
+    let Outcome::Load { answers, .. } = server.load("--rate 1000000 --seed 1") else {
+        panic!("another outcome")
+    };
+    assert_eq!(answers, due(1e6, 1, 50));
+}
+
+#[test]
+fn an_idle_server_is_asked_for_its_processor_time_only() {
+    let server = Server::start("tcp:127.0.0.1:0");
+    match server.load("--rate 0") {
+        Outcome::Load {
+            answers: 0,
+            p50_ns: None,
+            server_cpu,
+            ..
+        } => assert!(server_cpu >= 0.0),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_crowd_is_steered_from_outside() {
+    use std::io::Write;
+    let server = Server::start_with(&["--crowd", "200"]);
+    let mut client = watched()
+        .args(["crowd", "--connect", &server.address])
+        .args(["--connections", "200", "--warmup", "5", "--measure", "20"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the client starts");
+    let mut stdin = client.stdin.take().expect("piped");
+    stdin
+        .write_all(b"open\ntouch\ntouch\nmeasure\n")
+        .expect("it listens");
+    drop(stdin);
+    let output = client.wait_with_output().expect("it is ours");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].contains(r#""ready":0"#) && lines[1].contains(r#""ready":200"#));
+    match serde_json::from_str::<Line>(lines[4])
+        .expect("JSON")
+        .outcome
+    {
+        Outcome::Crowd {
+            connections: 200,
+            trips,
+            p50_ns,
+            p99_ns,
+            ..
+        } => assert!(trips > 0 && p50_ns <= p99_ns),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn more_connections_than_descriptors_are_refused_with_the_remedy() {
+    let output = watched()
+        .args(["crowd", "--connect", "tcp:127.0.0.1:1"])
+        .args(["--connections", "9000000000"])
+        .output()
+        .expect("the client starts");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("9000000064 descriptors") && said.contains("ulimit"),
+        "{said}"
     );
 }

@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 use crate::request::{Request, Work};
 use crate::span::{Span, Stopwatch};
 
-pub(super) fn run(
+pub(crate) fn run(
     connection: &mut Connection,
     bytes: usize,
     span: Span,
