@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::{Process, ProcessError};
 
+const RUNTIME_DIR_VARIABLE: &str = "CROSSLANE_RUNTIME_DIR";
 const LIBRARY: &str = "/libcrosslane.so";
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
@@ -16,6 +17,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Crosslane {
     executable: PathBuf,
+    runtime_dir: Option<PathBuf>,
 }
 
 /// Why `crosslane ss` gave no answer.
@@ -67,6 +69,22 @@ impl End {
         self.state == "accelerated"
     }
 
+    /// This end with only the bytes that it has carried since it was `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            ring_bytes_sent: self.ring_bytes_sent.saturating_sub(before.ring_bytes_sent),
+            ring_bytes_received: self
+                .ring_bytes_received
+                .saturating_sub(before.ring_bytes_received),
+            tcp_bytes_sent: self.tcp_bytes_sent.saturating_sub(before.tcp_bytes_sent),
+            tcp_bytes_received: self
+                .tcp_bytes_received
+                .saturating_sub(before.tcp_bytes_received),
+            ..self.clone()
+        }
+    }
+
     /// Whether this end belongs to the connection between these two addresses.
     #[must_use]
     pub fn is_between(&self, one: &str, other: &str) -> bool {
@@ -91,7 +109,27 @@ impl Crosslane {
     pub fn at(executable: impl Into<PathBuf>) -> Self {
         Self {
             executable: executable.into(),
+            runtime_dir: None,
         }
+    }
+
+    /// The same with the monitor in this directory, instead of the one that the environment gives.
+    #[must_use]
+    pub fn with_monitor_in(self, runtime_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            runtime_dir: Some(runtime_dir.into()),
+            ..self
+        }
+    }
+
+    /// The command itself, to which a subcommand is to be added.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        if let Some(directory) = &self.runtime_dir {
+            command.env(RUNTIME_DIR_VARIABLE, directory);
+        }
+        command
     }
 
     /// Where it is.
@@ -103,8 +141,14 @@ impl Crosslane {
     /// A command that runs `program` under Crosslane; arguments can be added as usual.
     #[must_use]
     pub fn run(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(&self.executable);
-        command.args(["run", "--"]).arg(program);
+        self.run_with(&[], program)
+    }
+
+    /// The same with options of `crosslane run`.
+    #[must_use]
+    pub fn run_with(&self, options: &[&str], program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command();
+        command.arg("run").args(options).arg("--").arg(program);
         command
     }
 
@@ -120,7 +164,7 @@ impl Crosslane {
     /// # Errors
     /// [`CrosslaneError`].
     pub fn connections(&self) -> Result<Vec<End>, CrosslaneError> {
-        let mut command = Command::new(&self.executable);
+        let mut command = self.command();
         let exit =
             Process::spawn("crosslane ss", command.args(["ss", "--json"]))?.finish(ANSWER_TIME)?;
         let lines = exit.stdout.lines().filter(|line| !line.is_empty());

@@ -163,6 +163,14 @@ impl Process {
         self.stdin = None;
     }
 
+    /// Writes a line to the child's standard input, which stays open.
+    pub fn say(&mut self, line: &str) {
+        if let Some(stdin) = &mut self.stdin {
+            // A child that does not want its input says so by how it ends.
+            let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+        }
+    }
+
     /// Writes `text` to the child's standard input and closes it.
     pub fn feed(&mut self, text: &str) {
         if let Some(mut stdin) = self.stdin.take() {

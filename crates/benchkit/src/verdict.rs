@@ -48,6 +48,21 @@ impl Verdict {
             ring_share,
         }
     }
+
+    /// Judges the ends by what they have carried since they were as in `before`.
+    #[must_use]
+    pub fn since(before: &[End], ends: &[End]) -> Self {
+        let change = |end: &End| {
+            let same = |other: &&End| {
+                (other.pid, &other.local, &other.peer) == (end.pid, &end.local, &end.peer)
+            };
+            before
+                .iter()
+                .find(same)
+                .map_or_else(|| end.clone(), |before| end.since(before))
+        };
+        Self::of(&ends.iter().map(change).collect::<Vec<_>>())
+    }
 }
 
 /// The ends that carry something and are not accelerated, if there are any, by their states.
@@ -170,6 +185,19 @@ mod tests {
         assert!(Verdict::of(&[end("partly", None, 1_000_000, 4096)]).accelerated);
         assert!(!Verdict::of(&[end("partly", Some("idle"), 100, 4096)]).accelerated);
         assert!(!Verdict::of(&[end("switching", None, 0, 4096)]).accelerated);
+    }
+
+    #[test]
+    fn what_was_carried_before_does_not_decide() {
+        let before = [end("accelerated", None, 10_000, 0)];
+        let fell_back_in_between = [end("accelerated", None, 10_000, 900)];
+        assert!(Verdict::of(&fell_back_in_between).accelerated);
+        let verdict = Verdict::since(&before, &fell_back_in_between);
+        assert_eq!(verdict.ring_share, Some(0.0));
+        assert!(!verdict.accelerated);
+        let idle = Verdict::since(&before, &before);
+        assert!(idle.accelerated, "{idle:?}");
+        assert_eq!(idle.ring_share, None);
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+mod output;
+mod placement;
+mod programs;
+mod rounds;
 mod sockets;
 
 /// Arguments of `crosslane bench`.

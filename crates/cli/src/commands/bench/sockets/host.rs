@@ -1,52 +1,26 @@
 //! The processes of the bench: a server for each transport, a client for each measurement.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
-use crosslane_benchkit::{Crosslane, Process, Verdict};
+use crosslane_benchkit::{Process, Verdict};
 use crosslane_sockbench::client;
-use crosslane_sockbench::cpus::two_cpus;
-use crosslane_sockbench::outcome::{Line, Listening, Outcome};
+use crosslane_sockbench::outcome::{Line, Outcome};
 use crosslane_sockbench::span::Span;
 
+use super::super::placement::Placement;
+use super::super::programs::{GRACE, Programs, SOCKBENCH, Server, parse};
+use super::super::rounds::Measured;
 use super::case::Case;
 use super::transport::Transport;
 
-/// Starting, connecting, an upgrade and an exit take milliseconds; only a hang takes this.
-const GRACE: Duration = Duration::from_secs(10);
-
-const SOCKBENCH: &str = "crosslane-sockbench";
-
-/// Where the two programs run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Placement {
-    /// Where the scheduler puts them
-    Free,
-    /// On two different CPUs
-    Apart,
-    /// On the same CPU
-    Together,
-}
-
 /// Everything that is needed to start the processes.
 pub struct Host {
-    sockbench: PathBuf,
-    crosslane: Crosslane,
+    programs: Programs,
     span: Span,
     /// The CPUs of the server and of the client, when they are to be pinned.
     cpus: Option<(usize, usize)>,
-}
-
-/// One measurement.
-pub struct Measured {
-    /// The figures.
-    pub outcome: Outcome,
-    /// What `crosslane ss` said of the connection, when it is Crosslane's.
-    pub verdict: Option<Verdict>,
 }
 
 /// The servers that have been started so far.
@@ -55,31 +29,13 @@ pub struct Servers<'a> {
     running: BTreeMap<Transport, Server>,
 }
 
-struct Server {
-    address: String,
-    process: Process,
-}
-
 impl Host {
     /// Finds the program beside this one.
     pub fn new(span: Span, placement: Placement) -> anyhow::Result<Self> {
-        let crosslane = std::env::current_exe().context("cannot find this executable")?;
-        let sockbench = crosslane.with_file_name(SOCKBENCH);
-        ensure!(
-            sockbench.is_file(),
-            "{} is missing; build it with: cargo build --release --package {SOCKBENCH}",
-            sockbench.display()
-        );
-        let cpus = match placement {
-            Placement::Free => None,
-            Placement::Apart => Some(two_cpus()?),
-            Placement::Together => Some(two_cpus()?).map(|(first, _)| (first, first)),
-        };
         Ok(Self {
-            sockbench,
-            crosslane: Crosslane::at(crosslane),
+            programs: Programs::find()?,
             span,
-            cpus,
+            cpus: placement.cpus()?,
         })
     }
 
@@ -93,10 +49,9 @@ impl Host {
 
     fn program(&self, over: Transport, cpu: Option<usize>) -> Command {
         let mut command = match over {
-            Transport::Crosslane => self.crosslane.run(&self.sockbench),
-            Transport::Tcp | Transport::Unix | Transport::Limit => Command::new(&self.sockbench),
+            Transport::Crosslane => self.programs.accelerated(&[]),
+            Transport::Tcp | Transport::Unix | Transport::Limit => self.programs.plain(),
         };
-        command.arg("--die-with-parent");
         if let Some(cpu) = cpu {
             command.args(["--cpu", &cpu.to_string()]);
         }
@@ -110,15 +65,7 @@ impl Host {
         };
         let mut command = self.program(over, self.cpus.map(|(server, _)| server));
         command.args(["server", "--listen", &listen]);
-        let mut process = Process::spawn(format!("{over} server"), &mut command)?;
-        let line = process.next_line(GRACE)?;
-        let listening: Listening = serde_json::from_str(&line).with_context(|| {
-            format!("the {over} server printed {line:?} instead of its address")
-        })?;
-        Ok(Server {
-            address: listening.listening,
-            process,
-        })
+        Server::start(&over.to_string(), &mut command)
     }
 
     fn client(&self, case: Case, over: Transport, address: &str) -> Command {
@@ -138,27 +85,27 @@ impl Host {
         self.span.warmup + self.span.measure + GRACE
     }
 
-    fn limit(&self) -> anyhow::Result<Measured> {
-        let mut command = Command::new(&self.sockbench);
-        self.add_span(command.args(["--die-with-parent", "limit"]));
+    fn limit(&self) -> anyhow::Result<Measured<Outcome>> {
+        let mut command = self.programs.plain();
+        self.add_span(command.arg("limit"));
         let exit = Process::spawn("limit", &mut command)?.finish(self.deadline())?;
         Ok(Measured {
-            outcome: parse(&exit.stdout)?.outcome,
+            figures: parse::<Line>(&exit.stdout)?.outcome,
             verdict: None,
         })
     }
 
     /// Runs a client that keeps its connection after measuring, so that `crosslane ss` can be
     /// asked about it without disturbing what is measured.
-    fn measure_and_ask(&self, mut command: Command) -> anyhow::Result<Measured> {
+    fn measure_and_ask(&self, mut command: Command) -> anyhow::Result<Measured<Outcome>> {
         let mut process = Process::spawn("crosslane client", command.arg("--hold"))?;
-        let line = parse(&process.next_line(self.deadline())?)?;
-        let mut ends = self.crosslane.connections()?;
+        let line: Line = parse(&process.next_line(self.deadline())?)?;
+        let mut ends = self.programs.crosslane.connections()?;
         ends.retain(|end| end.is_between(&line.local, &line.peer));
         process.close_stdin();
         process.finish(GRACE)?;
         Ok(Measured {
-            outcome: line.outcome,
+            figures: line.outcome,
             verdict: Some(Verdict::of(&ends)),
         })
     }
@@ -166,23 +113,15 @@ impl Host {
 
 impl Servers<'_> {
     /// Measures one case over one transport. After a failure the transport's server is a new one.
-    pub fn measure(&mut self, case: Case, over: Transport) -> anyhow::Result<Measured> {
-        self.try_to_measure(case, over).map_err(|error| {
-            let server = self
-                .running
-                .remove(&over)
-                .and_then(|server| server.process.stop().ok());
-            match server
-                .map(|exit| exit.stderr)
-                .filter(|said| !said.is_empty())
-            {
-                Some(said) => anyhow!("{error:#}; its server said: {said}"),
+    pub fn measure(&mut self, case: Case, over: Transport) -> anyhow::Result<Measured<Outcome>> {
+        self.try_to_measure(case, over)
+            .map_err(|error| match self.running.remove(&over) {
+                Some(server) => server.blame(error),
                 None => error,
-            }
-        })
+            })
     }
 
-    fn try_to_measure(&mut self, case: Case, over: Transport) -> anyhow::Result<Measured> {
+    fn try_to_measure(&mut self, case: Case, over: Transport) -> anyhow::Result<Measured<Outcome>> {
         if over == Transport::Limit {
             return self.host.limit();
         }
@@ -190,10 +129,9 @@ impl Servers<'_> {
             self.running.insert(over, self.host.start_server(over)?);
         }
         let server = &self.running[&over];
-        ensure!(
-            over != Transport::Crosslane || self.host.crosslane.is_loaded_in(server.process.pid()),
-            "`crosslane run` ran the server without Crosslane"
-        );
+        if over == Transport::Crosslane {
+            self.host.programs.ensure_loaded(server)?;
+        }
         let command = self.host.client(case, over, &server.address);
         if over == Transport::Crosslane && case.kind != client::Case::Connect {
             return self.host.measure_and_ask(command);
@@ -202,12 +140,8 @@ impl Servers<'_> {
         let exit =
             Process::spawn(format!("{over} client"), &mut command)?.finish(self.host.deadline())?;
         Ok(Measured {
-            outcome: parse(&exit.stdout)?.outcome,
+            figures: parse::<Line>(&exit.stdout)?.outcome,
             verdict: None,
         })
     }
-}
-
-fn parse(line: &str) -> anyhow::Result<Line> {
-    serde_json::from_str(line).with_context(|| format!("{SOCKBENCH} printed {line:?}"))
 }

@@ -11,7 +11,6 @@ mod results;
 mod table;
 mod transport;
 
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,9 +19,12 @@ use crosslane_benchkit::{Machine, stop_children_on_signals};
 use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
+use super::output::{finish, heading, json, show_progress};
+use super::placement::Placement;
+use super::rounds::Rounds;
 use case::{Case, Selector};
-use host::{Host, Placement};
-use results::Results;
+use host::Host;
+use results::{Key, Results};
 use transport::Transport;
 
 const ROUNDS: usize = 5;
@@ -105,33 +107,25 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let results = measure(&Host::new(span, args.place)?, &plan, rounds);
     let text = if args.json {
-        json(&preamble, &results)?
+        json(&preamble, &results.rows())?
     } else {
         for_people(&preamble, &results)
     };
-    std::io::stdout().write_all(text.as_bytes())?;
-    results
-        .complaints()
-        .iter()
-        .for_each(|complaint| eprintln!("{complaint}"));
-    Ok(if results.is_complete() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    let rounds = &results.0;
+    finish(&text, &rounds.complaints(), rounds.is_complete())
 }
 
 /// Which cases are measured over which transports, in order.
-fn plan(args: &Args) -> anyhow::Result<Vec<(Case, Transport)>> {
+fn plan(args: &Args) -> anyhow::Result<Vec<Key>> {
     let cases = case::select(&args.cases);
     let mut transports = args.transports.clone();
     transports.sort_unstable();
     transports.dedup();
-    let over = |case: Case| transports.iter().map(move |&transport| (case, transport));
+    let over = |case: Case| transports.iter().map(move |&over| Key { case, over });
     let plan: Vec<_> = cases
         .into_iter()
         .flat_map(over)
-        .filter(|&(case, over)| over.has(case))
+        .filter(|key| key.over.has(key.case))
         .collect();
     ensure!(
         !plan.is_empty(),
@@ -140,58 +134,32 @@ fn plan(args: &Args) -> anyhow::Result<Vec<(Case, Transport)>> {
     Ok(plan)
 }
 
-fn measure(host: &Host, plan: &[(Case, Transport)], rounds: usize) -> Results {
-    let mut results = Results::new(plan);
+fn measure(host: &Host, plan: &[Key], rounds: usize) -> Results {
+    let mut results = Rounds::new(plan);
     for round in 1..=rounds {
         let mut servers = host.servers();
-        for &(case, transport) in plan {
-            if results.has_failed(case, transport) {
+        for &key in plan {
+            if results.has_failed(key) {
                 continue;
             }
-            show_progress(&format!(
-                "round {round} of {rounds}: {case} over {transport}"
-            ));
-            results.add(case, transport, servers.measure(case, transport));
+            show_progress(&format!("round {round} of {rounds}: {key}"));
+            results.add(key, servers.measure(key.case, key.over));
         }
     }
     show_progress("");
-    results
-}
-
-/// Overwrites one line on a terminal; elsewhere a bench of seconds needs no progress.
-fn show_progress(line: &str) {
-    let mut stderr = std::io::stderr();
-    if stderr.is_terminal() {
-        // Progress that cannot be shown is no reason to stop measuring.
-        let _ = write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush());
-    }
-}
-
-fn json(preamble: &Preamble, results: &Results) -> serde_json::Result<String> {
-    let first = std::iter::once(serde_json::to_string(preamble));
-    let rows = results.rows();
-    let lines: serde_json::Result<Vec<_>> = first
-        .chain(rows.iter().map(serde_json::to_string))
-        .collect();
-    Ok(lines?.join("\n") + "\n")
+    Results(results)
 }
 
 fn for_people(preamble: &Preamble, results: &Results) -> String {
-    let Machine {
-        cpu,
-        cores,
-        kernel,
-        date,
-        commit,
-        ..
-    } = &preamble.machine;
     let Preamble {
-        rounds, measure_ms, ..
+        machine,
+        rounds,
+        measure_ms,
+        ..
     } = preamble;
-    let commit = commit.as_deref().unwrap_or("unknown");
     format!(
-        "{cpu}, {cores} CPUs, {kernel}; commit {commit}, {date}\n\
-         medians of {rounds} rounds of {measure_ms} ms each\n\n{}\n",
+        "{}medians of {rounds} rounds of {measure_ms} ms each\n\n{}\n",
+        heading(machine),
         table::table(results)
     )
 }

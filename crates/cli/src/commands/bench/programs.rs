@@ -1,0 +1,105 @@
+//! The programs that benches run: the ordinary one that is measured, natively or accelerated.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, ensure};
+use crosslane_benchkit::{Crosslane, Process};
+use crosslane_sockbench::outcome::Listening;
+use serde::de::DeserializeOwned;
+
+/// Starting, connecting, an upgrade and an exit take milliseconds; only a hang takes this.
+pub const GRACE: Duration = Duration::from_secs(10);
+
+pub const SOCKBENCH: &str = "crosslane-sockbench";
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    sockbench: PathBuf,
+    /// The command that this is.
+    pub crosslane: Crosslane,
+}
+
+/// A server that answers clients.
+pub struct Server {
+    /// Where it listens.
+    pub address: String,
+    /// Its process.
+    pub process: Process,
+}
+
+impl Programs {
+    /// Finds them beside this one.
+    pub fn find() -> anyhow::Result<Self> {
+        let crosslane = std::env::current_exe().context("cannot find this executable")?;
+        let sockbench = crosslane.with_file_name(SOCKBENCH);
+        ensure!(
+            sockbench.is_file(),
+            "{} is missing; build it with: cargo build --release --package {SOCKBENCH}",
+            sockbench.display()
+        );
+        Ok(Self {
+            sockbench,
+            crosslane: Crosslane::at(crosslane),
+        })
+    }
+
+    /// The same programs with another `crosslane`, such as one with a monitor of its own.
+    pub fn using(&self, crosslane: &Crosslane) -> Self {
+        Self {
+            sockbench: self.sockbench.clone(),
+            crosslane: crosslane.clone(),
+        }
+    }
+
+    /// The ordinary program as it is.
+    pub fn plain(&self) -> Command {
+        let mut command = Command::new(&self.sockbench);
+        command.arg("--die-with-parent");
+        command
+    }
+
+    /// The same under `crosslane run` with these options.
+    pub fn accelerated(&self, options: &[&str]) -> Command {
+        let mut command = self.crosslane.run_with(options, &self.sockbench);
+        command.arg("--die-with-parent");
+        command
+    }
+
+    /// Fails when `crosslane run` has fallen back to running the program as it is.
+    pub fn ensure_loaded(&self, server: &Server) -> anyhow::Result<()> {
+        ensure!(
+            self.crosslane.is_loaded_in(server.process.pid()),
+            "`crosslane run` ran the server without Crosslane"
+        );
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Starts a server and waits until it listens.
+    pub fn start(name: &str, command: &mut Command) -> anyhow::Result<Self> {
+        let mut process = Process::spawn(format!("{name} server"), command)?;
+        let listening: Listening = parse(&process.next_line(GRACE)?)?;
+        Ok(Self {
+            address: listening.listening,
+            process,
+        })
+    }
+
+    /// Ends it because of an error, which then also tells what the server said.
+    pub fn blame(self, error: anyhow::Error) -> anyhow::Error {
+        let said = self.process.stop().map(|exit| exit.stderr);
+        match said.ok().filter(|said| !said.is_empty()) {
+            Some(said) => anyhow!("{error:#}; its server said: {said}"),
+            None => error,
+        }
+    }
+}
+
+/// A line of the ordinary program.
+pub fn parse<T: DeserializeOwned>(line: &str) -> anyhow::Result<T> {
+    serde_json::from_str(line).with_context(|| format!("{SOCKBENCH} printed {line:?}"))
+}

@@ -1,0 +1,196 @@
+//! What several rounds measured of each cell of a plan, and what a person must know of it.
+
+use std::fmt::Display;
+
+use crosslane_benchkit::Verdict;
+use crosslane_benchkit::stats::{median, significant};
+use serde::Serialize;
+
+/// All rounds of all cells, in the order of the plan. `K` names a cell, `M` is what one round of
+/// it measured.
+pub struct Rounds<K, M> {
+    cells: Vec<Cell<K, M>>,
+}
+
+/// One cell.
+pub struct Cell<K, M> {
+    /// Its name.
+    pub key: K,
+    measured: Vec<M>,
+    verdicts: Vec<Verdict>,
+    failure: Option<anyhow::Error>,
+}
+
+/// One round of one cell.
+pub struct Measured<M> {
+    /// The figures.
+    pub figures: M,
+    /// What `crosslane ss` said of the connections, where they are Crosslane's.
+    pub verdict: Option<Verdict>,
+}
+
+/// The end of a row of JSON: whether the cell was accelerated, or why it has no figures.
+#[derive(Serialize)]
+pub struct Proof {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accelerated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ring_share: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl<K: Copy + PartialEq + Display, M> Rounds<K, M> {
+    /// Nothing measured yet.
+    pub fn new(plan: &[K]) -> Self {
+        let cell = |&key: &K| Cell {
+            key,
+            measured: Vec::new(),
+            verdicts: Vec::new(),
+            failure: None,
+        };
+        Self {
+            cells: plan.iter().map(cell).collect(),
+        }
+    }
+
+    /// Notes one round of one cell.
+    pub fn add(&mut self, key: K, measured: anyhow::Result<Measured<M>>) {
+        let Some(cell) = self.cells.iter_mut().find(|cell| cell.key == key) else {
+            return;
+        };
+        match measured {
+            Ok(measured) => {
+                cell.measured.push(measured.figures);
+                cell.verdicts.extend(measured.verdict);
+            }
+            Err(error) => cell.failure = Some(error),
+        }
+    }
+
+    /// All cells, in order.
+    pub fn cells(&self) -> &[Cell<K, M>] {
+        &self.cells
+    }
+
+    /// A cell.
+    pub fn cell(&self, key: K) -> Option<&Cell<K, M>> {
+        self.cells.iter().find(|cell| cell.key == key)
+    }
+
+    /// Whether a round of it has failed, so that no further one is worth its timeout.
+    pub fn has_failed(&self, key: K) -> bool {
+        self.cell(key).is_some_and(|cell| cell.failure.is_some())
+    }
+
+    /// Whether nothing has failed.
+    pub fn is_complete(&self) -> bool {
+        self.cells.iter().all(|cell| cell.failure.is_none())
+    }
+
+    /// What a person must know before believing the figures; a line each.
+    pub fn complaints(&self) -> Vec<String> {
+        self.cells.iter().filter_map(Cell::complaint).collect()
+    }
+}
+
+impl<K: Display, M> Cell<K, M> {
+    /// The median over the rounds of a figure that every round has; none where one failed.
+    pub fn median(&self, figure: impl Fn(&M) -> Option<f64>) -> Option<f64> {
+        if self.failure.is_some() {
+            return None;
+        }
+        median(&self.measured.iter().filter_map(figure).collect::<Vec<_>>())
+    }
+
+    /// For the end of its row.
+    pub fn proof(&self) -> Proof {
+        let verdict = self.verdict();
+        let shares: Vec<_> = self
+            .verdicts
+            .iter()
+            .filter_map(|verdict| verdict.ring_share)
+            .collect();
+        Proof {
+            accelerated: verdict.map(|verdict| verdict.accelerated),
+            reason: verdict.and_then(|verdict| verdict.reason.clone()),
+            ring_share: median(&shares).map(|share| significant(share, 4)),
+            error: self.failure.as_ref().map(|error| format!("{error:#}")),
+        }
+    }
+
+    /// The verdict on a round that was not accelerated, or else on any round.
+    fn verdict(&self) -> Option<&Verdict> {
+        self.verdicts
+            .iter()
+            .find(|verdict| !verdict.accelerated)
+            .or(self.verdicts.first())
+    }
+
+    fn complaint(&self) -> Option<String> {
+        let key = &self.key;
+        if let Some(error) = &self.failure {
+            return Some(format!("FAILED: {key}: {error:#}"));
+        }
+        let reason = self.verdict()?.reason.as_ref()?;
+        Some(format!("WARNING: NOT ACCELERATED: {key}: {reason}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(figures: f64, reason: Option<&str>) -> anyhow::Result<Measured<f64>> {
+        let verdict = Verdict {
+            accelerated: reason.is_none(),
+            reason: reason.map(Into::into),
+            ring_share: Some(0.5),
+        };
+        Ok(Measured {
+            figures,
+            verdict: Some(verdict),
+        })
+    }
+
+    fn json(rounds: &Rounds<&str, f64>) -> String {
+        serde_json::to_string(&rounds.cells()[0].proof()).expect("it is JSON")
+    }
+
+    #[test]
+    fn the_median_of_the_rounds_is_the_cells() {
+        let mut rounds = Rounds::new(&["tcp"]);
+        for figure in [3.0, 1.0, 2.0] {
+            rounds.add("tcp", round(figure, None));
+        }
+        let cell = rounds.cell("tcp").expect("planned");
+        assert_eq!(cell.median(|&figure| Some(figure)), Some(2.0));
+        assert_eq!(json(&rounds), r#"{"accelerated":true,"ring_share":0.5}"#);
+    }
+
+    #[test]
+    fn one_round_that_was_not_accelerated_is_enough_to_warn() {
+        let mut rounds = Rounds::new(&["crosslane"]);
+        rounds.add("crosslane", round(1.0, None));
+        rounds.add(
+            "crosslane",
+            round(1.0, Some("of 2 ends: 2 tcp (no-window)")),
+        );
+        assert!(json(&rounds).starts_with(r#"{"accelerated":false,"reason":"of 2 ends"#));
+        let complaints = rounds.complaints();
+        assert!(complaints[0].contains("NOT ACCELERATED: crosslane: of 2 ends"));
+        assert!(rounds.is_complete());
+    }
+
+    #[test]
+    fn a_failure_leaves_no_figure() {
+        let mut rounds = Rounds::new(&["unix"]);
+        rounds.add("unix", round(1.0, None));
+        rounds.add("unix", Err(anyhow::anyhow!("hung")));
+        assert!(rounds.has_failed("unix") && !rounds.is_complete());
+        assert_eq!(rounds.cells()[0].median(|&figure| Some(figure)), None);
+        assert!(json(&rounds).ends_with(r#""error":"hung"}"#));
+    }
+}
