@@ -11,7 +11,7 @@ pub struct Suite {
 }
 
 /// All suites, in the order in which they run: first what explains failures of the later ones.
-pub const ALL: [Suite; 10] = [
+pub const ALL: [Suite; 11] = [
     Suite {
         name: "posix",
         needs: &[],
@@ -51,6 +51,10 @@ pub const ALL: [Suite; 10] = [
     Suite {
         name: "nginx",
         needs: &[setup::NGINX, setup::WRK, setup::CURL],
+    },
+    Suite {
+        name: "bench",
+        needs: &[],
     },
     Suite {
         name: "page",

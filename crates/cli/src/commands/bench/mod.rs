@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
+mod connections;
 mod output;
 mod placement;
 mod programs;
 mod rounds;
 mod sockets;
+mod wait;
 
 /// Arguments of `crosslane bench`.
 #[derive(clap::Args)]
@@ -17,13 +19,19 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Bench {
+    /// Measure what 1, 100 and 10,000 connections cost in memory, and one active among them in latency
+    Connections(connections::Args),
     /// Compare TCP, AF_UNIX and Crosslane under an ordinary blocking program, in one run
     Sockets(sockets::Args),
+    /// Compare ways of waiting: latency against processor time, at several rates of requests
+    Wait(wait::Args),
 }
 
 /// Run a bench.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
+        Bench::Connections(args) => connections::run(args),
         Bench::Sockets(args) => sockets::run(args),
+        Bench::Wait(args) => wait::run(args),
     }
 }
