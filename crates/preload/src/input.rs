@@ -44,12 +44,30 @@ fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<usize, Errno> {
         dont_wait: flags & libc::MSG_DONTWAIT != 0,
         wait_all: flags & libc::MSG_WAITALL != 0,
     };
+    if parts.iter().all(|part| part.bytes == 0) {
+        return wait_for_something(end, options);
+    }
     if flags & libc::MSG_TRUNC != 0 {
         return discard(end, parts, options);
     }
     // SAFETY: the program's buffers, by the manual of its call.
     let mut parts = unsafe { c::cursor(parts) }?;
     receive::receive(end, &mut parts, options)
+}
+
+/// On TCP a receive without room waits as any other does, and takes nothing.
+#[cold]
+fn wait_for_something(end: &End, options: Options) -> Result<usize, Errno> {
+    let mut scratch = [0];
+    let part = [Part::of_mut(&mut scratch)];
+    // SAFETY: the part is the array above.
+    let mut parts = unsafe { c::cursor(&part) }?;
+    let options = Options {
+        peek: true,
+        wait_all: false,
+        ..options
+    };
+    receive::receive(end, &mut parts, options).map(|_| 0)
 }
 
 /// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).

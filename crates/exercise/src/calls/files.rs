@@ -115,3 +115,9 @@ pub fn kill(pid: libc::pid_t, signal: i32) -> Answer {
     // SAFETY: the programs only signal what they started.
     answer_int(unsafe { libc::kill(pid, signal) })
 }
+
+/// gettid(2).
+pub fn thread_id() -> i32 {
+    // SAFETY: gettid touches no memory.
+    unsafe { libc::gettid() }
+}

@@ -10,6 +10,7 @@
 //! others are armed and wake through the kernel.
 
 mod control;
+mod news;
 mod set;
 mod wait;
 

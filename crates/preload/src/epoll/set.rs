@@ -36,6 +36,8 @@ pub struct Inner {
     pub hot: Vec<u32>,
     /// Where the next scan of `hot` begins.
     pub turn: usize,
+    /// Counts the scans, so that each looks at a connection once.
+    pub scan: u32,
     /// When the kernel was last asked although rings may have had news, in ticks.
     pub kernel_looked: u64,
     /// With little room for events, rings and the kernel take turns.
@@ -70,6 +72,8 @@ pub struct Reg {
     pub reported_ending: u32,
     /// Waits in a row without news, for leaving the hot list.
     pub quiet_waits: u32,
+    /// The scan that has looked at it last.
+    pub scan: u32,
     pub hot: bool,
     /// Its descriptor is closed while another names the connection. The kernel keeps it, but
     /// nobody can change it any more; `end` goes by a name that lives.
@@ -96,6 +100,7 @@ impl Reg {
             reported_line: 0,
             reported_ending: 0,
             quiet_waits: 0,
+            scan: 0,
             hot: false,
             nameless: false,
             counted: false,

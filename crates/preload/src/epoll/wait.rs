@@ -7,14 +7,14 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
-use crosslane_stream::end::Blocked;
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{End, place, ready, wait};
+use crosslane_stream::{place, ready, wait};
 use crosslane_sys::{Errno, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::control::sync;
-use super::set::{self, Reg, Set};
+use super::news::{is_blocked, news, reported, waits_for_look};
+use super::set::{self, Inner, Set};
 use crate::{c, poll};
 
 /// Connections that are looked at before the kernel is asked. A connection that had no news for
@@ -39,6 +39,17 @@ struct Wait<'a> {
     set: &'a Set,
     out: &'a mut [MaybeUninit<epoll_event>],
     found: usize,
+    arrivals: Arrivals,
+}
+
+/// What the kernel has told and the program has not been told, in the kernel's order: whoever
+/// sends on one connection and then on another expects them to be heard in this order.
+struct Arrivals {
+    events: [MaybeUninit<epoll_event>; BATCH],
+    count: usize,
+    /// Those among them that are not of connections with rings, which the kernel may not tell
+    /// again.
+    plain: usize,
 }
 
 /// Wait for events as epoll_pwait2(2) does.
@@ -49,12 +60,21 @@ fn wait_set(
     mask: *const sigset_t,
 ) -> Result<usize, Errno> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut view = Wait { set, out, found: 0 };
+    let mut view = Wait {
+        set,
+        out,
+        found: 0,
+        arrivals: Arrivals {
+            events: [const { MaybeUninit::uninit() }; BATCH],
+            count: 0,
+            plain: 0,
+        },
+    };
     if view.is_kernels_turn() {
         // Doorbells fill the room that the kernel's own news may need.
         for _ in 0..LOOKS_PER_TURN {
             let taken = view.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
-            if taken == 0 || view.found > 0 {
+            if taken == 0 || view.arrivals.plain > 0 {
                 break;
             }
         }
@@ -102,12 +122,14 @@ impl Wait<'_> {
         due
     }
 
-    /// Report what the rings of the hot connections hold.
+    /// Report what the kernel has told, then what the rings of the other hot connections hold.
     fn scan(&mut self) {
         let set = self.set;
         let Ok(mut inner) = set.inner.lock() else {
             return;
         };
+        inner.scan = inner.scan.wrapping_add(1);
+        self.report_arrivals(&mut inner);
         let count = inner.hot.len();
         let start = if count == 0 { 0 } else { inner.turn % count };
         for step in 0..count {
@@ -117,17 +139,45 @@ impl Wait<'_> {
                 return;
             }
             let key = inner.hot[if place < count { place } else { place - count }];
-            let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
-                continue;
-            };
-            let events = news(reg);
-            if events != 0 {
-                reported(reg, events);
-                if set.sleepers.load(Ordering::SeqCst) > 0 && !reg.is_silent() {
-                    ready::arm_for_others(&reg.end);
+            self.look_at(&mut inner, key);
+        }
+    }
+
+    fn report_arrivals(&mut self, inner: &mut Inner) {
+        for place in 0..core::mem::take(&mut self.arrivals.count) {
+            // SAFETY: the kernel has written the first `count` events.
+            let event = unsafe { self.arrivals.events[place].assume_init() };
+            let (events, data) = (event.events, event.u64);
+            match set::key_of(data) {
+                None => {
+                    self.arrivals.plain -= 1;
+                    self.tell(events, data);
                 }
-                self.tell(events, reg.data);
+                // What finds no room now is found by the next scan.
+                Some(key) if self.found + self.arrivals.plain < self.out.len() => {
+                    self.look_at(inner, key);
+                }
+                Some(_) => {}
             }
+        }
+    }
+
+    /// Report what a connection has to tell, once in a scan.
+    #[inline]
+    fn look_at(&mut self, inner: &mut Inner, key: u32) {
+        let scan = inner.scan;
+        let reg = inner.reg(key);
+        let Some(reg) = reg.filter(|reg| reg.is_live() && reg.scan != scan) else {
+            return;
+        };
+        reg.scan = scan;
+        let events = news(reg);
+        if events != 0 {
+            reported(reg, events);
+            if self.set.sleepers.load(Ordering::SeqCst) > 0 && !reg.is_silent() {
+                ready::arm_for_others(&reg.end);
+            }
+            self.tell(events, reg.data);
         }
     }
 
@@ -234,28 +284,30 @@ impl Wait<'_> {
         }
     }
 
-    /// Take a batch of events from the kernel and translate those of connections with rings.
+    /// Take a batch of events from the kernel, for the next scan to report.
     fn ask_kernel(
         &mut self,
         limit: Option<Duration>,
         mask: *const sigset_t,
     ) -> Result<usize, Errno> {
-        let mut batch = [MaybeUninit::<epoll_event>::uninit(); BATCH];
-        let room = (self.out.len() - self.found).min(BATCH);
+        let told = self.arrivals.count;
+        let room = self.out.len() - self.found - self.arrivals.plain;
+        let room = room.min(BATCH - told);
         if room == 0 {
             return Ok(0);
         }
+        let batch = &mut self.arrivals.events[told..told + room];
         let taken = if limit == Some(Duration::ZERO) && mask.is_null() {
-            kernel::epoll_now(self.set.epoll, &mut batch[..room])?
+            kernel::epoll_now(self.set.epoll, batch)?
         } else {
-            block(self.set.epoll, &mut batch[..room], limit, mask)?
+            block(self.set.epoll, batch, limit, mask)?
         };
-        for event in &batch[..taken] {
-            // SAFETY: the kernel has written the first `taken` events.
-            let event = unsafe { event.assume_init_ref() };
-            let (events, data) = (event.events, event.u64);
-            match set::key_of(data) {
-                None => self.tell(events, data),
+        self.arrivals.count += taken;
+        for place in told..told + taken {
+            // SAFETY: the kernel has written these events.
+            let event = unsafe { self.arrivals.events[place].assume_init() };
+            match set::key_of(event.u64) {
+                None => self.arrivals.plain += 1,
                 Some(key) => self.note(key),
             }
         }
@@ -275,105 +327,6 @@ impl Wait<'_> {
                 ready::take_bells(&reg.end);
             }
         }
-    }
-}
-
-/// A record that is no data yet, which a look has to take before the caller may sleep.
-fn waits_for_look(end: &End) -> bool {
-    end.rx_mode() == Mode::Ring
-        && end.has_record()
-        && ready::at_once(end, libc::POLLIN) == 0
-        && ready::look(end, libc::POLLIN, false) != 0
-}
-
-/// What to tell the program about a registration now.
-#[inline]
-fn news(reg: &mut Reg) -> u32 {
-    if reg.is_silent() {
-        return 0;
-    }
-    let wanted = reg.wanted();
-    if !reg.is_edge() && !on_tcp(&reg.end) && !reg.missed {
-        if !ready::glance(&reg.end, wanted) {
-            return 0;
-        }
-        let found = ready::at_once(&reg.end, wanted);
-        if found != 0 {
-            return u32::from(found.cast_unsigned());
-        }
-    }
-    slow_news(reg, wanted)
-}
-
-#[cold]
-fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
-    let on_tcp = on_tcp(&reg.end);
-    let ask_kernel = reg.missed || on_tcp;
-    if !ask_kernel && !ready::glance(&reg.end, wanted) {
-        return 0;
-    }
-    let due = !reg.is_edge() || reg.fresh || has_arrivals(reg) || reg.missed && on_tcp;
-    let due_for_room = may_have_room(reg);
-    if !due && !due_for_room && !reg.missed {
-        return 0;
-    }
-    reg.missed = false;
-    let found = u32::from(ready::look(&reg.end, wanted, ask_kernel).cast_unsigned());
-    if found == 0 {
-        reg.fresh = reg.fresh && reg.is_edge();
-    }
-    // A doorbell for arrivals that have been reported already is no edge; an end is one.
-    let ended = reg.end.ending() as u32 > reg.reported_ending;
-    let has_room = due_for_room && found & libc::EPOLLOUT.cast_unsigned() != 0;
-    if due || has_room || ended || has_arrivals(reg) {
-        found
-    } else {
-        0
-    }
-}
-
-fn on_tcp(end: &End) -> bool {
-    end.rx_mode() != Mode::Ring || end.tx_mode() != Mode::Ring
-}
-
-/// Whether a send has found no room of which the program has not been told since.
-fn is_blocked(end: &End) -> bool {
-    end.local.blocked.load(Ordering::Relaxed) != Blocked::No as u32
-}
-
-/// Whether records have arrived since the last report of an edge-triggered registration.
-fn has_arrivals(reg: &Reg) -> bool {
-    reg.wanted() & libc::POLLIN != 0
-        && reg.end.rx_mode() == Mode::Ring
-        && ready::has_arrived_since(&reg.end, reg.reported_line)
-}
-
-/// Whether there may be the room that a send has not found. On TCP only the kernel knows.
-fn may_have_room(reg: &Reg) -> bool {
-    let end = &reg.end;
-    reg.wanted() & libc::POLLOUT != 0
-        && is_blocked(end)
-        && (end.tx_mode() != Mode::Ring || ready::glance(end, libc::POLLOUT))
-}
-
-/// Remember that the program has been told.
-#[inline]
-fn reported(reg: &mut Reg, events: u32) {
-    reg.fresh = false;
-    reg.quiet_waits = 0;
-    if events & !libc::EPOLLOUT.cast_unsigned() != 0 {
-        reg.reported_ending = reg.end.ending() as u32;
-    }
-    // Records that arrive after the look are read with those before, or reported next.
-    if reg.is_edge() && events & libc::EPOLLIN.cast_unsigned() != 0 {
-        reg.reported_line = ready::arrived_up_to(&reg.end, reg.reported_line);
-    }
-    if events & libc::EPOLLOUT.cast_unsigned() != 0 {
-        let blocked = &reg.end.local.blocked;
-        blocked.store(Blocked::No as u32, Ordering::Relaxed);
-    }
-    if reg.events & libc::EPOLLONESHOT.cast_unsigned() != 0 {
-        reg.spent = true;
     }
 }
 

@@ -9,6 +9,7 @@ mod epoll;
 mod flags;
 mod names;
 mod options;
+mod order;
 mod processes;
 mod ready;
 mod signals;
@@ -61,13 +62,14 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 16] = [
+    let topics: [&'static [Check]; 17] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
         vectors::CHECKS,
         ready::CHECKS,
         epoll::CHECKS,
+        order::CHECKS,
         descriptors::CHECKS,
         processes::CHECKS,
         connecting::CHECKS,

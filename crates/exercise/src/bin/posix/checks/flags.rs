@@ -1,7 +1,8 @@
 //! Flags of the receiving and sending calls, and how much there is to read.
 
 use crosslane_exercise::calls::{
-    getsockopt, ioctl_read, poll_one, read, recv, recvfrom, send, sendto, setsockopt, write,
+    getsockopt, ioctl_read, poll_one, read, recv, recvfrom, send, sendto, setsockopt, shutdown,
+    write,
 };
 use libc::{
     FIONREAD, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_MORE, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
@@ -249,6 +250,28 @@ pub const CHECKS: &[Check] = &[
         |s| {
             let elsewhere = "127.0.0.9:9".parse().expect("it is an address");
             s.say("sendto", sendto(s.fd, b"hello", MSG_NOSIGNAL, elsewhere));
+        },
+    ),
+    pair(
+        "receiving_nothing_waits_for_something",
+        |s| {
+            receive(s, 0, MSG_DONTWAIT);
+            s.go();
+            receive(s, 0, 0);
+            receive(s, 0, MSG_PEEK);
+            receive(s, 0, MSG_TRUNC);
+            receive(s, 0, MSG_DONTWAIT);
+            receive(s, 10, 0);
+            receive(s, 0, MSG_DONTWAIT);
+            s.go();
+            receive(s, 0, 0);
+        },
+        |s| {
+            s.wait();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            s.send(b"hello");
+            s.wait();
+            shutdown(s.fd, libc::SHUT_WR).expect("it is connected");
         },
     ),
 ];

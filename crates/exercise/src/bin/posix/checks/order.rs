@@ -1,0 +1,99 @@
+//! What arrives on several connections is heard in the order in which it was sent.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use crosslane_exercise::calls::{
+    accept, bind, connect, epoll_create, epoll_ctl, epoll_wait, getsockname, listen, recv, send,
+    setsockopt, socket,
+};
+use libc::{AF_INET, EPOLL_CTL_ADD, EPOLLIN};
+
+use super::{Check, solo};
+use crate::Stage;
+use crate::warm::v4;
+
+const ROUNDS: u64 = 20;
+
+/// Two ends of a connection that has seen some traffic.
+fn connection() -> [RawFd; 2] {
+    let fresh = || socket(AF_INET, 0).expect("a socket can be made");
+    let listener = fresh();
+    bind(listener, v4()).expect("the loopback address is there");
+    listen(listener, 1).expect("a bound socket can listen");
+    let name = getsockname(listener).expect("it is bound");
+    let near = fresh();
+    connect(near, name.address().expect("it is IPv4")).expect("somebody listens");
+    let far = accept(listener).expect("somebody has connected");
+    for fd in [near, far] {
+        setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).expect("it is a connection");
+    }
+    for _ in 0..40 {
+        say(near, far);
+        say(far, near);
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    for _ in 0..4 {
+        say(near, far);
+        say(far, near);
+    }
+    [near, far]
+}
+
+fn say(from: RawFd, to: RawFd) {
+    assert_eq!(send(from, b"x", 0), Ok(1), "the connection is open");
+    hear(to);
+}
+
+fn hear(fd: RawFd) {
+    assert_eq!(recv(fd, &mut [0], 0), Ok(1), "something was sent");
+}
+
+/// Wait until a thread of this process sleeps.
+fn until_asleep(thread: i32) {
+    let path = format!("/proc/self/task/{thread}/stat");
+    while !std::fs::read_to_string(&path).is_ok_and(|stat| stat.contains(") S ")) {
+        std::thread::yield_now();
+    }
+}
+
+/// Send on one and then on the other while somebody sleeps in epoll_wait; whom it hears first.
+fn first_heard(epoll: RawFd, senders: [RawFd; 2]) -> u64 {
+    let listener = AtomicI32::new(0);
+    std::thread::scope(|scope| {
+        let heard = scope.spawn(|| {
+            listener.store(crosslane_exercise::calls::thread_id(), Ordering::Release);
+            epoll_wait(epoll, 8, None).expect("a set can be waited for")[0].1
+        });
+        while listener.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        until_asleep(listener.load(Ordering::Acquire));
+        for fd in senders {
+            assert_eq!(send(fd, b"x", 0), Ok(1), "the connection is open");
+        }
+        heard.join().expect("it does not panic")
+    })
+}
+
+pub const CHECKS: &[Check] = &[solo(
+    "epoll_reports_in_the_order_of_arrival",
+    |s: &mut Stage| {
+        let connections = [connection(), connection()];
+        let epoll = epoll_create().expect("an epoll set can be made");
+        for (data, [_, far]) in (0..).zip(connections) {
+            epoll_ctl(epoll, EPOLL_CTL_ADD, far, EPOLLIN.cast_unsigned(), data)
+                .expect("a connection can be added");
+        }
+        let mut in_order = 0;
+        for round in 0..ROUNDS {
+            let first = round % 2;
+            let order = if first == 0 { [0, 1] } else { [1, 0] };
+            let heard = first_heard(epoll, order.map(|at: usize| connections[at][0]));
+            in_order += u64::from(heard == first);
+            connections.iter().for_each(|[_, far]| hear(*far));
+        }
+        s.say("in order", in_order == ROUNDS);
+    },
+)];

@@ -1,0 +1,108 @@
+//! What one registration has to tell the program.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::slab::Mode;
+use crosslane_stream::end::Blocked;
+use crosslane_stream::{End, ready};
+
+use super::set::Reg;
+
+/// A record that is no data yet, which a look has to take before the caller may sleep.
+pub fn waits_for_look(end: &End) -> bool {
+    end.rx_mode() == Mode::Ring
+        && end.has_record()
+        && ready::at_once(end, libc::POLLIN) == 0
+        && ready::look(end, libc::POLLIN, false) != 0
+}
+
+/// What to tell the program about a registration now.
+#[inline]
+pub fn news(reg: &mut Reg) -> u32 {
+    if reg.is_silent() {
+        return 0;
+    }
+    let wanted = reg.wanted();
+    if !reg.is_edge() && !on_tcp(&reg.end) && !reg.missed {
+        if !ready::glance(&reg.end, wanted) {
+            return 0;
+        }
+        let found = ready::at_once(&reg.end, wanted);
+        if found != 0 {
+            return u32::from(found.cast_unsigned());
+        }
+    }
+    slow_news(reg, wanted)
+}
+
+#[cold]
+fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
+    let on_tcp = on_tcp(&reg.end);
+    let ask_kernel = reg.missed || on_tcp;
+    if !ask_kernel && !ready::glance(&reg.end, wanted) {
+        return 0;
+    }
+    let due = !reg.is_edge() || reg.fresh || has_arrivals(reg) || reg.missed && on_tcp;
+    let due_for_room = may_have_room(reg);
+    if !due && !due_for_room && !reg.missed {
+        return 0;
+    }
+    reg.missed = false;
+    let found = u32::from(ready::look(&reg.end, wanted, ask_kernel).cast_unsigned());
+    if found == 0 {
+        reg.fresh = reg.fresh && reg.is_edge();
+    }
+    // A doorbell for arrivals that have been reported already is no edge; an end is one.
+    let ended = reg.end.ending() as u32 > reg.reported_ending;
+    let has_room = due_for_room && found & libc::EPOLLOUT.cast_unsigned() != 0;
+    if due || has_room || ended || has_arrivals(reg) {
+        found
+    } else {
+        0
+    }
+}
+
+fn on_tcp(end: &End) -> bool {
+    end.rx_mode() != Mode::Ring || end.tx_mode() != Mode::Ring
+}
+
+/// Whether a send has found no room of which the program has not been told since.
+pub fn is_blocked(end: &End) -> bool {
+    end.local.blocked.load(Ordering::Relaxed) != Blocked::No as u32
+}
+
+/// Whether records have arrived since the last report of an edge-triggered registration.
+fn has_arrivals(reg: &Reg) -> bool {
+    reg.wanted() & libc::POLLIN != 0
+        && reg.end.rx_mode() == Mode::Ring
+        && ready::has_arrived_since(&reg.end, reg.reported_line)
+}
+
+/// Whether there may be the room that a send has not found. On TCP only the kernel knows.
+fn may_have_room(reg: &Reg) -> bool {
+    let end = &reg.end;
+    reg.wanted() & libc::POLLOUT != 0
+        && is_blocked(end)
+        && (end.tx_mode() != Mode::Ring || ready::glance(end, libc::POLLOUT))
+}
+
+/// Remember that the program has been told.
+#[inline]
+pub fn reported(reg: &mut Reg, events: u32) {
+    reg.fresh = false;
+    reg.quiet_waits = 0;
+    if events & !libc::EPOLLOUT.cast_unsigned() != 0 {
+        reg.reported_ending = reg.end.ending() as u32;
+    }
+    // Records that arrive after the look are read with those before, or reported next.
+    if reg.is_edge() && events & libc::EPOLLIN.cast_unsigned() != 0 {
+        reg.reported_line = ready::arrived_up_to(&reg.end, reg.reported_line);
+    }
+    if events & libc::EPOLLOUT.cast_unsigned() != 0 {
+        let blocked = &reg.end.local.blocked;
+        blocked.store(Blocked::No as u32, Ordering::Relaxed);
+    }
+    if reg.events & libc::EPOLLONESHOT.cast_unsigned() != 0 {
+        reg.spent = true;
+    }
+}
