@@ -16,6 +16,27 @@ pub fn count(value: f64) -> String {
         .to_owned()
 }
 
+/// A number that was chosen, not measured: `1 k`, `100`, `2.5 M`.
+#[must_use]
+pub fn round(value: f64) -> String {
+    without_zeros(&count(value))
+}
+
+/// The same text without zeros after the point that say nothing: `10.0 us` becomes `10 us`.
+#[must_use]
+pub fn without_zeros(shown: &str) -> String {
+    let end = shown
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(shown.len());
+    let (number, unit) = shown.split_at(end);
+    let number = if number.contains('.') {
+        number.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        number
+    };
+    format!("{number}{unit}")
+}
+
 /// A ratio: `15.2x`, `0.93x`.
 #[must_use]
 pub fn ratio(value: f64) -> String {
@@ -39,6 +60,17 @@ pub fn bytes(value: u64) -> String {
         v if v >= 1 << 20 && v % (1 << 20) == 0 => format!("{} MiB", v >> 20),
         v if v >= 1 << 10 && v % (1 << 10) == 0 => format!("{} KiB", v >> 10),
         v => format!("{v} B"),
+    }
+}
+
+/// An amount of memory, with the unit that suits it: `0 B`, `8.64 KiB`, `97.8 MiB`.
+#[must_use]
+pub fn memory(bytes: f64) -> String {
+    const KIB: f64 = 1024.0;
+    match bytes {
+        bytes if bytes < KIB => format!("{bytes:.0} B"),
+        bytes if bytes < KIB * KIB => format!("{} KiB", three_digits(bytes / KIB)),
+        bytes => format!("{} MiB", three_digits(bytes / KIB / KIB)),
     }
 }
 
@@ -71,6 +103,19 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn round_numbers_have_no_needless_zeros() {
+        let shown = [1.0, 100.0, 1e3, 1e4, 2.5e6].map(round);
+        assert_eq!(shown, ["1", "100", "1 k", "10 k", "2.5 M"]);
+        assert_eq!(without_zeros("0.50x"), "0.5x");
+    }
+
+    #[test]
+    fn memory_has_the_unit_that_suits_it() {
+        let shown = [0.0, 512.0, 16_384.0, 209_715_200.0].map(memory);
+        assert_eq!(shown, ["0 B", "512 B", "16.0 KiB", "200 MiB"]);
+    }
 
     #[test]
     fn numbers_keep_three_digits_and_their_unit() {

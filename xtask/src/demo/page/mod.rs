@@ -1,49 +1,33 @@
 //! `demo.html`: one file that needs no other, for a phone or a desk, by day or by night.
 
-mod chart;
-mod scale;
-
-use crosslane_benchkit::show;
 use crosslane_benchkit::stats::median;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use crosslane_page::chart::{self, Bar, Pair};
+use crosslane_page::{dash, document, ratio};
+use maud::{Markup, html};
 
 use super::comparison::{Comparison, Series};
 use super::lane::Side;
 use super::workload::Metric;
 use super::{RESOLUTION, Report};
-use chart::{Bar, Pair};
-
-const STYLE: &str = include_str!("style.css");
 
 /// The page.
 pub fn page(report: &Report) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { "Crosslane demo" }
-                style { (PreEscaped(STYLE)) }
+    let body = html! {
+        (heading(report))
+        main {
+            (complaints(report))
+            section.charts {
+                (ratios(report))
+                (throughput(report))
+                (latency(report, Metric::P50Us, "Latency, median"))
+                (latency(report, Metric::P99Us, "Latency, 99th percentile"))
             }
-            body {
-                (heading(report))
-                main {
-                    (complaints(report))
-                    section.charts {
-                        (ratios(report))
-                        (throughput(report))
-                        (latency(report, Metric::P50Us, "Latency, median"))
-                        (latency(report, Metric::P99Us, "Latency, 99th percentile"))
-                    }
-                    (all_figures(report))
-                    (machine(report))
-                    (method(report))
-                }
-            }
+            (all_figures(report))
+            (machine(report))
+            (method(report))
         }
-    }
+    };
+    document("Crosslane demo", &body)
 }
 
 fn heading(report: &Report) -> Markup {
@@ -67,14 +51,7 @@ fn complaints(report: &Report) -> Markup {
         .iter()
         .filter_map(Comparison::complaint)
         .collect();
-    html! {
-        @if !complaints.is_empty() {
-            section.complaints {
-                h2 { "Not as it should be" }
-                ul { @for complaint in &complaints { li { (complaint) } } }
-            }
-        }
-    }
+    crosslane_page::complaints(&complaints)
 }
 
 /// The first series of each workload is the one that its client is run for.
@@ -95,14 +72,14 @@ fn ratios(report: &Report) -> Markup {
 }
 
 fn throughput(report: &Report) -> Markup {
-    chart::pairs("Redis requests per second", &pairs(report, Metric::Rps))
+    pairs(report, Metric::Rps, "Redis requests per second")
 }
 
 fn latency(report: &Report, metric: Metric, title: &str) -> Markup {
-    chart::pairs(title, &pairs(report, metric))
+    pairs(report, metric, title)
 }
 
-fn pairs(report: &Report, metric: Metric) -> Vec<Pair> {
+fn pairs(report: &Report, metric: Metric, title: &str) -> Markup {
     let pair = |comparison: &Comparison| {
         let series = comparison
             .series
@@ -112,10 +89,10 @@ fn pairs(report: &Report, metric: Metric) -> Vec<Pair> {
             label: comparison.description.clone(),
             tcp: chart::Spread::of(&series.tcp)?,
             crosslane: chart::Spread::of(&series.crosslane)?,
-            metric,
         })
     };
-    report.workloads.iter().filter_map(pair).collect()
+    let pairs: Vec<_> = report.workloads.iter().filter_map(pair).collect();
+    chart::pairs(title, &pairs, |value| shown(metric, value))
 }
 
 fn all_figures(report: &Report) -> Markup {
@@ -154,39 +131,16 @@ fn figure_row(comparison: &Comparison, series: &Series) -> Markup {
 }
 
 fn machine(report: &Report) -> Markup {
-    let machine = &report.machine;
     let programs: Vec<_> = report
         .programs
         .iter()
         .map(|(name, version)| format!("{name} {version}"))
         .collect();
-    let facts = [
-        (
-            "Processor",
-            format!("{}, {} CPUs", machine.cpu, machine.cores),
-        ),
-        ("Memory", format!("{} GiB", machine.memory_gib)),
-        ("Kernel", machine.kernel.clone()),
-        ("System", machine.os.clone()),
-        (
-            "TCP congestion control",
-            machine.tcp_congestion_control.clone(),
-        ),
-        ("Programs", programs.join(", ")),
-        (
-            "Crosslane",
-            machine
-                .commit
-                .clone()
-                .unwrap_or_else(|| "unknown commit".into()),
-        ),
-        ("Command", machine.command.clone()),
-        ("Date", machine.date.clone()),
-    ];
+    let further = [("Programs", programs.join(", "))];
     html! {
         section {
             h2 { "The machine" }
-            dl { @for (name, value) in &facts { dt { (name) } dd { (value) } } }
+            (crosslane_page::machine(&report.machine, &further))
         }
     }
 }
@@ -209,14 +163,6 @@ fn method(report: &Report) -> Markup {
 /// A page can have the signs that a terminal may lack.
 fn shown(metric: Metric, value: f64) -> String {
     metric.show(value).replace(" us", " µs")
-}
-
-fn ratio(value: f64) -> String {
-    show::ratio(value).replace('x', "×")
-}
-
-fn dash() -> String {
-    "–".into()
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Charts as inline SVG. They are as wide as a phone, so that text keeps its size there; on wider
 //! screens several stand side by side. Colours come from the page's style.
 
+use crosslane_benchkit::show::without_zeros;
 use crosslane_benchkit::stats::{median, range};
 use maud::{Markup, html};
 
-use super::super::workload::Metric;
-use super::scale::LogScale;
-use super::{ratio, shown};
+use crate::ratio;
+use crate::scale::LogScale;
 
-const WIDTH: f64 = 360.0;
-const MARGIN: f64 = 12.0;
+pub(crate) const WIDTH: f64 = 360.0;
+pub(crate) const MARGIN: f64 = 12.0;
 /// The axis' labels stand in this strip above the rows.
 const AXIS: f64 = 22.0;
 const ROW: f64 = 34.0;
@@ -20,28 +20,37 @@ const THICKNESS: f64 = 10.0;
 
 /// A bar from 1 to a ratio.
 pub struct Bar {
+    /// What is compared.
     pub label: String,
+    /// How many times better it is.
     pub ratio: f64,
+    /// Whether the figure means what it says.
     pub is_accelerated: bool,
 }
 
 /// A metric on both sides.
 pub struct Pair {
+    /// What was measured.
     pub label: String,
+    /// Over TCP.
     pub tcp: Spread,
+    /// Under Crosslane.
     pub crosslane: Spread,
-    pub metric: Metric,
 }
 
 /// The rounds of one side.
 pub struct Spread {
+    /// Their median.
     pub median: f64,
+    /// The lowest.
     pub low: f64,
+    /// The highest.
     pub high: f64,
 }
 
 impl Spread {
     /// None of no rounds.
+    #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let (low, high) = range(values)?;
         Some(Self {
@@ -53,6 +62,7 @@ impl Spread {
 }
 
 /// Ratios as bars that begin at 1.
+#[must_use]
 pub fn bars(title: &str, bars: &[Bar]) -> Markup {
     let values = bars.iter().map(|bar| bar.ratio).chain([1.0]);
     let scale = LogScale::holding(values, MARGIN, WIDTH - MARGIN);
@@ -82,8 +92,9 @@ pub fn bars(title: &str, bars: &[Bar]) -> Markup {
     )
 }
 
-/// Both sides' medians as dots, each with the range of its rounds.
-pub fn pairs(title: &str, pairs: &[Pair]) -> Markup {
+/// Both sides' medians as dots, each with the range of its rounds, written as `show` writes them.
+#[must_use]
+pub fn pairs(title: &str, pairs: &[Pair], show: impl Fn(f64) -> String) -> Markup {
     let ends = |pair: &Pair| {
         [
             pair.tcp.low,
@@ -94,8 +105,7 @@ pub fn pairs(title: &str, pairs: &[Pair]) -> Markup {
     };
     let scale = LogScale::holding(pairs.iter().flat_map(ends), MARGIN, WIDTH - MARGIN);
     let row = |pair: &Pair, top: f64| {
-        let [tcp, crosslane] =
-            [&pair.tcp, &pair.crosslane].map(|side| shown(pair.metric, side.median));
+        let [tcp, crosslane] = [&pair.tcp, &pair.crosslane].map(|side| show(side.median));
         html! {
             (texts(&pair.label, &format!("{tcp} → {crosslane}"), top))
             line.link x1=(scale.at(pair.tcp.median)) x2=(scale.at(pair.crosslane.median)) y1=(top + MARK)
@@ -105,12 +115,7 @@ pub fn pairs(title: &str, pairs: &[Pair]) -> Markup {
         }
     };
     let rows = stack(pairs, row);
-    let show = |value| {
-        pairs
-            .first()
-            .map_or_else(String::new, |pair| shown(pair.metric, value))
-    };
-    frame(title, pairs.len(), &scale, show, &rows)
+    frame(title, pairs.len(), &scale, &show, &rows)
 }
 
 fn dot(class: &str, spread: &Spread, scale: &LogScale, top: f64) -> Markup {
@@ -155,37 +160,11 @@ fn frame(
                 svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label=(title) {
                     @for tick in scale.ticks() {
                         line.grid x1=(scale.at(tick)) x2=(scale.at(tick)) y1=(AXIS - 4.0) y2=(height) {}
-                        text.tick x=(scale.at(tick)) y=(AXIS - 9.0) { (tick_label(&show(tick))) }
+                        text.tick x=(scale.at(tick)) y=(AXIS - 9.0) { (without_zeros(&show(tick))) }
                     }
                     (content)
                 }
             }
         }
-    }
-}
-
-/// Ticks are round, so their zeros after the point say nothing: `10.0 µs` becomes `10 µs`.
-fn tick_label(shown: &str) -> String {
-    let end = shown
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(shown.len());
-    let (number, unit) = shown.split_at(end);
-    let number = if number.contains('.') {
-        number.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        number
-    };
-    format!("{number}{unit}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ticks_are_labelled_without_needless_zeros() {
-        assert_eq!(tick_label("10.0 µs"), "10 µs");
-        assert_eq!(tick_label("0.50×"), "0.5×");
-        assert_eq!(tick_label("100 k"), "100 k");
     }
 }
