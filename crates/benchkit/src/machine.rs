@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What every result file says about where it was made.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// The commit that the running executable was built from, as far as the work tree around it
     /// tells; with `-dirty` when that tree has changes. Absent for an installed program.

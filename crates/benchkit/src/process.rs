@@ -224,10 +224,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError::TooLate`] (the child is killed), [`ProcessError::Failed`].
     pub fn finish(mut self, timeout: Duration) -> Result<Exit, ProcessError> {
-        if self.runs_after(timeout)? {
-            return Err(self.too_late("end", timeout));
-        }
-        let exit = self.reap()?;
+        let exit = self.wait(timeout)?;
         if exit.status.success() {
             return Ok(exit);
         }
@@ -238,6 +235,21 @@ impl Process {
             status: exit.status,
             said,
         })
+    }
+
+    /// Waits until the child ends by itself, in whatever way.
+    ///
+    /// # Errors
+    /// [`ProcessError::TooLate`] (the child is killed).
+    pub fn end(mut self, timeout: Duration) -> Result<Exit, ProcessError> {
+        self.wait(timeout)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Exit, ProcessError> {
+        if self.runs_after(timeout)? {
+            return Err(self.too_late("end", timeout));
+        }
+        self.reap()
     }
 
     /// Ends the child: SIGTERM to its group, and SIGKILL to what is left after a short grace.

@@ -72,6 +72,12 @@ enum Command {
     Monitor(commands::monitor::Args),
     /// Model, simulate and measure PCIe and memory windows
     Pcie(commands::pcie::Args),
+    /// Run the benches, or read their results, and write one page with plots
+    ///
+    /// Each bench compares within one run: Crosslane beside TCP, in turn. The page has latency and
+    /// throughput by size, latency against processor time, and many connections, with tables,
+    /// ratios and the machine.
+    Report(commands::report::Args),
     /// Run a program with its TCP connections accelerated
     ///
     /// Becomes the program, with libcrosslane.so preloaded into it and into what it starts. If no
@@ -98,6 +104,7 @@ fn main() -> ExitCode {
         Command::Man(args) => commands::man::run(&args),
         Command::Monitor(args) => commands::monitor::run(&args),
         Command::Pcie(args) => commands::pcie::run(&args),
+        Command::Report(args) => commands::report::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Ss(args) => commands::ss::run(&args),
         Command::Stats(args) => commands::stats::run(&args),

@@ -106,11 +106,13 @@ fn outcome(
     has_device_queue: bool,
 ) -> Outcome {
     let quantile = |share| (!latency.is_empty()).then(|| latency.value_at_quantile(share));
+    let measure_ns = u64::try_from(load.span.measure.as_nanos()).unwrap_or(u64::MAX);
     let taken_ns = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
     Outcome::Load {
         bytes: load.bytes,
         per_second: load.per_second,
         answers: latency.len(),
+        due_per_s: per_second(latency.len(), measure_ns),
         answered_per_s: per_second(latency.len(), taken_ns),
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),

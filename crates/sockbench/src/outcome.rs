@@ -45,6 +45,8 @@ pub enum Outcome {
         per_second: f64,
         /// How many were answered: all of them, however late.
         answers: u64,
+        /// How many were due per second, which is chance's.
+        due_per_s: f64,
         /// How many were answered per second until the last one was.
         answered_per_s: f64,
         /// The median from when a request was due to when its answer was there; none without

@@ -175,7 +175,7 @@ impl fmt::Display for Transport {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = show::count(f64::from(self.connections));
+        let count = show::round(f64::from(self.connections));
         write!(f, "{count} connections over {}", self.over)
     }
 }

@@ -35,7 +35,7 @@ fn row(results: &Results, cell: &Cell) -> Vec<String> {
         row.resize(HEADER.len(), "-".to_owned());
         return row;
     };
-    let each = |bytes: u64| memory(number(bytes) / f64::from(key.connections));
+    let each = |bytes: u64| show::memory(number(bytes) / f64::from(key.connections));
     let cpu = |cpu: f64| format!("{cpu:.3}");
     row.extend([
         show::nanoseconds(number(own.p50_ns)),
@@ -45,7 +45,7 @@ fn row(results: &Results, cell: &Cell) -> Vec<String> {
         each(own.program_bytes),
         each(own.monitor_bytes),
         each(own.shared_bytes),
-        memory(number(own.total_bytes)),
+        show::memory(number(own.total_bytes)),
         each(own.kernel_bytes),
         cpu(own.idle_server_cpu),
         cpu(own.idle_client_cpu),
@@ -73,24 +73,4 @@ fn vs_one(results: &Results, cell: &Cell, own: &Medians) -> Option<f64> {
 
 fn ratio(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), show::ratio)
-}
-
-fn memory(bytes: f64) -> String {
-    const KIB: f64 = 1024.0;
-    match bytes {
-        bytes if bytes < KIB => format!("{bytes:.0} B"),
-        bytes if bytes < KIB * KIB => format!("{} KiB", show::three_digits(bytes / KIB)),
-        bytes => format!("{} MiB", show::three_digits(bytes / KIB / KIB)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_has_the_unit_that_suits_it() {
-        let shown = [0.0, 512.0, 16_384.0, 209_715_200.0].map(memory);
-        assert_eq!(shown, ["0 B", "512 B", "16.0 KiB", "200 MiB"]);
-    }
 }

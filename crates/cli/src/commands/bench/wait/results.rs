@@ -32,6 +32,7 @@ pub struct Figures {
     p50_ns: Option<f64>,
     p99_ns: Option<f64>,
     p999_ns: Option<f64>,
+    due_per_s: f64,
     answered_per_s: f64,
     server_cpu: f64,
     client_cpu: f64,
@@ -58,6 +59,7 @@ pub struct Medians {
     pub p99_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p999_ns: Option<u64>,
+    pub due_per_s: f64,
     pub answered_per_s: f64,
     pub server_cpu: f64,
     pub client_cpu: f64,
@@ -89,6 +91,7 @@ impl Figures {
     /// The figures of what a client printed.
     pub fn of(outcome: &Outcome, watts: Option<f64>) -> anyhow::Result<Self> {
         let Outcome::Load {
+            due_per_s,
             answered_per_s,
             p50_ns,
             p99_ns,
@@ -105,6 +108,7 @@ impl Figures {
             p50_ns: p50_ns.map(number),
             p99_ns: p99_ns.map(number),
             p999_ns: p999_ns.map(number),
+            due_per_s: *due_per_s,
             answered_per_s: *answered_per_s,
             server_cpu: *server_cpu,
             client_cpu: *client_cpu,
@@ -225,6 +229,7 @@ pub fn medians(cell: &Cell) -> Option<Medians> {
         p50_ns: value(|figures| figures.p50_ns).map(whole),
         p99_ns: value(|figures| figures.p99_ns).map(whole),
         p999_ns: value(|figures| figures.p999_ns).map(whole),
+        due_per_s: rounded(|figures| Some(figures.due_per_s))?,
         answered_per_s: rounded(|figures| Some(figures.answered_per_s))?,
         server_cpu: rounded(|figures| Some(figures.server_cpu))?,
         client_cpu: rounded(|figures| Some(figures.client_cpu))?,
@@ -234,8 +239,7 @@ pub fn medians(cell: &Cell) -> Option<Medians> {
 
 /// Whether as many requests were answered per second as were due; none without requests.
 pub fn keeps_up(key: Key, medians: &Medians) -> Option<bool> {
-    let due = f64::from(key.per_second);
-    (key.per_second > 0).then_some(medians.answered_per_s >= KEEPS_UP * due)
+    (key.per_second > 0).then_some(medians.answered_per_s >= KEEPS_UP * medians.due_per_s)
 }
 
 impl fmt::Display for Key {
@@ -246,7 +250,7 @@ impl fmt::Display for Key {
                 f,
                 "{} at {} requests/s",
                 self.way,
-                show::count(f64::from(rate))
+                show::round(f64::from(rate))
             ),
         }
     }

@@ -24,7 +24,7 @@ pub fn table(results: &Results) -> String {
             let name = match rate {
                 _ if index > 0 => String::new(),
                 0 => "idle".to_owned(),
-                rate => show::count(f64::from(rate)),
+                rate => show::round(f64::from(rate)),
             };
             let mut row = vec![name, cell.key.way.to_string()];
             row.extend(figures(results, cell, has_watts));

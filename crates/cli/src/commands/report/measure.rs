@@ -1,0 +1,57 @@
+//! Running a bench as a person does, and taking its lines.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use crosslane_benchkit::Process;
+
+/// No bench takes so long; only a hang does.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A bench that the page has a section for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Bench {
+    /// crosslane bench sockets
+    Sockets,
+    /// crosslane bench wait
+    Wait,
+    /// crosslane bench connections
+    Connections,
+}
+
+impl Bench {
+    /// All of them, in the order of the page.
+    pub const ALL: [Self; 3] = [Self::Sockets, Self::Wait, Self::Connections];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sockets => "sockets",
+            Self::Wait => "wait",
+            Self::Connections => "connections",
+        }
+    }
+
+    /// Runs it and returns its JSON lines. Cases that failed are in them and do not end the report.
+    pub fn measure(self, quick: bool, repeats: Option<u8>) -> anyhow::Result<String> {
+        let program = std::env::current_exe().context("cannot find this executable")?;
+        let mut command = Command::new(program);
+        command.args(["bench", self.name(), "--json"]);
+        if quick {
+            command.arg("--quick");
+        }
+        if let Some(repeats) = repeats {
+            command.args(["--repeats", &repeats.to_string()]);
+        }
+        let name = format!("bench {}", self.name());
+        let exit = Process::spawn(&name, &mut command)?.end(PATIENCE)?;
+        ensure!(
+            !exit.stdout.is_empty(),
+            "{name} printed nothing ({}): {}",
+            exit.status,
+            exit.stderr
+        );
+        Ok(exit.stdout)
+    }
+}

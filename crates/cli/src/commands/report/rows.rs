@@ -1,0 +1,234 @@
+//! The lines of the benches' JSON, whatever bench they are of.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use crosslane_benchkit::Machine;
+use crosslane_benchkit::stats::median;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What was read.
+#[derive(Default)]
+pub struct Data {
+    /// The first line of each run.
+    pub runs: Vec<Run>,
+    /// All other lines, in their order.
+    pub rows: Vec<Row>,
+}
+
+/// Where and how a bench was run.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Run {
+    /// Which bench.
+    pub bench: String,
+    /// Where.
+    #[serde(flatten)]
+    pub machine: Machine,
+    /// How many rounds it took the median of.
+    pub rounds: u32,
+    /// How long each measurement took.
+    pub measure_ms: u64,
+    /// What the bench could not do.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Whether the client's processor time counts, for `wait`.
+    #[serde(default)]
+    pub pace: String,
+}
+
+/// What a row is of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct Key {
+    /// The bench.
+    pub bench: String,
+    /// Its case.
+    pub case: String,
+    /// Over what.
+    #[serde(default)]
+    pub transport: String,
+    /// How it waited, for `wait`.
+    #[serde(default)]
+    pub way: String,
+    /// The message size.
+    pub bytes: Option<u64>,
+    /// Requests per second, for `wait`.
+    pub per_second: Option<u32>,
+    /// How many, for `connections`.
+    pub connections: Option<u32>,
+}
+
+/// One row: figures of one case.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Row {
+    /// What it is of.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Whether it was accelerated, where it should have been.
+    pub accelerated: Option<bool>,
+    /// Why it was not.
+    pub reason: Option<String>,
+    /// Why there is no figure.
+    pub error: Option<String>,
+    /// Figures and judgements by name.
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
+}
+
+/// The case of a run's first line.
+const MACHINE: &str = "machine";
+
+impl Row {
+    /// A figure by its name in the JSON.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        self.others.get(name)?.as_f64()
+    }
+
+    /// A judgement by its name in the JSON.
+    pub fn is(&self, name: &str) -> Option<bool> {
+        self.others.get(name)?.as_bool()
+    }
+
+    fn name(&self) -> String {
+        let Key {
+            bench,
+            case,
+            transport,
+            way,
+            bytes,
+            per_second,
+            connections,
+        } = &self.key;
+        let numbers = [
+            bytes.map(|bytes| format!("{bytes} B")),
+            per_second.map(|rate| format!("{rate} requests/s")),
+            connections.map(|count| format!("{count} connections")),
+        ];
+        let words = [bench, case, transport, way].map(ToString::to_string);
+        let all = words.into_iter().chain(numbers.into_iter().flatten());
+        all.filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    fn complaint(&self) -> Option<String> {
+        if let Some(error) = &self.error {
+            return Some(format!("{} failed: {error}", self.name()));
+        }
+        let reason = self.reason.as_deref().unwrap_or("no reason was given");
+        (self.accelerated == Some(false))
+            .then(|| format!("{} was not accelerated: {reason}", self.name()))
+    }
+}
+
+impl Data {
+    /// Adds the lines of `text`, which `source` names in errors.
+    pub fn add(&mut self, text: &str, source: &str) -> anyhow::Result<()> {
+        for (index, line) in text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.is_empty())
+        {
+            let bad = || {
+                let number = index + 1;
+                format!("{source}, line {number} is no line of a bench: {line:?}")
+            };
+            let row: Row = serde_json::from_str(line).with_context(bad)?;
+            if row.key.case == MACHINE {
+                self.runs
+                    .push(serde_json::from_str(line).with_context(bad)?);
+            } else {
+                self.rows.push(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same with one row for each case: figures of several runs become their medians, and one
+    /// run that was not as it should be is enough to spoil the case.
+    pub fn merged(self) -> Self {
+        let mut merged: Vec<Row> = Vec::new();
+        let mut done: Vec<Key> = Vec::new();
+        for row in &self.rows {
+            if done.contains(&row.key) {
+                continue;
+            }
+            done.push(row.key.clone());
+            let same: Vec<&Row> = (self.rows.iter())
+                .filter(|other| other.key == row.key)
+                .collect();
+            merged.push(merge(row, &same));
+        }
+        Self {
+            runs: self.runs,
+            rows: merged,
+        }
+    }
+
+    /// The rows of a bench.
+    pub fn of<'a>(&'a self, bench: &'a str) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().filter(move |row| row.key.bench == bench)
+    }
+
+    /// What is not as it should be; a line each.
+    pub fn complaints(&self) -> Vec<String> {
+        self.rows.iter().filter_map(Row::complaint).collect()
+    }
+}
+
+fn merge(first: &Row, same: &[&Row]) -> Row {
+    let worst = |bad: fn(&Row) -> bool| same.iter().copied().find(|row| bad(row));
+    let spoiled = worst(|row| row.error.is_some()).or(worst(|row| row.accelerated == Some(false)));
+    let mut row = spoiled.unwrap_or(first).clone();
+    for (name, value) in &mut row.others {
+        let values: Vec<_> = same.iter().filter_map(|row| row.figure(name)).collect();
+        if let (true, Some(middle)) = (value.is_number(), median(&values)) {
+            *value = middle.into();
+        }
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(text: &str) -> Data {
+        let mut data = Data::default();
+        data.add(text, "test").expect("lines of a bench");
+        data.merged()
+    }
+
+    #[test]
+    fn several_runs_of_a_case_become_their_median() {
+        let line = |p50: u32| {
+            format!(
+                r#"{{"bench":"sockets","case":"rtt","bytes":64,"transport":"tcp","p50_ns":{p50}}}"#
+            )
+        };
+        let data = data(&[line(300), line(100), line(200)].join("\n"));
+        assert_eq!(data.rows.len(), 1);
+        assert_eq!(data.rows[0].figure("p50_ns"), Some(200.0));
+        assert!(data.complaints().is_empty());
+    }
+
+    #[test]
+    fn one_bad_run_spoils_the_case() {
+        let good = r#"{"bench":"wait","case":"load","way":"spin","transport":"crosslane","per_second":10,"p50_ns":1,"accelerated":true}"#;
+        let bad = r#"{"bench":"wait","case":"load","way":"spin","transport":"crosslane","per_second":10,"p50_ns":9,"accelerated":false,"reason":"no-window"}"#;
+        let data = data(&format!("{good}\n{bad}\n"));
+        assert_eq!(
+            data.complaints(),
+            ["wait load crosslane spin 10 requests/s was not accelerated: no-window"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_line_of_a_bench_is_named() {
+        let mut data = Data::default();
+        let error = data
+            .add("\n{\"bench\":1}\n", "x.jsonl")
+            .expect_err("no row");
+        assert!(error.to_string().contains("x.jsonl, line 2"), "{error}");
+    }
+}
