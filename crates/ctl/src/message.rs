@@ -9,6 +9,8 @@
 //! | Hello | the process's slab |
 //! | Register | the TCP socket, which the monitor reads and closes at once |
 //! | Lease | one end of a socket pair that forked children hold |
+//! | Adopt | the TCP socket, as for Register |
+//! | Lent | the slab of the process that lends, when this process has not been sent it before |
 //! | Grant | the arena, when this process has not been sent it before |
 
 use thiserror::Error;
@@ -49,6 +51,19 @@ pub enum ClientMessage {
         /// The end's token.
         token: u64,
     },
+    /// The program passes a socket on, or becomes another program that inherits it, before its
+    /// connection is all on TCP again: whoever gets it may adopt the end, as this member.
+    Lend {
+        /// The end's token.
+        token: u64,
+        /// The member of the family that the new holder will be, see the stream crate's `holders`.
+        member: u16,
+    },
+    /// A socket has come from elsewhere: ask whether its end is lent.
+    Adopt {
+        /// Names the end in this process from now on.
+        token: u64,
+    },
     /// Rings granted so far may be in use by forked children until the passed descriptor's other
     /// end is closed everywhere.
     Lease,
@@ -75,6 +90,13 @@ pub enum MonitorMessage {
         /// The end's token.
         token: u64,
     },
+    /// The answer to `Lend`.
+    Lendable {
+        /// The end's token.
+        token: u64,
+    },
+    /// The end is lent; the grant of its rings follows.
+    Lent(Loan),
     /// The other end has been found; these are the rings.
     Grant(Grant),
     /// All slots of this arena are free and the other process is gone: unmap it.
@@ -91,6 +113,20 @@ pub enum MonitorMessage {
     },
     /// A piece of the answer to a query; an empty one ends it.
     Text(Vec<u8>),
+}
+
+/// An end in the slab of another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loan {
+    /// The adopter's token.
+    pub token: u64,
+    /// The token in the slab of the process that lends.
+    pub original: u64,
+    /// Whose slab it is, numbered within this monitor; the descriptor comes with the first loan
+    /// from it. 0 is the adopter's own.
+    pub family: u32,
+    /// The member of that family that the adopter is for this end.
+    pub member: u16,
 }
 
 /// Rings for one end.
@@ -153,12 +189,16 @@ mod kind {
     pub const LEASE: u16 = 4;
     pub const QUERY: u16 = 5;
     pub const SECRET: u16 = 6;
+    pub const LEND: u16 = 7;
+    pub const ADOPT: u16 = 8;
     pub const WELCOME: u16 = 129;
     pub const REGISTERED: u16 = 130;
     pub const GRANT: u16 = 131;
     pub const REFUSED: u16 = 132;
     pub const TEXT: u16 = 133;
     pub const RETIRE: u16 = 134;
+    pub const LENDABLE: u16 = 135;
+    pub const LENT: u16 = 136;
 }
 
 /// An encoded message of fixed size.
@@ -190,6 +230,11 @@ impl Packet {
         for field in fields {
             self.put(&field.to_le_bytes());
         }
+        self
+    }
+
+    fn with_token(mut self, token: u64) -> Self {
+        self.put(&token.to_le_bytes());
         self
     }
 
@@ -238,6 +283,15 @@ impl<'a> Received<'a> {
                 bytes: HEADER_BYTES + self.body.len(),
             })
     }
+
+    fn member(&self, index: usize) -> Result<u16, MessageError> {
+        let value = self.field(index)?;
+        let member = u16::try_from(value).ok().filter(|member| *member != 0);
+        member.ok_or(MessageError::Field {
+            field: "member",
+            value: value.into(),
+        })
+    }
 }
 
 impl ClientMessage {
@@ -248,6 +302,8 @@ impl ClientMessage {
             Self::Hello => Packet::new(kind::HELLO, 0),
             Self::Register { token } => Packet::new(kind::REGISTER, token),
             Self::Release { token } => Packet::new(kind::RELEASE, token),
+            Self::Lend { token, member } => Packet::new(kind::LEND, token).with(&[member.into()]),
+            Self::Adopt { token } => Packet::new(kind::ADOPT, token),
             Self::Lease => Packet::new(kind::LEASE, 0),
             Self::Query(query) => Packet::new(kind::QUERY, 0).with(&[query as u32]),
         }
@@ -262,6 +318,11 @@ impl ClientMessage {
             kind::HELLO => Ok(Self::Hello),
             kind::REGISTER => Ok(Self::Register { token }),
             kind::RELEASE => Ok(Self::Release { token }),
+            kind::LEND => Ok(Self::Lend {
+                token,
+                member: received.member(0)?,
+            }),
+            kind::ADOPT => Ok(Self::Adopt { token }),
             kind::LEASE => Ok(Self::Lease),
             kind::QUERY => match received.field(0)? {
                 0 => Ok(Self::Query(Query::Connections)),
@@ -282,6 +343,10 @@ impl MonitorMessage {
         let packet = match self {
             Self::Welcome => Packet::new(kind::WELCOME, 0),
             Self::Registered { token } => Packet::new(kind::REGISTERED, *token),
+            Self::Lendable { token } => Packet::new(kind::LENDABLE, *token),
+            Self::Lent(loan) => Packet::new(kind::LENT, loan.token)
+                .with(&[loan.family, loan.member.into()])
+                .with_token(loan.original),
             Self::Grant(grant) => Packet::new(kind::GRANT, grant.token).with(&[
                 grant.arena,
                 grant.slot,
@@ -307,6 +372,13 @@ impl MonitorMessage {
         match received.kind {
             kind::WELCOME => Ok(Self::Welcome),
             kind::REGISTERED => Ok(Self::Registered { token }),
+            kind::LENDABLE => Ok(Self::Lendable { token }),
+            kind::LENT => Ok(Self::Lent(Loan {
+                token,
+                original: u64::from(received.field(3)?) << 32 | u64::from(received.field(2)?),
+                family: received.field(0)?,
+                member: received.member(1)?,
+            })),
             kind::GRANT => Grant::decode(&received).map(Self::Grant),
             kind::RETIRE => Ok(Self::Retire {
                 arena: received.field(0)?,

@@ -44,6 +44,8 @@ struct Arena<M> {
     memory: M,
     pair: Pair,
     numbers: [u32; 2],
+    /// Families that have adopted an end in it, with their numbers for it.
+    guests: Vec<(FamilyId, u32)>,
     free: Vec<u32>,
     /// Sides that are held, one bit per role.
     held: Vec<u8>,
@@ -68,18 +70,20 @@ pub struct Arenas<B: Backing> {
     /// Arenas of a pair that have a free slot.
     open: HashMap<Pair, Vec<ArenaId>>,
     of_family: HashMap<FamilyId, Numbering>,
+    /// How many hold a side beside its first holder, where any do.
+    shared: HashMap<Side, u32>,
     dropped: Vec<Dropped>,
     next: u64,
     slots_in_use: u64,
 }
 
 /// An arena that is no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// Its name here.
     pub id: ArenaId,
-    /// Who could map it, and the number by which each party knows it.
-    pub parties: [(FamilyId, u32); 2],
+    /// Who could map it, and the number by which each knows it.
+    pub parties: Vec<(FamilyId, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -97,6 +101,7 @@ impl<B: Backing> Arenas<B> {
             arenas: HashMap::new(),
             open: HashMap::new(),
             of_family: HashMap::new(),
+            shared: HashMap::new(),
             dropped: Vec::new(),
             next: 0,
             slots_in_use: 0,
@@ -138,8 +143,13 @@ impl<B: Backing> Arenas<B> {
     /// The number by which a family knows an arena.
     pub fn number(&self, id: ArenaId, family: FamilyId) -> Option<u32> {
         let arena = self.arenas.get(&id)?;
-        let party = arena.pair.iter().position(|party| *party == family)?;
-        arena.numbers.get(party).copied()
+        match arena.pair.iter().position(|party| *party == family) {
+            Some(party) => arena.numbers.get(party).copied(),
+            None => {
+                let guest = arena.guests.iter().find(|guest| guest.0 == family)?;
+                Some(guest.1)
+            }
+        }
     }
 
     /// Take a slot between two families, both sides held, in an arena that exists or a new one;
@@ -182,6 +192,7 @@ impl<B: Backing> Arenas<B> {
             memory,
             pair,
             numbers: [first, second],
+            guests: Vec::new(),
             free: (0..self.geometry.slots).rev().collect(),
             held: vec![0; self.geometry.slots as usize],
             slots_in_use: 0,
@@ -208,8 +219,39 @@ impl<B: Backing> Arenas<B> {
         }
     }
 
+    /// One more process holds a side.
+    pub fn share(&mut self, side: Side) {
+        *self.shared.entry(side).or_default() += 1;
+    }
+
+    /// A family that is no party may map an arena from now on.
+    pub fn admit(&mut self, id: ArenaId, family: FamilyId) {
+        if self.number(id, family).is_some() || !self.arenas.contains_key(&id) {
+            return;
+        }
+        let number = self.number_for(family, id);
+        if let Some(arena) = self.arenas.get_mut(&id) {
+            arena.guests.push((family, number));
+        }
+    }
+
+    /// Whether others hold the side beside the one that leaves.
+    fn unshare(&mut self, side: Side) -> bool {
+        let Some(others) = self.shared.get_mut(&side) else {
+            return false;
+        };
+        *others -= 1;
+        if *others == 0 {
+            self.shared.remove(&side);
+        }
+        true
+    }
+
     /// A side is out. When both are, the slot is punched and free again.
     pub fn leave(&mut self, side: Side) {
+        if self.unshare(side) {
+            return;
+        }
         let Some(arena) = self.arenas.get_mut(&side.arena) else {
             return;
         };
@@ -245,6 +287,10 @@ impl<B: Backing> Arenas<B> {
             let Some(arena) = self.arenas.get_mut(&id) else {
                 continue;
             };
+            if !arena.pair.contains(&family) {
+                arena.guests.retain(|guest| guest.0 != family);
+                continue;
+            }
             arena.retired = true;
             let pair = arena.pair;
             self.close(pair, id);
@@ -261,17 +307,14 @@ impl<B: Backing> Arenas<B> {
             return;
         }
         if let Some(arena) = self.arenas.remove(&id) {
-            for party in arena.pair {
-                if let Some(own) = self.of_family.get_mut(&party) {
+            let mut parties = arena.guests;
+            parties.extend(arena.pair.into_iter().zip(arena.numbers));
+            for (party, _) in &parties {
+                if let Some(own) = self.of_family.get_mut(party) {
                     own.arenas.remove(&id);
                 }
             }
-            let [a, b] = arena.pair;
-            let [number_a, number_b] = arena.numbers;
-            self.dropped.push(Dropped {
-                id,
-                parties: [(a, number_a), (b, number_b)],
-            });
+            self.dropped.push(Dropped { id, parties });
         }
     }
 

@@ -33,9 +33,20 @@ pub struct Connection {
     pub interest: EventFlags,
 }
 
-/// A registration that must wait.
+/// What a client passes a socket for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To find its other end.
+    Register,
+    /// To learn whether its end is lent.
+    Adopt,
+}
+
+/// A registration or adoption that must wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Deferred {
+    /// What it is.
+    pub purpose: Purpose,
     /// The end's token.
     pub token: u64,
     /// What its socket is.

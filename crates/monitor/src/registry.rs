@@ -3,8 +3,10 @@
 //! through [`Registry::take_actions`].
 //!
 //! - `register`: a new end, its partner, the grant for both;
-//! - `release`: how ends and processes go, and leases that outlive both.
+//! - `release`: how ends and processes go, and leases that outlive both;
+//! - `lend`: ends whose sockets go to other processes.
 
+mod lend;
 mod register;
 mod release;
 
@@ -28,6 +30,13 @@ pub struct ClientId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FamilyId(pub u64);
 
+impl FamilyId {
+    /// As adopters are told; not 0.
+    fn number(self) -> u32 {
+        u32::try_from(self.0 % u64::from(u32::MAX)).unwrap_or(0) + 1
+    }
+}
+
 /// A lease, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseId(pub u64);
@@ -39,8 +48,17 @@ pub struct Action {
     pub client: ClientId,
     /// What.
     pub message: MonitorMessage,
-    /// Whose memory goes beside it.
-    pub arena: Option<ArenaId>,
+    /// What goes beside it.
+    pub beside: Option<Beside>,
+}
+
+/// A memory object whose descriptor is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// That of an arena.
+    Arena(ArenaId),
+    /// The slab of a family that lends.
+    Slab(FamilyId),
 }
 
 /// How a client broke the protocol; it is disconnected for it.
@@ -62,6 +80,10 @@ struct End {
     cookie: u64,
     /// Sides that this end may use; the newest is last.
     grants: Vec<Granted>,
+    /// Where its cursors are.
+    origin: lend::Origin,
+    /// The members as which it may be adopted.
+    lent: Vec<u16>,
 }
 
 /// A side of a slot, and to which process it was granted when.
@@ -83,6 +105,8 @@ struct Client {
     ends: HashSet<EndId>,
     /// Arenas whose descriptor this process has been sent.
     sent: HashSet<ArenaId>,
+    /// Families whose slab it has been sent.
+    slabs: HashSet<FamilyId>,
     leases: BTreeSet<GrantSeq>,
     /// Sides that were released while a lease was younger than their grant.
     parked: BTreeMap<GrantSeq, Side>,
@@ -118,6 +142,8 @@ pub struct Registry<B: Backing> {
     families: HashMap<FamilyId, HashSet<ClientId>>,
     leases: HashMap<LeaseId, (ClientId, GrantSeq)>,
     users: HashMap<u32, User>,
+    orphans: lend::Orphans,
+    lenders: lend::Lenders,
     next_end: u64,
     next_lease: u64,
     next_seq: GrantSeq,
@@ -138,6 +164,8 @@ impl<B: Backing> Registry<B> {
             families: HashMap::new(),
             leases: HashMap::new(),
             users: HashMap::new(),
+            orphans: HashMap::new(),
+            lenders: BTreeSet::new(),
             next_end: 0,
             next_lease: 0,
             next_seq: 0,
@@ -155,6 +183,7 @@ impl<B: Backing> Registry<B> {
             connected: true,
             ends: HashSet::new(),
             sent: HashSet::new(),
+            slabs: HashSet::new(),
             leases: BTreeSet::new(),
             parked: BTreeMap::new(),
         };
@@ -202,6 +231,8 @@ impl<B: Backing> Registry<B> {
             && self.by_token.is_empty()
             && self.matcher.is_empty()
             && self.leases.is_empty()
+            && self.orphans.is_empty()
+            && self.lenders.is_empty()
             && self.arenas.is_empty()
     }
 
@@ -214,7 +245,7 @@ impl<B: Backing> Registry<B> {
         self.actions.push(Action {
             client,
             message,
-            arena: None,
+            beside: None,
         });
     }
 

@@ -3,11 +3,13 @@
 //!
 //! - `accept`: new connections, who may have them, and running out of descriptors;
 //! - `message`: what clients say;
+//! - `loans`: slabs of ends that go to other processes;
 //! - `answer`: queries of the command, a piece at a time.
 
 mod accept;
 mod answer;
 mod complaints;
+mod loans;
 mod message;
 
 use std::collections::HashMap;
@@ -27,7 +29,7 @@ use crate::closer::Closer;
 use crate::config::{Config, Service};
 use crate::connection::{Connection, Said};
 use crate::directory::{DirectoryError, Door, open_directory, private_mode};
-use crate::registry::{Action, ClientId, LeaseId, Registry};
+use crate::registry::{Action, Beside, ClientId, FamilyId, LeaseId, Registry};
 use crate::report::{Families, MonitorReport};
 use crate::secret;
 
@@ -66,6 +68,10 @@ pub struct Monitor {
     connections_of: HashMap<u32, usize>,
     guests: HashMap<u32, u64>,
     families: Families,
+    /// Slabs in which lent ends live.
+    lent_slabs: HashMap<FamilyId, Arc<OwnedFd>>,
+    /// When loans are looked at again.
+    loans_due: Option<Instant>,
     registry: Registry<SealedMemory>,
     next_source: u64,
     /// Connections whose answers go on without waiting for an event.
@@ -139,6 +145,8 @@ impl Monitor {
             connections_of: HashMap::new(),
             guests: HashMap::new(),
             families: Families::default(),
+            lent_slabs: HashMap::new(),
+            loans_due: None,
             registry: Registry::new(backing, config.geometry, config.quotas),
             next_source: FIRST_SOURCE,
             busy: Vec::new(),
@@ -172,6 +180,7 @@ impl Monitor {
             self.go_on_answering();
             self.counting = self.families.go_on();
             self.reopen_door();
+            self.look_at_loans();
             if self.has_lingered() {
                 return Ok(());
             }
@@ -188,7 +197,7 @@ impl Monitor {
             (Service::Private { linger }, Some(since)) => since.checked_add(linger),
             _ => None,
         };
-        let next = [end_of_linger, self.door_shut_until];
+        let next = [end_of_linger, self.door_shut_until, self.loans_due];
         let left = next.into_iter().flatten().min()?.duration_since(now);
         Some(Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -291,10 +300,10 @@ impl Monitor {
         let Some(id) = self.clients.get(&action.client).copied() else {
             return;
         };
-        let memory = action
-            .arena
-            .and_then(|arena| self.registry.memory(arena))
-            .map(Arc::clone);
+        let memory = action.beside.and_then(|beside| match beside {
+            Beside::Arena(arena) => self.registry.memory(arena).map(Arc::clone),
+            Beside::Slab(family) => self.lent_slabs.get(&family).map(Arc::clone),
+        });
         let bytes = action.message.encode();
         let said = self
             .connection(id)

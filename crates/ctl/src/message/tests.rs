@@ -8,6 +8,11 @@ fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Hello,
         ClientMessage::Register { token: u64::MAX },
         ClientMessage::Release { token: 7 },
+        ClientMessage::Lend {
+            token: u64::MAX - 1,
+            member: u16::MAX,
+        },
+        ClientMessage::Adopt { token: 6 },
         ClientMessage::Lease,
         ClientMessage::Query(Query::Connections),
         ClientMessage::Query(Query::Counters),
@@ -25,6 +30,13 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             slot: 63,
             role: 1,
             geometry,
+        }),
+        MonitorMessage::Lendable { token: 8 },
+        MonitorMessage::Lent(Loan {
+            token: 1,
+            original: u64::MAX - 2,
+            family: u32::MAX,
+            member: 3,
         }),
         MonitorMessage::Retire { arena: 4 },
         MonitorMessage::Refused {
@@ -89,6 +101,19 @@ fn a_grant_outside_its_arena_is_refused() {
             matches!(error, Err(MessageError::Field { field: "slot", .. })),
             "{slot} {role}"
         );
+    }
+}
+
+#[test]
+fn a_member_that_cannot_be_is_refused() {
+    for member in [0u32, 1 << 16] {
+        let packet = Packet::new(kind::LEND, 1).with(&[member]);
+        let error = ClientMessage::decode(packet.as_bytes());
+        let expected = MessageError::Field {
+            field: "member",
+            value: member.into(),
+        };
+        assert_eq!(error, Err(expected));
     }
 }
 

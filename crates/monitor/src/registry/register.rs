@@ -3,7 +3,7 @@
 use crosslane_ctl::message::{Grant, MonitorMessage};
 use crosslane_ctl::reason::Reason;
 
-use super::{Action, ClientId, End, FamilyId, Granted, Registry, Violation};
+use super::{Action, Beside, ClientId, End, FamilyId, Granted, Registry, Violation};
 use crate::arenas::{Backing, Side};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::matcher::EndId;
@@ -111,7 +111,7 @@ impl<B: Backing> Registry<B> {
             .is_some_and(|end| end.cookie == endpoint.cookie && end.family != family)
     }
 
-    fn over_quota(&self, client: ClientId) -> bool {
+    pub(super) fn over_quota(&self, client: ClientId) -> bool {
         let Some(state) = self.clients.get(&client) else {
             return true;
         };
@@ -123,7 +123,7 @@ impl<B: Backing> Registry<B> {
             || user >= self.quotas.ends_per_user
     }
 
-    fn refuse(&mut self, client: ClientId, token: u64, reason: Reason) {
+    pub(super) fn refuse(&mut self, client: ClientId, token: u64, reason: Reason) {
         self.totals.refused += 1;
         self.say(
             client,
@@ -134,7 +134,7 @@ impl<B: Backing> Registry<B> {
         );
     }
 
-    fn add(
+    pub(super) fn add(
         &mut self,
         client: ClientId,
         family: FamilyId,
@@ -150,6 +150,8 @@ impl<B: Backing> Registry<B> {
             key: endpoint.key,
             cookie: endpoint.cookie,
             grants: Vec::new(),
+            origin: (family, token),
+            lent: Vec::new(),
         };
         self.ends.insert(id, end);
         self.by_token.insert((family, token), id);
@@ -192,7 +194,7 @@ impl<B: Backing> Registry<B> {
         self.refuse(client, token, Reason::NoMemory);
     }
 
-    fn send_grant(&mut self, id: EndId, side: Side) {
+    pub(super) fn send_grant(&mut self, id: EndId, side: Side) {
         let Some(end) = self.ends.get(&id) else {
             return;
         };
@@ -214,7 +216,7 @@ impl<B: Backing> Registry<B> {
         self.actions.push(Action {
             client,
             message: MonitorMessage::Grant(grant),
-            arena: first.then_some(side.arena),
+            beside: first.then_some(Beside::Arena(side.arena)),
         });
     }
 }

@@ -17,9 +17,10 @@ impl<B: Backing> Registry<B> {
     }
 
     fn release_end(&mut self, id: EndId) {
-        let Some(end) = self.ends.remove(&id) else {
+        let Some(mut end) = self.ends.remove(&id) else {
             return;
         };
+        self.orphan(id, &mut end);
         self.by_token.remove(&(end.family, end.token));
         self.matcher.leave(&end.key, id);
         self.charge(end.client, |user| user.ends -= 1);

@@ -103,6 +103,11 @@ impl Family {
         named.or_else(|| self.members.values().next())
     }
 
+    /// Whether this memory object is its slab.
+    pub fn is(&self, identity: SlabIdentity) -> bool {
+        self.identity == identity
+    }
+
     /// Whether a process lives alone with its slab.
     pub fn is_single(&self) -> bool {
         self.members.len() == 1

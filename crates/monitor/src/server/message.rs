@@ -12,7 +12,7 @@ use rustix::net::sockopt::socket_domain;
 use thiserror::Error;
 
 use super::{MESSAGES_PER_TURN, Monitor, Source};
-use crate::connection::{Deferred, Member};
+use crate::connection::{Deferred, Member, Purpose};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::registry::{ClientId, LeaseId, Violation};
 use crate::report::{Answer, Process};
@@ -20,7 +20,7 @@ use crate::wire::{Received, receive};
 
 /// Why a client was disconnected. All of these are its fault.
 #[derive(Debug, Error)]
-enum Fault {
+pub(super) enum Fault {
     #[error(transparent)]
     Message(#[from] MessageError),
     #[error(transparent)]
@@ -132,7 +132,16 @@ impl Monitor {
                 self.answer_more(id);
                 Ok(())
             }
-            ClientMessage::Register { token } => self.register(id, token, fds.pop(), fds_lost),
+            ClientMessage::Register { token } => {
+                self.inspect(id, token, Purpose::Register, fds.pop(), fds_lost)
+            }
+            ClientMessage::Adopt { token } => {
+                self.inspect(id, token, Purpose::Adopt, fds.pop(), fds_lost)
+            }
+            ClientMessage::Lend { token, member: new } => {
+                let client = member.ok_or(Fault::NotIntroduced)?.client;
+                self.lend(client, token, new, fds)
+            }
             ClientMessage::Release { token } => {
                 let client = member.ok_or(Fault::NotIntroduced)?.client;
                 self.registry.release(client, token);
@@ -164,10 +173,11 @@ impl Monitor {
     }
 
     /// Read a socket, close it, and only then say so.
-    fn register(
+    fn inspect(
         &mut self,
         id: u64,
         token: u64,
+        purpose: Purpose,
         fd: Option<OwnedFd>,
         fds_lost: bool,
     ) -> Result<(), Fault> {
@@ -183,10 +193,27 @@ impl Monitor {
             return Err(Fault::NotIntroduced);
         };
         if !closed {
-            connection.deferred = Some(Deferred { token, endpoint });
+            connection.deferred = Some(Deferred {
+                purpose,
+                token,
+                endpoint,
+            });
             return Ok(());
         }
-        Ok(self.registry.register(member.client, token, endpoint)?)
+        Ok(self.enter(member.client, purpose, token, endpoint)?)
+    }
+
+    fn enter(
+        &mut self,
+        client: ClientId,
+        purpose: Purpose,
+        token: u64,
+        endpoint: Result<Endpoint, EndpointError>,
+    ) -> Result<(), Violation> {
+        match purpose {
+            Purpose::Adopt => self.registry.adopt(client, token, endpoint),
+            Purpose::Register => self.registry.register(client, token, endpoint),
+        }
     }
 
     /// Go on with registrations whose sockets have been closed.
@@ -196,8 +223,9 @@ impl Monitor {
                 continue;
             };
             let (deferred, member) = (connection.deferred.take(), connection.member);
-            if let (Some(Deferred { token, endpoint }), Some(member)) = (deferred, member)
-                && let Err(violation) = self.registry.register(member.client, token, endpoint)
+            if let (Some(waited), Some(member)) = (deferred, member)
+                && let Err(violation) =
+                    self.enter(member.client, waited.purpose, waited.token, waited.endpoint)
             {
                 self.expel(id, &violation.into());
             }

@@ -6,7 +6,7 @@ use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
 use crosslane_monitor::arenas::ArenaId;
 use crosslane_monitor::endpoint::{EndKey, Endpoint};
-use crosslane_monitor::registry::{ClientId, FamilyId, LeaseId};
+use crosslane_monitor::registry::{Beside, ClientId, FamilyId, LeaseId};
 
 use super::{Bench, socket};
 
@@ -237,12 +237,12 @@ impl Play {
             let known = &self.ends[end];
             assert_eq!((action.client, grant.token), (known.client, known.token));
             assert_eq!(grant.role, role);
-            if let Some(arena) = action.arena {
+            if let Some(Beside::Arena(arena)) = action.beside {
                 self.arenas.insert((known.family, grant.arena), arena);
             }
             let arena = self.arenas[&(known.family, grant.arena)];
             let is_new = self.sent.insert((known.client, arena));
-            assert_eq!(action.arena.is_some(), is_new, "it is sent once");
+            assert_eq!(action.beside.is_some(), is_new, "it is sent once");
             slots.push((arena, grant.slot));
         }
         assert_eq!(actions.len(), 3);

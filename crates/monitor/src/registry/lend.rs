@@ -1,0 +1,247 @@
+//! Ends whose sockets go to other processes, by SCM_RIGHTS or exec, while bytes are still in their
+//! rings: the process that gives one away lends it, whoever gets it adopts it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crosslane_ctl::message::{Loan, MonitorMessage};
+use crosslane_ctl::reason::Reason;
+
+use super::{Action, Beside, ClientId, End, FamilyId, Granted, Registry, Violation};
+use crate::arenas::{Backing, Side};
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::matcher::EndId;
+
+/// Loans of one end that may wait to be adopted.
+const LOANS_PER_END: usize = 16;
+
+/// Ends that may be lent at a time.
+const MOST_LENT: usize = 1024;
+
+/// Looks that a loan outlives its lender by.
+const PATIENCE: u8 = 2;
+
+/// Where the cursors of an end are: in this family's slab, under this token.
+pub(super) type Origin = (FamilyId, u64);
+
+/// A lent end whose lender has closed it, ended, or become another program.
+pub(super) struct Orphan {
+    origin: Origin,
+    uid: u32,
+    side: Side,
+    members: Vec<u16>,
+    age: u8,
+}
+
+/// What an adopter takes over.
+struct Found {
+    origin: Origin,
+    member: u16,
+    side: Side,
+}
+
+/// By the cookie of the socket.
+pub(super) type Orphans = HashMap<u64, Orphan>;
+
+/// Ends that are lent, after the cookies of their sockets.
+pub(super) type Lenders = BTreeSet<(u64, EndId)>;
+
+impl<B: Backing> Registry<B> {
+    /// A client gives a socket away. `false` if the end cannot be lent.
+    pub fn lend(&mut self, client: ClientId, token: u64, member: u16) -> bool {
+        let lent = self.try_lend(client, token, member).is_some();
+        if lent {
+            self.say(client, MonitorMessage::Lendable { token });
+        } else {
+            self.refuse_loan(client, token);
+        }
+        lent
+    }
+
+    /// The end cannot be lent.
+    pub fn refuse_loan(&mut self, client: ClientId, token: u64) {
+        let reason = Reason::Refused as u32;
+        self.say(client, MonitorMessage::Refused { token, reason });
+    }
+
+    fn try_lend(&mut self, client: ClientId, token: u64, member: u16) -> Option<()> {
+        let family = self.clients.get(&client)?.family;
+        let id = *self.by_token.get(&(family, token))?;
+        let lent = self.lenders.len() + self.orphans.len();
+        let end = self.ends.get_mut(&id)?;
+        if end.grants.is_empty() || end.lent.len() >= LOANS_PER_END || lent >= MOST_LENT {
+            return None;
+        }
+        end.lent.push(member);
+        self.lenders.insert((end.cookie, id));
+        Some(())
+    }
+
+    /// A client has got a socket from elsewhere.
+    ///
+    /// # Errors
+    /// When its token names another end already.
+    pub fn adopt(
+        &mut self,
+        client: ClientId,
+        token: u64,
+        endpoint: Result<Endpoint, EndpointError>,
+    ) -> Result<(), Violation> {
+        let Some((family, uid)) = self.clients.get(&client).map(|c| (c.family, c.uid)) else {
+            return Ok(());
+        };
+        if self.by_token.contains_key(&(family, token)) {
+            return Err(Violation::TokenInUse(token));
+        }
+        let endpoint = endpoint.ok().filter(|_| !self.over_quota(client));
+        let found = endpoint.and_then(|endpoint| Some((endpoint, self.take_loan(&endpoint, uid)?)));
+        match found {
+            Some((endpoint, found)) => self.hand_over(client, family, token, &endpoint, found),
+            None => self.refuse(client, token, Reason::Passed),
+        }
+        Ok(())
+    }
+
+    /// Only the same user gets an end: its slab comes along.
+    fn take_loan(&mut self, endpoint: &Endpoint, uid: u32) -> Option<Found> {
+        if let Some(orphan) = self.orphans.get_mut(&endpoint.cookie) {
+            if orphan.uid != uid {
+                return None;
+            }
+            let (origin, side, member) = (orphan.origin, orphan.side, orphan.members.pop()?);
+            self.arenas.share(side);
+            if orphan.members.is_empty() {
+                self.bury(endpoint.cookie);
+            }
+            return Some(Found {
+                origin,
+                member,
+                side,
+            });
+        }
+        let any = (endpoint.cookie, EndId(0))..=(endpoint.cookie, EndId(u64::MAX));
+        let (cookie, id) = *self.lenders.range(any).next()?;
+        let end = self.ends.get_mut(&id)?;
+        if self.clients.get(&end.client)?.uid != uid {
+            return None;
+        }
+        let (side, member) = (end.grants.last()?.side, end.lent.pop()?);
+        if end.lent.is_empty() {
+            self.lenders.remove(&(cookie, id));
+        }
+        self.arenas.share(side);
+        Some(Found {
+            origin: end.origin,
+            member,
+            side,
+        })
+    }
+
+    fn hand_over(
+        &mut self,
+        client: ClientId,
+        family: FamilyId,
+        token: u64,
+        endpoint: &Endpoint,
+        found: Found,
+    ) {
+        let id = self.add(client, family, token, endpoint);
+        let (seq, side) = (self.next_seq(), found.side);
+        self.arenas.admit(side.arena, family);
+        if let Some(end) = self.ends.get_mut(&id) {
+            end.origin = found.origin;
+            end.grants.push(Granted {
+                seq,
+                side,
+                to: client,
+            });
+        }
+        self.say_lent(client, family, token, &found);
+        self.send_grant(id, side);
+    }
+
+    fn say_lent(&mut self, client: ClientId, family: FamilyId, token: u64, found: &Found) {
+        let (owner, original) = found.origin;
+        let is_own = owner == family;
+        let first = !is_own
+            && self
+                .clients
+                .get_mut(&client)
+                .is_some_and(|state| state.slabs.insert(owner));
+        let loan = Loan {
+            token,
+            original,
+            family: if is_own { 0 } else { owner.number() },
+            member: found.member,
+        };
+        self.actions.push(Action {
+            client,
+            message: MonitorMessage::Lent(loan),
+            beside: first.then_some(Beside::Slab(owner)),
+        });
+    }
+
+    /// The side of a lent end that is released stays for those who may still adopt it.
+    pub(super) fn orphan(&mut self, id: EndId, end: &mut End) {
+        if !self.lenders.remove(&(end.cookie, id)) {
+            return;
+        }
+        let uid = self.clients.get(&end.client).map(|client| client.uid);
+        if let (Some(uid), Some(granted)) = (uid, end.grants.last()) {
+            // Held beside the grant that is about to be given back.
+            self.arenas.share(granted.side);
+            let orphan = Orphan {
+                origin: end.origin,
+                uid,
+                side: granted.side,
+                members: std::mem::take(&mut end.lent),
+                age: 0,
+            };
+            self.bury(end.cookie);
+            self.orphans.insert(end.cookie, orphan);
+        }
+    }
+
+    fn bury(&mut self, cookie: u64) {
+        if let Some(orphan) = self.orphans.remove(&cookie) {
+            self.arenas.leave(orphan.side);
+        }
+    }
+
+    /// Some time has passed: what nobody has adopted for long is given up.
+    pub fn age_loans(&mut self) {
+        let mut old = Vec::new();
+        for (cookie, orphan) in &mut self.orphans {
+            orphan.age += 1;
+            if orphan.age > PATIENCE {
+                old.push(*cookie);
+            }
+        }
+        for cookie in old {
+            self.bury(cookie);
+        }
+        self.retire_dropped();
+    }
+
+    /// Whether ends of this family's slab are lent or adopted.
+    pub fn is_lender(&self, family: FamilyId) -> bool {
+        let is_out =
+            |end: &End| end.origin.0 == family && (end.family != family || !end.lent.is_empty());
+        self.ends.values().any(is_out)
+            || self
+                .orphans
+                .values()
+                .any(|orphan| orphan.origin.0 == family)
+    }
+
+    /// Where the cursors of an end are that a client has registered or adopted.
+    pub fn origin_of(&self, client: ClientId, token: u64) -> Option<FamilyId> {
+        let family = self.clients.get(&client)?.family;
+        let id: &EndId = self.by_token.get(&(family, token))?;
+        self.ends.get(id).map(|end| end.origin.0)
+    }
+
+    /// Whether loans wait to be given up.
+    pub fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+}

@@ -1,0 +1,67 @@
+//! The slabs of ends whose sockets go to other processes.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Monitor;
+use super::message::Fault;
+use crate::registry::ClientId;
+
+/// How often loans are looked at; those whose lender is gone live for two to three times as long.
+const LOOK: Duration = Duration::from_secs(30);
+
+impl Monitor {
+    /// A client lends an end, and shows the slab in which its cursors are.
+    pub(super) fn lend(
+        &mut self,
+        client: ClientId,
+        token: u64,
+        member: u16,
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<(), Fault> {
+        let slab = fds.last().ok_or(Fault::NoDescriptor)?;
+        let identity = rustix::fs::fstat(slab)
+            .map(|found| (found.st_dev, found.st_ino))
+            .map_err(|_| Fault::NoDescriptor)?;
+        let origin = self.registry.origin_of(client, token);
+        let known = origin.filter(|family| self.knows_slab(*family, identity));
+        let Some(family) = known else {
+            self.registry.refuse_loan(client, token);
+            return Ok(());
+        };
+        if self.registry.lend(client, token, member)
+            && let Some(slab) = fds.pop()
+        {
+            self.lent_slabs
+                .entry(family)
+                .or_insert_with(|| Arc::new(slab));
+            self.loans_due.get_or_insert_with(|| Instant::now() + LOOK);
+        }
+        Ok(())
+    }
+
+    /// Whether this memory object is the family's slab.
+    fn knows_slab(&self, family: crate::registry::FamilyId, identity: (u64, u64)) -> bool {
+        let is_same = |slab: &Arc<OwnedFd>| {
+            rustix::fs::fstat(slab).is_ok_and(|found| (found.st_dev, found.st_ino) == identity)
+        };
+        match self.families.find(family) {
+            Some(found) => found.is(identity),
+            None => self.lent_slabs.get(&family).is_some_and(is_same),
+        }
+    }
+
+    /// Give up old loans, and the slabs that are not needed for any.
+    pub(super) fn look_at_loans(&mut self) {
+        if self.loans_due.is_none_or(|due| due > Instant::now()) {
+            return;
+        }
+        self.registry.age_loans();
+        self.deliver();
+        let registry = &self.registry;
+        self.lent_slabs
+            .retain(|family, _| registry.is_lender(*family));
+        self.loans_due = (!self.lent_slabs.is_empty()).then(|| Instant::now() + LOOK);
+    }
+}

@@ -1,0 +1,201 @@
+//! Ends whose sockets go to other processes.
+
+use crosslane_ctl::message::{Loan, MonitorMessage};
+use crosslane_ctl::reason::Reason;
+use crosslane_monitor::registry::{Beside, ClientId, FamilyId, Violation};
+
+use crate::support::{Bench, socket};
+
+/// A pair with rings; the first one's end has token 1 and cookie 10.
+fn pair(bench: &mut Bench) -> (ClientId, ClientId) {
+    let (a, b) = (bench.member(FamilyId(1)), bench.member(FamilyId(2)));
+    bench.register(a, 1, socket(0, 0, 10));
+    bench.register(b, 2, socket(0, 1, 11));
+    assert_eq!(bench.grants().len(), 2);
+    (a, b)
+}
+
+fn adopt(bench: &mut Bench, client: ClientId, token: u64) -> Option<Loan> {
+    let socket = socket(0, 0, 10);
+    bench.registry.adopt(client, token, Ok(socket)).unwrap();
+    let said = bench.said();
+    assert!(said.iter().all(|(to, _)| *to == client));
+    match said.as_slice() {
+        [
+            (_, MonitorMessage::Lent(loan)),
+            (_, MonitorMessage::Grant(grant)),
+        ] => {
+            assert_eq!((loan.token, grant.token), (token, token));
+            assert_eq!((grant.slot, grant.role), (0, 0));
+            Some(*loan)
+        }
+        [(_, MonitorMessage::Refused { reason, .. })] => {
+            assert_eq!(*reason, Reason::Passed as u32);
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_lent_is_adopted_once() {
+    let mut bench = Bench::new();
+    let (a, _) = pair(&mut bench);
+    let (c, d) = (bench.process(), bench.process());
+    assert_eq!(adopt(&mut bench, c, 5), None, "nothing is lent");
+    assert!(bench.registry.lend(a, 1, 7));
+    assert_eq!(bench.said(), [(a, MonitorMessage::Lendable { token: 1 })]);
+    let loan = adopt(&mut bench, c, 6).unwrap();
+    assert_eq!((loan.original, loan.member), (1, 7));
+    assert_eq!(adopt(&mut bench, d, 5), None, "it is taken");
+}
+
+#[test]
+fn the_slab_goes_along_with_the_first_loan_only() {
+    let mut bench = Bench::new();
+    let (a, _) = pair(&mut bench);
+    let c = bench.process();
+    for (token, member) in [(5, 7), (6, 8)] {
+        bench.registry.lend(a, 1, member);
+        bench.said();
+        let socket = socket(0, 0, 10);
+        bench.registry.adopt(c, token, Ok(socket)).unwrap();
+        let actions = bench.registry.take_actions();
+        let slab = (token == 5).then_some(Beside::Slab(FamilyId(1)));
+        assert_eq!(actions[0].beside, slab);
+    }
+}
+
+#[test]
+fn a_loan_outlives_its_lender_and_its_slot_too() {
+    let mut bench = Bench::new();
+    let (a, b) = pair(&mut bench);
+    bench.registry.lend(a, 1, 7);
+    bench.registry.gone(a);
+    bench.registry.release(b, 2);
+    assert_eq!(bench.registry.arenas().slots_in_use(), 1);
+    bench.said();
+    let c = bench.process();
+    assert!(bench.registry.is_lender(FamilyId(1)));
+    assert!(adopt(&mut bench, c, 5).is_some());
+    assert_eq!(bench.registry.arenas().slots_in_use(), 1);
+    bench.registry.release(c, 5);
+    assert_eq!(bench.registry.arenas().slots_in_use(), 0);
+    assert!(!bench.registry.is_lender(FamilyId(1)));
+    bench.registry.gone(b);
+    bench.registry.gone(c);
+    assert!(bench.registry.is_empty());
+}
+
+#[test]
+fn lender_and_adopter_both_hold_the_side() {
+    for lender_first in [true, false] {
+        let mut bench = Bench::new();
+        let (a, b) = pair(&mut bench);
+        let c = bench.process();
+        bench.registry.lend(a, 1, 7);
+        bench.said();
+        adopt(&mut bench, c, 5).unwrap();
+        bench.registry.release(b, 2);
+        let (first, second) = if lender_first {
+            ((a, 1), (c, 5))
+        } else {
+            ((c, 5), (a, 1))
+        };
+        bench.registry.release(first.0, first.1);
+        assert_eq!(bench.registry.arenas().slots_in_use(), 1);
+        bench.registry.release(second.0, second.1);
+        assert_eq!(bench.registry.arenas().slots_in_use(), 0);
+    }
+}
+
+#[test]
+fn an_adopter_may_lend_in_turn() {
+    let mut bench = Bench::new();
+    let (a, _) = pair(&mut bench);
+    let (c, d) = (bench.process(), bench.process());
+    bench.registry.lend(a, 1, 7);
+    bench.said();
+    adopt(&mut bench, c, 5).unwrap();
+    assert!(bench.registry.lend(c, 5, 8));
+    bench.said();
+    bench.registry.gone(c);
+    let loan = adopt(&mut bench, d, 6).unwrap();
+    assert_eq!(
+        (loan.original, loan.member),
+        (1, 8),
+        "the cursors are where they were"
+    );
+}
+
+#[test]
+fn nobody_else_s_user_adopts() {
+    let mut bench = Bench::new();
+    let (a, _) = pair(&mut bench);
+    let stranger = ClientId(999);
+    bench.registry.hello(stranger, FamilyId(77), 2);
+    bench.registry.lend(a, 1, 7);
+    bench.said();
+    assert_eq!(adopt(&mut bench, stranger, 5), None);
+    bench.registry.gone(a);
+    bench.said();
+    assert_eq!(adopt(&mut bench, stranger, 5), None);
+}
+
+#[test]
+fn another_socket_of_the_same_names_is_not_the_lent_one() {
+    let mut bench = Bench::new();
+    let (a, _) = pair(&mut bench);
+    let c = bench.process();
+    bench.registry.lend(a, 1, 7);
+    bench.said();
+    bench.registry.adopt(c, 5, Ok(socket(0, 0, 12))).unwrap();
+    assert!(matches!(
+        bench.said().as_slice(),
+        [(_, MonitorMessage::Refused { .. })]
+    ));
+}
+
+#[test]
+fn a_loan_that_nobody_wants_is_given_up() {
+    let mut bench = Bench::new();
+    let (a, b) = pair(&mut bench);
+    bench.registry.lend(a, 1, 7);
+    bench.registry.gone(a);
+    bench.registry.gone(b);
+    bench.registry.age_loans();
+    assert_eq!(bench.registry.arenas().slots_in_use(), 1);
+    bench.registry.age_loans();
+    bench.registry.age_loans();
+    assert_eq!(bench.registry.arenas().slots_in_use(), 0);
+    assert!(bench.registry.is_empty());
+}
+
+#[test]
+fn a_token_in_use_is_a_violation() {
+    let mut bench = Bench::new();
+    let (a, _) = pair(&mut bench);
+    let socket = socket(0, 0, 10);
+    assert_eq!(
+        bench.registry.adopt(a, 1, Ok(socket)),
+        Err(Violation::TokenInUse(1))
+    );
+}
+
+#[test]
+fn an_end_without_rings_and_too_many_loans_are_not_lent() {
+    let mut bench = Bench::new();
+    let a = bench.process();
+    bench.register(a, 1, socket(0, 0, 10));
+    bench.said();
+    assert!(!bench.registry.lend(a, 1, 7));
+    assert!(!bench.registry.lend(a, 2, 7), "no such end");
+    let refused = |(_, message): &(_, _)| matches!(message, MonitorMessage::Refused { .. });
+    assert!(bench.said().iter().all(refused));
+    let b = bench.process();
+    bench.register(b, 2, socket(0, 1, 11));
+    for member in 1..=16 {
+        assert!(bench.registry.lend(a, 1, member));
+    }
+    assert!(!bench.registry.lend(a, 1, 17));
+}
