@@ -37,7 +37,7 @@ pub const DEFAULT_ARENA_SLOTS: u32 = 64;
 pub struct LaneControl {
     /// Line 0, written by the sender.
     pub sender: SenderLine,
-    /// Line 1, flags of the receiver; the sender takes `ARMED` away by exchange.
+    /// Line 1, flags of the receiver; the sender takes `ARMED` away and sets `ANSWERED`.
     pub receiver: ReceiverLine,
     /// Line 2, written by the receiver after every read.
     pub credit: CreditLine,
@@ -104,6 +104,9 @@ pub mod receiver_flags {
     pub const FROZEN: u32 = 8;
     /// The receiver is closing: send it no doorbell that it has not asked for.
     pub const CLOSED: u32 = 16;
+    /// Set by the sender, only while FROZEN is: it answers the freeze, which cannot be taken back
+    /// any more.
+    pub const ANSWERED: u32 = 32;
 }
 
 /// How an arena is cut.

@@ -49,6 +49,8 @@ pub struct SlabHeader {
     /// [`PENDING_SLOTS`]: the number, plus 2^16 times its pid once that is known; 0 where there is
     /// none.
     pub pending: [AtomicU64; PENDING_SLOTS],
+    /// Inode of the pid namespace in which the pids in this slab mean something; 0 if not known.
+    pub pid_namespace: AtomicU64,
 }
 
 /// One end of one connection.

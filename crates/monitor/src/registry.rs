@@ -109,7 +109,15 @@ struct Client {
     slabs: HashSet<FamilyId>,
     leases: BTreeSet<GrantSeq>,
     /// Sides that were released while a lease was younger than their grant.
-    parked: BTreeMap<GrantSeq, Side>,
+    parked: BTreeMap<GrantSeq, Parked>,
+}
+
+/// A side without its end, which forked children may be using.
+struct Parked {
+    side: Side,
+    token: u64,
+    cookie: u64,
+    origin: lend::Origin,
 }
 
 /// What one user makes the monitor keep.

@@ -229,7 +229,12 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     // SAFETY: passed on.
     let kernel = || unsafe { real::recvmsg(fd, message, flags) };
     let Some(end) = End::of(fd) else {
-        return kernel();
+        let received = kernel();
+        if received >= 0 {
+            // SAFETY: the kernel has just filled in the program's message.
+            crate::plumbing::after_receiving(unsafe { &*message });
+        }
+        return received;
     };
     // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
     let Some(header) = (unsafe { message.as_mut() }) else {
@@ -263,7 +268,12 @@ pub unsafe extern "C" fn recvmmsg(
     let granted = End::of(fd).is_some_and(|end| is_granted(&end));
     if !granted && End::of(fd).is_none() || messages.is_null() {
         // SAFETY: passed on.
-        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        let received = unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        for at in 0..usize::try_from(received).unwrap_or(0) {
+            // SAFETY: the kernel has filled in so many of the program's messages.
+            crate::plumbing::after_receiving(unsafe { &(*messages.add(at)).msg_hdr });
+        }
+        return received;
     }
     let started = std::time::Instant::now();
     // SAFETY: the program's promise; null means no limit.

@@ -15,6 +15,7 @@
 mod bulk;
 mod c;
 mod epoll;
+mod exec;
 mod gate;
 mod input;
 mod lifecycle;

@@ -3,14 +3,14 @@
 use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, close as closing, process, register};
+use crosslane_stream::{End, adopt, close as closing, process, register};
 use crosslane_sys::real;
 use libc::msghdr;
 
 use crate::lifecycle;
 
 /// How long passing a descriptor waits for its connection to be back on TCP.
-const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
+const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
 
 /// `new` is a copy of `fd`.
 pub fn copied(fd: c_int, new: c_int) {
@@ -68,8 +68,26 @@ fn make_room(fd: c_int, to: c_int) {
     }
 }
 
-/// The program passes descriptors over an AF_UNIX socket: whoever receives them sees TCP only.
+/// The program passes descriptors over an AF_UNIX socket: whoever receives them sees TCP only, or
+/// adopts what is not on TCP yet.
 pub fn before_passing(message: &msghdr) {
+    for_each_passed(message, |fd| {
+        if let Some(end) = End::of(fd)
+            && !closing::make_plain(&end, Reason::Passed, PATIENCE)
+        {
+            // Who will have it is not known.
+            let _ = adopt::lend(&end);
+        }
+    });
+}
+
+/// The program may have received descriptors over an AF_UNIX socket.
+pub fn after_receiving(message: &msghdr) {
+    for_each_passed(message, adopt::adopt);
+}
+
+/// Each descriptor in a message's control data.
+fn for_each_passed(message: &msghdr, mut act: impl FnMut(c_int)) {
     // SAFETY: the program's promise about its message.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: null or inside the program's control buffer.
@@ -80,10 +98,7 @@ pub fn before_passing(message: &msghdr) {
             let bytes = control.cmsg_len.saturating_sub(size_of::<libc::cmsghdr>());
             for place in 0..bytes / size_of::<c_int>() {
                 // SAFETY: inside the data of this control message.
-                let fd = unsafe { data.add(place).read_unaligned() };
-                if let Some(end) = End::of(fd) {
-                    closing::make_plain(&end, Reason::Passed, PATIENCE);
-                }
+                act(unsafe { data.add(place).read_unaligned() });
             }
         }
         // SAFETY: the program's promise about its message.

@@ -1,20 +1,12 @@
-//! Load, fork, exec and exit.
+//! Load, fork and exit.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::c_int;
 use std::cell::{Cell, RefCell};
-use std::time::Duration;
 
-use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::EndPhase;
-use crosslane_stream::{close as closing, config, control, process, switch};
+use crosslane_stream::{adopt, close as closing, config, control, process};
 use crosslane_sys::{kernel, real};
 
 use crate::epoll;
-use crate::stdio::forward_variadic;
-
-/// How long exec waits in all for inherited connections to be back on TCP. A peer that is late
-/// finds out at its next call, and then sends again by TCP what was not read.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -38,6 +30,7 @@ extern "C" fn load() {
     crosslane_sys::process::resolve();
     // Now, because some programs, nginx among them, clear their environment later.
     config::get();
+    adopt::adopt_inherited();
 }
 
 extern "C" fn unload() {
@@ -58,7 +51,7 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
 
 thread_local! {
     /// Whom this thread's last fork has made, or was to make.
-    static CHILD: Cell<Option<process::Member>> = const { Cell::new(None) };
+    static CHILD: Cell<Option<process::Children>> = const { Cell::new(None) };
     static FORK: RefCell<Option<(control::Fork, epoll::Fork)>> = const { RefCell::new(None) };
 }
 
@@ -99,113 +92,3 @@ pub unsafe extern "C" fn fork() -> libc::pid_t {
     }
     pid
 }
-
-/// Another program is about to run with copies of our descriptors; it sees TCP only.
-pub fn before_exec() {
-    let Some(process) = process::get() else {
-        return;
-    };
-    let deadline = std::time::Instant::now() + PATIENCE;
-    for end in process.ends() {
-        if end.phase() == EndPhase::Granted && kernel::survives_exec(end.fd) {
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
-            if !closing::make_plain(&end, Reason::Exec, left) {
-                switch::freeze(&end);
-            }
-        }
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(
-    path: *const c_char,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-) -> c_int {
-    before_exec();
-    // SAFETY: passed on.
-    unsafe { real::execve(path, argv, envp) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execv(path: *const c_char, argv: *const *const c_char) -> c_int {
-    before_exec();
-    // SAFETY: passed on.
-    unsafe { real::execv(path, argv) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int {
-    before_exec();
-    // SAFETY: passed on.
-    unsafe { real::execvp(file, argv) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvpe(
-    file: *const c_char,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-) -> c_int {
-    before_exec();
-    // SAFETY: passed on.
-    unsafe { real::execvpe(file, argv, envp) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fexecve(
-    fd: c_int,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-) -> c_int {
-    before_exec();
-    // SAFETY: passed on.
-    unsafe { real::fexecve(fd, argv, envp) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawn(
-    pid: *mut libc::pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-) -> c_int {
-    before_exec();
-    // SAFETY: passed on.
-    unsafe { real::posix_spawn(pid, path, actions, attributes, argv, envp) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawnp(
-    pid: *mut libc::pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-) -> c_int {
-    before_exec();
-    // SAFETY: passed on.
-    unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp) }
-}
-
-extern "C" fn before_execl() -> usize {
-    before_exec();
-    real::address(c"execl")
-}
-
-extern "C" fn before_execlp() -> usize {
-    before_exec();
-    real::address(c"execlp")
-}
-
-extern "C" fn before_execle() -> usize {
-    before_exec();
-    real::address(c"execle")
-}
-
-forward_variadic!(execl, before_execl);
-forward_variadic!(execlp, before_execlp);
-forward_variadic!(execle, before_execle);

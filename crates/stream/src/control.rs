@@ -7,29 +7,31 @@
 //! still looking for a peer register again with the next monitor, and [`tend`] introduces the
 //! process to it, so that `crosslane ss` shows them.
 
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::Geometry;
 use crosslane_ctl::message::{
-    ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
+    ClientMessage, Grant, HEADER_BYTES, Loan, MESSAGE_BYTES, MessageError, MonitorMessage,
 };
 use crosslane_ctl::reason::Reason;
 use crosslane_sys::{Errno, cpu, kernel};
 use crosslane_window::arena::Arena;
 
-use crate::process::{self, Member, Process};
-use crate::{End, config, register, strict};
+use crate::packet::{receive_packet, send_packet};
+use crate::process::{self, Children, Member, Process};
+use crate::{End, adopt, config, register, strict};
 
 /// Our descriptors live from here on, out of the way of programs that count on low numbers.
 pub(crate) const LOWEST_FD: RawFd = 500_000;
 pub(crate) const LOWEST_FD_FALLBACK: RawFd = 512;
 const RETRY: Duration = Duration::from_secs(1);
+/// How long the answer to a loan or an adoption is waited for.
+const LOAN_PATIENCE: Duration = Duration::from_millis(200);
 /// How often [`tend`] looks.
 const TEND_US: u64 = 1_000_000;
 
@@ -47,6 +49,19 @@ pub struct Control {
     retired: Vec<&'static Arena>,
     /// Ends that this process has registered with this monitor and that have no answer yet.
     waiting: Option<HashSet<u64>>,
+    /// Slabs of others, as this process numbers them, by monitor and family.
+    guests: Option<HashMap<(u32, u32), usize>>,
+    /// Loans and adoptions that somebody waits for.
+    asked: Option<HashMap<u64, Asked>>,
+}
+
+/// A loan or an adoption that the monitor has been asked for.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    /// Where the end is, and what came with it.
+    loan: Option<(usize, Loan)>,
+    /// What became of it.
+    outcome: Option<bool>,
 }
 
 /// Numbers of the library's descriptors, 0 where there is none; the program must not close them.
@@ -149,6 +164,47 @@ pub fn register(end: &End) -> Result<(), Reason> {
     Ok(())
 }
 
+/// Let whoever gets the end's socket adopt the end, as this member. Returns whether the monitor
+/// has agreed.
+pub(crate) fn lend(end: &End, member: Member, slab: RawFd) -> bool {
+    let token = end.token();
+    let member = member.number();
+    ask(end, ClientMessage::Lend { token, member }, slab)
+}
+
+/// Ask for an end that may have been lent with the socket `end.fd`. Returns whether it has been;
+/// then it is at `end`'s index, or where [`adopt::complete`] says.
+pub(crate) fn adopt(end: &End) -> bool {
+    let token = end.token();
+    ask(end, ClientMessage::Adopt { token }, end.fd)
+}
+
+fn ask(end: &End, message: ClientMessage, fd: RawFd) -> bool {
+    let (process, token) = (end.process(), end.token());
+    {
+        let Ok(mut control) = CONTROL.lock() else {
+            return false;
+        };
+        if control.connect(process).is_err() || control.send(&message, Some(fd)).is_err() {
+            return false;
+        }
+        let asked = control.asked.get_or_insert_with(HashMap::new);
+        asked.insert(token, Asked::default());
+    }
+    let answer = || {
+        let control = CONTROL.lock().ok()?;
+        control.asked.as_ref()?.get(&token)?.outcome
+    };
+    wait_until(process, LOAN_PATIENCE, || answer().is_some());
+    let outcome = answer() == Some(true);
+    if let Ok(mut control) = CONTROL.lock()
+        && let Some(asked) = &mut control.asked
+    {
+        asked.remove(&token);
+    }
+    outcome
+}
+
 /// Tell the monitor that an end is gone.
 pub fn release(token: u64) {
     if let Ok(mut control) = CONTROL.lock() {
@@ -214,7 +270,7 @@ pub struct Fork {
     control: MutexGuard<'static, Control>,
     _returned: Option<MutexGuard<'static, Vec<u32>>>,
     lease: Option<[OwnFd; 2]>,
-    member: Member,
+    child: Children,
 }
 
 /// Prepare for a fork: while children may use rings that were granted to this process, the
@@ -222,7 +278,7 @@ pub struct Fork {
 /// learns of its death by the other.
 pub fn before_fork(process: &'static Process) -> Option<Fork> {
     let mut control = CONTROL.lock().ok()?;
-    let member = process.lend_to_child();
+    let child = process.lend_to_child();
     let mut lease = None;
     if control.socket.is_some()
         && let Ok(pair) = kernel::socket_pair()
@@ -237,22 +293,23 @@ pub fn before_fork(process: &'static Process) -> Option<Fork> {
         control,
         _returned: process.hold_returned(),
         lease,
-        member,
+        child,
     })
 }
 
 impl Fork {
     /// Go on in the parent. Returns who the child is, if there is one.
-    pub fn parent(self) -> Member {
-        self.member
+    pub fn parent(self) -> Children {
+        self.child
     }
 
     /// Go on in the child, which has no connection to the monitor until it needs one.
     pub fn child(mut self, process: &Process) {
-        process.adopt(self.member);
+        process.adopt(self.child);
         self.control.socket = None;
         self.control.failed = None;
         self.control.waiting = None;
+        self.control.asked = None;
         if let Some([keep, _]) = self.lease.take() {
             self.control.inherited.push(keep);
         }
@@ -269,6 +326,8 @@ impl Control {
             arenas: None,
             retired: Vec::new(),
             waiting: None,
+            guests: None,
+            asked: None,
         }
     }
 
@@ -310,6 +369,9 @@ impl Control {
             for token in waiting {
                 register::abandoned(process, token, reason);
             }
+        }
+        for asked in self.asked.iter_mut().flat_map(HashMap::values_mut) {
+            asked.outcome.get_or_insert(false);
         }
         reason
     }
@@ -376,6 +438,18 @@ impl Control {
 
     fn handle(&mut self, process: &'static Process, message: MonitorMessage, fd: Option<OwnedFd>) {
         match message {
+            MonitorMessage::Lendable { token } => self.conclude(token, true),
+            MonitorMessage::Lent(loan) => self.note_loan(process, loan, fd),
+            MonitorMessage::Refused { token, .. } if self.has_asked(token) => {
+                self.conclude(token, false);
+            }
+            MonitorMessage::Grant(grant) if self.has_asked(grant.token) => {
+                let adopted = self.complete_adoption(process, &grant, fd);
+                if !adopted {
+                    self.release(grant.token);
+                }
+                self.conclude(grant.token, adopted);
+            }
             MonitorMessage::Registered { token } => register::acknowledged(process, token),
             MonitorMessage::Grant(grant) => {
                 self.answered(grant.token);
@@ -393,6 +467,54 @@ impl Control {
             }
             MonitorMessage::Retire { arena } => self.retire(arena),
             MonitorMessage::Welcome | MonitorMessage::Text(_) => {}
+        }
+    }
+
+    fn has_asked(&self, token: u64) -> bool {
+        let asked = self.asked.as_ref();
+        asked.is_some_and(|asked| asked.contains_key(&token))
+    }
+
+    fn conclude(&mut self, token: u64, outcome: bool) {
+        let asked = self.asked.as_mut().and_then(|asked| asked.get_mut(&token));
+        if let Some(asked) = asked {
+            asked.outcome = Some(outcome);
+        }
+    }
+
+    /// The end's slab is known from now on; its rings follow.
+    fn note_loan(&mut self, process: &'static Process, loan: Loan, fd: Option<OwnedFd>) {
+        let key = (self.monitor, loan.family);
+        let guests = self.guests.get_or_insert_with(HashMap::new);
+        let table = match (loan.family, fd) {
+            (0, _) => Some(0),
+            (_, Some(fd)) => adopt::keep_slab(process, fd).inspect(|number| {
+                guests.insert(key, *number);
+            }),
+            (_, None) => guests.get(&key).copied(),
+        };
+        let asked = self.asked.as_mut();
+        if let (Some(table), Some(asked)) = (table, asked.and_then(|a| a.get_mut(&loan.token))) {
+            asked.loan = Some((table, loan));
+        }
+    }
+
+    fn complete_adoption(
+        &mut self,
+        process: &'static Process,
+        grant: &Grant,
+        fd: Option<OwnedFd>,
+    ) -> bool {
+        let arena = self.arena(grant, fd);
+        let asked = self
+            .asked
+            .as_ref()
+            .and_then(|asked| asked.get(&grant.token));
+        match (asked.and_then(|asked| asked.loan), arena) {
+            (Some((table, loan)), Ok(arena)) => {
+                adopt::complete(process, table, &loan, grant, arena)
+            }
+            _ => false,
         }
     }
 
@@ -456,62 +578,4 @@ fn open(
     }
     let arena = Arena::open(fd.as_fd(), geometry).ok()?;
     Some(Box::leak(Box::new(arena)))
-}
-
-/// Room for one descriptor beside a message, aligned as a control message.
-#[repr(C, align(8))]
-struct Rights([u8; 24]);
-
-fn send_packet(socket: RawFd, bytes: &[u8], fd: Option<RawFd>) -> Result<(), Errno> {
-    let mut part = libc::iovec {
-        iov_base: bytes.as_ptr().cast_mut().cast(),
-        iov_len: bytes.len(),
-    };
-    let mut rights = Rights([0; 24]);
-    // SAFETY: msghdr is plain integers and pointers, for which zero is a value.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    if let Some(fd) = fd {
-        // cmsghdr: length, level, type, then the descriptor (cmsg(3)).
-        let length = size_of::<libc::cmsghdr>() + size_of::<RawFd>();
-        rights.0[..8].copy_from_slice(&length.to_ne_bytes());
-        rights.0[8..12].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
-        rights.0[12..16].copy_from_slice(&libc::SCM_RIGHTS.to_ne_bytes());
-        rights.0[16..20].copy_from_slice(&fd.to_ne_bytes());
-        message.msg_control = (&raw mut rights).cast();
-        message.msg_controllen = size_of::<Rights>();
-    }
-    // SAFETY: the message and all it points to live until the call returns.
-    unsafe { kernel::sendmsg(socket, &raw const message, 0) }.map(|_| ())
-}
-
-fn receive_packet(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-    let mut part = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
-    let mut rights = MaybeUninit::<Rights>::zeroed();
-    // SAFETY: msghdr is plain integers and pointers, for which zero is a value.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = rights.as_mut_ptr().cast();
-    // Room for exactly one descriptor.
-    message.msg_controllen = size_of::<libc::cmsghdr>() + size_of::<RawFd>();
-    // SAFETY: the message and all it points to live until the call returns.
-    let length = unsafe { kernel::recvmsg(socket, &raw mut message, libc::MSG_CMSG_CLOEXEC) }?;
-    // SAFETY: zeroed above and written to by the kernel only.
-    let rights = unsafe { rights.assume_init() };
-    Ok((length, passed_descriptor(&rights, message.msg_controllen)))
-}
-
-fn passed_descriptor(rights: &Rights, length: usize) -> Option<OwnedFd> {
-    let word = |at: usize| rights.0[at..at + 4].try_into().map(i32::from_ne_bytes).ok();
-    let expected = size_of::<libc::cmsghdr>() + size_of::<RawFd>();
-    if length < expected || word(8)? != libc::SOL_SOCKET || word(12)? != libc::SCM_RIGHTS {
-        return None;
-    }
-    // SAFETY: the kernel has just put this descriptor into our table for us.
-    Some(unsafe { OwnedFd::from_raw_fd(word(16)?) })
 }

@@ -22,6 +22,8 @@ use crate::process::{self, Process};
 pub struct Local {
     tx_lane: LaneCell,
     rx_lane: LaneCell,
+    /// A [`crate::table::Home`] where the shared state is elsewhere, otherwise 0.
+    pub(crate) home: AtomicU64,
     /// Descriptors of this process that name the end.
     pub fds: AtomicU32,
     /// The epoll set that the end was last added to, plus 1; for the layer above.
@@ -42,6 +44,8 @@ pub struct Local {
     /// Number plus 1 of the library's own descriptor for a connection that the program has closed
     /// under a call that sleeps on it; see [`End::fd`].
     pub(crate) kept: AtomicU32,
+    /// Calls that are bringing the end back to TCP for others; a freeze is not taken back meanwhile.
+    pub(crate) freezing: AtomicU32,
     /// Whether the descriptor waits, as far as this process knows: see [`End::is_nonblocking`].
     waiting: AtomicU32,
     /// What the peer had taken when it was last seen to take something, while we wait for room.
@@ -164,7 +168,7 @@ impl End {
 
     /// Names this use of the entry to the monitor.
     pub fn token(&self) -> u64 {
-        u64::from(self.entry.id.generation.load(Ordering::Relaxed)) << 32 | u64::from(self.index)
+        u64::from(self.process.generation(self.index)) << 32 | u64::from(self.index)
     }
 
     /// The mode of the sending direction.

@@ -11,7 +11,8 @@
 //! monitor), and knows no poll sets; it answers for one end at a time.
 //!
 //! Read [`end`] for where state lives, [`receive`], [`step`] and [`send`] for the data path,
-//! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor.
+//! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor,
+//! [`adopt`] for ends whose sockets come from other processes.
 //!
 //! Invariants, each with the place that keeps it:
 //! 1. A lane's cursors change under the direction's lock only ([`lock`]).
@@ -22,6 +23,7 @@
 //! 4. No call sleeps with a lock held; every sleep is in the kernel on the program's own socket.
 //! 5. Data before endings: TCP's end or error is reported when the lane is empty ([`ending`]).
 
+pub mod adopt;
 mod asleep;
 pub mod bell;
 pub mod close;
@@ -32,6 +34,7 @@ pub mod ending;
 mod holders;
 pub mod kernel_view;
 pub mod lock;
+mod packet;
 pub mod place;
 pub mod process;
 pub mod ready;
@@ -41,6 +44,7 @@ pub mod send;
 pub mod step;
 mod strict;
 pub mod switch;
+mod table;
 pub mod wait;
 
 pub use end::End;

@@ -1,22 +1,27 @@
 //! The tables of this process: which descriptor names which end, the slab, and its free entries.
 
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndEntry, EndPhase, SLAB_ENTRIES, end_flags};
+use crosslane_ctl::slab::{EndEntry, SLAB_ENTRIES, end_flags};
 use crosslane_sys::memory::Mapping;
 use crosslane_sys::process as system;
 use crosslane_window::slab::SlabMap;
 
 use crate::control::OwnFd;
 use crate::end::{End, Local};
-use crate::holders::{Family, Holders};
+use crate::holders::Holders;
+use crate::table::{Home, Table};
 
 pub use crate::holders::Member;
+
+/// The members as which a forked child holds ends, one for each slab of its parent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Children([Option<Member>; 1 + GUESTS]);
 
 /// Descriptors from this number on are not accelerated.
 pub const MAX_FDS: u32 = 1 << 20;
@@ -29,13 +34,16 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// Refusals of io_uring that no slab has counted yet.
 static REFUSED_EARLY: AtomicU64 = AtomicU64::new(0);
 
+/// Families besides the process's own in whose slabs it may have ends.
+pub const GUESTS: usize = 3;
+
 /// Everything this process keeps. Made at its first TCP socket, never freed.
 pub struct Process {
     pid: AtomicU32,
-    slab: SlabMap,
-    slab_fd: OwnFd,
-    /// Which member of its family the process is.
-    member: AtomicU16,
+    /// The slab of its family.
+    own: Table,
+    /// Slabs of others, for ends that they have lent.
+    guests: [OnceLock<Table>; GUESTS],
     /// Where the next sweep begins.
     swept: AtomicU32,
     fds: Mapping,
@@ -91,18 +99,15 @@ impl Process {
     fn create() -> io::Result<Self> {
         let pid = system::pid();
         let (slab, slab_fd) = SlabMap::create(pid)?;
+        slab.header()
+            .pid_namespace
+            .store(system::pid_namespace(), Ordering::Relaxed);
         let fds = Mapping::private(MAX_FDS as usize * size_of::<AtomicU32>())?;
         let locals = Mapping::private(SLAB_ENTRIES as usize * size_of::<Local>())?;
-        // The kernel drops the lock with any descriptor of the object: this one stays.
-        let slab_fd = OwnFd::new(slab_fd.into_raw_fd());
-        let family = Family::of(slab.header(), slab_fd.number());
-        let member = family.expect();
-        family.join(member);
         Ok(Self {
             pid: AtomicU32::new(pid),
-            slab,
-            slab_fd,
-            member: AtomicU16::new(member.number()),
+            own: Table::join(slab, OwnFd::new(slab_fd.into_raw_fd())),
+            guests: [const { OnceLock::new() }; GUESTS],
             swept: AtomicU32::new(0),
             fds,
             locals,
@@ -123,21 +128,55 @@ impl Process {
         self.pid() == system::pid()
     }
 
-    /// Forget what belongs to the parent; called in a forked child, which is this member.
-    pub fn adopt(&self, member: Member) {
+    /// Forget what belongs to the parent; called in a forked child, which is these members.
+    pub fn adopt(&self, child: Children) {
         self.pid.store(system::pid(), Ordering::Relaxed);
         system::forget_thread();
-        self.member.store(member.number(), Ordering::Relaxed);
-        self.family().join(member);
+        for (table, member) in self.tables().zip(child.0) {
+            if let Some(member) = member {
+                table.become_member(member);
+            }
+        }
     }
 
-    fn member(&self) -> Member {
-        Member::of(self.member.load(Ordering::Relaxed))
+    /// The own slab, and those of others, in order.
+    fn tables(&self) -> impl Iterator<Item = &Table> {
+        let guests = self.guests.iter().map_while(OnceLock::get);
+        core::iter::once(&self.own).chain(guests)
     }
 
-    /// The slab's descriptor, for the monitor.
+    /// A slab by its number in [`Home`].
+    pub(crate) fn table(&self, number: usize) -> Option<&Table> {
+        self.tables().nth(number)
+    }
+
+    /// Keep the slab of another family. Returns its number, or `None` where there is no place.
+    pub(crate) fn welcome(&self, table: Table) -> Option<usize> {
+        let free = self.guests.iter().position(|guest| guest.get().is_none())?;
+        self.guests[free].set(table).ok()?;
+        Some(free + 1)
+    }
+
+    /// The slab descriptor, for the monitor.
     pub fn slab_fd(&self) -> RawFd {
-        self.slab_fd.number()
+        self.own.fd()
+    }
+
+    /// Where the shared state of the end at `index` is.
+    #[inline]
+    pub(crate) fn home(&self, index: u32) -> (&Table, u32) {
+        match Home::from_word(self.local(index).home.load(Ordering::Acquire)) {
+            None => (&self.own, index),
+            Some(home) => self.abroad(home),
+        }
+    }
+
+    #[cold]
+    fn abroad(&self, home: Home) -> (&Table, u32) {
+        let table = self
+            .table(home.table)
+            .expect("ends are made in slabs we keep");
+        (table, home.index)
     }
 
     fn cell(&self, fd: RawFd) -> Option<&AtomicU32> {
@@ -175,9 +214,14 @@ impl Process {
     /// An entry of the slab.
     #[inline]
     pub fn entry(&self, index: u32) -> &EndEntry {
-        self.slab
-            .entry(index)
-            .expect("indices come from `allocate`")
+        let (table, at) = self.home(index);
+        table.entry(at)
+    }
+
+    /// Counts the uses of an index of this process.
+    pub(crate) fn generation(&self, index: u32) -> u32 {
+        let id = &self.own.entry(index).id;
+        id.generation.load(Ordering::Relaxed)
     }
 
     /// The process's part of an end.
@@ -192,31 +236,13 @@ impl Process {
 
     /// The addresses of all lanes that are in use by this process.
     pub(crate) fn lanes(&'static self) -> Vec<usize> {
-        let used = self.slab.header().entries_used.load(Ordering::Relaxed);
+        let used = self.own.header().entries_used.load(Ordering::Relaxed);
         (0..used.min(SLAB_ENTRIES))
             .map(|index| End::at(self, index, -1))
             .flat_map(|end| [end.tx_lane(), end.rx_lane()])
             .flatten()
             .map(|lane| lane.into_raw().0.addr())
             .collect()
-    }
-
-    fn family(&self) -> Family<'_> {
-        Family::of(self.slab.header(), self.slab_fd())
-    }
-
-    fn holders(&self, index: u32) -> &AtomicU64 {
-        &self.entry(index).id.holders
-    }
-
-    fn replace_holders(&self, index: u32, from: Holders, to: Holders) -> bool {
-        self.holders(index)
-            .compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Acquire)
-            .is_ok() // SYNC: entry
-    }
-
-    fn read_holders(&self, index: u32) -> Holders {
-        Holders::from_word(self.holders(index).load(Ordering::Acquire)) // SYNC: entry
     }
 
     /// Take a free entry. Forked children take from the same slab, so entries are claimed there.
@@ -228,7 +254,7 @@ impl Process {
         if let Some(index) = self.take_returned() {
             return Some(index);
         }
-        let used = &self.slab.header().entries_used;
+        let used = &self.own.header().entries_used;
         if used.load(Ordering::Relaxed) < SLAB_ENTRIES {
             let index = used.fetch_add(1, Ordering::Relaxed);
             if index < SLAB_ENTRIES && self.claim(index) {
@@ -254,89 +280,61 @@ impl Process {
 
     fn claim(&self, index: u32) -> bool {
         let nobody = Holders::NOBODY;
-        self.replace_holders(index, nobody, nobody.with(self.member()))
+        self.own
+            .replace_holders(index, nobody, nobody.with(self.own.member()))
     }
 
     /// Free some of the entries that are held by nobody alive: forked children that were killed, have
     /// become other programs, or have left without closing anything.
     pub(crate) fn sweep(&'static self, entries: u32) {
-        let used = self.slab.header().entries_used.load(Ordering::Relaxed);
+        let used = self.own.header().entries_used.load(Ordering::Relaxed);
         let used = used.min(SLAB_ENTRIES);
         for _ in 0..entries.min(used) {
             let index = self.swept.fetch_add(1, Ordering::Relaxed) % used;
-            let held = self.read_holders(index);
-            let is_mine = held.contains(self.member());
-            if held == Holders::NOBODY || is_mine || self.alive_of(held) != Holders::NOBODY {
-                continue;
-            }
-            let heir = Holders::NOBODY.with(self.member());
-            if self.replace_holders(index, held, heir) {
+            if self.own.inherit(index) {
                 crate::close::count_totals(&End::at(self, index, -1));
                 self.let_go(index);
             }
         }
     }
 
-    fn alive_of(&self, held: Holders) -> Holders {
-        let family = self.family();
-        held.retain(|member| member == self.member() || family.is_alive(member))
-    }
-
     /// Whether this process holds the entry.
     pub(crate) fn holds(&self, index: u32) -> bool {
-        self.read_holders(index).contains(self.member())
+        let (table, at) = self.home(index);
+        table.is_mine(at)
     }
 
     /// Whether another living process holds the end at `index`, too.
     pub fn is_shared(&self, index: u32) -> bool {
-        let held = self.read_holders(index);
-        if held.without(self.member()) == Holders::NOBODY {
-            return false;
-        }
-        let alive = self.alive_of(held);
-        if alive != held {
-            // Whoever changes them at the same time does it as exactly.
-            self.replace_holders(index, held, alive);
-        }
-        alive.without(self.member()) != Holders::NOBODY
+        let (table, at) = self.home(index);
+        table.is_shared(at)
     }
 
     /// Let go of an entry; it is free when every process that inherited it has let go or ended.
     pub(crate) fn let_go(&self, index: u32) {
-        loop {
-            let held = self.read_holders(index);
-            let rest = self.alive_of(held).without(self.member());
-            let phase = &self.entry(index).id.phase;
-            if rest == Holders::NOBODY {
-                phase.store(EndPhase::Free as u32, Ordering::Release);
-            } else {
-                // It was this process that has registered it; those who stay may do it again.
-                let _ = phase.compare_exchange(
-                    EndPhase::Registered as u32,
-                    EndPhase::Plain as u32,
-                    Ordering::SeqCst,
-                    Ordering::Relaxed,
-                );
-            }
-            if self.replace_holders(index, held, rest) {
-                if rest == Holders::NOBODY
-                    && let Ok(mut returned) = self.returned.lock()
-                {
-                    returned.push(index);
-                }
-                return;
-            }
+        let (table, at) = self.home(index);
+        let is_abroad = !core::ptr::eq(table, &raw const self.own) || at != index;
+        let mut is_free = table.let_go(at);
+        if is_abroad {
+            self.local(index).home.store(0, Ordering::Release);
+            is_free = self.own.let_go(index);
+        }
+        if is_free && let Ok(mut returned) = self.returned.lock() {
+            returned.push(index);
         }
     }
 
     /// Make the child that is about to be forked a holder of every end.
-    pub fn lend_to_child(&'static self) -> Member {
+    pub fn lend_to_child(&'static self) -> Children {
         self.sweep(SWEEP);
-        let child = self.family().expect();
+        let mut child = Children::default();
+        for (table, member) in self.tables().zip(&mut child.0) {
+            *member = Some(table.expect());
+        }
         let mut seen = std::collections::HashSet::new();
         for end in self.ends() {
             if seen.insert(end.index) {
-                self.lend(end.index, child);
+                self.lend(end.index, &child);
                 end.add_flags(end_flags::FORKED);
                 end.forget_waiting();
             }
@@ -344,32 +342,34 @@ impl Process {
         child
     }
 
-    fn lend(&self, index: u32, child: Member) {
-        loop {
-            let held = self.read_holders(index);
-            if !held.contains(self.member()) {
-                // Another thread has just closed it.
-                return;
+    fn lend(&self, index: u32, child: &Children) {
+        for (table, member) in self.tables().zip(child.0) {
+            let Some(member) = member else { continue };
+            if core::ptr::eq(table, &raw const self.own) {
+                table.lend(index, member);
             }
-            let held_by_both = self.alive_of(held).with(child);
-            if self.replace_holders(index, held, held_by_both) {
-                return;
+            let (home, at) = self.home(index);
+            if core::ptr::eq(table, home) {
+                home.lend(at, member);
             }
         }
     }
 
     /// What became of the fork: the child's process, or `None` if it has failed.
-    pub fn note_child(&self, child: Member, pid: Option<u32>) {
-        match pid {
-            Some(pid) => self.family().name(child, pid),
-            None => self.family().forget(child),
+    pub fn note_child(&self, child: Children, pid: Option<u32>) {
+        for (table, member) in self.tables().zip(child.0) {
+            let Some(member) = member else { continue };
+            match pid {
+                Some(pid) => table.family().name(member, pid),
+                None => table.family().forget(member),
+            }
         }
     }
 
     /// Count something.
     #[inline]
     pub fn count(&self, counter: Counter, by: u64) {
-        self.slab.header().counters[counter as usize].fetch_add(by, Ordering::Relaxed);
+        self.own.header().counters[counter as usize].fetch_add(by, Ordering::Relaxed);
     }
 
     fn count_refused_early(&self) {
@@ -379,6 +379,6 @@ impl Process {
 
     /// Count a connection that ended on TCP or was brought back to it.
     pub fn count_reason(&self, reason: Reason) {
-        self.slab.header().reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
+        self.own.header().reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 }

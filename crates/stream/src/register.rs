@@ -54,15 +54,17 @@ pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
 }
 
 /// The tables, and the process known to the monitor.
-fn started() -> Result<&'static Process, Reason> {
+pub(crate) fn started() -> Result<&'static Process, Reason> {
     match process::get() {
         Some(process) => Ok(process),
         None => process::start().inspect(|process| control::introduce(process)),
     }
 }
 
-fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
-    let (entry, local) = (process.entry(index), process.local(index));
+pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
+    let local = process.local(index);
+    local.home.store(0, Ordering::Release);
+    let entry = process.entry(index);
     let id = &entry.id;
     id.reason.store(Reason::TooYoung as u32, Ordering::Relaxed);
     id.generation.fetch_add(1, Ordering::Relaxed);
@@ -105,6 +107,7 @@ fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
         &local.blocked,
         &local.rung,
         &local.kept,
+        &local.freezing,
         &local.chaos,
     ] {
         word.store(0, Ordering::Relaxed);
@@ -220,7 +223,7 @@ pub(crate) fn abandoned(process: &'static Process, token: u64, reason: Reason) {
 const CLOSING: RawFd = -1;
 
 /// The end that a token from the monitor names, if it still lives in this process.
-fn find(process: &'static Process, token: u64) -> Option<End> {
+pub(crate) fn find(process: &'static Process, token: u64) -> Option<End> {
     let index = u32::try_from(token & 0xffff_ffff)
         .ok()
         .filter(|index| *index < SLAB_ENTRIES)?;
@@ -289,12 +292,7 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
     if end.is_pinned() || !takes_grant(&end) || !kernel::has_peer(end.fd) {
         return;
     }
-    let lane = |role| {
-        // SAFETY: arenas are never unmapped.
-        let view = unsafe { arena.lane(grant.slot, role) }?;
-        WindowLane::new(view, grant.geometry.ring_lines)
-    };
-    let (Some(tx), Some(rx)) = (lane(grant.role), lane(1 - grant.role)) else {
+    let Some([tx, rx]) = lanes(grant, arena) else {
         return;
     };
     remember_nodelay(&end);
@@ -310,6 +308,16 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
         end.set_reason(Reason::Switching);
         end.set_phase(EndPhase::Granted);
     }
+}
+
+/// The lanes in which the end of a grant sends and receives.
+pub(crate) fn lanes(grant: &Grant, arena: &'static Arena) -> Option<[WindowLane; 2]> {
+    let lane = |role| {
+        // SAFETY: arenas are never unmapped.
+        let view = unsafe { arena.lane(grant.slot, role) }?;
+        WindowLane::new(view, grant.geometry.ring_lines)
+    };
+    Some([lane(grant.role)?, lane(1 - grant.role)?])
 }
 
 /// A grant replaces an earlier one as long as neither direction has used it.

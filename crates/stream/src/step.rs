@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
-use crosslane_ctl::lane::receiver_flags::FROZEN;
+use crosslane_ctl::lane::receiver_flags::{ANSWERED, FROZEN};
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, PeerLied, WindowLane};
 use crosslane_sys::{Errno, kernel};
@@ -164,6 +164,9 @@ fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
     let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
     // SYNC: frozen
     if sender.replay_seq.load(Ordering::SeqCst) == seen {
+        if is_freeze_taken_back(end, lane) {
+            return Ok(Passage::Again);
+        }
         if end.ending() == Ending::Open {
             bell::take(end, lane);
             look_for_end(end);
@@ -188,12 +191,28 @@ fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
     Ok(Passage::Again)
 }
 
+/// Whoever asks knows the ring, so what stands there is read, unless the sender has begun to answer,
+/// or others are about to get the socket. Returns whether the ring is read again.
+fn is_freeze_taken_back(end: &End, lane: &WindowLane) -> bool {
+    if end.local.freezing.load(Ordering::SeqCst) != 0 || !end.rx_cursor().has_record(lane) {
+        return false;
+    }
+    let without = |flags| (flags & ANSWERED == 0).then_some(flags & !FROZEN);
+    let flags = &lane.control().receiver.flags;
+    // SYNC: frozen
+    let taken_back = flags.fetch_update(Ordering::SeqCst, Ordering::SeqCst, without);
+    if taken_back.is_ok() {
+        thaw(end, lane);
+    }
+    taken_back.is_ok()
+}
+
 /// Read the ring after all.
 fn thaw(end: &End, lane: &WindowLane) {
     let flags = &end.entry.id.flags;
     flags.fetch_and(!end_flags::FROZEN, Ordering::Relaxed);
     let told = &lane.control().receiver.flags;
-    told.fetch_and(!FROZEN, Ordering::SeqCst);
+    told.fetch_and(!(FROZEN | ANSWERED), Ordering::SeqCst);
     end.set_rx_mode(Mode::Ring);
 }
 

@@ -7,12 +7,13 @@
 //! | stop | sender | STOP(count) is the last record; then data on TCP |
 //! | stop wanted | receiver | `STOP_WANTED` is set; the sender stops at its next call |
 //! | freeze | receiver | `FROZEN`: the sender sends what was not consumed again by TCP |
+//! | thaw | receiver | `FROZEN` is taken back, unless the sender has said `ANSWERED` |
 
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
-use crosslane_ctl::lane::receiver_flags::{ARMED, CLOSED, FROZEN, READY, STOP_WANTED};
+use crosslane_ctl::lane::receiver_flags::{ANSWERED, ARMED, CLOSED, FROZEN, READY, STOP_WANTED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, PeerLied, RxCursor, WindowLane};
@@ -168,11 +169,11 @@ pub fn attend(end: &End) {
 /// The receiver has frozen before it read our STOP.
 fn answer_late_freeze(end: &End, lane: &WindowLane) {
     let _tx = end.lock_tx();
-    let stop_at = end.entry.wait.replayed.swap(0, Ordering::Relaxed);
-    if end.tx_mode() != Mode::Tcp || stop_at == 0 {
-        end.entry.wait.replayed.store(stop_at, Ordering::Relaxed);
+    let stop_at = end.entry.wait.replayed.load(Ordering::Relaxed);
+    if end.tx_mode() != Mode::Tcp || stop_at == 0 || !claim_freeze(lane) {
         return;
     }
+    end.entry.wait.replayed.store(0, Ordering::Relaxed);
     let quiet = end.entry.tx.raw_calls.load(Ordering::SeqCst) == 0;
     if quiet && end.entry.tx.tcp_bytes.load(Ordering::Relaxed) + 1 == stop_at {
         begin_replay(end, lane);
@@ -201,7 +202,7 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
     if end.tx_mode() != Mode::Ring {
         return;
     }
-    if flags & FROZEN != 0 {
+    if flags & FROZEN != 0 && claim_freeze(lane) {
         begin_replay(end, lane);
         return;
     }
@@ -369,7 +370,17 @@ pub fn is_plain(end: &End) -> bool {
         && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
 }
 
-/// Start sending again what the receiver did not consume. The caller holds the sending direction.
+/// Say that the freeze is being answered. Returns whether the receiver still wants it.
+fn claim_freeze(lane: &WindowLane) -> bool {
+    let answer = |flags| (flags & FROZEN != 0).then_some(flags | ANSWERED);
+    let flags = &lane.control().receiver.flags;
+    flags
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, answer) // SYNC: frozen
+        .is_ok()
+}
+
+/// Start sending again what the receiver did not consume. The caller has claimed the freeze and
+/// holds the sending direction.
 fn begin_replay(end: &End, lane: &WindowLane) {
     let consumed = lane.consumed();
     let mut cursor = end.tx_cursor();

@@ -40,6 +40,12 @@ pub fn forget_thread() {
     THREAD.with(|cell| cell.set(0));
 }
 
+/// What tells our pid namespace from others, or 0 where `/proc` does not say.
+pub fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
 /// Whether the process with this id still runs: not gone, and no zombie that waits to be reaped.
 pub fn is_alive(pid: u32) -> bool {
     // SAFETY: signal 0 is not delivered; kill takes numbers only.

@@ -6,13 +6,6 @@ use std::sync::OnceLock;
 
 use crosslane_testkit::{Host, Process, Route, binary};
 
-/// Checks that are known to differ under Crosslane, with the reason; README has them, too.
-const KNOWN_TO_DIFFER: [(&str, &str); 1] = [(
-    "passed_over_a_unix_socket",
-    "bytes that stand in a ring when its socket is passed to another process reach that process \
-     only when the peer makes its next call",
-)];
-
 /// The lines of a run by the name of their check.
 type Lines = BTreeMap<String, String>;
 
@@ -63,17 +56,6 @@ fn assert_same(found: &Lines, expected: &Lines) {
     );
 }
 
-/// As [`assert_same`], but for what is known to differ under Crosslane.
-fn assert_nearly_same(found: &Lines, expected: &Lines) {
-    let (mut found, mut expected) = (found.clone(), expected.clone());
-    for (name, reason) in KNOWN_TO_DIFFER {
-        if found.remove(name) != expected.remove(name) {
-            println!("KNOWN TO DIFFER: {name}: {reason}");
-        }
-    }
-    assert_same(&found, &expected);
-}
-
 /// Run all checks under Crosslane, and see before each that its connection is accelerated.
 fn assert_same_when_accelerated(options: &[&str]) {
     let expected = native();
@@ -92,7 +74,7 @@ fn assert_same_when_accelerated(options: &[&str]) {
             None => text.push(line),
         }
     }
-    assert_nearly_same(&lines(text.iter().map(String::as_str)), expected);
+    assert_same(&lines(text.iter().map(String::as_str)), expected);
     assert!(
         on_tcp.is_empty(),
         "not accelerated before its check:\n{}",
@@ -157,7 +139,7 @@ mod crosslane {
             let program = host
                 .program(binary("crosslane-posix"))
                 .args(["--warm", round_trips]);
-            assert_nearly_same(&lines(program.run().text().lines()), native());
+            assert_same(&lines(program.run().text().lines()), native());
         }
     }
 
@@ -168,7 +150,7 @@ mod crosslane {
             .program(binary("crosslane-posix"))
             .run_option("--eager", "1-65535")
             .args(["--warm", "0"]);
-        assert_nearly_same(&lines(program.run().text().lines()), native());
+        assert_same(&lines(program.run().text().lines()), native());
     }
 
     #[test]
@@ -177,7 +159,7 @@ mod crosslane {
         let program = host
             .program(binary("crosslane-posix"))
             .env("CROSSLANE_CHAOS", "5");
-        assert_nearly_same(&lines(program.run().text().lines()), native());
+        assert_same(&lines(program.run().text().lines()), native());
     }
 
     #[test]

@@ -56,10 +56,25 @@ impl SlabMap {
     /// # Errors
     /// See [`SlabError`].
     pub fn open(fd: BorrowedFd<'_>) -> Result<Self, SlabError> {
+        Self::checked(fd, Mapping::shared_read_only)
+    }
+
+    /// Map another process's slab, in which an end has been lent, for use like one's own.
+    ///
+    /// # Errors
+    /// See [`SlabError`].
+    pub fn join(fd: BorrowedFd<'_>) -> Result<Self, SlabError> {
+        Self::checked(fd, Mapping::shared)
+    }
+
+    fn checked(
+        fd: BorrowedFd<'_>,
+        map: impl FnOnce(BorrowedFd<'_>, usize) -> Result<Mapping, crosslane_sys::Errno>,
+    ) -> Result<Self, SlabError> {
         if !is_sealed(fd, SLAB_BYTES) {
             return Err(SlabError::Unsealed);
         }
-        let mapping = Mapping::shared_read_only(fd, SLAB_BYTES).map_err(SlabError::Map)?;
+        let mapping = map(fd, SLAB_BYTES).map_err(SlabError::Map)?;
         let slab = Self { mapping };
         let magic = slab.header().magic.load(Ordering::Relaxed);
         if magic != SLAB_MAGIC {

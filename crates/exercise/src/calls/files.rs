@@ -121,3 +121,39 @@ pub fn thread_id() -> i32 {
     // SAFETY: gettid touches no memory.
     unsafe { libc::gettid() }
 }
+
+/// execv(3) of a program that does not exist.
+pub fn exec_missing() -> Errno {
+    let arguments = [c"missing".as_ptr(), std::ptr::null()];
+    // SAFETY: the arguments are C strings and end with null.
+    unsafe { libc::execv(c"/nonexistent/missing".as_ptr(), arguments.as_ptr()) };
+    Errno::last()
+}
+
+fn shell_status(status: i32) -> Answer {
+    match status {
+        -1 => Err(Errno::last()),
+        _ => answer_int(libc::WEXITSTATUS(status)),
+    }
+}
+
+/// system(3). The shell's exit status.
+pub fn system(command: &CStr) -> Answer {
+    // SAFETY: a C string.
+    let status = unsafe { libc::system(command.as_ptr()) };
+    shell_status(status)
+}
+
+/// popen(3) for writing and pclose(3): the shell reads `input`. Its exit status.
+pub fn pipe_to(command: &CStr, input: &[u8]) -> Answer {
+    // SAFETY: C strings.
+    let stream = unsafe { libc::popen(command.as_ptr(), c"w".as_ptr()) };
+    if stream.is_null() {
+        return Err(Errno::last());
+    }
+    // SAFETY: the stream is open and the bytes are valid.
+    unsafe { libc::fwrite(input.as_ptr().cast(), 1, input.len(), stream) };
+    // SAFETY: the stream is open and not used again.
+    let status = unsafe { libc::pclose(stream) };
+    shell_status(status)
+}

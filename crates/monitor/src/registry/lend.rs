@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use crosslane_ctl::message::{Loan, MonitorMessage};
 use crosslane_ctl::reason::Reason;
 
-use super::{Action, Beside, ClientId, End, FamilyId, Granted, Registry, Violation};
+use super::{Action, Beside, ClientId, End, FamilyId, Granted, Parked, Registry, Violation};
 use crate::arenas::{Backing, Side};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::matcher::EndId;
@@ -64,16 +64,47 @@ impl<B: Backing> Registry<B> {
     }
 
     fn try_lend(&mut self, client: ClientId, token: u64, member: u16) -> Option<()> {
+        if self.lenders.len() + self.orphans.len() >= MOST_LENT {
+            return None;
+        }
         let family = self.clients.get(&client)?.family;
-        let id = *self.by_token.get(&(family, token))?;
-        let lent = self.lenders.len() + self.orphans.len();
+        let Some(id) = self.by_token.get(&(family, token)).copied() else {
+            return self.lend_parked(family, token, member);
+        };
         let end = self.ends.get_mut(&id)?;
-        if end.grants.is_empty() || end.lent.len() >= LOANS_PER_END || lent >= MOST_LENT {
+        if end.grants.is_empty() || end.lent.len() >= LOANS_PER_END {
             return None;
         }
         end.lent.push(member);
         self.lenders.insert((end.cookie, id));
         Some(())
+    }
+
+    /// The process that has registered the end has closed it, and forked children have not.
+    fn lend_parked(&mut self, family: FamilyId, token: u64, member: u16) -> Option<()> {
+        let (uid, parked) = self.find_parked(family, token)?;
+        let (cookie, origin, side) = (parked.cookie, parked.origin, parked.side);
+        if let Some(orphan) = self.orphans.get_mut(&cookie) {
+            let has_room = orphan.members.len() < LOANS_PER_END;
+            return has_room.then(|| orphan.members.push(member));
+        }
+        self.arenas.share(side);
+        let orphan = Orphan {
+            origin,
+            uid,
+            side,
+            members: vec![member],
+            age: 0,
+        };
+        self.orphans.insert(cookie, orphan);
+        Some(())
+    }
+
+    fn find_parked(&self, family: FamilyId, token: u64) -> Option<(u32, &Parked)> {
+        let members = self.families.get(&family)?.iter();
+        let clients = members.filter_map(|client| self.clients.get(client));
+        let mut parked = clients.flat_map(|client| client.parked.values().map(|p| (client.uid, p)));
+        parked.find(|(_, parked)| parked.token == token)
     }
 
     /// A client has got a socket from elsewhere.
@@ -236,8 +267,12 @@ impl<B: Backing> Registry<B> {
     /// Where the cursors of an end are that a client has registered or adopted.
     pub fn origin_of(&self, client: ClientId, token: u64) -> Option<FamilyId> {
         let family = self.clients.get(&client)?.family;
-        let id: &EndId = self.by_token.get(&(family, token))?;
-        self.ends.get(id).map(|end| end.origin.0)
+        match self.by_token.get(&(family, token)) {
+            Some(id) => self.ends.get(id).map(|end| end.origin.0),
+            None => self
+                .find_parked(family, token)
+                .map(|found| found.1.origin.0),
+        }
     }
 
     /// Whether loans wait to be given up.

@@ -1,6 +1,6 @@
 //! How ends and processes go, and leases that outlive both.
 
-use super::{Client, ClientId, Granted, LeaseId, Registry, Violation};
+use super::{Client, ClientId, End, Granted, LeaseId, Parked, Registry, Violation};
 use crate::arenas::Backing;
 use crate::matcher::EndId;
 
@@ -27,17 +27,23 @@ impl<B: Backing> Registry<B> {
         if let Some(owner) = self.clients.get_mut(&end.client) {
             owner.ends.remove(&id);
         }
-        for granted in end.grants {
-            self.leave(granted);
+        for granted in std::mem::take(&mut end.grants) {
+            self.leave(&end, granted);
         }
     }
 
     /// A side is not used by its process any more; a younger lease keeps it for the children.
-    fn leave(&mut self, granted: Granted) {
+    fn leave(&mut self, end: &End, granted: Granted) {
         let Granted { seq, side, to } = granted;
+        let parked = Parked {
+            side,
+            token: end.token,
+            cookie: end.cookie,
+            origin: end.origin,
+        };
         match self.clients.get_mut(&to) {
             Some(holder) if holder.youngest_lease() > seq => {
-                holder.parked.insert(seq, side);
+                holder.parked.insert(seq, parked);
                 self.charge(to, |user| user.parked += 1);
             }
             _ => self.arenas.leave(side),
@@ -82,8 +88,8 @@ impl<B: Backing> Registry<B> {
             user.leases -= 1;
             user.parked -= freed.len();
         });
-        for side in freed.into_values() {
-            self.arenas.leave(side);
+        for parked in freed.into_values() {
+            self.arenas.leave(parked.side);
         }
         self.forget_if_done(client);
         self.retire_dropped();

@@ -129,6 +129,26 @@ fn an_adopter_may_lend_in_turn() {
 }
 
 #[test]
+fn a_child_lends_what_its_parent_has_closed() {
+    let mut bench = Bench::new();
+    let (a, _) = pair(&mut bench);
+    let lease = bench.registry.lease(a).unwrap().unwrap();
+    bench.registry.release(a, 1);
+    let child = bench.member(FamilyId(1));
+    assert!(bench.registry.lend(child, 1, 7));
+    assert!(bench.registry.lend(child, 1, 8));
+    bench.said();
+    bench.registry.lease_ended(lease);
+    let (c, d) = (bench.process(), bench.process());
+    assert!(adopt(&mut bench, c, 5).is_some());
+    assert!(adopt(&mut bench, d, 5).is_some());
+    assert!(
+        !bench.registry.lend(child, 1, 9),
+        "it is not parked any more"
+    );
+}
+
+#[test]
 fn nobody_else_s_user_adopts() {
     let mut bench = Bench::new();
     let (a, _) = pair(&mut bench);

@@ -1,10 +1,10 @@
 //! Several descriptors of one connection, and connections handed to others.
 
 use crosslane_exercise::calls::{
-    close, close_range, dup, dup2, dup3, fcntl, file_type, getsockopt, poll_one, read, receive_fd,
-    send, send_fd, socketpair, write,
+    close, close_range, dup, dup2, dup3, exit_now, fcntl, file_type, fork, getsockopt, poll_one,
+    read, receive_fd, send, send_fd, shutdown, socketpair, wait_for, write,
 };
-use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, MSG_NOSIGNAL, POLLIN, POLLRDHUP};
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, MSG_NOSIGNAL, POLLIN, POLLRDHUP, SHUT_WR};
 
 use super::{Check, pair};
 use crate::Stage;
@@ -25,6 +25,34 @@ fn two_words_then_listen(s: &mut Stage) {
     s.wait();
     s.send(b"two");
     s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
+}
+
+fn says(fd: i32, word: &[u8]) -> bool {
+    send(fd, word, MSG_NOSIGNAL) == Ok(word.len())
+}
+
+fn hears(fd: i32, word: &[u8]) -> bool {
+    let mut buffer = vec![0; word.len()];
+    read(fd, &mut buffer) == Ok(word.len()) && buffer == word
+}
+
+/// Pass the connection to a child that had been made before it, keep nothing, and see whether it gets
+/// on with it.
+fn pass_to_child(s: &mut Stage, child: impl FnOnce(i32) -> bool) {
+    let [ours, theirs] = socketpair().expect("a pair can be made");
+    let own = s.fd;
+    let pid = match fork().expect("a process can be made") {
+        Some(pid) => pid,
+        None => {
+            close(own).expect("it is open");
+            let passed = receive_fd(theirs).expect("it was passed");
+            exit_now(i32::from(!child(passed)))
+        }
+    };
+    s.say("pass", send_fd(ours, s.fd));
+    s.say("close", close(s.fd));
+    s.say("child", wait_for(pid));
+    s.go();
 }
 
 pub const CHECKS: &[Check] = &[
@@ -162,6 +190,82 @@ pub const CHECKS: &[Check] = &[
             read_from(s, "twin", twin);
             s.say("write", write(twin, b"from the twin"));
             s.say("close", close(twin));
+        },
+        two_words_then_listen,
+    ),
+    pair(
+        "passed_and_kept",
+        |s| {
+            let [ours, theirs] = socketpair().expect("a pair can be made");
+            s.say("pass", send_fd(ours, s.fd));
+            let twin = receive_fd(theirs).expect("it was passed");
+            let mut two = [0; 2];
+            let answer = read(twin, &mut two);
+            s.say("twin", data(&two, answer));
+            s.read(100);
+            s.go();
+            s.read(100);
+            s.say("close", close(s.fd));
+            s.say("write", write(twin, b"from the twin"));
+            s.say("close", close(twin));
+        },
+        two_words_then_listen,
+    ),
+    pair(
+        "passed_to_a_child",
+        |s| pass_to_child(s, |fd| hears(fd, b"one") && says(fd, b"child")),
+        two_words_then_listen,
+    ),
+    pair(
+        "passed_to_a_child_that_waits_for_events",
+        |s| {
+            pass_to_child(s, |fd| {
+                poll_one(fd, POLLIN, Some(5000)) == Ok(POLLIN)
+                    && hears(fd, b"one")
+                    && poll_one(fd, POLLIN, Some(0)) == Ok(0)
+                    && says(fd, b"child")
+            });
+        },
+        two_words_then_listen,
+    ),
+    pair(
+        "passed_to_a_child_that_forks",
+        |s| {
+            pass_to_child(s, |fd| {
+                let grandchild = match fork().expect("a process can be made") {
+                    Some(pid) => pid,
+                    None => exit_now(i32::from(!hears(fd, b"on"))),
+                };
+                wait_for(grandchild) == Ok(0) && hears(fd, b"e") && says(fd, b"child")
+            });
+        },
+        two_words_then_listen,
+    ),
+    pair(
+        "passed_after_the_peer_has_shut_down",
+        |s| {
+            s.until(POLLRDHUP);
+            pass_to_child(s, |fd| {
+                hears(fd, b"all there is") && read(fd, &mut [0]) == Ok(0) && says(fd, b"thanks")
+            });
+        },
+        |s| {
+            s.send(b"all there is");
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
+        },
+    ),
+    pair(
+        "passed_to_nobody",
+        |s| {
+            let [ours, theirs] = socketpair().expect("a pair can be made");
+            s.say("pass", send_fd(ours, s.fd));
+            s.say("close", close(theirs));
+            s.read(100);
+            s.go();
+            s.read(100);
+            s.send(b"still here");
+            s.say("close", close(s.fd));
         },
         two_words_then_listen,
     ),

@@ -3,7 +3,8 @@
 use std::ffi::CString;
 
 use crosslane_exercise::calls::{
-    close, dup2, exec_shell, exit_now, fork, read, send, shutdown, wait_for, write,
+    close, dup2, exec_missing, exec_shell, exit_now, fork, pipe_to, read, send, shutdown, system,
+    wait_for, write,
 };
 use libc::{MSG_NOSIGNAL, POLLRDHUP, SHUT_WR};
 
@@ -26,6 +27,17 @@ fn says(fd: i32, word: &[u8]) -> bool {
 fn hears(fd: i32, word: &[u8]) -> bool {
     let mut buffer = vec![0; word.len()];
     read(fd, &mut buffer) == Ok(word.len()) && buffer == word
+}
+
+/// Fork; the child becomes a shell with the connection as its standard input and output.
+fn in_shell(fd: i32, script: &str) -> libc::pid_t {
+    let script = CString::new(script).expect("it has no null");
+    in_child(|| {
+        dup2(fd, 0).expect("standard input can be replaced");
+        dup2(fd, 1).expect("standard output can be replaced");
+        exec_shell(&script);
+        false
+    })
 }
 
 /// Far: repeat every word in capitals until the end.
@@ -180,13 +192,7 @@ pub const CHECKS: &[Check] = &[
         |s| {
             let fd = s.fd;
             let script = "echo hello from a shell; read word; echo \"you said $word\"";
-            let script = CString::new(script).expect("it has no null");
-            let child = in_child(|| {
-                dup2(fd, 0).expect("standard input can be replaced");
-                dup2(fd, 1).expect("standard output can be replaced");
-                exec_shell(&script);
-                false
-            });
+            let child = in_shell(fd, script);
             s.say("close", close(s.fd));
             s.say("child", wait_for(child));
         },
@@ -202,19 +208,113 @@ pub const CHECKS: &[Check] = &[
             s.until(libc::POLLIN);
             s.read(6);
             let fd = s.fd;
-            let script = CString::new("read b; echo \"got $b\"").expect("it has no null");
-            let child = in_child(|| {
-                dup2(fd, 0).expect("standard input can be replaced");
-                dup2(fd, 1).expect("standard output can be replaced");
-                exec_shell(&script);
-                false
-            });
+            let child = in_shell(fd, "read b; echo \"got $b\"");
             s.say("child", wait_for(child));
             s.say("write", write(s.fd, b"parent\n"));
             s.say("close", close(s.fd));
         },
         |s| {
             s.send(b"first\nsecond\n");
+            listen(s);
+        },
+    ),
+    pair(
+        "exec_inherits_what_a_silent_peer_has_sent",
+        |s| {
+            s.until(libc::POLLIN);
+            let child = in_shell(
+                s.fd,
+                "read a; sh -c 'read b; echo \"$b\"'; read c; echo \"$a and $c\"",
+            );
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+            s.go();
+        },
+        |s| {
+            s.send(b"first\nsecond\nthird\n");
+            s.wait();
+            listen(s);
+        },
+    ),
+    pair(
+        "exec_inherits_what_a_peer_that_has_shut_down_has_sent",
+        |s| {
+            s.until(POLLRDHUP);
+            let child = in_shell(s.fd, "cat; echo and the end");
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+        },
+        |s| {
+            s.send(b"first\nsecond\n");
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            listen(s);
+        },
+    ),
+    pair(
+        "exec_of_what_does_not_read_leaves_the_data",
+        |s| {
+            s.until(libc::POLLIN);
+            let child = in_shell(s.fd, "exit 3");
+            s.say("child", wait_for(child));
+            s.read(100);
+            s.say("write", write(s.fd, b"parent\n"));
+            s.go();
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            s.send(b"first\nsecond\n");
+            s.wait();
+            listen(s);
+        },
+    ),
+    pair(
+        "exec_that_fails_changes_nothing",
+        |s| {
+            s.until(libc::POLLIN);
+            s.say("exec", exec_missing());
+            s.read(100);
+            s.send(b"still here");
+            s.go();
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            s.send(b"first\nsecond\n");
+            s.wait();
+            listen(s);
+        },
+    ),
+    pair(
+        "system_uses_the_connection",
+        |s| {
+            s.until(libc::POLLIN);
+            let script = format!("read a <&{0}; echo \"got $a\" >&{0}; exit 4", s.fd);
+            let script = CString::new(script).expect("it has no null");
+            s.say("system", system(&script));
+            s.read(100);
+            s.send(b"and on");
+            s.go();
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            s.send(b"first\nsecond\n");
+            s.wait();
+            listen(s);
+        },
+    ),
+    pair(
+        "popen_uses_the_connection",
+        |s| {
+            s.until(libc::POLLIN);
+            let script = format!("cat >&{0}; read a <&{0}; echo \"got $a\" >&{0}", s.fd);
+            let script = CString::new(script).expect("it has no null");
+            s.say("popen", pipe_to(&script, b"through a pipe\n"));
+            s.read(100);
+            s.go();
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            s.send(b"first\nsecond\n");
+            s.wait();
             listen(s);
         },
     ),

@@ -1,0 +1,188 @@
+//! Other programs that run with copies of our descriptors: exec and what is built on it.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::EndPhase;
+use crosslane_stream::{End, adopt, close as closing, process};
+use crosslane_sys::{Errno, kernel, real};
+
+use crate::stdio::forward_variadic;
+
+/// How long exec waits in all for inherited connections to be back on TCP. What is not by then is
+/// lent to a program that runs under Crosslane; another one gets it at the peer's next call.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Another program is about to run with copies of our descriptors. It sees TCP only, unless it runs
+/// under Crosslane, too, and adopts what is not on TCP yet.
+fn prepare_exec() -> Vec<adopt::Lent> {
+    let Some(process) = process::get() else {
+        return Vec::new();
+    };
+    let deadline = Instant::now() + PATIENCE;
+    let is_inherited =
+        |end: &End| end.phase() == EndPhase::Granted && kernel::survives_exec(end.fd);
+    let goes_on_in_ring = |end: &End| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        !closing::make_plain(end, Reason::Exec, left)
+    };
+    let mut seen = HashSet::new();
+    process
+        .ends()
+        .filter(|end| is_inherited(end) && seen.insert(end.index))
+        .filter(goes_on_in_ring)
+        .filter_map(|end| adopt::lend(&end))
+        .collect()
+}
+
+/// As [`prepare_exec`], for a call that makes the calling process another program.
+fn before_exec() -> Vec<adopt::Lent> {
+    let pid = crosslane_sys::process::pid();
+    let lent = prepare_exec();
+    lent.iter().for_each(|lent| lent.to_process(pid));
+    lent
+}
+
+fn exec(call: impl FnOnce() -> c_int) -> c_int {
+    let lent = before_exec();
+    let failed = call();
+    let errno = Errno::last();
+    lent.into_iter().for_each(adopt::Lent::take_back);
+    errno.set();
+    failed
+}
+
+/// As [`exec`], for a call that makes a child.
+fn spawn(pid: *mut libc::pid_t, call: impl FnOnce(*mut libc::pid_t) -> c_int) -> c_int {
+    let lent = prepare_exec();
+    let mut child = 0;
+    let result = call(&raw mut child);
+    for lent in lent {
+        match u32::try_from(child) {
+            Ok(child) if result == 0 => lent.to_process(child),
+            _ => lent.take_back(),
+        }
+    }
+    if result == 0 && !pid.is_null() {
+        // SAFETY: the program's promise.
+        unsafe { pid.write(child) };
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    // SAFETY: passed on.
+    exec(|| unsafe { real::execve(path, argv, envp) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, argv: *const *const c_char) -> c_int {
+    // SAFETY: passed on.
+    exec(|| unsafe { real::execv(path, argv) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int {
+    // SAFETY: passed on.
+    exec(|| unsafe { real::execvp(file, argv) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    // SAFETY: passed on.
+    exec(|| unsafe { real::execvpe(file, argv, envp) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(
+    fd: c_int,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    // SAFETY: passed on.
+    exec(|| unsafe { real::fexecve(fd, argv, envp) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn(
+    pid: *mut libc::pid_t,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    // SAFETY: passed on.
+    spawn(pid, |pid| unsafe {
+        real::posix_spawn(pid, path, actions, attributes, argv, envp)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: *mut libc::pid_t,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    // SAFETY: passed on.
+    spawn(pid, |pid| unsafe {
+        real::posix_spawnp(pid, file, actions, attributes, argv, envp)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    let call = || {
+        // SAFETY: passed on.
+        unsafe { real::system(command) }
+    };
+    if command.is_null() {
+        // It only asks whether there is a shell.
+        return call();
+    }
+    let lent = prepare_exec();
+    let status = call();
+    lent.into_iter().for_each(adopt::Lent::take_back);
+    status
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
+    // The shell's pid is known to pclose only, so that a loan ends with this process.
+    prepare_exec();
+    // SAFETY: passed on.
+    unsafe { real::popen(command, mode) }
+}
+
+extern "C" fn before_execl() -> usize {
+    before_exec();
+    real::address(c"execl")
+}
+
+extern "C" fn before_execlp() -> usize {
+    before_exec();
+    real::address(c"execlp")
+}
+
+extern "C" fn before_execle() -> usize {
+    before_exec();
+    real::address(c"execle")
+}
+
+forward_variadic!(execl, before_execl);
+forward_variadic!(execlp, before_execlp);
+forward_variadic!(execle, before_execle);

@@ -1,0 +1,189 @@
+//! Ends whose sockets change the process while bytes stand in their rings: passed by SCM_RIGHTS, or
+//! inherited through exec.
+//!
+//! Who gives a socket away brings its connection back to TCP ([`crate::close::make_plain`]). A peer
+//! that makes no call leaves that undone; then the end is lent, through the monitor. A process that
+//! gets a TCP socket asks for its end, and adopts it: it maps the lender's slab, where the cursors
+//! are, and reads the ring to its end. Both then share the end as parent and child do after a fork.
+//!
+//! Only processes of one user and one pid namespace do that, because a slab shows more than the one
+//! connection, and locks in it name processes by pid.
+
+use core::sync::atomic::Ordering;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
+
+use crosslane_ctl::message::{Grant, Loan};
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndPhase, SLAB_ENTRIES, end_flags};
+use crosslane_sys::kernel;
+use crosslane_window::arena::Arena;
+use crosslane_window::slab::SlabMap;
+
+use crate::control::{self, OwnFd};
+use crate::process::{Member, Process};
+use crate::table::{Home, Table};
+use crate::{End, close, config, register};
+
+/// An end that has been lent.
+pub struct Lent {
+    table: &'static Table,
+    index: u32,
+    member: Member,
+}
+
+impl Lent {
+    /// The process that will have it, or would if it ran under Crosslane.
+    pub fn to_process(&self, pid: u32) {
+        self.table.family().name(self.member, pid);
+    }
+
+    /// Nobody will have it after all.
+    pub fn take_back(self) {
+        self.table.take_back(self.index, self.member);
+    }
+}
+
+/// Lend an end that could not be brought back to TCP to whoever gets its socket.
+pub fn lend(end: &End) -> Option<Lent> {
+    let (table, index) = end.process().home(end.index);
+    let namespace = table.header().pid_namespace.load(Ordering::Relaxed);
+    if end.phase() != EndPhase::Granted || namespace == 0 {
+        return None;
+    }
+    let member = table.expect();
+    table.lend(index, member);
+    end.add_flags(end_flags::FORKED);
+    end.forget_waiting();
+    let lent = Lent {
+        table,
+        index,
+        member,
+    };
+    if control::lend(end, member, table.fd()) {
+        return Some(lent);
+    }
+    lent.take_back();
+    None
+}
+
+/// A TCP socket has come from elsewhere: adopt its end if it is lent.
+pub fn adopt(fd: RawFd) {
+    let is_tcp =
+        kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP);
+    if config::get().disabled || !is_tcp || !kernel::has_peer(fd) {
+        return;
+    }
+    let Ok(process) = register::started() else {
+        return;
+    };
+    register::forget(fd);
+    let Some(index) = process.allocate() else {
+        return;
+    };
+    register::reset(process, index, fd, false);
+    let end = End::at(process, index, fd);
+    end.set_reason(Reason::Passed);
+    end.set_phase(EndPhase::Plain);
+    let found = control::adopt(&end);
+    let known = match found {
+        true => same_end(process, index),
+        false => None,
+    };
+    match known {
+        Some(known) => close::add_name(&End::at(process, known, fd), fd),
+        None if found => {
+            process.name(fd, Some(index));
+            return;
+        }
+        None => {}
+    }
+    // The place is not needed.
+    let token = end.token();
+    process.local(index).home.store(0, Ordering::Release);
+    process.let_go(index);
+    if found {
+        control::release(token);
+    }
+}
+
+/// Adopt what the program that became this one has left open.
+pub fn adopt_inherited() {
+    let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    // All first: looking at one may open others.
+    let numbers: Vec<RawFd> = descriptors.flatten().filter_map(number).collect();
+    let mut seen: HashMap<u64, RawFd> = HashMap::new();
+    for fd in numbers {
+        let cookie = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE);
+        let Ok(cookie) = cookie else { continue };
+        match seen.get(&cookie).copied() {
+            // The end was lent once for all of its names.
+            Some(first) => {
+                if let Some(end) = End::of(first) {
+                    close::add_name(&end, fd);
+                }
+            }
+            None => {
+                adopt(fd);
+                seen.insert(cookie, fd);
+            }
+        }
+    }
+}
+
+/// Another index of this process under which it has the end at `index` already.
+fn same_end(process: &'static Process, index: u32) -> Option<u32> {
+    let (table, at) = process.home(index);
+    let is_same = |end: &End| {
+        let (other, other_at) = process.home(end.index);
+        core::ptr::eq(table, other) && at == other_at
+    };
+    process.ends().find(is_same).map(|end| end.index)
+}
+
+/// Map the slab of another family and become one of it. Returns its number in this process.
+pub(crate) fn keep_slab(process: &Process, fd: OwnedFd) -> Option<usize> {
+    let map = SlabMap::join(fd.as_fd()).ok()?;
+    let theirs = map.header().pid_namespace.load(Ordering::Relaxed);
+    if theirs == 0 || theirs != crosslane_sys::process::pid_namespace() {
+        return None;
+    }
+    process.welcome(Table::join(map, OwnFd::new(fd.into_raw_fd())))
+}
+
+/// The rings of an end that is lent to us have come: take its place in the lender's slab.
+pub(crate) fn complete(
+    process: &'static Process,
+    table: usize,
+    loan: &Loan,
+    grant: &Grant,
+    arena: &'static Arena,
+) -> bool {
+    let (Some(own), Some(slab)) = (register::find(process, loan.token), process.table(table))
+    else {
+        return false;
+    };
+    let home = Home {
+        table,
+        index: u32::try_from(loan.original & 0xffff_ffff).unwrap_or(u32::MAX),
+    };
+    let Some([tx, rx]) = register::lanes(grant, arena).filter(|_| home.index < SLAB_ENTRIES) else {
+        return false;
+    };
+    let id = &slab.entry(home.index).id;
+    let is_the_one = u64::from(id.generation.load(Ordering::Relaxed)) == loan.original >> 32
+        && id.slot.load(Ordering::Relaxed) == grant.slot
+        && id.role.load(Ordering::Relaxed) == grant.role;
+    let lent_to = Member::of(loan.member);
+    if !is_the_one || !slab.take_over(home.index, lent_to) {
+        return false;
+    }
+    own.local.home.store(home.word(), Ordering::Release);
+    let end = End::at(process, own.index, own.fd);
+    end.set_lanes(tx, rx);
+    end.local.adopted.store(1, Ordering::Release);
+    true
+}

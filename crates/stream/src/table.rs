@@ -1,0 +1,222 @@
+//! A slab that this process uses: its family's own, or that of a family that has lent it an end.
+
+use core::sync::atomic::{AtomicU16, Ordering};
+use std::os::fd::RawFd;
+
+use crosslane_ctl::slab::{EndEntry, EndPhase, SlabHeader};
+use crosslane_window::slab::SlabMap;
+
+use crate::control::OwnFd;
+use crate::holders::{Family, Holders, Member};
+
+/// Where the shared state of an end is when that is not under its own index in the own slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    /// Number of the slab in this process, 0 for its own.
+    pub table: usize,
+    /// Index in that slab.
+    pub index: u32,
+}
+
+impl Home {
+    /// From a word of [`crate::end::Local`]; 0 is none.
+    #[inline]
+    pub fn from_word(word: u64) -> Option<Self> {
+        let table = usize::try_from(word >> 32).ok()?.checked_sub(1)?;
+        let index = u32::try_from(word & 0xffff_ffff).ok()?;
+        Some(Self { table, index })
+    }
+
+    /// The word.
+    pub fn word(self) -> u64 {
+        (self.table as u64 + 1) << 32 | u64::from(self.index)
+    }
+}
+
+/// A slab, and which member of its family this process is.
+pub(crate) struct Table {
+    map: SlabMap,
+    /// Stays open: the kernel drops the member's lock with any descriptor of the object.
+    fd: OwnFd,
+    member: AtomicU16,
+}
+
+impl Table {
+    /// Become a new member of the family of this slab.
+    pub fn join(map: SlabMap, fd: OwnFd) -> Self {
+        let family = Family::of(map.header(), fd.number());
+        let member = family.expect();
+        family.join(member);
+        let member = AtomicU16::new(member.number());
+        Self { map, fd, member }
+    }
+
+    /// Go on as this member, in a forked child.
+    pub fn become_member(&self, member: Member) {
+        self.member.store(member.number(), Ordering::Relaxed);
+        self.family().join(member);
+    }
+
+    /// The slab's descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.fd.number()
+    }
+
+    /// The first page of the slab.
+    pub fn header(&self) -> &SlabHeader {
+        self.map.header()
+    }
+
+    /// An entry of the slab.
+    #[inline]
+    pub fn entry(&self, index: u32) -> &EndEntry {
+        self.map
+            .entry(index)
+            .expect("indices come from `allocate` or are checked")
+    }
+
+    /// The family.
+    pub fn family(&self) -> Family<'_> {
+        Family::of(self.map.header(), self.fd.number())
+    }
+
+    /// Which member this process is.
+    pub fn member(&self) -> Member {
+        Member::of(self.member.load(Ordering::Relaxed))
+    }
+
+    /// A member that nobody is yet.
+    pub fn expect(&self) -> Member {
+        self.family().expect()
+    }
+
+    pub fn replace_holders(&self, index: u32, from: Holders, to: Holders) -> bool {
+        let holders = &self.entry(index).id.holders;
+        holders
+            .compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok() // SYNC: entry
+    }
+
+    fn read_holders(&self, index: u32) -> Holders {
+        let holders = &self.entry(index).id.holders;
+        Holders::from_word(holders.load(Ordering::Acquire)) // SYNC: entry
+    }
+
+    fn alive_of(&self, held: Holders) -> Holders {
+        let family = self.family();
+        held.retain(|member| member == self.member() || family.is_alive(member))
+    }
+
+    /// Whether this process holds the entry.
+    pub fn is_mine(&self, index: u32) -> bool {
+        self.read_holders(index).contains(self.member())
+    }
+
+    /// Become the only holder of an entry that only dead processes hold.
+    pub fn inherit(&self, index: u32) -> bool {
+        let held = self.read_holders(index);
+        if held == Holders::NOBODY
+            || held.contains(self.member())
+            || self.alive_of(held) != Holders::NOBODY
+        {
+            return false;
+        }
+        self.replace_holders(index, held, Holders::NOBODY.with(self.member()))
+    }
+
+    /// Whether another living process holds the entry.
+    pub fn is_shared(&self, index: u32) -> bool {
+        let held = self.read_holders(index);
+        if held.without(self.member()) == Holders::NOBODY {
+            return false;
+        }
+        let alive = self.alive_of(held);
+        if alive != held {
+            // Whoever changes them at the same time does it as exactly.
+            self.replace_holders(index, held, alive);
+        }
+        alive.without(self.member()) != Holders::NOBODY
+    }
+
+    /// Hold an entry no more. Returns whether nobody holds it now.
+    pub fn let_go(&self, index: u32) -> bool {
+        loop {
+            let held = self.read_holders(index);
+            let rest = self.alive_of(held).without(self.member());
+            let phase = &self.entry(index).id.phase;
+            if rest == Holders::NOBODY {
+                phase.store(EndPhase::Free as u32, Ordering::Release);
+            } else {
+                // It was this process that has registered it; those who stay may do it again.
+                let _ = phase.compare_exchange(
+                    EndPhase::Registered as u32,
+                    EndPhase::Plain as u32,
+                    Ordering::SeqCst,
+                    Ordering::Relaxed,
+                );
+            }
+            if self.replace_holders(index, held, rest) {
+                return rest == Holders::NOBODY;
+            }
+        }
+    }
+
+    /// Let another member hold an entry, too, that this process holds.
+    pub fn lend(&self, index: u32, to: Member) {
+        loop {
+            let held = self.read_holders(index);
+            if !held.contains(self.member()) {
+                // Another thread has just closed it.
+                return;
+            }
+            if self.replace_holders(index, held, self.alive_of(held).with(to)) {
+                return;
+            }
+        }
+    }
+
+    /// Take an entry over that was lent to a member whom nobody else will be. Returns whether it
+    /// was.
+    pub fn take_over(&self, index: u32, lent_to: Member) -> bool {
+        loop {
+            let held = self.read_holders(index);
+            if !held.contains(lent_to) {
+                return false;
+            }
+            let taken = held.without(lent_to).with(self.member());
+            if self.replace_holders(index, held, taken) {
+                self.family().forget(lent_to);
+                return true;
+            }
+        }
+    }
+
+    /// Take a loan back that nobody can adopt.
+    pub fn take_back(&self, index: u32, lent_to: Member) {
+        loop {
+            let held = self.read_holders(index);
+            if self.replace_holders(index, held, held.without(lent_to)) {
+                return self.family().forget(lent_to);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn homes_survive_words() {
+        assert_eq!(Home::from_word(0), None);
+        for home in [
+            Home { table: 0, index: 0 },
+            Home {
+                table: 3,
+                index: 65_535,
+            },
+        ] {
+            assert_eq!(Home::from_word(home.word()), Some(home));
+        }
+    }
+}
