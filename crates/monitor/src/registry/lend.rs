@@ -100,11 +100,15 @@ impl<B: Backing> Registry<B> {
         Some(())
     }
 
+    /// The newest side that a closed end has left for forked children.
     fn find_parked(&self, family: FamilyId, token: u64) -> Option<(u32, &Parked)> {
         let members = self.families.get(&family)?.iter();
         let clients = members.filter_map(|client| self.clients.get(client));
-        let mut parked = clients.flat_map(|client| client.parked.values().map(|p| (client.uid, p)));
-        parked.find(|(_, parked)| parked.token == token)
+        let all = clients.flat_map(|client| client.parked.iter().map(|entry| (client.uid, entry)));
+        let (uid, (_, parked)) = all
+            .filter(|(_, (_, parked))| parked.token == token)
+            .max_by_key(|(_, (seq, _))| **seq)?;
+        Some((uid, parked))
     }
 
     /// A client has got a socket from elsewhere.
@@ -217,18 +221,25 @@ impl<B: Backing> Registry<B> {
             return;
         }
         let uid = self.clients.get(&end.client).map(|client| client.uid);
-        if let (Some(uid), Some(granted)) = (uid, end.grants.last()) {
-            // Held beside the grant that is about to be given back.
-            self.arenas.share(granted.side);
-            let orphan = Orphan {
-                origin: end.origin,
-                uid,
-                side: granted.side,
-                members: std::mem::take(&mut end.lent),
-                age: 0,
-            };
-            self.bury(end.cookie);
-            self.orphans.insert(end.cookie, orphan);
+        let (Some(uid), Some(granted)) = (uid, end.grants.last()) else {
+            return;
+        };
+        let (side, members) = (granted.side, std::mem::take(&mut end.lent));
+        match self.orphans.get_mut(&end.cookie) {
+            Some(orphan) if orphan.side == side => orphan.members.extend(members),
+            _ => {
+                self.bury(end.cookie);
+                // Held beside the grant that is about to be given back.
+                self.arenas.share(side);
+                let orphan = Orphan {
+                    origin: end.origin,
+                    uid,
+                    side,
+                    members,
+                    age: 0,
+                };
+                self.orphans.insert(end.cookie, orphan);
+            }
         }
     }
 

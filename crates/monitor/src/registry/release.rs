@@ -101,7 +101,8 @@ impl<B: Backing> Registry<B> {
             return;
         };
         state.connected = false;
-        let ends: Vec<EndId> = state.ends.iter().copied().collect();
+        let mut ends: Vec<EndId> = state.ends.iter().copied().collect();
+        ends.sort_unstable();
         for id in ends {
             self.release_end(id);
         }

@@ -6,7 +6,7 @@ use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
 use crosslane_monitor::arenas::ArenaId;
 use crosslane_monitor::endpoint::{EndKey, Endpoint};
-use crosslane_monitor::registry::{Beside, ClientId, FamilyId, LeaseId};
+use crosslane_monitor::registry::{Action, Beside, ClientId, FamilyId, LeaseId};
 
 use super::{Bench, socket};
 
@@ -46,6 +46,15 @@ enum Event {
     LeaseEnd {
         lease: usize,
     },
+    Lend {
+        client: usize,
+        end: usize,
+    },
+    Adopt {
+        client: usize,
+        end: usize,
+    },
+    Age,
     Gone {
         client: usize,
     },
@@ -58,13 +67,22 @@ impl Event {
             0 | 1 => Self::Hello {
                 family: u64::from(a % 4),
             },
-            2..=9 => Self::Register {
+            2..=7 => Self::Register {
                 client,
                 connection: u16::from(b % 4),
                 side: c % 2,
                 cookie: u64::from(c / 2 % 3),
             },
-            10..=12 => Self::Release {
+            8 => Self::Lend {
+                client,
+                end: usize::from(b % 16),
+            },
+            9 | 10 => Self::Adopt {
+                client,
+                end: usize::from(b % 16),
+            },
+            11 if a % 4 == 0 => Self::Age,
+            11 | 12 => Self::Release {
                 end: usize::from(a % 40),
             },
             13 => Self::Lease { client },
@@ -94,6 +112,20 @@ struct ModelEnd {
     newest: bool,
     /// Its newest grant.
     granted: Option<(ArenaId, u32)>,
+    /// Where its cursors are.
+    origin: (FamilyId, u64),
+    /// As whom it may be adopted.
+    lent: Vec<u16>,
+}
+
+/// What is lent of an end that is gone.
+#[derive(Debug)]
+struct ModelOrphan {
+    cookie: u64,
+    slot: (ArenaId, u32),
+    origin: (FamilyId, u64),
+    members: Vec<u16>,
+    age: u32,
 }
 
 #[derive(Debug)]
@@ -112,6 +144,10 @@ struct Play {
     ends: Vec<ModelEnd>,
     sides: Vec<ModelSide>,
     leases: Vec<(LeaseId, ClientId)>,
+    orphans: Vec<ModelOrphan>,
+    /// Who has been sent whose slab.
+    slabs: HashSet<(ClientId, FamilyId)>,
+    loans: u16,
     arenas: HashMap<(FamilyId, u32), ArenaId>,
     /// Who has the descriptor of which arena.
     sent: HashSet<(ClientId, ArenaId)>,
@@ -125,6 +161,9 @@ impl Play {
             ends: Vec::new(),
             sides: Vec::new(),
             leases: Vec::new(),
+            orphans: Vec::new(),
+            slabs: HashSet::new(),
+            loans: 0,
             arenas: HashMap::new(),
             sent: HashSet::new(),
         }
@@ -161,6 +200,13 @@ impl Play {
                         side.leases.retain(|other| *other != lease);
                     }
                 }
+            }
+            Event::Lend { client, end } => self.lend(client, end),
+            Event::Adopt { client, end } => self.adopt(client, end),
+            Event::Age => {
+                self.bench.registry.age_loans();
+                self.orphans.iter_mut().for_each(|orphan| orphan.age += 1);
+                self.orphans.retain(|orphan| orphan.age <= 2);
             }
             Event::Gone { client } => self.gone(client),
         }
@@ -208,6 +254,8 @@ impl Play {
             live: true,
             newest: true,
             granted: None,
+            origin: (family, token),
+            lent: Vec::new(),
         });
         self.expect_grants(partner);
     }
@@ -234,20 +282,182 @@ impl Play {
             let MonitorMessage::Grant(grant) = action.message else {
                 panic!("{action:?} is no grant");
             };
-            let known = &self.ends[end];
-            assert_eq!((action.client, grant.token), (known.client, known.token));
             assert_eq!(grant.role, role);
-            if let Some(Beside::Arena(arena)) = action.beside {
-                self.arenas.insert((known.family, grant.arena), arena);
-            }
-            let arena = self.arenas[&(known.family, grant.arena)];
-            let is_new = self.sent.insert((known.client, arena));
-            assert_eq!(action.beside.is_some(), is_new, "it is sent once");
-            slots.push((arena, grant.slot));
+            slots.push(self.expect_grant(action, end));
         }
         assert_eq!(actions.len(), 3);
         assert_eq!(slots[0], slots[1], "both ends have the same rings");
         self.take(slots[0], [partner, newcomer]);
+    }
+
+    /// This is a grant for that end. Returns the slot.
+    fn expect_grant(&mut self, action: &Action, end: usize) -> (ArenaId, u32) {
+        let MonitorMessage::Grant(grant) = action.message else {
+            panic!("{action:?} is no grant");
+        };
+        let known = &self.ends[end];
+        assert_eq!((action.client, grant.token), (known.client, known.token));
+        if let Some(Beside::Arena(arena)) = action.beside {
+            self.arenas.insert((known.family, grant.arena), arena);
+        }
+        let arena = self.arenas[&(known.family, grant.arena)];
+        let is_new = self.sent.insert((known.client, arena));
+        assert_eq!(action.beside.is_some(), is_new, "it is sent once");
+        (arena, grant.slot)
+    }
+
+    fn lend(&mut self, client: usize, end: usize) {
+        let Some((client, family)) = self.connected(client) else {
+            return;
+        };
+        let Some(known) = self.ends.get_mut(end).filter(|end| end.family == family) else {
+            return;
+        };
+        let (token, cookie) = (known.token, known.endpoint.cookie);
+        self.loans += 1;
+        let member = self.loans;
+        let parked = self.sides.iter().rfind(|side| side.end == end);
+        let expected = match (known.live, parked) {
+            (true, _) if known.granted.is_some() && known.lent.len() < 16 => {
+                known.lent.push(member);
+                true
+            }
+            (false, Some(parked)) => {
+                let (slot, origin) = (parked.slot, known.origin);
+                match self
+                    .orphans
+                    .iter_mut()
+                    .find(|orphan| orphan.cookie == cookie)
+                {
+                    Some(orphan) if orphan.members.len() >= 16 => false,
+                    Some(orphan) => {
+                        orphan.members.push(member);
+                        true
+                    }
+                    None => {
+                        self.orphans.push(ModelOrphan {
+                            cookie,
+                            slot,
+                            origin,
+                            members: vec![member],
+                            age: 0,
+                        });
+                        true
+                    }
+                }
+            }
+            _ => false,
+        };
+        assert_eq!(self.bench.registry.lend(client, token, member), expected);
+        let answer = match expected {
+            true => MonitorMessage::Lendable { token },
+            false => MonitorMessage::Refused {
+                token,
+                reason: Reason::Refused as u32,
+            },
+        };
+        assert_eq!(self.bench.said(), [(client, answer)]);
+    }
+
+    fn adopt(&mut self, client: usize, end: usize) {
+        let Some((client, family)) = self.connected(client) else {
+            return;
+        };
+        let Some(endpoint) = self.ends.get(end).map(|end| end.endpoint) else {
+            return;
+        };
+        let token = self.ends.len() as u64;
+        let found = self.take_loan(endpoint.cookie);
+        self.bench
+            .registry
+            .adopt(client, token, Ok(endpoint))
+            .unwrap();
+        let actions = self.bench.registry.take_actions();
+        let Some((slot, origin, member)) = found else {
+            let reason = Reason::Passed as u32;
+            let refused = MonitorMessage::Refused { token, reason };
+            assert_eq!(actions.len(), 1);
+            assert_eq!(actions[0].message, refused);
+            return;
+        };
+        self.ends.push(ModelEnd {
+            client,
+            family,
+            token,
+            endpoint,
+            live: true,
+            newest: false,
+            granted: Some(slot),
+            origin,
+            lent: Vec::new(),
+        });
+        let MonitorMessage::Lent(loan) = actions[0].message else {
+            panic!("{actions:?} do not begin with a loan");
+        };
+        assert_eq!(
+            (loan.token, loan.original, loan.member),
+            (token, origin.1, member)
+        );
+        assert_eq!(loan.family == 0, origin.0 == family);
+        let is_new = origin.0 != family && self.slabs.insert((client, origin.0));
+        assert_eq!(actions[0].beside, is_new.then_some(Beside::Slab(origin.0)));
+        let end = self.ends.len() - 1;
+        assert_eq!(self.expect_grant(&actions[1], end), slot);
+        assert_eq!(actions.len(), 2);
+        self.sides.push(ModelSide {
+            slot,
+            end,
+            client,
+            leases: Vec::new(),
+        });
+    }
+
+    /// What an adopter of the socket with this cookie gets.
+    fn take_loan(&mut self, cookie: u64) -> Option<((ArenaId, u32), (FamilyId, u64), u16)> {
+        if let Some(at) = self
+            .orphans
+            .iter()
+            .position(|orphan| orphan.cookie == cookie)
+        {
+            let orphan = &mut self.orphans[at];
+            let member = orphan.members.pop()?;
+            let found = (orphan.slot, orphan.origin, member);
+            if orphan.members.is_empty() {
+                self.orphans.remove(at);
+            }
+            return Some(found);
+        }
+        let is_lender =
+            |end: &&mut ModelEnd| end.live && end.endpoint.cookie == cookie && !end.lent.is_empty();
+        let lender = self.ends.iter_mut().find(is_lender)?;
+        Some((lender.granted?, lender.origin, lender.lent.pop()?))
+    }
+
+    /// An end is let go; its loans stay.
+    fn let_go(&mut self, end: usize) {
+        let end = &mut self.ends[end];
+        end.live = false;
+        let (cookie, members) = (end.endpoint.cookie, std::mem::take(&mut end.lent));
+        let Some(slot) = end.granted.filter(|_| !members.is_empty()) else {
+            return;
+        };
+        if let Some(orphan) = self
+            .orphans
+            .iter_mut()
+            .find(|orphan| orphan.cookie == cookie)
+            && orphan.slot == slot
+        {
+            orphan.members.extend(members);
+            return;
+        }
+        self.orphans.retain(|orphan| orphan.cookie != cookie);
+        self.orphans.push(ModelOrphan {
+            cookie,
+            slot,
+            origin: end.origin,
+            members,
+            age: 0,
+        });
     }
 
     fn take(&mut self, slot: (ArenaId, u32), ends: [usize; 2]) {
@@ -267,8 +477,8 @@ impl Play {
         }
     }
 
-    fn release(&mut self, end: usize) {
-        let Some(end) = self.ends.get_mut(end) else {
+    fn release(&mut self, at: usize) {
+        let Some(end) = self.ends.get(at) else {
             return;
         };
         // A process that is gone says nothing.
@@ -276,9 +486,9 @@ impl Play {
             .clients
             .iter()
             .any(|c| c.id == end.client && c.connected);
-        if says {
-            end.live = false;
+        if says && end.live {
             self.bench.registry.release(end.client, end.token);
+            self.let_go(at);
         }
     }
 
@@ -290,10 +500,11 @@ impl Play {
             .iter_mut()
             .filter(|client| client.id == id)
             .for_each(|client| client.connected = false);
-        self.ends
-            .iter_mut()
-            .filter(|end| end.client == id)
-            .for_each(|end| end.live = false);
+        for at in 0..self.ends.len() {
+            if self.ends[at].client == id && self.ends[at].live {
+                self.let_go(at);
+            }
+        }
         self.bench.registry.gone(id);
     }
 
@@ -304,7 +515,13 @@ impl Play {
     }
 
     fn check(&mut self) {
-        let slots: HashSet<_> = self.sides.iter().map(|side| side.slot).collect();
+        let lent = self.orphans.iter().map(|orphan| orphan.slot);
+        let slots: HashSet<_> = self
+            .sides
+            .iter()
+            .map(|side| side.slot)
+            .chain(lent)
+            .collect();
         let registry = &self.bench.registry;
         assert_eq!(registry.arenas().slots_in_use(), slots.len() as u64);
         let live = self.ends.iter().filter(|end| end.live).count();
@@ -348,6 +565,9 @@ impl Play {
         }
         while !self.leases.is_empty() {
             self.happen(Event::LeaseEnd { lease: 0 });
+        }
+        for _ in 0..3 {
+            self.happen(Event::Age);
         }
         assert!(self.bench.registry.is_empty());
     }
