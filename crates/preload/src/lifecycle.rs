@@ -156,7 +156,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         if is_ours(fd) {
             return c::fail(Errno::BADF);
         }
-        if End::of(fd).is_some() || epoll::is_set(fd) {
+        if End::of(fd).is_some() || epoll::is_known(fd) {
             before_close(fd);
         }
     }

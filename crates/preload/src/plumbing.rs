@@ -3,20 +3,22 @@
 use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, adopt, close as closing, process, register};
+use crosslane_stream::{End, adopt, close as closing, register};
 use crosslane_sys::real;
 use libc::msghdr;
 
-use crate::lifecycle;
+use crate::process::is_own;
+use crate::{epoll, lifecycle};
 
 /// How long passing a descriptor waits for its connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
 
 /// `new` is a copy of `fd`.
 pub fn copied(fd: c_int, new: c_int) {
-    if !process::get().is_some_and(process::Process::is_current) {
+    if !is_own() {
         return;
     }
+    epoll::copied(fd, new);
     match End::of(fd) {
         Some(end) => closing::add_name(&end, new),
         None => register::forget(new),
@@ -72,6 +74,7 @@ fn make_room(fd: c_int, to: c_int) {
 /// adopts what is not on TCP yet.
 pub fn before_passing(message: &msghdr) {
     for_each_passed(message, |fd| {
+        epoll::leave_nested(fd);
         if let Some(end) = End::of(fd)
             && !closing::make_plain(&end, Reason::Passed, PATIENCE)
         {

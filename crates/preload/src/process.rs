@@ -1,10 +1,11 @@
 //! Load, fork and exit.
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::cell::{Cell, RefCell};
 
 use crosslane_stream::{adopt, close as closing, config, control, process};
-use crosslane_sys::{kernel, real};
+use crosslane_sys::{kernel, process as system, real};
 
 use crate::epoll;
 
@@ -16,7 +17,16 @@ static LOAD: extern "C" fn() = load;
 #[unsafe(link_section = ".fini_array")]
 static UNLOAD: extern "C" fn() = unload;
 
+/// The process that this memory belongs to; a child of vfork borrows it.
+static OWN: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the caller runs in the process that the library's tables belong to.
+pub fn is_own() -> bool {
+    OWN.load(Ordering::Relaxed) == system::pid()
+}
+
 extern "C" fn load() {
+    OWN.store(system::pid(), Ordering::Relaxed);
     // SAFETY: the three handlers are functions of this library, which is never unloaded while the
     // program runs.
     unsafe {
@@ -27,7 +37,7 @@ extern "C" fn load() {
         )
     };
     real::resolve_all();
-    crosslane_sys::process::resolve();
+    system::resolve();
     // Now, because some programs, nginx among them, clear their environment later.
     config::get();
     adopt::adopt_inherited();
@@ -70,6 +80,7 @@ unsafe extern "C" fn after_in_parent() {
 }
 
 unsafe extern "C" fn after_in_child() {
+    OWN.store(system::pid(), Ordering::Relaxed);
     if let Some((control, epoll)) = FORK.with(|held| held.borrow_mut().take())
         && let Some(process) = process::get()
     {

@@ -122,6 +122,18 @@ impl RxCursor {
         cursor.copy(lane, parts)
     }
 
+    /// Copy bytes out as `read` does and move over them, telling nobody: for looking further.
+    ///
+    /// # Errors
+    /// As [`RxCursor::read`].
+    pub fn copy_on(
+        &mut self,
+        lane: &impl LaneMemory,
+        parts: &mut Parts<'_>,
+    ) -> Result<usize, PeerLied> {
+        self.copy(lane, parts)
+    }
+
     /// Bytes of data up to the next control record, counted up to `most`.
     ///
     /// # Errors

@@ -35,6 +35,7 @@ mod holders;
 pub mod kernel_view;
 pub mod lock;
 mod packet;
+mod peek;
 pub mod place;
 pub mod process;
 pub mod ready;

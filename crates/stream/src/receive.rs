@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crosslane_ctl::slab::{Ending, Mode};
+use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::Parts;
 use crosslane_sys::{Errno, kernel};
 
@@ -10,7 +10,7 @@ use crate::asleep::{take_late_bells, wait_readable};
 use crate::end::add;
 use crate::ending::{at_end, lied, look_at_kernel};
 use crate::step::{Step, left_on_tcp, settle, step};
-use crate::{End, bell, close, place, switch, wait};
+use crate::{End, bell, close, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
 /// for programs that poll by reading.
@@ -100,9 +100,14 @@ fn receive_slowly(
         switch::attend(end);
         // Known before the look, the end comes after all data; another thread may learn of it
         // meanwhile.
-        let ended = end.ending() != Ending::Open;
+        let ended = end.ending() != Ending::Open || end.has_flags(end_flags::SHUT_READ);
         match step(end, parts, options.peek, total > 0) {
             Ok(Step::Bytes(bytes)) if options.peek => {
+                let mut bytes = bytes;
+                if options.wait_all && parts.left() > 0 {
+                    *parts = whole.clone();
+                    bytes = peek::peek_on(end, parts)?;
+                }
                 if parts.left() == 0 || !options.wait_all || !waits_for_more(end, options) {
                     return Ok(bytes);
                 }

@@ -180,7 +180,8 @@ fn provoke_reset(end: &End) {
     look_for_reset(end);
 }
 
-fn look_for_reset(end: &End) {
+/// Ask the kernel whether the peer has gone.
+pub(crate) fn look_for_reset(end: &End) {
     let found = kernel::poll_now(end.fd(), libc::POLLRDHUP);
     if found & (libc::POLLERR | libc::POLLHUP) != 0 {
         let error = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);

@@ -189,7 +189,7 @@ fn answer_late_freeze(end: &End, lane: &WindowLane) {
 #[inline]
 pub(crate) fn attend_published(end: &End, lane: &WindowLane) {
     let flags = lane.control().receiver.flags.load(Ordering::Relaxed); // SYNC: armed
-    if flags & (ARMED | STOP_WANTED | FROZEN) != 0 {
+    if flags & (ARMED | STOP_WANTED | FROZEN | CLOSED) != 0 {
         attend_slowly(end, lane, flags, true);
     }
 }
@@ -208,6 +208,9 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
     }
     if published {
         bell::ring_if_armed(end, lane);
+    }
+    if flags & CLOSED != 0 {
+        send::look_for_reset(end);
     }
     if flags & STOP_WANTED != 0 {
         stop_locked(end, lane);

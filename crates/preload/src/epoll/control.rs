@@ -200,7 +200,7 @@ fn tell_sleepers(set: &Set, inner: &mut Inner, key: u32) {
 fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
     let Some(reg) = inner.reg(key) else { return };
     let (end, wanted) = (reg.end, reg.wanted());
-    sync(set.epoll, key, reg);
+    sync(set.fd(), key, reg);
     if !ready::arm(&end, wanted) || ready::glance(&end, wanted) {
         // A socket can nearly always be written to, so this wakes exactly one sleeper.
         let events = OUT | IN | EDGE;
@@ -208,7 +208,7 @@ fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
             events,
             u64: set::tagged(key),
         };
-        if !reg.nameless && kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, end.fd, event).is_ok()
+        if !reg.nameless && kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_MOD, end.fd, event).is_ok()
         {
             reg.kernel_events = events;
         }
@@ -260,7 +260,7 @@ pub fn forget(end: &End) {
             }
             // The kernel still has what the program has deleted.
             let nothing = epoll_event { events: 0, u64: 0 };
-            let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, end.fd, nothing);
+            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, end.fd, nothing);
         }
         if let Some(mut reg) = inner.remove(key) {
             reg.uncount();
@@ -296,7 +296,7 @@ fn take_over(set: &Set, inner: &mut Inner, key: u32) {
     }
     (reg.ringed, reg.fresh, reg.kernel_events) = (true, true, 0);
     set.ringed.fetch_add(1, Ordering::SeqCst);
-    sync(set.epoll, key, reg);
+    sync(set.fd(), key, reg);
     inner.heat(key);
 }
 
@@ -315,7 +315,7 @@ pub fn hand_back(end: &End) {
         let fd = reg.end.fd;
         if reg.deleted {
             let nothing = epoll_event { events: 0, u64: 0 };
-            let _ = kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_DEL, fd, nothing);
+            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, fd, nothing);
             set.ringed.fetch_sub(1, Ordering::Relaxed);
             inner.remove(key);
             return;
@@ -326,7 +326,7 @@ pub fn hand_back(end: &End) {
             events: events & !EXCLUSIVE,
             u64: reg.data,
         };
-        if kernel::epoll_ctl(set.epoll, libc::EPOLL_CTL_MOD, fd, event).is_ok() {
+        if kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_MOD, fd, event).is_ok() {
             set.ringed.fetch_sub(1, Ordering::Relaxed);
             (reg.ringed, reg.hot) = (false, false);
             inner.hot.retain(|hot| *hot != key);

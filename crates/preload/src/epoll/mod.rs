@@ -15,7 +15,7 @@ mod set;
 mod wait;
 
 pub use control::{adopt, epoll_ctl, forget, hand_back, leave_nested, want_room};
-pub use set::{Fork, before_fork, forget_set, is_set, sets};
+pub use set::{Fork, before_fork, copied, forget_set, is_known, sets};
 pub use wait::{epoll_pwait, epoll_pwait2, epoll_wait};
 
 use core::ffi::c_int;

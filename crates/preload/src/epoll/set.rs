@@ -1,7 +1,7 @@
 //! What was registered in which epoll set.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crosslane_stream::End;
@@ -18,13 +18,55 @@ static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
 /// One epoll set of the program.
 pub struct Set {
-    pub epoll: c_int,
-    alive: AtomicBool,
+    /// The descriptor by which the library reaches it.
+    epoll: AtomicI32,
+    /// A [`State`].
+    state: AtomicU32,
+    /// Descriptors that name it.
+    names: AtomicU32,
     pub inner: Mutex<Inner>,
     /// Registrations with rings; 0 lets a wait go straight to the kernel.
     pub ringed: AtomicU32,
     /// Threads asleep in the kernel on this set.
     pub sleepers: AtomicU32,
+}
+
+/// What is known of the descriptors that lead to a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum State {
+    /// Closed; the record is for the next set of that number.
+    Closed = 0,
+    /// An epoll set of which the kernel alone knows what is in it.
+    Kernels = 1,
+    /// A set with connections in it, or waited for in a process with connections.
+    Used = 2,
+}
+
+impl Set {
+    fn new(epoll: c_int) -> Self {
+        Self {
+            epoll: AtomicI32::new(epoll),
+            state: AtomicU32::new(State::Kernels as u32),
+            names: AtomicU32::new(1),
+            inner: Mutex::new(Inner::default()),
+            ringed: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+        }
+    }
+
+    /// A descriptor of the set.
+    pub fn fd(&self) -> c_int {
+        self.epoll.load(Ordering::Relaxed)
+    }
+
+    fn is(&self, state: State) -> bool {
+        self.state.load(Ordering::Relaxed) == state as u32
+    }
+
+    fn enter(&self, state: State) {
+        self.state.store(state as u32, Ordering::Relaxed);
+    }
 }
 
 /// The registrations of a set that concern connections.
@@ -252,21 +294,39 @@ fn cell(epoll: c_int) -> Option<&'static AtomicPtr<Set>> {
     Some(unsafe { cell.as_ref() })
 }
 
+/// The record that a descriptor leads to, whatever it says.
+fn record(fd: c_int) -> Option<&'static Set> {
+    SETS.get()?;
+    let set = cell(fd)?.load(Ordering::Acquire); // SYNC: set
+    // SAFETY: null, or a leaked box.
+    unsafe { set.as_ref() }
+}
+
 /// A new epoll descriptor: what the number named before is gone.
 pub fn created(epoll: c_int) {
     if epoll >= 0 {
         forget_set(epoll);
         crosslane_stream::register::forget(epoll);
+        make(epoll, State::Kernels);
+    }
+}
+
+/// `new` is a copy of `fd`, which may be an epoll descriptor.
+pub fn copied(fd: c_int, new: c_int) {
+    forget_set(new);
+    if let Some(set) = record(fd).filter(|set| !set.is(State::Closed))
+        && let Some(cell) = cell(new)
+    {
+        set.names.fetch_add(1, Ordering::Relaxed);
+        cell.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release); // SYNC: set
+        HIGHEST.fetch_max(new.cast_unsigned(), Ordering::Relaxed);
     }
 }
 
 /// The record of a set, if a connection has been registered in it.
 #[inline]
 pub fn get(epoll: c_int) -> Option<&'static Set> {
-    SETS.get()?;
-    let set = cell(epoll)?.load(Ordering::Acquire); // SYNC: set
-    // SAFETY: null, or a leaked box.
-    unsafe { set.as_ref() }.filter(|set| set.alive.load(Ordering::Relaxed))
+    record(epoll).filter(|set| set.is(State::Used))
 }
 
 /// The record of a set that is about to be waited for, in a process with connections.
@@ -277,32 +337,36 @@ pub fn for_wait(epoll: c_int) -> Option<&'static Set> {
 
 /// The record of a set, made if needed.
 pub fn get_or_make(epoll: c_int) -> Option<&'static Set> {
+    make(epoll, State::Used)
+}
+
+fn make(epoll: c_int, state: State) -> Option<&'static Set> {
     let cell = cell(epoll)?;
     let known = cell.load(Ordering::Acquire); // SYNC: set
     // SAFETY: null, or a leaked box.
     if let Some(set) = unsafe { known.as_ref() } {
-        set.alive.store(true, Ordering::Relaxed);
+        if set.is(State::Closed) {
+            set.epoll.store(epoll, Ordering::Relaxed);
+            set.names.store(1, Ordering::Relaxed);
+        }
+        set.enter(state);
         return Some(set);
     }
-    let fresh = Box::into_raw(Box::new(Set {
-        epoll,
-        alive: AtomicBool::new(true),
-        inner: Mutex::new(Inner::default()),
-        ringed: AtomicU32::new(0),
-        sleepers: AtomicU32::new(0),
-    }));
+    let fresh = Box::into_raw(Box::new(Set::new(epoll)));
     HIGHEST.fetch_max(epoll.cast_unsigned(), Ordering::Relaxed);
     // SYNC: set
-    match cell.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
+    let set = match cell.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: just leaked, and now owned by the table.
-        Ok(_) => Some(unsafe { &*fresh }),
+        Ok(_) => unsafe { &*fresh },
         Err(other) => {
             // SAFETY: nobody else has seen the box.
             drop(unsafe { Box::from_raw(fresh) });
             // SAFETY: the table holds leaked boxes only, and this one is not null.
-            Some(unsafe { &*other })
+            unsafe { &*other }
         }
-    }
+    };
+    set.enter(state);
+    Some(set)
 }
 
 /// Whether a descriptor is an epoll set with connections in it.
@@ -310,7 +374,12 @@ pub fn is_set(fd: c_int) -> bool {
     get(fd).is_some()
 }
 
-/// All sets with connections in them.
+/// Whether a descriptor is known to be an epoll set.
+pub fn is_known(fd: c_int) -> bool {
+    record(fd).is_some_and(|set| !set.is(State::Closed))
+}
+
+/// Descriptors of sets with connections in them.
 pub fn sets() -> Vec<c_int> {
     if SETS.get().is_none() {
         return Vec::new();
@@ -319,26 +388,40 @@ pub fn sets() -> Vec<c_int> {
     (0..=highest).filter(|fd| is_set(*fd)).collect()
 }
 
+/// All sets with connections in them, each once.
+fn all() -> Vec<&'static Set> {
+    let is_first = |(fd, set): &(c_int, &Set)| set.fd() == *fd;
+    let named = sets().into_iter().filter_map(|fd| Some((fd, get(fd)?)));
+    named.filter(is_first).map(|(_, set)| set).collect()
+}
+
 /// The sets that may hold registrations of `end`.
 pub fn sets_of(end: &End) -> impl Iterator<Item = &'static Set> {
     let stored = end.local.epoll_set.load(Ordering::Relaxed);
-    let last = stored.checked_sub(1).map(u32::cast_signed);
+    let last = stored.checked_sub(1).map(u32::cast_signed).and_then(get);
     let others = if end.local.plural.load(Ordering::Relaxed) != 0 {
-        sets()
+        all()
     } else {
         Vec::new()
     };
-    let others = others.into_iter().filter(move |fd| Some(*fd) != last);
-    last.into_iter().chain(others).filter_map(get)
+    let is_last = move |set: &&Set| last.is_some_and(|last| core::ptr::eq(last, *set));
+    let others = others.into_iter().filter(move |set| !is_last(set));
+    last.into_iter().chain(others)
 }
 
 /// The epoll descriptor is closed.
 pub fn forget_set(fd: c_int) {
-    let Some(set) = get(fd) else { return };
-    set.alive.store(false, Ordering::Relaxed);
+    let Some(set) = record(fd).filter(|set| !set.is(State::Closed)) else {
+        return;
+    };
     let Ok(mut inner) = set.inner.lock() else {
         return;
     };
+    if set.names.fetch_sub(1, Ordering::Relaxed) > 1 {
+        forget_name(set, &inner, fd);
+        return;
+    }
+    set.enter(State::Closed);
     for reg in inner.regs.iter_mut().flatten() {
         reg.uncount();
         reg.forget();
@@ -347,19 +430,32 @@ pub fn forget_set(fd: c_int) {
     set.ringed.store(0, Ordering::Relaxed);
 }
 
+/// A descriptor of a set is closed that has others.
+fn forget_name(set: &'static Set, inner: &Inner, fd: c_int) {
+    if let Some(cell) = cell(fd) {
+        cell.store(core::ptr::null_mut(), Ordering::Release); // SYNC: set
+    }
+    if set.fd() != fd {
+        return;
+    }
+    let highest = HIGHEST.load(Ordering::Relaxed).cast_signed();
+    let is_name = |fd: &c_int| record(*fd).is_some_and(|other| core::ptr::eq(other, set));
+    if let Some(other) = (0..=highest).find(is_name) {
+        set.epoll.store(other, Ordering::Relaxed);
+    }
+    // They remember the old name.
+    for reg in inner.regs.iter().flatten() {
+        reg.end.local.plural.store(1, Ordering::Relaxed);
+    }
+}
+
 /// Held while the process forks, so that no record is half written in the child.
 pub struct Fork(Vec<(&'static Set, MutexGuard<'static, Inner>)>);
 
 /// Take every lock of this module.
 pub fn before_fork() -> Fork {
     let lock = |set: &'static Set| set.inner.lock().ok().map(|inner| (set, inner));
-    Fork(
-        sets()
-            .into_iter()
-            .filter_map(get)
-            .filter_map(lock)
-            .collect(),
-    )
+    Fork(all().into_iter().filter_map(lock).collect())
 }
 
 impl Fork {

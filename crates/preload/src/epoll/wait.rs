@@ -237,7 +237,7 @@ impl Wait<'_> {
             let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
                 continue;
             };
-            sync(self.set.epoll, key, reg);
+            sync(self.set.fd(), key, reg);
             let modes = (reg.end.rx_mode(), reg.end.tx_mode());
             let armed = ready::arm(&reg.end, reg.wanted());
             if modes != (reg.end.rx_mode(), reg.end.tx_mode()) {
@@ -298,9 +298,9 @@ impl Wait<'_> {
         }
         let batch = &mut self.arrivals.events[told..told + room];
         let taken = if limit == Some(Duration::ZERO) && mask.is_null() {
-            kernel::epoll_now(self.set.epoll, batch)?
+            kernel::epoll_now(self.set.fd(), batch)?
         } else {
-            block(self.set.epoll, batch, limit, mask)?
+            block(self.set.fd(), batch, limit, mask)?
         };
         self.arrivals.count += taken;
         for place in told..told + taken {

@@ -189,6 +189,32 @@ pub const CHECKS: &[Check] = &[
         |s| s.say("close", close(s.fd)),
     ),
     pair(
+        "data_to_a_closed_peer_without_a_look",
+        |s| {
+            s.wait();
+            s.send(b"into the void");
+            s.say("error", take_error(s.fd));
+            s.send(b"x");
+            s.send(b"x");
+        },
+        |s| {
+            s.say("close", close(s.fd));
+            s.go();
+        },
+    ),
+    pair(
+        "nothing_after_shutting_down_reading",
+        |s| {
+            s.say("recv", recv(s.fd, &mut [0], libc::MSG_DONTWAIT));
+            s.say("shutdown", shutdown(s.fd, SHUT_RD));
+            s.say("recv", recv(s.fd, &mut [0], libc::MSG_DONTWAIT));
+            s.say("recv", recv(s.fd, &mut [0], 0));
+            s.poll();
+            s.go();
+        },
+        |s| s.wait(),
+    ),
+    pair(
         "half_close",
         |s| {
             s.until(POLLRDHUP);

@@ -456,6 +456,31 @@ pub const CHECKS: &[Check] = &[
         },
     ),
     pair(
+        "epoll_by_another_name",
+        |s| {
+            let epoll = set();
+            let twin = dup(epoll).expect("a descriptor is free");
+            s.say("add", add(twin, s.fd, IN));
+            word(s);
+            wait(s, epoll);
+            wait(s, twin);
+            s.read(100);
+            s.say("close", close(epoll));
+            look(s, twin);
+            word(s);
+            wait(s, twin);
+            s.read(100);
+            look(s, twin);
+            let third = dup(twin).expect("a descriptor is free");
+            s.say("close", close(twin));
+            s.say("modify", modify(third, s.fd, IN | OUT));
+            look(s, third);
+            s.say("delete", epoll_delete(third, s.fd));
+            look(s, third);
+        },
+        |s| words(s, 2),
+    ),
+    pair(
         "epoll_in_two_sets",
         |s| {
             let (level, edge) = (watching(s, IN), watching(s, IN | EDGE));
