@@ -137,6 +137,9 @@ struct ModelSide {
     leases: Vec<LeaseId>,
 }
 
+/// Slot, where the cursors are, and as whom.
+type ModelLoan = ((ArenaId, u32), (FamilyId, u64), u16);
+
 /// The model and the registry under test.
 struct Play {
     bench: Bench,
@@ -413,7 +416,7 @@ impl Play {
     }
 
     /// What an adopter of the socket with this cookie gets.
-    fn take_loan(&mut self, cookie: u64) -> Option<((ArenaId, u32), (FamilyId, u64), u16)> {
+    fn take_loan(&mut self, cookie: u64) -> Option<ModelLoan> {
         if let Some(at) = self
             .orphans
             .iter()
