@@ -13,7 +13,7 @@ use crate::{c, epoll};
 /// How long a disconnect waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
 
-fn is_tcp(fd: c_int) -> bool {
+pub fn is_tcp(fd: c_int) -> bool {
     kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
 
@@ -69,7 +69,9 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     if (result == 0 || saved.0 == libc::EINPROGRESS) && !knows_fresh(fd) && is_tcp(fd) {
         // SAFETY: the kernel has just accepted this address.
         let port = unsafe { port(address, length) };
-        register::track(fd, false, port);
+        if let Some(end) = register::track(fd, false, port) {
+            crate::epoll::connected(&end);
+        }
     }
     saved.set();
     result

@@ -10,6 +10,7 @@ use crosslane_stream::{End, close as closing, ready};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
+use super::early;
 use super::set::{self, Inner, Reg, Set};
 use crate::{c, progress};
 
@@ -31,14 +32,18 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     // SAFETY: passed on.
     let kernel = || unsafe { real::epoll_ctl(epoll, operation, fd, event) };
+    // SAFETY: the program's promise; null is legal for EPOLL_CTL_DEL only.
+    let wish = unsafe { event.as_ref() }.copied();
     let Some(end) = End::of(fd) else {
         if operation == libc::EPOLL_CTL_ADD {
             leave_nested(fd);
         }
-        return kernel();
+        let result = kernel();
+        if result == 0 {
+            early::note(epoll, operation, fd, wish);
+        }
+        return result;
     };
-    // SAFETY: the program's promise; null is legal for EPOLL_CTL_DEL only.
-    let wish = unsafe { event.as_ref() }.copied();
     match (operation, wish) {
         (libc::EPOLL_CTL_ADD, Some(wish)) => add(epoll, &end, wish, kernel),
         (libc::EPOLL_CTL_MOD, Some(wish)) => modify(epoll, &end, wish, kernel),
@@ -81,22 +86,26 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     let Ok(mut inner) = set.inner.lock() else {
         return result;
     };
+    record(set, &mut inner, end, (wish.events, wish.u64));
+    result
+}
+
+/// Keep a registration that the kernel has made.
+pub fn record(set: &Set, inner: &mut Inner, end: &End, (events, data): (u32, u64)) {
     let local = end.local;
-    let mut reg = Reg::new(end, wish.events, wish.u64);
+    let mut reg = Reg::new(end, events, data);
     reg.count();
     let key = inner.add(reg);
     if local.registrations.load(Ordering::Relaxed) > 1 {
         local.plural.store(1, Ordering::Relaxed);
     }
-    local
-        .epoll_set
-        .store(epoll.cast_unsigned() + 1, Ordering::Relaxed);
+    let place = set.fd().cast_unsigned() + 1;
+    local.epoll_set.store(place, Ordering::Relaxed);
     local.epoll_key.store(key, Ordering::Relaxed);
     if end.phase() == EndPhase::Granted {
-        take_over(set, &mut inner, key);
-        wake_for_news(set, &mut inner, key);
+        take_over(set, inner, key);
+        wake_for_news(set, inner, key);
     }
-    result
 }
 
 /// With EPOLLEXCLUSIVE the kernel may wake fewer sleepers than without, and would let us change

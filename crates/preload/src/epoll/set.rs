@@ -8,6 +8,8 @@ use crosslane_stream::End;
 use crosslane_stream::process::MAX_FDS;
 use crosslane_sys::memory::Mapping;
 
+use super::early::Early;
+
 /// Kernel data of registrations that carry our tag: the tag in the upper half, a key in the lower.
 const TAG: u64 = 0xC055_1A9E_0000_0000;
 const TAG_MASK: u64 = 0xffff_ffff_0000_0000;
@@ -74,6 +76,8 @@ impl Set {
 pub struct Inner {
     regs: Vec<Option<Reg>>,
     free: Vec<u32>,
+    /// Of sockets that are no connections yet.
+    pub early: Vec<Early>,
     /// Keys of connections to look at before asking the kernel.
     pub hot: Vec<u32>,
     /// Where the next scan of `hot` begins.

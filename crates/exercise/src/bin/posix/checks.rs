@@ -3,13 +3,13 @@
 mod blocking;
 mod bulk;
 mod connecting;
+mod connections;
 mod descriptors;
 mod ending;
 mod epoll;
 mod flags;
 mod names;
 mod options;
-mod order;
 mod processes;
 mod ready;
 mod signals;
@@ -69,7 +69,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         vectors::CHECKS,
         ready::CHECKS,
         epoll::CHECKS,
-        order::CHECKS,
+        connections::CHECKS,
         descriptors::CHECKS,
         processes::CHECKS,
         connecting::CHECKS,

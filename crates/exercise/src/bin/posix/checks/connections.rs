@@ -1,4 +1,4 @@
-//! What arrives on several connections is heard in the order in which it was sent.
+//! epoll(7) over connections that a check makes itself.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -8,22 +8,25 @@ use crosslane_exercise::calls::{
     accept, bind, connect, epoll_create, epoll_ctl, epoll_wait, getsockname, listen, recv, send,
     setsockopt, socket,
 };
-use libc::{AF_INET, EPOLL_CTL_ADD, EPOLLIN};
+use libc::{AF_INET, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN};
 
 use super::{Check, solo};
 use crate::Stage;
+use crate::stage::epoll_text;
 use crate::warm::v4;
 
+const IN: u32 = EPOLLIN.cast_unsigned();
 const ROUNDS: u64 = 20;
 
-/// Two ends of a connection that has seen some traffic.
-fn connection() -> [RawFd; 2] {
+/// Two ends of a connection that has seen some traffic. The near one is prepared before it connects.
+fn connection(prepare: impl FnOnce(RawFd)) -> [RawFd; 2] {
     let fresh = || socket(AF_INET, 0).expect("a socket can be made");
     let listener = fresh();
     bind(listener, v4()).expect("the loopback address is there");
     listen(listener, 1).expect("a bound socket can listen");
     let name = getsockname(listener).expect("it is bound");
     let near = fresh();
+    prepare(near);
     connect(near, name.address().expect("it is IPv4")).expect("somebody listens");
     let far = accept(listener).expect("somebody has connected");
     for fd in [near, far] {
@@ -77,23 +80,41 @@ fn first_heard(epoll: RawFd, senders: [RawFd; 2]) -> u64 {
     })
 }
 
-pub const CHECKS: &[Check] = &[solo(
-    "epoll_reports_in_the_order_of_arrival",
-    |s: &mut Stage| {
-        let connections = [connection(), connection()];
-        let epoll = epoll_create().expect("an epoll set can be made");
-        for (data, [_, far]) in (0..).zip(connections) {
-            epoll_ctl(epoll, EPOLL_CTL_ADD, far, EPOLLIN.cast_unsigned(), data)
-                .expect("a connection can be added");
-        }
-        let mut in_order = 0;
-        for round in 0..ROUNDS {
-            let first = round % 2;
-            let order = if first == 0 { [0, 1] } else { [1, 0] };
-            let heard = first_heard(epoll, order.map(|at: usize| connections[at][0]));
-            in_order += u64::from(heard == first);
-            connections.iter().for_each(|[_, far]| hear(*far));
-        }
-        s.say("in order", in_order == ROUNDS);
-    },
-)];
+fn in_order(s: &mut Stage) {
+    let connections = [connection(|_| {}), connection(|_| {})];
+    let epoll = epoll_create().expect("an epoll set can be made");
+    for (data, [_, far]) in (0..).zip(connections) {
+        epoll_ctl(epoll, EPOLL_CTL_ADD, far, IN, data).expect("a connection can be added");
+    }
+    let mut in_order = 0;
+    for round in 0..ROUNDS {
+        let first = round % 2;
+        let order = if first == 0 { [0, 1] } else { [1, 0] };
+        let heard = first_heard(epoll, order.map(|at: usize| connections[at][0]));
+        in_order += u64::from(heard == first);
+        connections.iter().for_each(|[_, far]| hear(*far));
+    }
+    s.say("in order", in_order == ROUNDS);
+}
+
+fn added_early(s: &mut Stage) {
+    const WISH: u32 = IN | libc::EPOLLOUT.cast_unsigned() | libc::EPOLLET.cast_unsigned();
+    let epoll = epoll_create().expect("an epoll set can be made");
+    let [near, far] = connection(|near| {
+        s.say("add", epoll_ctl(epoll, EPOLL_CTL_ADD, near, IN, 1));
+        s.say("modify", epoll_ctl(epoll, EPOLL_CTL_MOD, near, WISH, 2));
+    });
+    let wait = |ms| epoll_wait(epoll, 8, Some(ms)).map(|events| epoll_text(&events));
+    wait(0).expect("a set can be waited for");
+    for _ in 0..3 {
+        assert_eq!(send(far, b"x", 0), Ok(1), "the connection is open");
+        s.say("event", wait(10_000));
+        s.say("now", wait(0));
+        hear(near);
+    }
+}
+
+pub const CHECKS: &[Check] = &[
+    solo("epoll_reports_in_the_order_of_arrival", in_order),
+    solo("epoll_added_before_connecting", added_early),
+];
