@@ -15,7 +15,12 @@ use crate::{End, bell, close, send};
 
 /// What to say when the stream has ended and nothing is left: the error, once, or its end.
 pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
-    match end.entry.wait.error.swap(0, Ordering::Relaxed) {
+    let error = &end.entry.wait.error;
+    // A reset that came after the end of the stream is for senders and SO_ERROR to see.
+    if error.load(Ordering::Relaxed) == libc::EPIPE {
+        return Ok(0);
+    }
+    match error.swap(0, Ordering::Relaxed) {
         0 => Ok(0),
         error => Err(Errno(error)),
     }
@@ -75,13 +80,17 @@ pub(crate) fn look_for_end(end: &End) -> bool {
 }
 
 /// The kernel has reported the end of the stream. If the peer has not consumed all of ours, it
-/// may have been killed: TCP would have reset the connection, and a probe finds out.
+/// may have been killed: TCP would have reset the connection, and a probe finds out. A peer that
+/// closes in order resets it itself then, so that what it has not consumed came later.
 pub(crate) fn note_eof(end: &End) {
     end.note_ending(Ending::Eof);
     let by_us = end.entry.id.flags.load(Ordering::Relaxed)
         & (end_flags::SHUT_READ | end_flags::SHUT_WRITE)
         != 0;
-    if by_us || send::unconsumed_bytes(end) == 0 {
+    let lane = end.tx_lane();
+    let in_order =
+        lane.is_some_and(|lane| lane.control().receiver.flags.load(Ordering::SeqCst) & CLOSED != 0);
+    if by_us || in_order || send::unconsumed_bytes(end) == 0 {
         return;
     }
     bell::probe(end, CLOSED);

@@ -203,6 +203,24 @@ pub const CHECKS: &[Check] = &[
         },
     ),
     pair(
+        "end_before_the_answer_to_data_for_nobody",
+        |s| {
+            s.wait();
+            s.send(b"into the void");
+            s.until(POLLHUP);
+            s.read(10);
+            s.read(10);
+            s.poll();
+            s.send(b"x");
+            s.say("error", take_error(s.fd));
+            s.read(10);
+        },
+        |s| {
+            s.say("close", close(s.fd));
+            s.go();
+        },
+    ),
+    pair(
         "nothing_after_shutting_down_reading",
         |s| {
             s.say("recv", recv(s.fd, &mut [0], libc::MSG_DONTWAIT));
