@@ -1,5 +1,5 @@
 //! Where a server listens: `tcp:IP:PORT`, or `unix:PATH` or `unix:@NAME` (the abstract namespace,
-//! which leaves no file behind).
+//! which leaves no file behind). To a server behind `pipe:` nobody listens: its client starts it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,11 +12,15 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A stream socket in the file system, or with a leading `@` in the abstract namespace.
     Unix(String),
+    /// A process that the client starts, with a pipe to it and one from it.
+    Pipe,
 }
 
 /// A text that is no address.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no address; write tcp:127.0.0.1:4000, tcp:[::1]:4000, unix:/path or unix:@name")]
+#[error(
+    "{0:?} is no address; write tcp:127.0.0.1:4000, tcp:[::1]:4000, unix:/path, unix:@name or pipe:"
+)]
 pub struct NotAnAddress(String);
 
 impl FromStr for Address {
@@ -26,6 +30,7 @@ impl FromStr for Address {
         let bad = || NotAnAddress(text.to_owned());
         match text.split_once(':') {
             Some(("tcp", address)) => address.parse().map(Self::Tcp).map_err(|_| bad()),
+            Some(("pipe", "")) => Ok(Self::Pipe),
             Some(("unix", name)) if !name.is_empty() => Ok(Self::Unix(name.to_owned())),
             _ => Err(bad()),
         }
@@ -37,6 +42,7 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(address) => write!(f, "tcp:{address}"),
             Self::Unix(name) => write!(f, "unix:{name}"),
+            Self::Pipe => f.write_str("pipe:"),
         }
     }
 }
@@ -52,6 +58,7 @@ mod tests {
             "tcp:[::1]:1",
             "unix:/run/x",
             "unix:@name",
+            "pipe:",
         ] {
             assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
         }

@@ -1,12 +1,13 @@
-//! Blocking stream sockets of either family behind one type.
+//! Blocking stream sockets of either family, and pairs of pipes, behind one type.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 
 use crate::address::Address;
+use crate::pipes::Pipes;
 
 /// A connected stream socket.
 pub enum Connection {
@@ -14,6 +15,8 @@ pub enum Connection {
     Tcp(TcpStream),
     /// `AF_UNIX`.
     Unix(UnixStream),
+    /// A pipe each way.
+    Pipes(Pipes),
 }
 
 /// A listening stream socket.
@@ -33,6 +36,7 @@ impl Connection {
         match address {
             Address::Tcp(address) => Self::tcp(TcpStream::connect(address)?),
             Address::Unix(name) => UnixStream::connect_addr(&unix_address(name)?).map(Self::Unix),
+            Address::Pipe => Pipes::to_new_process().map(Self::Pipes),
         }
     }
 
@@ -46,7 +50,7 @@ impl Connection {
                 stream.local_addr()?.to_string(),
                 stream.peer_addr()?.to_string(),
             )),
-            Self::Unix(_) => Ok((String::new(), String::new())),
+            Self::Unix(_) | Self::Pipes(_) => Ok((String::new(), String::new())),
         }
     }
 
@@ -58,6 +62,7 @@ impl Connection {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
             Self::Unix(stream) => stream.set_nonblocking(nonblocking),
+            Self::Pipes(_) => Err(ErrorKind::Unsupported.into()),
         }
     }
 
@@ -84,6 +89,10 @@ impl Listener {
                 let listener = UnixListener::bind_addr(&unix_address(name)?)?;
                 Ok((Self::Unix(listener), address.clone()))
             }
+            Address::Pipe => Err(io::Error::new(
+                ErrorKind::Unsupported,
+                "the client of a pipe starts its server",
+            )),
         }
     }
 
@@ -104,6 +113,7 @@ impl AsFd for Connection {
         match self {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
+            Self::Pipes(pipes) => pipes.from.as_fd(),
         }
     }
 }
@@ -130,6 +140,7 @@ impl Read for Connection {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
+            Self::Pipes(pipes) => pipes.from.read(buffer),
         }
     }
 }
@@ -140,6 +151,7 @@ impl Write for Connection {
         match self {
             Self::Tcp(stream) => stream.write(buffer),
             Self::Unix(stream) => stream.write(buffer),
+            Self::Pipes(pipes) => pipes.to.write(buffer),
         }
     }
 

@@ -23,6 +23,7 @@ pub mod limit;
 pub mod load;
 pub mod message;
 pub mod outcome;
+pub mod pipes;
 pub mod receiving;
 pub mod request;
 pub mod server;

@@ -48,9 +48,11 @@ enum Role {
         #[arg(long, value_name = "CONNECTIONS", conflicts_with = "receive")]
         crowd: Option<u64>,
     },
+    /// Answer one client on standard input and output
+    Answer,
     /// Measure one case against a server
     Client {
-        /// The address that the server printed
+        /// The address that the server printed, or pipe: to start one behind pipes
         #[arg(long)]
         connect: Address,
         /// What to measure
@@ -153,6 +155,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             receive,
             crowd,
         } => serve(listen, *receive, *crowd),
+        Role::Answer => Ok(server::answer()?),
         Role::Load(args) => send_load(args),
         Role::Crowd {
             connect,

@@ -5,8 +5,9 @@ pub mod crowd;
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use crate::connection::Listener;
+use crate::connection::{Connection, Listener};
 use crate::message::check;
+use crate::pipes::Pipes;
 use crate::receiving::{Receiving, Spinning, has_device_queue, let_kernel_poll};
 use crate::request::{Report, Request, Work};
 use crate::span::{Span, Stopwatch};
@@ -29,6 +30,14 @@ pub fn serve(listener: &Listener, receiving: Receiving) -> io::Result<()> {
             eprintln!("crosslane-sockbench server: {error}");
         }
     }
+}
+
+/// Answers one client on the standard streams until it closes them.
+///
+/// # Errors
+/// When reading or writing fails, or the client talks nonsense.
+pub fn answer() -> io::Result<()> {
+    converse(&mut Connection::Pipes(Pipes::of_this_process()?), false)
 }
 
 /// Prepares a listener for how its connections will wait.

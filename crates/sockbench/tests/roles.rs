@@ -140,6 +140,19 @@ fn every_case_gives_figures_over_unix_sockets() {
 }
 
 #[test]
+fn every_message_passes_through_pipes() {
+    for (case, expected) in [("rtt", "p50_ns"), ("stream", "gbps")] {
+        let mut command = watched();
+        command.args(["client", "--connect", "pipe:", "--case", case]);
+        command.args(["--warmup", "5", "--measure", "100"]);
+        let output = command.output().expect("the client starts");
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
 fn a_size_without_room_for_the_check_is_refused() {
     let output = Server::start("tcp:127.0.0.1:0").measure("--case rtt --bytes 9");
     assert!(!output.status.success());
