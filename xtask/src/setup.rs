@@ -20,6 +20,7 @@ const fn program(name: &'static str, package: &'static str) -> Program {
 
 pub const CHROMIUM: Program = program("chromium", "chromium");
 pub const CURL: Program = program("curl", "curl");
+pub const FI_PINGPONG: Program = program("fi_pingpong", "libfabric-bin");
 pub const IPERF3: Program = program("iperf3", "iperf3");
 pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
 pub const PYTHON: Program = program("/usr/bin/python3", "python3");
@@ -27,12 +28,14 @@ pub const REDIS_BENCHMARK: Program = program("redis-benchmark", "redis-tools");
 pub const REDIS_CLI: Program = program("redis-cli", "redis-tools");
 pub const REDIS_SERVER: Program = program("redis-server", "redis-server");
 pub const SOCKPERF: Program = program("sockperf", "sockperf");
+pub const UCX_PERFTEST: Program = program("ucx_perftest", "ucx-utils");
 pub const WRK: Program = program("wrk", "wrk");
 
 /// Every program that the tests run.
-pub const ALL: [Program; 10] = [
+pub const ALL: [Program; 12] = [
     CHROMIUM,
     CURL,
+    FI_PINGPONG,
     IPERF3,
     NGINX,
     PYTHON,
@@ -40,6 +43,7 @@ pub const ALL: [Program; 10] = [
     REDIS_CLI,
     REDIS_SERVER,
     SOCKPERF,
+    UCX_PERFTEST,
     WRK,
 ];
 

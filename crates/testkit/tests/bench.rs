@@ -99,6 +99,39 @@ fn connections_are_counted_in_memory_and_latency() {
 }
 
 #[test]
+fn everybody_who_is_installed_is_measured() {
+    let lines = lines("peers", &["--repeats", "1"]);
+    let mut expected = vec!["tcp", "unix", "pipe", "crosslane"];
+    for (peer, name) in [
+        ("ucx", "ucx is left out"),
+        ("libfabric", "libfabric is left out"),
+    ] {
+        if lines[0]["notes"].to_string().contains(name) {
+            eprintln!("SKIPPED: {}", lines[0]["notes"]);
+        } else {
+            expected.push(peer);
+        }
+    }
+    for peer in expected {
+        let rows = || lines.iter().filter(|line| line["transport"] == peer);
+        let trip = rows().find(|row| row["case"] == "rtt").expect(peer);
+        let figure = if peer == "libfabric" {
+            "mean_ns"
+        } else {
+            "p50_ns"
+        };
+        assert!(number(trip, figure) > 0.0);
+        let streams: Vec<_> = rows().filter(|row| row["case"] == "stream").collect();
+        assert_eq!(
+            streams.len(),
+            if peer == "libfabric" { 0 } else { 3 },
+            "{peer}"
+        );
+        assert!(streams.iter().all(|row| number(row, "gbps") > 0.0));
+    }
+}
+
+#[test]
 fn more_connections_than_the_machine_allows_are_refused_before_measuring() {
     let host = Host::without_monitor(Route::Tcp);
     let bench = host.plain(binary("crosslane"));

@@ -81,7 +81,7 @@ const LOOK: &str = r#"<script>
 /// test's and the bench suite's to see.
 fn lines_of_all_benches() -> String {
     let mut lines = Vec::new();
-    for bench in ["sockets", "wait", "connections"] {
+    for bench in ["sockets", "wait", "connections", "peers"] {
         lines.push(format!(
             r#"{{"bench":"{bench}","case":"machine","commit":null,"cpu":"A CPU","cores":2,"memory_gib":4.0,"kernel":"Linux 6","tcp_congestion_control":"cubic","os":"Debian","command":"crosslane bench {bench} --json","date":"2026-01-01T00:00:00Z","rounds":3,"measure_ms":100}}"#
         ));
@@ -101,6 +101,14 @@ fn lines_of_all_benches() -> String {
                 r#""bench":"sockets","case":"stream","bytes":{bytes},"transport":"{transport}","gbps":{gbps},"msgs_per_s":1e6"#
             ));
         }
+        row(format!(
+            r#""bench":"peers","case":"rtt","bytes":64,"transport":"{transport}","p50_ns":{}"#,
+            300 * slower
+        ));
+        let rate = f64::from(1_000_000 / slower);
+        row(format!(
+            r#""bench":"peers","case":"stream","bytes":64,"transport":"{transport}","msgs_per_s":{rate}"#
+        ));
         for count in [1, 100, 10_000].into_iter().filter(|_| transport != "unix") {
             row(format!(
                 r#""bench":"connections","case":"crowd","connections":{count},"transport":"{transport}","p50_ns":{},"p99_ns":{},"total_bytes":{}"#,
@@ -157,8 +165,9 @@ fn the_report_shows_its_plots_and_logs_no_error() {
             let [plots, drawn, curves, background, is_too_wide] = words[..] else {
                 panic!("the probe has not run: {}", view.dom)
             };
-            // Ratios, latency, throughput; two rates; latency and memory of connections.
-            assert_eq!((plots, drawn), ("7", "7"), "{found}");
+            // Ratios, latency, throughput; two rates; latency and memory of connections;
+            // round trip and stream beside others.
+            assert_eq!((plots, drawn), ("9", "9"), "{found}");
             // Two for each of three transports, one for each, and two and one for each of two.
             assert_eq!(curves, "15", "{found}");
             assert_eq!(is_too_wide, "false", "{size}: {found}");

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod connections;
 mod output;
+mod peers;
 mod placement;
 mod programs;
 mod rounds;
@@ -21,6 +22,8 @@ pub struct Args {
 enum Bench {
     /// Measure what 1, 100 and 10,000 connections cost in memory, and one active among them in latency
     Connections(connections::Args),
+    /// Compare TCP, AF_UNIX, pipes, libfabric, UCX and Crosslane, in one run
+    Peers(peers::Args),
     /// Compare TCP, AF_UNIX and Crosslane under an ordinary blocking program, in one run
     Sockets(sockets::Args),
     /// Compare ways of waiting: latency against processor time, at several rates of requests
@@ -31,6 +34,7 @@ enum Bench {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
         Bench::Connections(args) => connections::run(args),
+        Bench::Peers(args) => peers::run(args),
         Bench::Sockets(args) => sockets::run(args),
         Bench::Wait(args) => wait::run(args),
     }

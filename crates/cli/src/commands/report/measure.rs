@@ -18,11 +18,13 @@ pub enum Bench {
     Wait,
     /// crosslane bench connections
     Connections,
+    /// crosslane bench peers
+    Peers,
 }
 
 impl Bench {
     /// All of them, in the order of the page.
-    pub const ALL: [Self; 3] = [Self::Sockets, Self::Wait, Self::Connections];
+    pub const ALL: [Self; 4] = [Self::Sockets, Self::Wait, Self::Connections, Self::Peers];
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Bench {
             Self::Sockets => "sockets",
             Self::Wait => "wait",
             Self::Connections => "connections",
+            Self::Peers => "peers",
         }
     }
 

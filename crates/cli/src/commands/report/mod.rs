@@ -3,6 +3,7 @@
 mod connections;
 mod measure;
 mod page;
+mod peers;
 mod rows;
 mod sockets;
 mod wait;

@@ -4,7 +4,7 @@ use crosslane_page::{complaints, document, machine};
 use maud::{Markup, html};
 
 use super::rows::{Data, Run};
-use super::{connections, sockets, wait};
+use super::{connections, peers, sockets, wait};
 
 /// The page.
 pub fn page(data: &Data) -> Markup {
@@ -23,6 +23,7 @@ pub fn page(data: &Data) -> Markup {
             (sockets::section(data))
             (wait::section(data))
             (connections::section(data))
+            (peers::section(data))
             (runs(data))
         }
     };

@@ -5,11 +5,11 @@
 //! case by case, the whole is repeated for some rounds with new processes, and a figure is the
 //! median of its rounds.
 
-mod case;
-mod host;
+pub mod case;
+pub mod host;
 mod results;
 mod table;
-mod transport;
+pub mod transport;
 
 use std::process::ExitCode;
 use std::time::Duration;
