@@ -1,53 +1,96 @@
 //! nginx with wrk and curl.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crosslane_testkit::{Host, Process, free_port, on_both_routes};
+use crosslane_testkit::{Host, Process, Program, free_port, on_both_routes, wait_until};
 
 const NGINX: &str = "/usr/sbin/nginx";
 
-fn configuration(host: &Host, port: u16, sendfile: &str) -> PathBuf {
+/// An nginx that runs, and where.
+struct Site {
+    server: Process,
+    configuration: PathBuf,
+    port: u16,
+    /// The same over a proxy, which keeps its connections to the former.
+    proxy: u16,
+    /// The same by HTTP/2, without TLS.
+    http2: u16,
+}
+
+impl Site {
+    /// A server of `small` (100 bytes) and `large` (3 MB).
+    fn open(host: &Host, sendfile: &str) -> Self {
+        let [port, proxy, http2] = [free_port(), free_port(), free_port()];
+        // The workers have to find their files, and the monitor's socket.
+        let mode = PermissionsExt::from_mode(0o711);
+        std::fs::set_permissions(host.folder(), mode).expect("the folder is the test's own");
+        let www = host.folder().join("www");
+        std::fs::create_dir(&www).expect("a folder can be made in the test's own");
+        host.file("www/small", [b's'; 100]);
+        host.file("www/large", large());
+        let configuration = host.file(
+            "nginx.conf",
+            configuration(host, sendfile, [port, proxy, http2]),
+        );
+        let server = nginx(host.program(NGINX), &configuration).start();
+        [port, proxy, http2].map(|port| server.wait_for_port(port));
+        Self {
+            server,
+            configuration,
+            port,
+            proxy,
+            http2,
+        }
+    }
+
+    /// Have it start new workers, and wait until it has begun to.
+    fn reload(&self, host: &Host) {
+        let count = || self.server.log().matches("reconfiguring").count();
+        let before = count();
+        let tell = nginx(host.plain(NGINX), &self.configuration);
+        tell.args(["-s", "reload"]).run();
+        wait_until("nginx to reload", || (count() > before).then_some(()));
+    }
+}
+
+fn nginx<'a>(program: Program<'a>, configuration: &Path) -> Program<'a> {
+    // Short connections are to be accelerated, too.
+    program
+        .run_option("--eager", "1-65535")
+        .args(["-e", "stderr", "-c"])
+        .arg(configuration)
+}
+
+fn configuration(host: &Host, sendfile: &str, [port, proxy, http2]: [u16; 3]) -> String {
     let folder = host.folder().display();
     // As on any Debian machine: root's nginx has workers that are somebody else.
     let user = match crosslane_testkit::is_root() {
         true => "user www-data;",
         false => "",
     };
-    let text = format!(
-        "daemon off; {user} worker_processes 2; pid {folder}/nginx.pid; error_log stderr warn;
+    format!(
+        "daemon off; {user} worker_processes 4; pid {folder}/nginx.pid; error_log stderr notice;
          events {{ worker_connections 512; }}
          http {{
              access_log off; sendfile {sendfile}; keepalive_requests 1000000;
              client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
              fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;
              scgi_temp_path {folder}/scgi;
-             server {{ listen 127.0.0.1:{port} backlog=1024; root {folder}/www; }}
+             upstream site {{ server 127.0.0.1:{port}; keepalive 16; }}
+             server {{
+                 listen 127.0.0.1:{port} backlog=1024; listen 127.0.0.1:{http2} http2;
+                 root {folder}/www;
+             }}
+             server {{
+                 listen 127.0.0.1:{proxy} backlog=1024;
+                 location / {{
+                     proxy_pass http://site; proxy_http_version 1.1;
+                     proxy_set_header Connection \"\";
+                 }}
+             }}
          }}"
-    );
-    host.file("nginx.conf", text)
-}
-
-/// A server of `small` (100 bytes) and `large` (3 MB).
-fn serve(host: &Host, sendfile: &str) -> (Process, u16) {
-    let port = free_port();
-    // The workers have to find their files, and the monitor's socket.
-    let mode = PermissionsExt::from_mode(0o711);
-    std::fs::set_permissions(host.folder(), mode).expect("the folder is the test's own");
-    let www = host.folder().join("www");
-    std::fs::create_dir(&www).expect("a folder can be made in the test's own");
-    host.file("www/small", [b's'; 100]);
-    host.file("www/large", large());
-    let configuration = configuration(host, port, sendfile);
-    let server = host
-        .program(NGINX)
-        .arg("-e")
-        .arg("stderr")
-        .arg("-c")
-        .arg(configuration)
-        .start();
-    server.wait_for_port(port);
-    (server, port)
+    )
 }
 
 fn large() -> Vec<u8> {
@@ -74,34 +117,97 @@ fn load(host: &Host, port: u16, path: &str, options: &[&str]) {
     assert!(requests > 100, "{report}");
 }
 
+/// Get `large` so often, in one run of curl, and fail unless it comes whole each time.
+fn get(host: &Host, port: u16, count: usize, options: &[&str]) {
+    let url = format!("http://127.0.0.1:{port}/large");
+    let names: Vec<_> = (0..count).map(|number| format!("got{number}")).collect();
+    let requests = names.iter().flat_map(|name| ["-o", name, &url]);
+    host.program("curl")
+        .run_option("--eager", "1-65535")
+        .arg("-sSf")
+        .args(options)
+        .args(requests)
+        .run();
+    for name in names {
+        let got = std::fs::read(host.folder().join(name)).expect("curl wrote it");
+        assert!(got == large(), "the body came changed");
+    }
+}
+
 fn kept_alive_connections(host: &Host) {
-    let (_server, port) = serve(host, "on");
-    let witness = host.witness(port);
-    load(host, port, "small", &["-c", "32"]);
-    load(host, port, "large", &["-c", "8"]);
+    let site = Site::open(host, "on");
+    let witness = host.witness(site.port);
+    load(host, site.port, "small", &["-c", "32"]);
+    load(host, site.port, "large", &["-c", "8"]);
     witness.assert_ring_share(0.5);
 }
 
 fn without_sendfile(host: &Host) {
-    let (_server, port) = serve(host, "off");
-    let witness = host.witness(port);
-    load(host, port, "large", &["-c", "8"]);
+    let site = Site::open(host, "off");
+    let witness = host.witness(site.port);
+    load(host, site.port, "large", &["-c", "8"]);
     witness.assert_ring_share(0.5);
 }
 
 fn a_connection_for_each_request(host: &Host) {
-    let (server, port) = serve(host, "on");
-    load(host, port, "small", &["-c", "8", "-H", "Connection: close"]);
-    server.assert_running();
+    let site = Site::open(host, "on");
+    let close = ["-c", "8", "-H", "Connection: close"];
+    load(host, site.port, "small", &close);
+    site.server.assert_running();
 }
 
 fn bodies_are_whole(host: &Host) {
-    let (_server, port) = serve(host, "on");
-    let witness = host.witness(port);
-    let url = format!("http://127.0.0.1:{port}/large");
-    let requests = (0..20).flat_map(|_| ["-o", "got", &url]);
-    host.program("curl").arg("-sSf").args(requests).run();
-    let got = std::fs::read(host.folder().join("got")).expect("curl wrote it");
+    let site = Site::open(host, "on");
+    let witness = host.witness(site.port);
+    get(host, site.port, 20, &[]);
+    witness.assert_accelerated();
+}
+
+fn bodies_are_whole_over_a_proxy(host: &Host) {
+    for sendfile in ["on", "off"] {
+        let host = &Host::new(host.route());
+        let site = Site::open(host, sendfile);
+        let (to, behind) = (host.witness(site.proxy), host.witness(site.port));
+        get(host, site.proxy, 10, &[]);
+        to.assert_accelerated();
+        behind.assert_accelerated();
+    }
+}
+
+fn connections_to_a_proxy_and_behind_it_are_kept(host: &Host) {
+    let site = Site::open(host, "on");
+    let witness = host.witness(site.port);
+    load(host, site.proxy, "small", &["-c", "16"]);
+    witness.assert_ring_share(0.5);
+}
+
+/// A transfer for each connection: curl 7.88.1 fails with several, natively as well.
+fn bodies_are_whole_over_http2(host: &Host) {
+    let site = Site::open(host, "on");
+    let witness = host.witness(site.http2);
+    for _ in 0..6 {
+        get(host, site.http2, 1, &["--http2-prior-knowledge"]);
+    }
+    witness.assert_accelerated();
+}
+
+/// Old workers finish what they have begun, and new ones take what comes.
+fn reloads_lose_no_request(host: &Host) {
+    let site = Site::open(host, "on");
+    let witness = host.witness(site.port);
+    let url = format!("http://127.0.0.1:{}/large", site.port);
+    let slow = host
+        .program("curl")
+        .run_option("--eager", "1-65535")
+        .args(["-sSf", "--limit-rate", "1M", "-o", "slow", &url])
+        .start();
+    for _ in 0..5 {
+        get(host, site.port, 4, &["-H", "Connection: close"]);
+        site.reload(host);
+        get(host, site.port, 4, &[]);
+    }
+    slow.finish().expect_success();
+    let got = std::fs::read(host.folder().join("slow")).expect("curl wrote it");
     assert!(got == large(), "the body came changed");
     witness.assert_accelerated();
 }
@@ -111,4 +217,8 @@ on_both_routes!(
     without_sendfile,
     a_connection_for_each_request,
     bodies_are_whole,
+    bodies_are_whole_over_a_proxy,
+    connections_to_a_proxy_and_behind_it_are_kept,
+    bodies_are_whole_over_http2,
+    reloads_lose_no_request,
 );
