@@ -1,8 +1,10 @@
 //! Build, demo, test tiers and tidy: `cargo xtask --help`.
 #![forbid(unsafe_code)]
 
+mod build;
 mod demo;
 mod setup;
+mod suites;
 mod test;
 mod tidy;
 mod wasm;
@@ -25,6 +27,8 @@ enum Task {
     Demo(demo::Args),
     /// Install the Debian packages that the tests need, or say which are missing
     Setup,
+    /// Run other people's test suites natively and under Crosslane, and compare test by test
+    Suites(suites::Args),
     /// Check the crate graph, long files and functions, docs and the places of unsafe code
     Tidy,
     /// Run the tests: the quick tier, then real programs end to end
@@ -37,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Demo(args) => demo::run(&args),
         Task::Setup => setup::run(),
+        Task::Suites(args) => suites::run(&args),
         Task::Tidy => tidy::run(),
         Task::Test(args) => test::run(&args),
         Task::Wasm => wasm::run(),

@@ -19,15 +19,24 @@ const fn program(name: &'static str, package: &'static str) -> Program {
 }
 
 pub const CHROMIUM: Program = program("chromium", "chromium");
+pub const CMAKE: Program = program("cmake", "cmake");
 pub const CURL: Program = program("curl", "curl");
+pub const DPKG_SOURCE: Program = program("dpkg-source", "dpkg-dev");
 pub const FI_PINGPONG: Program = program("fi_pingpong", "libfabric-bin");
+pub const IP: Program = program("ip", "iproute2");
 pub const IPERF3: Program = program("iperf3", "iperf3");
 pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
 pub const PYTHON: Program = program("/usr/bin/python3", "python3");
+/// CPython's tests are files, of which this is one.
+pub const PYTHON_TESTS: Program = program(
+    "/usr/lib/python3.11/test/test_socket.py",
+    "libpython3.11-testsuite",
+);
 pub const REDIS_BENCHMARK: Program = program("redis-benchmark", "redis-tools");
 pub const REDIS_CLI: Program = program("redis-cli", "redis-tools");
 pub const REDIS_SERVER: Program = program("redis-server", "redis-server");
 pub const SOCKPERF: Program = program("sockperf", "sockperf");
+pub const TCLSH: Program = program("tclsh", "tcl");
 pub const UCX_PERFTEST: Program = program("ucx_perftest", "ucx-utils");
 pub const WRK: Program = program("wrk", "wrk");
 

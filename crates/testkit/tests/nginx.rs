@@ -34,7 +34,9 @@ impl Site {
             configuration(host, sendfile, [port, proxy, http2]),
         );
         let server = nginx(host.program(NGINX), &configuration).start();
-        [port, proxy, http2].map(|port| server.wait_for_port(port));
+        for port in [port, proxy, http2] {
+            server.wait_for_port(port);
+        }
         Self {
             server,
             configuration,
@@ -206,7 +208,7 @@ fn reloads_lose_no_request(host: &Host) {
         site.reload(host);
         get(host, site.port, 4, &[]);
     }
-    slow.finish().expect_success();
+    let _whole = slow.finish().expect_success();
     let got = std::fs::read(host.folder().join("slow")).expect("curl wrote it");
     assert!(got == large(), "the body came changed");
     witness.assert_accelerated();

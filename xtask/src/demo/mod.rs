@@ -17,13 +17,12 @@ use anyhow::{Context, ensure};
 use crosslane_benchkit::{Crosslane, Machine, stop_children_on_signals};
 use serde::Serialize;
 
+use crate::build;
 use crate::setup::{self, IPERF3, Program, REDIS_BENCHMARK, REDIS_CLI, REDIS_SERVER, SOCKPERF};
 use comparison::Comparison;
 use measure::Effort;
 
 const PROGRAMS: [Program; 5] = [REDIS_SERVER, REDIS_BENCHMARK, REDIS_CLI, SOCKPERF, IPERF3];
-/// What `crosslane run` needs, and nothing else of the workspace.
-const PACKAGES: [&str; 2] = ["crosslane", "crosslane-preload"];
 
 /// Less than two minutes of measuring.
 const FULL: Effort = Effort {
@@ -79,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(path) => path
             .canonicalize()
             .with_context(|| path.display().to_string())?,
-        None => build()?,
+        None => build::crosslane()?,
     };
     let effort = if args.quick { QUICK } else { FULL };
     println!(
@@ -122,25 +121,6 @@ impl Report {
             rounds => format!("{rounds} rounds"),
         }
     }
-}
-
-/// Builds in release mode, with cargo's own progress display, and says where the command is.
-fn build() -> anyhow::Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .args(["build", "--release"])
-        .current_dir(crate::workspace_root());
-    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
-    ensure!(
-        cargo.status().context("cannot start cargo")?.success(),
-        "the build failed"
-    );
-    Ok(target().join("release/crosslane"))
-}
-
-fn target() -> PathBuf {
-    let default = || crate::workspace_root().join("target");
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from)
 }
 
 fn write_files(report: &Report) -> anyhow::Result<()> {

@@ -1,0 +1,249 @@
+//! Runs a suite on all its sides and compares them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use super::acceleration::Acceleration;
+use super::exclusions::{self, Exclusion};
+use super::report::Row;
+use super::side::{Ended, Mode, Side};
+use super::suite::{Extent, Place, Suite};
+use super::verdict::{self, Difference, Verdicts};
+
+/// What is kept of a side beside its logs.
+const KEPT: &str = "side.json";
+
+/// What is to be compared, of any suite.
+pub struct Bench {
+    pub crosslane: PathBuf,
+    pub modes: Vec<Mode>,
+    pub extent: Extent,
+    /// Only these parts; empty for all.
+    pub parts: Vec<String>,
+    /// Run nothing, but read what the last run has left.
+    pub reread: bool,
+}
+
+/// A suite under way.
+struct Course<'a> {
+    bench: &'a Bench,
+    suite: &'a dyn Suite,
+    folder: PathBuf,
+    parts: Vec<String>,
+    exclusions: Vec<Exclusion>,
+}
+
+/// What one side has found.
+struct Found {
+    mode: Mode,
+    parts: BTreeMap<String, Verdicts>,
+    acceleration: Option<Acceleration>,
+    took: Duration,
+}
+
+impl Bench {
+    /// Run the suite natively and in all modes, and say how they differ.
+    pub fn compare(&self, suite: &dyn Suite) -> anyhow::Result<Vec<Row>> {
+        let folder = super::folder().join(suite.name());
+        std::fs::create_dir_all(&folder)?;
+        println!("{}: preparing in {}", suite.name(), folder.display());
+        suite.prepare(&folder)?;
+        let course = Course {
+            bench: self,
+            suite,
+            parts: self.parts_of(suite, &folder)?,
+            exclusions: exclusions_of(suite)?,
+            folder,
+        };
+        course.rows()
+    }
+
+    fn parts_of(&self, suite: &dyn Suite, folder: &Path) -> anyhow::Result<Vec<String>> {
+        let mut parts = suite.parts(folder, self.extent)?;
+        if !self.parts.is_empty() {
+            parts.retain(|part| self.parts.contains(part));
+        }
+        ensure!(!parts.is_empty(), "{} has no such part", suite.name());
+        Ok(parts)
+    }
+}
+
+fn exclusions_of(suite: &dyn Suite) -> anyhow::Result<Vec<Exclusion>> {
+    let names: Vec<_> = super::ALL.iter().map(|suite| suite.name()).collect();
+    let mut exclusions = exclusions::read(&names)?;
+    exclusions.retain(|exclusion| exclusion.suite == suite.name());
+    Ok(exclusions)
+}
+
+impl Course<'_> {
+    fn rows(&self) -> anyhow::Result<Vec<Row>> {
+        let modes = [&[Mode::Native], &self.bench.modes[..]].concat();
+        let mut sides = self.run_all(&modes)?;
+        let natively = sides.remove(0);
+        let mut repeated = BTreeMap::new();
+        for side in &sides {
+            self.repeat_where_different(&natively, side, &mut repeated)?;
+        }
+        sides
+            .into_iter()
+            .map(|side| self.row(&natively, &repeated, side))
+            .collect()
+    }
+
+    /// All sides, at once if the suite bears it.
+    fn run_all(&self, modes: &[Mode]) -> anyhow::Result<Vec<Found>> {
+        if !self.suite.is_patient() {
+            return modes.iter().map(|mode| self.run_side(*mode)).collect();
+        }
+        std::thread::scope(|scope| {
+            let start = |mode: &Mode| {
+                let mode = *mode;
+                scope.spawn(move || self.run_side(mode))
+            };
+            let threads: Vec<_> = modes.iter().map(start).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("a side does not panic"))
+                .collect()
+        })
+    }
+
+    fn run_side(&self, mode: Mode) -> anyhow::Result<Found> {
+        if self.bench.reread {
+            return self.reread_side(mode);
+        }
+        let start = Instant::now();
+        let place = self.place(mode.name())?;
+        let side = Side::open(mode, &self.bench.crosslane, &place.side)?;
+        let mut parts = BTreeMap::new();
+        for part in &self.parts {
+            let verdicts = self.run_part(&side, part, &place)?;
+            parts.insert(part.clone(), verdicts);
+        }
+        let (acceleration, took) = (side.acceleration()?, start.elapsed());
+        let kept = serde_json::to_string(&(&acceleration, took))?;
+        std::fs::write(place.side.join(KEPT), kept)?;
+        Ok(Found {
+            mode,
+            parts,
+            acceleration,
+            took,
+        })
+    }
+
+    /// What a run has left.
+    fn reread_side(&self, mode: Mode) -> anyhow::Result<Found> {
+        let place = self.place_of(mode.name());
+        let kept = place.side.join(KEPT);
+        let kept = std::fs::read_to_string(&kept).with_context(|| kept.display().to_string())?;
+        let (acceleration, took) = serde_json::from_str(&kept)?;
+        let mut parts = BTreeMap::new();
+        for part in &self.parts {
+            let name = self.suite.job(part, &place)?.name;
+            let log = place.side.join(format!("{name}.log"));
+            let (in_time, took) = (true, Duration::ZERO);
+            let verdicts = self.verdicts(part, &place, &Ended { log, in_time, took })?;
+            parts.insert(part.clone(), verdicts);
+        }
+        Ok(Found {
+            mode,
+            parts,
+            acceleration,
+            took,
+        })
+    }
+
+    fn place(&self, name: &str) -> anyhow::Result<Place<'_>> {
+        let place = self.place_of(name);
+        // Nothing of an earlier run may be taken for this one's.
+        if place.side.exists() {
+            std::fs::remove_dir_all(&place.side)?;
+        }
+        std::fs::create_dir_all(&place.side)?;
+        self.suite.furnish(&place)?;
+        Ok(place)
+    }
+
+    fn place_of(&self, name: &str) -> Place<'_> {
+        Place {
+            suite: &self.folder,
+            side: self.folder.join(name),
+            exclusions: &self.exclusions,
+        }
+    }
+
+    fn run_part(&self, side: &Side, part: &str, place: &Place) -> anyhow::Result<Verdicts> {
+        let ended = side.run(&self.suite.job(part, place)?)?;
+        let late = if ended.in_time {
+            ""
+        } else {
+            ", past its limit"
+        };
+        println!(
+            "{} {part} {}: {:.1} s{late}",
+            self.suite.name(),
+            side.mode.name(),
+            ended.took.as_secs_f64()
+        );
+        self.verdicts(part, place, &ended)
+    }
+
+    fn verdicts(&self, part: &str, place: &Place, ended: &Ended) -> anyhow::Result<Verdicts> {
+        let verdicts = self.suite.read(part, place, ended);
+        let verdicts = verdicts.with_context(|| ended.log.display().to_string())?;
+        let is_excluded = |name: &str| self.exclusions.iter().any(|e| e.test == name);
+        Ok(verdicts.without(is_excluded))
+    }
+
+    /// Run the parts that differ natively once more, to know which of their tests vary natively.
+    fn repeat_where_different(
+        &self,
+        natively: &Found,
+        side: &Found,
+        repeated: &mut BTreeMap<String, Verdicts>,
+    ) -> anyhow::Result<()> {
+        let empty = Verdicts::default();
+        let parts = side.parts.iter().filter(|_| !self.bench.reread);
+        for (part, verdicts) in parts {
+            let native = natively.parts.get(part).unwrap_or(&empty).clone();
+            if repeated.contains_key(part) || verdict::differences(&[native], verdicts).is_empty() {
+                continue;
+            }
+            let place = self.place("again")?;
+            let again = Side::open(Mode::Native, &self.bench.crosslane, &place.side)?;
+            repeated.insert(part.clone(), self.run_part(&again, part, &place)?);
+        }
+        Ok(())
+    }
+
+    fn row(
+        &self,
+        natively: &Found,
+        repeated: &BTreeMap<String, Verdicts>,
+        side: Found,
+    ) -> anyhow::Result<Row> {
+        let mut tests = 0;
+        let mut different: Vec<Difference> = Vec::new();
+        for (part, verdicts) in &side.parts {
+            let native = [natively.parts.get(part), repeated.get(part)];
+            let native: Vec<_> = native.into_iter().flatten().cloned().collect();
+            tests += verdict::names(native.iter().chain([verdicts])).len();
+            different.extend(verdict::differences(&native, verdicts));
+        }
+        Ok(Row {
+            suite: self.suite.name().to_owned(),
+            version: self.suite.version()?,
+            mode: side.mode,
+            tests,
+            different,
+            excluded: self.exclusions.clone(),
+            acceleration: side.acceleration.unwrap_or_default(),
+            seconds: side.took.as_secs(),
+            native_seconds: natively.took.as_secs(),
+            date: super::report::today()?,
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! What a person reads: on the terminal, and in docs/suites.md.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::test::Outcome;
+
+use super::acceleration::Acceleration;
+use super::exclusions::Exclusion;
+use super::side::Mode;
+use super::verdict::Difference;
+
+/// A suite in one mode, compared with its native run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    pub suite: String,
+    pub version: String,
+    pub mode: Mode,
+    pub tests: usize,
+    pub different: Vec<Difference>,
+    pub excluded: Vec<Exclusion>,
+    pub acceleration: Acceleration,
+    pub seconds: u64,
+    pub native_seconds: u64,
+    pub date: String,
+}
+
+impl Row {
+    /// Whether nothing differs, and it was Crosslane that was tested.
+    pub fn is_success(&self) -> bool {
+        self.tests > 0 && self.different.is_empty() && self.was_accelerated()
+    }
+
+    /// Where upgrading waits for some round trips there may be no connection that lives so long.
+    fn was_accelerated(&self) -> bool {
+        self.acceleration.accelerated > 0
+            || (self.mode == Mode::Default && self.acceleration.long_lived() == 0)
+    }
+
+    /// Count it among the tests of `cargo xtask test`.
+    pub fn add_to(&self, outcome: &mut Outcome) {
+        outcome.passed += self.tests - self.different.len();
+        outcome.failed += self.different.len();
+        outcome.skipped += self.excluded.len();
+        let name = &self.suite;
+        if !self.was_accelerated() {
+            outcome.failed += 1;
+            let note = format!("FAILED: {name}: nothing was accelerated");
+            outcome.notes.push(note);
+        }
+        let different = self.different.iter();
+        let different = different.map(|difference| format!("FAILED: {name}: {difference}"));
+        outcome.notes.extend(different);
+        let excluded = self.excluded.iter();
+        let excluded = excluded.map(|e| format!("SKIPPED: {name}: {}: {}", e.test, e.reason));
+        outcome.notes.extend(excluded);
+    }
+
+    fn cells(&self) -> [String; 8] {
+        let acceleration = &self.acceleration;
+        [
+            self.suite.clone(),
+            self.mode.name().to_owned(),
+            self.tests.to_string(),
+            (self.tests - self.different.len()).to_string(),
+            self.different.len().to_string(),
+            self.excluded.len().to_string(),
+            format!("{} of {}", acceleration.long_lived(), acceleration.ends),
+            format!("{} %", acceleration.percent()),
+        ]
+    }
+}
+
+const HEADER: [&str; 8] = [
+    "suite",
+    "mode",
+    "tests",
+    "same",
+    "different",
+    "excluded",
+    "long-lived ends",
+    "of these accelerated",
+];
+
+/// What is printed at the end.
+pub fn text(rows: &[Row], json: bool) -> anyhow::Result<String> {
+    if json {
+        let lines: Result<Vec<_>, _> = rows.iter().map(serde_json::to_string).collect();
+        return Ok(lines?.join("\n"));
+    }
+    let mut text = String::new();
+    for row in rows {
+        let verdict = if row.is_success() { "ok" } else { "FAILED" };
+        let (same, tests) = (row.tests - row.different.len(), row.tests);
+        writeln!(
+            text,
+            "{} {}: {verdict}, {same} of {tests} tests the same, {} excluded\n  {}",
+            row.suite,
+            row.mode.name(),
+            row.excluded.len(),
+            row.acceleration.line()
+        )?;
+        if !row.was_accelerated() {
+            writeln!(text, "  FAILED: nothing was accelerated")?;
+        }
+        for difference in &row.different {
+            writeln!(text, "  DIFFERENT: {difference}")?;
+        }
+        for Exclusion { test, reason, .. } in &row.excluded {
+            writeln!(text, "  EXCLUDED: {test}: {reason}")?;
+        }
+    }
+    Ok(text)
+}
+
+/// Keep these rows, and write docs/suites.md from all that are kept.
+pub fn record(rows: &[Row]) -> anyhow::Result<()> {
+    let mut kept = kept()?;
+    for row in rows {
+        kept.retain(|old| (&old.suite, old.mode) != (&row.suite, row.mode));
+    }
+    kept.extend_from_slice(rows);
+    let order = |row: &Row| {
+        let is_it = |suite: &&dyn super::Suite| suite.name() == row.suite;
+        (super::ALL.iter().position(is_it), row.mode)
+    };
+    kept.sort_by_key(order);
+    std::fs::write(kept_path(), serde_json::to_string_pretty(&kept)? + "\n")?;
+    let path = crate::workspace_root().join("docs/suites.md");
+    std::fs::write(&path, document(&kept)?).with_context(|| path.display().to_string())
+}
+
+fn kept() -> anyhow::Result<Vec<Row>> {
+    match std::fs::read_to_string(kept_path()) {
+        Ok(text) => Ok(serde_json::from_str(&text)?),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// Raw results that a document quotes are kept beside it.
+fn kept_path() -> PathBuf {
+    crate::workspace_root().join("docs/benchmarks/suites.json")
+}
+
+/// Today, in the form 2026-01-31.
+pub fn today() -> anyhow::Result<String> {
+    let output = Command::new("date")
+        .args(["--utc", "+%Y-%m-%d"])
+        .output()
+        .context("cannot start date")?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+const BEGINNING: &str = "\
+# Other people's test suites
+
+Written by `cargo xtask suites --record`; the rows are in [benchmarks/suites.json](benchmarks/suites.json).
+
+Each suite is run natively and under Crosslane, in network namespaces of its own, and compared test by test. A test is
+different when it ends under Crosslane as it does not end natively; where any does, its part is run natively once more, so
+that a test that varies natively is not held against Crosslane. Exclusions, with reasons, are in
+[tests/suites/exclusions.csv](../tests/suites/exclusions.csv) and are run on neither side. `cargo xtask test` runs the core of
+each suite.
+
+Mode `default` is `crosslane run`, which accelerates a connection after some round trips; `eager` is
+`crosslane run --eager 1-65535`, which begins with the first byte. Acceleration is counted by `crosslane stats` of a monitor
+that serves this run alone. A connection has two ends. An end is long-lived unless it was closed before both ends had taken part
+in an upgrade (`too-young`, `half-closed`, `switching`, and as many `no-peer` as there are `too-young`).
+";
+
+fn document(rows: &[Row]) -> anyhow::Result<String> {
+    let mut text = BEGINNING.to_owned();
+    writeln!(text, "\n| {} |", HEADER.join(" | "))?;
+    writeln!(text, "|{}", "---|".repeat(HEADER.len()))?;
+    for row in rows {
+        writeln!(text, "| {} |", row.cells().join(" | "))?;
+    }
+    writeln!(text, "\n## Of each run\n")?;
+    for row in rows {
+        writeln!(
+            text,
+            "- **{}, {}**: {}, on {}; {} s, natively {} s. {}.",
+            row.suite,
+            row.mode.name(),
+            row.version,
+            row.date,
+            row.seconds,
+            row.native_seconds,
+            row.acceleration.line()
+        )?;
+        for difference in &row.different {
+            writeln!(text, "  - different: {difference}")?;
+        }
+    }
+    Ok(text)
+}
