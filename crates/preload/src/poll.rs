@@ -87,7 +87,7 @@ pub fn wait_any(
         if left == Some(Duration::ZERO) {
             return look(fds, true);
         }
-        if rounds == 0 && spin(fds) {
+        if rounds == 0 && spin(fds, Overdue::after(deadline)) {
             rounds += 1;
             continue;
         }
@@ -142,16 +142,43 @@ fn is_ringed(fd: c_int) -> bool {
     End::of(fd).is_some_and(|end| !ready::is_kernels(&end))
 }
 
-fn spin(fds: &[pollfd]) -> bool {
+/// Whether a spin has lasted until the caller's deadline, asked after each look.
+pub struct Overdue {
+    deadline: Option<Instant>,
+    looks: u32,
+}
+
+/// Looks between two looks at the clock, which costs as much as several of them.
+const LOOKS_PER_CLOCK: u32 = 16;
+
+impl Overdue {
+    /// Overdue from this moment on; never without one.
+    pub fn after(deadline: Option<Instant>) -> Self {
+        Self { deadline, looks: 0 }
+    }
+
+    /// Asks.
+    pub fn is_due(&mut self) -> bool {
+        let Some(deadline) = self.deadline else {
+            return false;
+        };
+        self.looks = self.looks.wrapping_add(1);
+        self.looks.is_multiple_of(LOOKS_PER_CLOCK) && Instant::now() >= deadline
+    }
+}
+
+/// Whether there is something to look at: news, or that time is up.
+fn spin(fds: &[pollfd], mut overdue: Overdue) -> bool {
     let mut ends = fds.iter().filter_map(|one| End::of(one.fd));
     if fds.len() > MOST_TO_SPIN || !ends.any(|end| place::is_worth_spinning(&end)) {
         return false;
     }
     wait::spin(|| {
-        fds.iter().any(|one| {
+        let news = fds.iter().any(|one| {
             End::of(one.fd)
                 .is_some_and(|end| !ready::is_kernels(&end) && ready::glance(&end, one.events))
-        })
+        });
+        news || overdue.is_due()
     })
 }
 

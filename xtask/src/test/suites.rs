@@ -11,7 +11,7 @@ pub struct Suite {
 }
 
 /// All suites, in the order in which they run: first what explains failures of the later ones.
-pub const ALL: [Suite; 11] = [
+pub const ALL: [Suite; 12] = [
     Suite {
         name: "posix",
         needs: &[],
@@ -23,6 +23,10 @@ pub const ALL: [Suite; 11] = [
     Suite {
         name: "monitor",
         needs: &[],
+    },
+    Suite {
+        name: "timeouts",
+        needs: &[setup::PYTHON],
     },
     Suite {
         name: "redis",

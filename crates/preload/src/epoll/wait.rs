@@ -15,7 +15,8 @@ use libc::{epoll_event, sigset_t, timespec};
 use super::control::sync;
 use super::news::{is_blocked, news, reported, waits_for_look};
 use super::set::{self, Inner, Set};
-use crate::{c, poll};
+use crate::c;
+use crate::poll::{self, Overdue};
 
 /// Connections that are looked at before the kernel is asked. A connection that had no news for
 /// this many waits leaves the list, armed.
@@ -80,7 +81,7 @@ fn wait_set(
         }
     }
     view.scan();
-    if view.found == 0 && timeout != Some(Duration::ZERO) && view.spin() {
+    if view.found == 0 && timeout != Some(Duration::ZERO) && view.spin(Overdue::after(deadline)) {
         view.scan();
     }
     while view.found == 0 {
@@ -181,7 +182,8 @@ impl Wait<'_> {
         }
     }
 
-    fn spin(&self) -> bool {
+    /// Whether there is something to look at: news, or that time is up.
+    fn spin(&self, mut overdue: Overdue) -> bool {
         let Ok(mut inner) = self.set.inner.lock() else {
             return false;
         };
@@ -201,9 +203,8 @@ impl Wait<'_> {
             .last()
             .is_some_and(|(end, _)| place::is_worth_spinning(end))
             && wait::spin(|| {
-                watched
-                    .iter()
-                    .any(|(end, wanted)| ready::glance(end, *wanted))
+                let mut watched = watched.iter();
+                watched.any(|(end, wanted)| ready::glance(end, *wanted)) || overdue.is_due()
             });
         watched.clear();
         if let Ok(mut inner) = self.set.inner.lock() {
