@@ -163,13 +163,17 @@ Written by `cargo xtask suites --record`; the rows are in [benchmarks/suites.jso
 Each suite is run natively and under Crosslane, in network namespaces of its own, and compared test by test. A test is
 different when it ends under Crosslane as it does not end natively; where any does, its part is run natively once more, so
 that a test that varies natively is not held against Crosslane. Exclusions, with reasons, are in
-[tests/suites/exclusions.csv](../tests/suites/exclusions.csv) and are run on neither side. `cargo xtask test` runs the core of
-each suite.
+[tests/suites/exclusions.csv](../tests/suites/exclusions.csv) and are run on neither side. `cargo xtask test` runs the core
+of CPython's and Redis'.
 
 Mode `default` is `crosslane run`, which accelerates a connection after some round trips; `eager` is
 `crosslane run --eager 1-65535`, which begins with the first byte. Acceleration is counted by `crosslane stats` of a monitor
 that serves this run alone. A connection has two ends. An end is long-lived unless it was closed before both ends had taken part
 in an upgrade (`too-young`, `half-closed`, `switching`, and as many `no-peer` as there are `too-young`).
+
+Known, and seen in few runs only: a program that is awake may hear connections in rings in another order than that in which
+they were written to, as Redis' unit/pubsub notices in one of some 40 eager runs; one that sleeps in epoll_wait hears them in
+order. For that reason the unit is not in the core.
 ";
 
 fn document(rows: &[Row]) -> anyhow::Result<String> {
