@@ -152,6 +152,13 @@ pub unsafe extern "C" fn splice(
     bytes: size_t,
     flags: u32,
 ) -> ssize_t {
+    let has_offset = !(input_offset.is_null() && out_offset.is_null());
+    if !has_offset
+        && bytes > 0
+        && let Some(moved) = crate::splice::copied(input, out, bytes, flags)
+    {
+        return moved;
+    }
     with_plain([input, out], || {
         // SAFETY: passed on.
         unsafe { real::splice(input, input_offset, out, out_offset, bytes, flags) }

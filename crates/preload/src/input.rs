@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use crosslane_ring::Part;
 use crosslane_stream::receive::{self, Options};
 use crosslane_stream::{End, send};
-use crosslane_sys::{Errno, real};
+use crosslane_sys::{Errno, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::c;
@@ -45,19 +45,36 @@ fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<usize, Errno> {
         wait_all: flags & libc::MSG_WAITALL != 0,
     };
     if parts.iter().all(|part| part.bytes == 0) {
-        return wait_for_something(end, options);
+        return wait_without_room(end, options);
     }
     if flags & libc::MSG_TRUNC != 0 {
         return discard(end, parts, options);
     }
     // SAFETY: the program's buffers, by the manual of its call.
-    let mut parts = unsafe { c::cursor(parts) }?;
+    let mut parts = match unsafe { c::cursor(parts) } {
+        Ok(parts) => parts,
+        // A bad address matters when there is something to store.
+        Err(errno) if peek_one(end, options)? > 0 => return Err(errno),
+        Err(_) => return Ok(0),
+    };
     receive::receive(end, &mut parts, options)
 }
 
-/// On TCP a receive without room waits as any other does, and takes nothing.
+/// On TCP a receive without room, unlike a read, waits once as any other does, and takes nothing.
+/// Whatever ends the wait, a timeout or a signal as well, is a success.
 #[cold]
-fn wait_for_something(end: &End, options: Options) -> Result<usize, Errno> {
+fn wait_without_room(end: &End, options: Options) -> Result<usize, Errno> {
+    let blocks = kernel::status_flags(end.fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0);
+    let waits = blocks && !options.dont_wait;
+    match peek_one(end, options) {
+        Err(Errno::AGAIN | Errno::INTR) if waits => Ok(0),
+        outcome => outcome.map(|_| 0),
+    }
+}
+
+/// Wait until there is something, which is not taken. 0: the stream has ended.
+#[cold]
+fn peek_one(end: &End, options: Options) -> Result<usize, Errno> {
     let mut scratch = [0];
     let part = [Part::of_mut(&mut scratch)];
     // SAFETY: the part is the array above.
@@ -67,7 +84,7 @@ fn wait_for_something(end: &End, options: Options) -> Result<usize, Errno> {
         wait_all: false,
         ..options
     };
-    receive::receive(end, &mut parts, options).map(|_| 0)
+    receive::receive(end, &mut parts, options)
 }
 
 /// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).
@@ -294,7 +311,7 @@ pub unsafe extern "C" fn recvmmsg(
         // SAFETY: as above.
         unsafe { (*message).msg_len = length };
         done += 1;
-        if length == 0 || limit.is_some_and(|limit| started.elapsed() >= limit) {
+        if limit.is_some_and(|limit| started.elapsed() >= limit) {
             break;
         }
     }

@@ -26,4 +26,5 @@ mod poll;
 mod process;
 mod progress;
 mod select;
+mod splice;
 mod stdio;

@@ -61,9 +61,18 @@ fn want_room(end: &End) {
 
 #[inline]
 fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<Sent, Errno> {
+    let dont_wait = flags & libc::MSG_DONTWAIT != 0;
     // SAFETY: the program's buffers, by the manual of its call.
-    let mut parts = unsafe { c::cursor(parts) }?;
-    send::send(end, &mut parts, flags & libc::MSG_DONTWAIT != 0)
+    match unsafe { c::cursor(parts) } {
+        Ok(mut parts) => send::send(end, &mut parts, dont_wait),
+        // A connection that is broken says so before a bad address does.
+        Err(errno) => {
+            // SAFETY: there are no buffers.
+            let mut nothing = unsafe { c::cursor(&[]) }?;
+            send::send(end, &mut nothing, dont_wait)?;
+            Err(errno)
+        }
+    }
 }
 
 #[cold]

@@ -1,12 +1,13 @@
 //! poll and ppoll over rings and kernel descriptors at once.
 
+use core::cell::Cell;
 use core::ffi::c_int;
 use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{End, place, ready, wait};
-use crosslane_sys::{Errno, real};
+use crosslane_sys::{Errno, cpu, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
 use crate::progress::is_granted;
@@ -17,6 +18,15 @@ const MOST_TO_SPIN: usize = 32;
 
 /// Looks in vain after which the caller rests a little between kernel calls.
 const PATIENT_ROUNDS: u32 = 4;
+
+/// With something ready in the rings all the time, the kernel is asked so often for ends, errors
+/// and whatever else only it knows.
+const KERNEL_LOOK_US: u64 = 20;
+
+thread_local! {
+    /// When this thread has last asked the kernel, in ticks.
+    static KERNEL_LOOKED: Cell<u64> = const { Cell::new(0) };
+}
 
 /// A timespec as a duration; negative ones are the kernel's to refuse.
 pub fn duration(time: &timespec) -> Duration {
@@ -79,7 +89,7 @@ pub fn wait_any(
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut rounds = 0;
     loop {
-        let found = look(fds, rounds > 0)?;
+        let found = look(fds, rounds > 0 || is_kernels_turn())?;
         if found > 0 {
             return Ok(found);
         }
@@ -95,6 +105,16 @@ pub fn wait_any(
         wait::woke();
         rounds += 1;
     }
+}
+
+/// What is ready in rings must not hide for ever what the kernel would tell of them and others.
+fn is_kernels_turn() -> bool {
+    let now = cpu::ticks();
+    let is_due = now.wrapping_sub(KERNEL_LOOKED.get()) > KERNEL_LOOK_US * cpu::ticks_per_us();
+    if is_due {
+        KERNEL_LOOKED.set(now);
+    }
+    is_due
 }
 
 /// What is ready now. The kernel is asked for descriptors without rings, and with `ask_kernel`

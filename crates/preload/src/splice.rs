@@ -1,0 +1,162 @@
+//! splice between a connection in rings and a pipe.
+//!
+//! The kernel could do it on TCP only, and to go back there needs the peer's next call, which may
+//! never come: the peer may be this very thread. So bytes are copied. A pipe is asked for room
+//! before bytes are taken from the connection, and the connection before they are taken from a
+//! pipe, so that none are left in between.
+
+use core::ffi::{c_int, c_void};
+
+use crosslane_stream::End;
+use crosslane_sys::{Errno, errno, kernel, real};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, ssize_t};
+
+use crate::progress::is_granted;
+use crate::{input, output, poll};
+
+/// What a pipe with any room at all takes (PIPE_BUF, and a page).
+const PAGE: usize = 4096;
+/// What a lane takes that says it is writable, and the most that is copied at a time.
+const PIECE: usize = 16 * 1024;
+
+/// Splice by copying, if one of the two is a connection in rings and the other a pipe. None: it is
+/// the kernel's.
+pub fn copied(from: c_int, to: c_int, bytes: usize, flags: u32) -> Option<ssize_t> {
+    let waits = flags & libc::SPLICE_F_NONBLOCK == 0;
+    let outcome = if is_in_ring(from) && is_pipe(to) {
+        into_pipe(from, to, bytes, waits)
+    } else if is_in_ring(to) && is_pipe(from) {
+        from_pipe(from, to, bytes, waits)
+    } else {
+        return None;
+    };
+    outcome.map(crate::c::count)
+}
+
+fn is_in_ring(fd: c_int) -> bool {
+    End::of(fd).is_some_and(|end| is_granted(&end))
+}
+
+fn is_pipe(fd: c_int) -> bool {
+    // SAFETY: a stat is plain integers, for which zero is a value.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: the stat is valid for writes.
+    let result = unsafe { libc::fstat(fd, &raw mut stat) };
+    result == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
+}
+
+/// None: the pipe is broken, of which the kernel tells before it touches the connection.
+fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result<usize, Errno>> {
+    let waits = waits && !is_nonblocking(to);
+    let room = loop {
+        match room_in(to) {
+            None => return None,
+            Some(0) if !waits => return Some(Err(Errno::AGAIN)),
+            Some(0) => {
+                if let Err(errno) = look(to, POLLOUT, -1) {
+                    return Some(Err(errno));
+                }
+            }
+            Some(room) => break room,
+        }
+    };
+    let mut piece = [0u8; PIECE];
+    let most = bytes.min(room).min(PIECE);
+    // SAFETY: the piece is valid for writes of its length.
+    let got = unsafe { input::recv(from, piece.as_mut_ptr().cast(), most, 0) };
+    Some(errno::check(got).inspect(|&got| write_all(to, &piece[..got])))
+}
+
+fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result<usize, Errno>> {
+    let socket = match look(to, POLLOUT, 0) {
+        Ok(events) => events,
+        Err(errno) => return Some(Err(errno)),
+    };
+    if socket & (POLLERR | POLLHUP) != 0 {
+        return None;
+    }
+    if socket & POLLOUT == 0 && (!waits || is_nonblocking(to)) {
+        return Some(Err(Errno::AGAIN));
+    }
+    if !waits && look(from, POLLIN, 0) == Ok(0) {
+        return Some(Err(Errno::AGAIN));
+    }
+    let mut piece = [0u8; PIECE];
+    let most = bytes.min(PIECE);
+    // SAFETY: the piece is valid for writes of its length.
+    let got = unsafe { real::read(from, piece.as_mut_ptr().cast(), most) };
+    let got = match errno::check(got) {
+        Ok(got) => got,
+        Err(errno) => return Some(Err(errno)),
+    };
+    Some(send_all(to, &piece[..got]))
+}
+
+/// How much a pipe takes without waiting. None: nobody reads it.
+fn room_in(pipe: c_int) -> Option<usize> {
+    let events = look(pipe, POLLOUT, 0).unwrap_or(0);
+    if events & POLLERR != 0 {
+        return None;
+    }
+    if kernel::queued(pipe, libc::FIONREAD) == Ok(0) {
+        // SAFETY: numbers only.
+        let size = unsafe { libc::fcntl(pipe, libc::F_GETPIPE_SZ) };
+        return Some(usize::try_from(size).unwrap_or(PAGE));
+    }
+    Some(if events & POLLOUT == 0 { 0 } else { PAGE })
+}
+
+/// What the pipe had room for; another writer may have been faster.
+fn write_all(pipe: c_int, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let start = bytes.as_ptr().cast::<c_void>();
+        // SAFETY: the bytes are valid for reads.
+        match errno::check(unsafe { real::write(pipe, start, bytes.len()) }) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::AGAIN | Errno::INTR) => wait_for_room(pipe),
+            // Nobody reads any more.
+            Err(_) => return,
+        }
+    }
+}
+
+/// What the connection had room for; another writer may have been faster.
+fn send_all(to: c_int, bytes: &[u8]) -> Result<usize, Errno> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        let rest = &bytes[sent..];
+        // SAFETY: the bytes are valid for reads.
+        let more = unsafe { output::send(to, rest.as_ptr().cast(), rest.len(), 0) };
+        match errno::check(more) {
+            Ok(more) => sent += more,
+            Err(Errno::AGAIN | Errno::INTR) => wait_for_room(to),
+            Err(_) if sent > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(sent)
+}
+
+/// Whoever waits looks again anyway.
+fn wait_for_room(fd: c_int) {
+    let _ = look(fd, POLLOUT, -1);
+}
+
+fn is_nonblocking(fd: c_int) -> bool {
+    kernel::status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
+}
+
+/// poll(2) of one descriptor, connections in rings among them.
+fn look(fd: c_int, events: i16, timeout_ms: c_int) -> Result<i16, Errno> {
+    let mut entry = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    // SAFETY: there is one entry.
+    let result = unsafe { poll::poll(&raw mut entry, 1, timeout_ms) };
+    if result < 0 {
+        return Err(Errno::last());
+    }
+    Ok(entry.revents)
+}
