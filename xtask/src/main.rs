@@ -3,6 +3,7 @@
 
 mod build;
 mod demo;
+mod fuzz_posix;
 mod setup;
 mod suites;
 mod test;
@@ -25,6 +26,8 @@ struct Cli {
 enum Task {
     /// Run real programs over TCP and under Crosslane, and show how much faster they are
     Demo(demo::Args),
+    /// Compare what random programs of socket calls see on the kernel alone and under Crosslane
+    FuzzPosix(fuzz_posix::Args),
     /// Install the Debian packages that the tests need, or say which are missing
     Setup,
     /// Run other people's test suites natively and under Crosslane, and compare test by test
@@ -40,6 +43,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Demo(args) => demo::run(&args),
+        Task::FuzzPosix(args) => fuzz_posix::run(&args),
         Task::Setup => setup::run(),
         Task::Suites(args) => suites::run(&args),
         Task::Tidy => tidy::run(),

@@ -2,6 +2,7 @@
 //! translation, no owner of descriptors. What a C program would see is what is returned.
 
 mod files;
+mod kernel;
 mod message;
 mod options;
 mod ready;
@@ -9,6 +10,7 @@ mod sockets;
 mod transfer;
 
 pub use files::*;
+pub use kernel::*;
 pub use message::*;
 pub use options::*;
 pub use ready::*;

@@ -11,9 +11,13 @@ pub struct Suite {
 }
 
 /// All suites, in the order in which they run: first what explains failures of the later ones.
-pub const ALL: [Suite; 12] = [
+pub const ALL: [Suite; 13] = [
     Suite {
         name: "posix",
+        needs: &[],
+    },
+    Suite {
+        name: "differ",
         needs: &[],
     },
     Suite {

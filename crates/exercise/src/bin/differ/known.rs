@@ -1,0 +1,60 @@
+//! What is known to differ, and is left out of programs so that other differences can be seen.
+//!
+//! Each entry says why. An entry goes when what it names has been repaired; `--known` plays
+//! programs with all of it.
+
+use crate::call::Call;
+use crate::word::How;
+use crate::world::{Kind, World};
+
+/// Something that is left out.
+pub struct Known {
+    pub name: &'static str,
+    pub why: &'static str,
+    /// Whether this call by this process is it.
+    pub is_it: fn(&World, usize, &Call) -> bool,
+}
+
+/// All of it.
+pub const KNOWN: &[Known] = &[
+    Known {
+        name: "epoll-of-another-process",
+        why: "parent and child must not use the same epoll set (README)",
+        is_it: |world, process, call| {
+            let mut call = call.clone();
+            call.handles().into_iter().any(|handle| {
+                world.file(process, *handle).is_some_and(
+                    |file| matches!(file.kind, Kind::Epoll { owner, .. } if owner != process),
+                )
+            })
+        },
+    },
+    Known {
+        name: "write-to-a-closed-peer",
+        why: "while a direction is in its ring, a write after the peer's reset is accepted, and a \
+              splice after its close can hang",
+        is_it: |world, process, call| {
+            let end = call.main_handle().and_then(|fd| world.end(process, fd));
+            call.writes().is_some()
+                && end.is_some_and(|(connection, side)| {
+                    let ends = world.connections[connection].ends;
+                    ends[1 - side].gone || ends[side].reset
+                })
+        },
+    },
+    Known {
+        name: "shutdown-for-reading",
+        why: "on a connection that is about to be switched, reads after shutdown(SHUT_RD) find \
+              nothing yet instead of the end",
+        is_it: |_, _, call| matches!(call, Call::Shutdown { how: How::RD, .. }),
+    },
+    Known {
+        name: "pass-a-connection",
+        why: "after a connection was passed with bytes in its ring, MSG_PEEK shows only those that \
+              stand in one place",
+        is_it: |world, process, call| {
+            let end = call.main_handle().and_then(|fd| world.end(process, fd));
+            matches!(call, Call::Pass { .. }) && end.is_some()
+        },
+    },
+];

@@ -1,0 +1,175 @@
+//! Plays a program: each step is made, waited for until the kernel is at rest, and written down.
+
+mod rest;
+mod steps;
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::act::Outcome;
+use crate::call::Call;
+use crate::cast::{Cast, Hung};
+use crate::known::{KNOWN, Known};
+use crate::program::{Program, Step};
+use crate::word::MessageFlags;
+use crate::world::World;
+
+/// A sleeper that must wake does within this, unless something is wrong.
+const WAKING: Duration = Duration::from_secs(2);
+/// What is left over at the end is read in one piece.
+const REST: usize = 60_000;
+
+/// Plays one program, once.
+pub struct Player<'a> {
+    cast: Cast,
+    world: World,
+    trace: &'a mut dyn Write,
+    /// Steps that were made.
+    made: usize,
+    /// Whether what is known to differ is left out.
+    cautious: bool,
+    /// How often it was, by its place in the list.
+    left_out: [usize; KNOWN.len()],
+}
+
+/// Play `program` and write a line for each step that was made.
+pub fn play(program: &Program, cautious: bool, trace: &mut dyn Write) {
+    let mut player = Player {
+        cast: Cast::new(),
+        world: World::default(),
+        trace,
+        made: 0,
+        cautious,
+        left_out: [0; KNOWN.len()],
+    };
+    let played = player.steps(program).and_then(|()| player.epilogue());
+    if played.is_err() {
+        player.say("the program", "hangs");
+    }
+    for (known, count) in KNOWN.iter().zip(player.left_out) {
+        let _ = writeln!(player.trace, "# {count} {}", known.name);
+    }
+    let made = player.made;
+    let _ = writeln!(player.trace, "# {made} steps");
+}
+
+impl Player<'_> {
+    fn steps(&mut self, program: &Program) -> Result<(), Hung> {
+        for step in &program.0 {
+            if !step.processes().iter().all(|&of| self.cast.is_alive(of)) {
+                continue;
+            }
+            if let Some(seen) = self.step(step)? {
+                self.made += 1;
+                self.say(&step.to_string(), &seen);
+                self.rest()?;
+                self.wake_sleepers();
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, what: &str, seen: &str) {
+        // Whoever reads the trace notices that its end is missing.
+        let _ = writeln!(self.trace, "{what} => {seen}").and_then(|()| self.trace.flush());
+    }
+
+    /// Write down what sleepers that must have come back returned.
+    fn wake_sleepers(&mut self) {
+        let mut index = 0;
+        while let Some(sleeper) = self.world.sleepers.get(index) {
+            if self.world.must_wake(sleeper) {
+                self.wake(index);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    fn wake(&mut self, index: usize) {
+        let sleeper = &self.world.sleepers[index];
+        let (process, thread) = (sleeper.process, sleeper.thread);
+        let ended = self.cast.ended(process, thread, WAKING);
+        let outcome = ended.unwrap_or_else(|| Outcome {
+            text: "sleeps on".into(),
+            ..Outcome::default()
+        });
+        let sleeper = self.world.end_sleep(index, &outcome);
+        let what = format!("  @{process}/{thread} {}", sleeper.call);
+        self.say(&what, &outcome.text);
+    }
+
+    /// End all sleepers, read what is left, close everything.
+    fn epilogue(&mut self) -> Result<(), Hung> {
+        while let Some(sleeper) = self.world.sleepers.first() {
+            let (process, thread) = (sleeper.process, sleeper.thread);
+            self.cast.signal(process, thread, false)?;
+            self.wake(0);
+        }
+        self.rest()?;
+        let names: Vec<_> = self.world.names.keys().copied().collect();
+        let flags = MessageFlags(libc::MSG_DONTWAIT);
+        for &(process, fd) in &names {
+            if self.world.end(process, fd).is_some() {
+                let count = REST;
+                self.last_call(process, Call::Recv { fd, count, flags })?;
+                self.last_call(process, Call::Recv { fd, count, flags })?;
+            }
+        }
+        for &(process, fd) in &names {
+            let option = crate::word::Choice::ERROR;
+            if self.world.end(process, fd).is_some() {
+                self.last_call(process, Call::Getsockopt { fd, option })?;
+            }
+            self.last_call(process, Call::Close { fd })?;
+        }
+        Ok(())
+    }
+
+    fn last_call(&mut self, process: usize, call: Call) -> Result<(), Hung> {
+        let step = Step::Call { process, call };
+        if let Some(seen) = self.step(&step)? {
+            self.say(&format!("end: {step}"), &seen);
+            self.rest()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a call is known to differ, and left out therefore.
+    fn is_known(&mut self, process: usize, call: &Call) -> bool {
+        let is_it = |known: &Known| self.cautious && (known.is_it)(&self.world, process, call);
+        let place = KNOWN.iter().position(is_it);
+        if let Some(place) = place {
+            self.left_out[place] += 1;
+        }
+        place.is_some()
+    }
+
+    /// One call of a main thread, judged and taken account of. None: it is left out.
+    fn call(&mut self, process: usize, call: &Call) -> Result<Option<Outcome>, Hung> {
+        if !self.world.allows(process, call) || self.is_known(process, call) {
+            return Ok(None);
+        }
+        let Some((resolved, matter)) = self.world.resolve(process, call) else {
+            return Ok(None);
+        };
+        let outcome = self.cast.call(process, matter, resolved)?;
+        self.world.apply(process, call, &outcome);
+        match *call {
+            Call::Listen { fd, .. } if outcome.text == "listening" => {
+                let of = self.world.entry(process, fd).expect("it was resolved");
+                let port = self.cast.port(process, of.fd)?;
+                self.world.listens(process, fd, port);
+            }
+            Call::Connect { fd, listener, .. } if is_connecting(&outcome) => {
+                self.world.connects(process, fd, listener);
+            }
+            _ => {}
+        }
+        Ok(Some(outcome))
+    }
+}
+
+fn is_connecting(outcome: &Outcome) -> bool {
+    outcome.text == "0" || outcome.text == "EINPROGRESS"
+}

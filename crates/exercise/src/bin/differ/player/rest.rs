@@ -1,0 +1,104 @@
+//! Waits until what was sent has arrived, by looks at the kernel that no library sees.
+//!
+//! On one machine TCP delivers at once but for a few cases (Nagle, an acknowledgement that is
+//! delayed, a busy softirq); without this, those would be taken for differences.
+
+use std::time::{Duration, Instant};
+
+use crosslane_exercise::calls::TcpLook;
+
+use super::Player;
+use crate::cast::Hung;
+use crate::world::{Connection, Kind};
+
+/// Then something is stuck for good, such as bytes that find no room.
+const PATIENCE: Duration = Duration::from_millis(600);
+const BETWEEN_LOOKS: Duration = Duration::from_micros(150);
+/// So often must nothing have changed where it is not known what to wait for.
+const STILL: u32 = 4;
+
+// From <netinet/tcp.h>.
+const ESTABLISHED: u8 = 1;
+const SYN_SENT: u8 = 2;
+const FIN_WAIT1: u8 = 4;
+const FIN_WAIT2: u8 = 5;
+const CLOSE: u8 = 7;
+const LAST_ACK: u8 = 9;
+const CLOSING: u8 = 11;
+
+type Looks = [Option<TcpLook>; 2];
+
+impl Player<'_> {
+    pub(super) fn rest(&mut self) -> Result<(), Hung> {
+        for number in 0..self.world.connections.len() {
+            if std::mem::take(&mut self.world.connections[number].dirty) {
+                self.rest_of(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rest_of(&mut self, number: usize) -> Result<(), Hung> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut last = [None; 2];
+        let mut still = 0;
+        while Instant::now() < deadline {
+            let looks = self.looks(number)?;
+            let connection = &self.world.connections[number];
+            still = if looks == last { still + 1 } else { 0 };
+            let rests = if connection.wild {
+                still >= STILL
+            } else {
+                is_at_rest(connection, &looks) && self.has_reached_listener(number)?
+            };
+            if rests {
+                return Ok(());
+            }
+            last = looks;
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        Ok(())
+    }
+
+    fn looks(&mut self, number: usize) -> Result<Looks, Hung> {
+        let mut looks = [None; 2];
+        for (side, look) in looks.iter_mut().enumerate() {
+            if let Some((process, fd)) = self.world.window(number, side)
+                && self.cast.is_alive(process)
+            {
+                *look = self.cast.look(process, fd)?;
+            }
+        }
+        Ok(looks)
+    }
+
+    /// Whether a connection that waits to be accepted can be.
+    fn has_reached_listener(&mut self, number: usize) -> Result<bool, Hung> {
+        let listener = self.world.names.iter().find(|(_, entry)| {
+            matches!(&self.world.files[entry.file].kind,
+                Kind::Listener { backlog, .. } if backlog.contains(&number))
+        });
+        let Some(((process, _), entry)) = listener.map(|(name, entry)| (*name, *entry)) else {
+            return Ok(true);
+        };
+        let look = self.cast.look(process, entry.fd)?;
+        Ok(look.is_none_or(|look| look.events & libc::POLLIN != 0))
+    }
+}
+
+fn is_at_rest(connection: &Connection, looks: &Looks) -> bool {
+    (0..2).all(|side| {
+        let Some(look) = looks[side] else { return true };
+        let (own, other) = (connection.ends[side], connection.ends[1 - side]);
+        let peer = looks[1 - side];
+        let has_arrived = peer.is_none_or(|peer| {
+            peer.received >= look.sent || peer.state == CLOSE || look.state == CLOSE
+        });
+        let is_moving = matches!(look.state, SYN_SENT | FIN_WAIT1 | LAST_ACK | CLOSING);
+        let knows_end =
+            !(other.gone || other.shut_writing) || !matches!(look.state, ESTABLISHED | FIN_WAIT2);
+        let knows_reset = !own.reset || look.state == CLOSE;
+        let has_told = !own.shut_writing || look.state != ESTABLISHED;
+        has_arrived && !is_moving && knows_end && knows_reset && has_told
+    })
+}

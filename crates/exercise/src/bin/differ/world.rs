@@ -1,0 +1,251 @@
+//! What the player knows of descriptors and connections while it plays: enough to leave out calls
+//! that would sleep for ever, to know when a sleeper must wake, and when all is at rest.
+//!
+//! It is no model of TCP. Where it is not sure it calls a connection *wild*, on which only calls
+//! are made that cannot sleep.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::RawFd;
+
+use crate::act::{Matter, Outcome};
+use crate::call::Call;
+use crate::word::{Choice, EpollEvents, Handle, How};
+
+mod apply;
+mod judge;
+
+/// More than this is not left unread, so that room is never a matter of buffers.
+const ROOM: usize = 12_000;
+
+/// A name of a descriptor in a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub fd: RawFd,
+    pub file: usize,
+}
+
+/// An open file description.
+#[derive(Clone, Debug)]
+pub struct File {
+    pub kind: Kind,
+    pub nonblocking: bool,
+    /// Reads give up after a while.
+    pub impatient: bool,
+    /// SO_RCVLOWAT.
+    pub least: usize,
+    lingers_not: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Not connected.
+    Socket,
+    Listener {
+        port: u16,
+        /// Connections that have not been accepted.
+        backlog: Vec<usize>,
+    },
+    End {
+        connection: usize,
+        side: usize,
+    },
+    Epoll {
+        /// The process that made it.
+        owner: usize,
+        members: Vec<Member>,
+    },
+}
+
+/// A file that is registered in an epoll set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub file: usize,
+    pub events: EpollEvents,
+}
+
+/// A connection between side 0 and side 1.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// By the side that sends.
+    pub streams: [Stream; 2],
+    pub ends: [End; 2],
+    pub wild: bool,
+    /// Whether something has happened that may still be on its way.
+    pub dirty: bool,
+}
+
+/// The bytes that one side sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    pub key: u64,
+    pub sent: usize,
+    pub taken: usize,
+}
+
+/// What has become of an end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct End {
+    pub shut_reading: bool,
+    pub shut_writing: bool,
+    pub gone: bool,
+    pub reset: bool,
+}
+
+/// A call that sleeps in a thread.
+#[derive(Clone, Debug)]
+pub struct Sleeper {
+    pub process: usize,
+    pub thread: usize,
+    pub call: Call,
+    /// What it holds open and waits for.
+    pub file: usize,
+    /// How much its connections had seen when it began.
+    progress: usize,
+    /// It has been told to come back.
+    pub interrupted: bool,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub struct World {
+    pub names: BTreeMap<(usize, Handle), Entry>,
+    pub files: Vec<File>,
+    pub connections: Vec<Connection>,
+    pub sleepers: Vec<Sleeper>,
+    /// Files that have been passed and not taken.
+    passed: VecDeque<usize>,
+}
+
+impl File {
+    fn new(kind: Kind, nonblocking: bool) -> Self {
+        Self {
+            kind,
+            nonblocking,
+            impatient: false,
+            least: 1,
+            lingers_not: false,
+        }
+    }
+}
+
+impl Connection {
+    /// How many bytes `side` could read.
+    pub fn unread(&self, side: usize) -> usize {
+        let stream = self.streams[1 - side];
+        stream.sent - stream.taken
+    }
+
+    /// Whether a read of at least so many bytes would not wait.
+    pub fn is_readable(&self, side: usize, least: usize) -> bool {
+        let (end, other) = (self.ends[side], self.ends[1 - side]);
+        let ended = other.shut_writing || other.gone || end.reset || end.shut_reading;
+        ended || self.unread(side) >= least
+    }
+
+    /// Whether both ends are there and can talk.
+    pub fn is_whole(&self) -> bool {
+        let sound = |end: &End| !(end.shut_reading || end.shut_writing || end.gone || end.reset);
+        !self.wild && self.ends.iter().all(sound)
+    }
+
+    /// A number that grows with whatever could wake a sleeper.
+    fn progress(&self, side: usize) -> usize {
+        let other = self.ends[1 - side];
+        let events = [other.shut_writing, other.gone, self.ends[side].reset];
+        self.streams[1 - side].sent + events.iter().filter(|on| **on).count()
+    }
+}
+
+impl World {
+    pub fn entry(&self, process: usize, handle: Handle) -> Option<Entry> {
+        self.names.get(&(process, handle)).copied()
+    }
+
+    pub fn file(&self, process: usize, handle: Handle) -> Option<&File> {
+        Some(&self.files[self.entry(process, handle)?.file])
+    }
+
+    /// The connection and side of a descriptor.
+    pub fn end(&self, process: usize, handle: Handle) -> Option<(usize, usize)> {
+        match self.file(process, handle)?.kind {
+            Kind::End { connection, side } => Some((connection, side)),
+            _ => None,
+        }
+    }
+
+    /// Some process and descriptor by which an end can be looked at.
+    pub fn window(&self, connection: usize, side: usize) -> Option<(usize, RawFd)> {
+        let is_it = |entry: &Entry| self.files[entry.file].kind == Kind::End { connection, side };
+        self.names
+            .iter()
+            .find(|(_, entry)| is_it(entry))
+            .map(|((process, _), entry)| (*process, entry.fd))
+    }
+
+    /// A new connection, whose streams have keys of their own.
+    pub fn connect(&mut self) -> usize {
+        let number = self.connections.len();
+        let stream = |side| Stream {
+            key: 2 * number as u64 + side,
+            sent: 0,
+            taken: 0,
+        };
+        self.connections.push(Connection {
+            streams: [stream(0), stream(1)],
+            ends: [End::default(); 2],
+            wild: false,
+            dirty: true,
+        });
+        number
+    }
+
+    /// A new descriptor of a new file.
+    pub fn open(
+        &mut self,
+        process: usize,
+        handle: Handle,
+        fd: RawFd,
+        kind: Kind,
+        nonblocking: bool,
+    ) {
+        let file = self.files.len();
+        self.files.push(File::new(kind, nonblocking));
+        self.names.insert((process, handle), Entry { fd, file });
+    }
+
+    /// The call with descriptors for names, and what else it needs. None: it cannot be made.
+    pub fn resolve(&self, process: usize, call: &Call) -> Option<(Call, Matter)> {
+        let matter = self.matter(process, call)?;
+        let mut call = call.clone();
+        if let Some(new) = call.new_handle()
+            && self.entry(process, new).is_some()
+        {
+            return None;
+        }
+        for handle in call.handles() {
+            let entry = self.entry(process, *handle)?;
+            *handle = Handle(u32::try_from(entry.fd).ok()?);
+        }
+        Some((call, matter))
+    }
+
+    fn matter(&self, process: usize, call: &Call) -> Option<Matter> {
+        let mut matter = Matter::default();
+        if let Call::Connect { listener, .. } = call {
+            let Kind::Listener { port, .. } = self.file(process, *listener)?.kind else {
+                return None;
+            };
+            matter.port = port;
+        }
+        let end = call.main_handle().and_then(|fd| self.end(process, fd));
+        if let Some((connection, side)) = end {
+            let sends = call.writes().is_some() || matches!(call, Call::Fill { .. });
+            let streams = &self.connections[connection].streams;
+            let stream = streams[if sends { side } else { 1 - side }];
+            matter.key = stream.key;
+            let offset = if sends { stream.sent } else { stream.taken };
+            matter.offset = offset as u64;
+        }
+        Some(matter)
+    }
+}

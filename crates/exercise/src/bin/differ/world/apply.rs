@@ -1,0 +1,291 @@
+//! What a call has changed.
+
+use super::{
+    Call, Choice, Connection, Entry, EpollEvents, Handle, How, Kind, Member, Outcome, Sleeper,
+    World,
+};
+
+impl World {
+    /// Take in that `call` had this outcome.
+    pub fn apply(&mut self, process: usize, call: &Call, outcome: &Outcome) {
+        let Some(handle) = call.main_handle() else {
+            return self.opened(process, call, outcome);
+        };
+        let Some(entry) = self.entry(process, handle) else {
+            return;
+        };
+        self.moved(entry.file, call, outcome);
+        self.opened(process, call, outcome);
+        self.described(entry.file, call, outcome);
+        match call {
+            Call::Close { .. } | Call::CloseRange { .. } => self.close(process, handle),
+            Call::Dup2 { fd, onto } | Call::Dup3 { fd, onto } if outcome.fd.is_some() => {
+                self.replace(process, *fd, *onto);
+            }
+            Call::EpollAdd { fd, events, .. } | Call::EpollMod { fd, events, .. }
+                if outcome.text == "0" =>
+            {
+                self.register(entry.file, process, *fd, Some(*events));
+            }
+            Call::Pass { .. } if outcome.text == "1" => self.passed.push_back(entry.file),
+            Call::EpollDel { fd, .. } if outcome.text == "0" => {
+                self.register(entry.file, process, *fd, None);
+            }
+            _ => {}
+        }
+    }
+
+    fn register(&mut self, epoll: usize, process: usize, fd: Handle, events: Option<EpollEvents>) {
+        let Some(Entry { file, .. }) = self.entry(process, fd) else {
+            return;
+        };
+        // Whether a change wakes who sleeps on the set is not known.
+        let of_set = |sleeper: &&mut Sleeper| sleeper.file == epoll;
+        for sleeper in self.sleepers.iter_mut().filter(of_set) {
+            sleeper.progress = usize::MAX;
+        }
+        if let Kind::Epoll { members, .. } = &mut self.files[epoll].kind {
+            members.retain(|member| member.file != file);
+            members.extend(events.map(|events| Member { file, events }));
+        }
+    }
+
+    /// Bytes that went over a connection.
+    fn moved(&mut self, file: usize, call: &Call, outcome: &Outcome) {
+        let Kind::End { connection, side } = self.files[file].kind else {
+            return;
+        };
+        let it = &mut self.connections[connection];
+        if let Some(reading) = call.reads() {
+            it.wild |= reading.flags.has(libc::MSG_OOB);
+            if !reading.flags.has(libc::MSG_PEEK) {
+                let stream = &mut it.streams[1 - side];
+                stream.taken = stream.sent.min(stream.taken + outcome.bytes);
+            }
+        } else if call.writes().is_some() {
+            it.streams[side].sent += outcome.bytes;
+            it.wild |= is_urgent(call) || it.ends[1 - side].shut_reading;
+            if outcome.bytes > 0 && it.ends[1 - side].gone {
+                it.ends[side].reset = true;
+            }
+            it.dirty = true;
+        }
+    }
+
+    fn opened(&mut self, process: usize, call: &Call, outcome: &Outcome) {
+        let (Some(fd), Some(new)) = (outcome.fd, call.new_handle()) else {
+            return;
+        };
+        match *call {
+            Call::Socket { nonblocking, .. } => {
+                self.open(process, new, fd, Kind::Socket, nonblocking);
+            }
+            Call::EpollCreate { .. } => {
+                let members = Vec::new();
+                let epoll = Kind::Epoll {
+                    owner: process,
+                    members,
+                };
+                self.open(process, new, fd, epoll, false);
+            }
+            Call::Dup { fd: of, .. } | Call::DupFrom { fd: of, .. } => {
+                if let Some(Entry { file, .. }) = self.entry(process, of) {
+                    self.names.insert((process, new), Entry { fd, file });
+                }
+            }
+            Call::Take { .. } => {
+                if let Some(file) = self.passed.pop_front() {
+                    self.names.insert((process, new), Entry { fd, file });
+                }
+            }
+            Call::Accept {
+                fd: of,
+                nonblocking,
+                ..
+            } => {
+                if let Some(connection) = self.take_from_backlog(process, of) {
+                    let side = 0;
+                    let end = Kind::End { connection, side };
+                    self.open(process, new, fd, end, nonblocking);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn take_from_backlog(&mut self, process: usize, listener: Handle) -> Option<usize> {
+        let file = self.entry(process, listener)?.file;
+        match &mut self.files[file].kind {
+            Kind::Listener { backlog, .. } if !backlog.is_empty() => Some(backlog.remove(0)),
+            _ => None,
+        }
+    }
+
+    /// The state of a socket or connection that a call has set.
+    fn described(&mut self, file: usize, call: &Call, outcome: &Outcome) {
+        let it = &mut self.files[file];
+        match *call {
+            Call::SetNonblocking { on, .. } | Call::Fionbio { on, .. } => it.nonblocking = on,
+            Call::Rcvtimeo { timeout_ms, .. } => it.impatient = timeout_ms > 0,
+            Call::Linger { seconds, .. } => it.lingers_not = seconds == 0,
+            Call::Setsockopt {
+                option: Choice::RCVLOWAT,
+                value,
+                ..
+            } if outcome.text == "0" => {
+                it.least = usize::try_from(value).unwrap_or(1).max(1);
+            }
+            _ => {}
+        }
+        let Kind::End { connection, side } = it.kind else {
+            return;
+        };
+        let it = &mut self.connections[connection];
+        match call {
+            Call::Shutdown { how, .. } if outcome.text == "0" => {
+                let end = &mut it.ends[side];
+                end.shut_reading |= *how != How::WR;
+                end.shut_writing |= *how != How::RD;
+                it.wild |= *how != How::WR;
+                it.dirty = true;
+            }
+            Call::Disconnect { .. } => {
+                it.ends[1 - side].reset = true;
+                it.wild = true;
+                it.dirty = true;
+            }
+            Call::Connect { .. } | Call::ConnectNobody { .. } => {
+                it.wild = true;
+                it.dirty = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// A socket that has begun to listen.
+    pub fn listens(&mut self, process: usize, handle: Handle, port: u16) {
+        if let Some(entry) = self.entry(process, handle) {
+            let backlog = Vec::new();
+            self.files[entry.file].kind = Kind::Listener { port, backlog };
+        }
+    }
+
+    /// A socket that has connected, or is about to, to a listener.
+    pub fn connects(&mut self, process: usize, handle: Handle, listener: Handle) {
+        let Some(socket) = self.entry(process, handle) else {
+            return;
+        };
+        let Some(to) = self.entry(process, listener) else {
+            return;
+        };
+        let connection = self.connect();
+        self.files[socket.file].kind = Kind::End {
+            connection,
+            side: 1,
+        };
+        if let Kind::Listener { backlog, .. } = &mut self.files[to.file].kind {
+            backlog.push(connection);
+        }
+    }
+
+    /// A name is gone; with the last one, and no sleeper, so is the file.
+    pub fn close(&mut self, process: usize, handle: Handle) {
+        if let Some(entry) = self.names.remove(&(process, handle)) {
+            self.release_if_unused(entry.file);
+        }
+    }
+
+    fn replace(&mut self, process: usize, fd: Handle, onto: Handle) {
+        let (Some(from), Some(old)) = (self.entry(process, fd), self.entry(process, onto)) else {
+            return;
+        };
+        let entry = Entry {
+            fd: old.fd,
+            file: from.file,
+        };
+        self.names.insert((process, onto), entry);
+        self.release_if_unused(old.file);
+    }
+
+    /// A child has its parent's descriptors.
+    pub fn fork(&mut self, process: usize, child: usize) {
+        let of_parent: Vec<_> = self
+            .names
+            .iter()
+            .filter(|((of, _), _)| *of == process)
+            .map(|((_, handle), entry)| ((child, *handle), *entry))
+            .collect();
+        self.names.extend(of_parent);
+    }
+
+    /// A process has ended.
+    pub fn exit(&mut self, process: usize) {
+        self.sleepers.retain(|sleeper| sleeper.process != process);
+        let names: Vec<_> = self.names.keys().copied().collect();
+        for (_, handle) in names.iter().filter(|(of, _)| *of == process) {
+            self.close(process, *handle);
+        }
+        // What only its sleepers held is closed as well.
+        (0..self.files.len()).for_each(|file| self.release_if_unused(file));
+    }
+
+    pub fn begin(&mut self, process: usize, thread: usize, call: Call, file: usize) {
+        let progress = self.progress(file);
+        self.sleepers.push(Sleeper {
+            process,
+            thread,
+            call,
+            file,
+            progress,
+            interrupted: false,
+        });
+    }
+
+    /// A sleeper came back.
+    pub fn end_sleep(&mut self, index: usize, outcome: &Outcome) -> Sleeper {
+        let sleeper = self.sleepers.remove(index);
+        self.moved(sleeper.file, &sleeper.call, outcome);
+        self.opened(sleeper.process, &sleeper.call, outcome);
+        self.release_if_unused(sleeper.file);
+        sleeper
+    }
+
+    fn release_if_unused(&mut self, file: usize) {
+        let is_named = self.names.values().any(|entry| entry.file == file);
+        let is_held = self.sleepers.iter().any(|sleeper| sleeper.file == file);
+        if is_named || is_held || self.passed.contains(&file) {
+            return;
+        }
+        for epoll in &mut self.files {
+            if let Kind::Epoll { members, .. } = &mut epoll.kind {
+                members.retain(|member| member.file != file);
+            }
+        }
+        let lingers_not = self.files[file].lingers_not;
+        match std::mem::replace(&mut self.files[file].kind, Kind::Socket) {
+            Kind::End { connection, side } => self.connections[connection].leave(side, lingers_not),
+            Kind::Listener { backlog, .. } => {
+                for connection in backlog {
+                    self.connections[connection].leave(0, true);
+                }
+            }
+            Kind::Socket | Kind::Epoll { .. } => {}
+        }
+    }
+}
+
+impl Connection {
+    /// An end has been closed for good.
+    fn leave(&mut self, side: usize, lingers_not: bool) {
+        self.ends[side].gone = true;
+        if self.unread(side) > 0 || lingers_not {
+            self.ends[1 - side].reset = true;
+        }
+        self.dirty = true;
+    }
+}
+
+fn is_urgent(call: &Call) -> bool {
+    matches!(call, Call::Send { flags, .. } | Call::Sendmsg { flags, .. }
+        | Call::Sendmmsg { flags, .. } if flags.has(libc::MSG_OOB))
+}

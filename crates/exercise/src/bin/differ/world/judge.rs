@@ -1,0 +1,189 @@
+//! Which calls would sleep for ever, and which sleepers must wake.
+
+use super::{Call, File, Kind, Member, ROOM, Sleeper, World};
+
+impl World {
+    /// Whether the main thread of a process can make this call without sleeping for ever, without
+    /// racing with a sleeper, and with an outcome that does not depend on buffers.
+    pub fn allows(&self, process: usize, call: &Call) -> bool {
+        let Some(handle) = call.main_handle() else {
+            return !matches!(call, Call::Take { .. }) || !self.passed.is_empty();
+        };
+        let Some(entry) = self.entry(process, handle) else {
+            return false;
+        };
+        let file = &self.files[entry.file];
+        !self.disturbs(process, entry.file, call)
+            && self.returns(file, call)
+            && self.has_room(file, call)
+            && is_in_place(file, call)
+    }
+
+    /// Whether a thread may begin this call: one that sleeps on one thing.
+    pub fn may_sleep(&self, process: usize, thread: usize, call: &Call) -> bool {
+        let sleeps = call.reads().is_some() && !matches!(call, Call::Drain { .. })
+            || matches!(call, Call::Poll { timeout_ms, .. } | Call::Select { timeout_ms, .. }
+                | Call::EpollWait { timeout_ms, .. } if *timeout_ms < 0)
+            || matches!(call, Call::Accept { .. });
+        let is_busy = |sleeper: &Sleeper| sleeper.process == process && sleeper.thread == thread;
+        let Some(entry) = call.main_handle().and_then(|fd| self.entry(process, fd)) else {
+            return false;
+        };
+        let file = &self.files[entry.file];
+        let is_wild = self.connection_of(file).is_some_and(|of| of.wild);
+        sleeps
+            && !is_wild
+            && !self.sleepers.iter().any(is_busy)
+            && !self.disturbs(process, entry.file, call)
+            && is_in_place(file, call)
+    }
+
+    /// Whether `call` and a sleeper could take something away from each other.
+    fn disturbs(&self, process: usize, file: usize, call: &Call) -> bool {
+        let takes = takes(call) || looks(call);
+        if !takes {
+            return false;
+        }
+        let mut files = vec![file];
+        if let Kind::Epoll { members, .. } = &self.files[file].kind {
+            files.extend(members.iter().map(|member| member.file));
+        }
+        if let Call::PollBoth { other, .. } = call {
+            files.extend(self.entry(process, *other).map(|entry| entry.file));
+        }
+        self.sleepers.iter().any(|sleeper| {
+            let mut held = vec![sleeper.file];
+            if let Kind::Epoll { members, .. } = &self.files[sleeper.file].kind {
+                held.extend(members.iter().map(|member| member.file));
+            }
+            let both_look = looks(call) && looks(&sleeper.call);
+            !both_look && held.iter().any(|file| files.contains(file))
+        })
+    }
+
+    fn returns(&self, file: &File, call: &Call) -> bool {
+        if let Some(reading) = call.reads() {
+            if file.nonblocking || file.impatient || reading.flags.has(libc::MSG_DONTWAIT) {
+                // A stream asks again and again.
+                return !matches!(call, Call::Drain { .. });
+            }
+            return match &file.kind {
+                Kind::End { connection, side } => {
+                    let it = &self.connections[*connection];
+                    let least = reading.least.max(file.least);
+                    !it.wild && it.is_readable(*side, least)
+                }
+                // Not connected: it fails at once.
+                Kind::Socket | Kind::Listener { .. } | Kind::Epoll { .. } => true,
+            };
+        }
+        match call {
+            Call::Accept { .. } => match &file.kind {
+                Kind::Listener { backlog, .. } => file.nonblocking || !backlog.is_empty(),
+                _ => true,
+            },
+            Call::Poll { timeout_ms, .. }
+            | Call::PollBoth { timeout_ms, .. }
+            | Call::Select { timeout_ms, .. }
+            | Call::EpollWait { timeout_ms, .. }
+            | Call::EpollPwait { timeout_ms, .. } => *timeout_ms >= 0,
+            _ => true,
+        }
+    }
+
+    fn has_room(&self, file: &File, call: &Call) -> bool {
+        let (Some(count), Some(it)) = (call.writes(), self.connection_of(file)) else {
+            return true;
+        };
+        let Kind::End { side, .. } = file.kind else {
+            return true;
+        };
+        it.ends[1 - side].gone || it.unread(1 - side) + count <= ROOM
+    }
+
+    fn connection_of(&self, file: &File) -> Option<&super::Connection> {
+        match file.kind {
+            Kind::End { connection, .. } => Some(&self.connections[connection]),
+            _ => None,
+        }
+    }
+
+    /// How much what `file` waits for has seen.
+    pub(super) fn progress(&self, file: usize) -> usize {
+        match &self.files[file].kind {
+            Kind::End { connection, side } => self.connections[*connection].progress(*side),
+            Kind::Epoll { members, .. } => members
+                .iter()
+                .filter(|member| is_surely_reported(**member))
+                .filter(|member| !matches!(self.files[member.file].kind, Kind::Epoll { .. }))
+                .map(|member| self.progress(member.file))
+                .sum(),
+            Kind::Listener { backlog, .. } => backlog.len(),
+            Kind::Socket => 0,
+        }
+    }
+
+    /// Whether a sleeper has to come back now.
+    pub fn must_wake(&self, sleeper: &Sleeper) -> bool {
+        if sleeper.interrupted {
+            return true;
+        }
+        let file = &self.files[sleeper.file];
+        match (&sleeper.call, &file.kind) {
+            (call, Kind::End { connection, side }) => {
+                let it = &self.connections[*connection];
+                let least = call.reads().map_or(1, |reading| reading.least);
+                !it.wild && it.is_readable(*side, least.max(file.least))
+            }
+            (Call::EpollWait { .. }, Kind::Epoll { .. }) => {
+                self.progress(sleeper.file) > sleeper.progress
+            }
+            (_, Kind::Listener { backlog, .. }) => !backlog.is_empty(),
+            _ => true,
+        }
+    }
+}
+
+/// Whether something to read is reported whatever has been reported before.
+fn is_surely_reported(member: Member) -> bool {
+    member.events.has(libc::EPOLLIN.cast_unsigned())
+        && !member.events.has(libc::EPOLLONESHOT.cast_unsigned())
+}
+
+/// Whether a call takes something that another would then not get.
+fn takes(call: &Call) -> bool {
+    call.reads().is_some()
+        || matches!(
+            call,
+            Call::Accept { .. } | Call::EpollWait { .. } | Call::EpollPwait { .. }
+        )
+}
+
+/// Whether a call tells what there is to take.
+fn looks(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Poll { .. }
+            | Call::PollBoth { .. }
+            | Call::Ppoll { .. }
+            | Call::Select { .. }
+            | Call::Pselect { .. }
+            | Call::Fionread { .. }
+            | Call::Atmark { .. }
+    )
+}
+
+/// Calls that would make something else of a thing that the world keeps account of.
+fn is_in_place(file: &File, call: &Call) -> bool {
+    match call {
+        Call::Listen { .. } | Call::Connect { .. } | Call::ConnectNobody { .. } => {
+            file.kind == Kind::Socket
+        }
+        Call::Accept { .. } => matches!(file.kind, Kind::Listener { .. }),
+        // Streams on a duplicate wait for more where a read would not.
+        Call::StdioRead { .. } | Call::StdioWrite { .. } => {
+            matches!(file.kind, Kind::End { .. })
+        }
+        _ => true,
+    }
+}

@@ -1,0 +1,109 @@
+//! Random programs of socket calls must see the same natively and under Crosslane.
+//!
+//! Longer runs: `cargo xtask fuzz-posix --minutes N`.
+
+use std::path::{Path, PathBuf};
+
+use crosslane_testkit::{Host, Program, Route, binary};
+
+/// Seeds from 0 on that are compared.
+const SEEDS: &str = "60";
+/// Seeds whose programs are known to differ, with the reason; play them again by
+/// `cargo xtask fuzz-posix --seed SEED`.
+const KNOWN_TO_DIFFER: [(&str, &str); 2] = [
+    (
+        "41",
+        "a thread in epoll_wait that a long transfer wakes is told of what has come until it runs, \
+         which is a race of the program itself",
+    ),
+    (
+        "59",
+        "epoll does not tell of RDHUP while there are unread bytes in the ring",
+    ),
+];
+/// Enough to see what is wrong.
+const ENOUGH: [&str; 4] = ["--enough", "3", "--shrink-seconds", "15"];
+/// Of all bytes, pairs that stay on TCP for a while and ends within one process included.
+const LEAST_RING_SHARE: f64 = 0.2;
+
+/// A comparison of what programs see natively with what they see by each of `ways`.
+fn hunt<'a>(host: &'a Host, ways: &[String], options: &[&str]) -> Program<'a> {
+    let ways = ways.iter().flat_map(|way| ["--under", way]);
+    host.plain(binary("crosslane-differ"))
+        .arg("hunt")
+        .args(ways)
+        .args(options)
+}
+
+/// The ways in which Crosslane serves programs: connections are upgraded after some round trips,
+/// from their first byte, or go to and fro.
+fn ways() -> [String; 3] {
+    let run = format!("{} run", binary("crosslane").display());
+    [
+        format!("{run} --"),
+        format!("{run} --eager 1-65535 --"),
+        format!("env CROSSLANE_CHAOS=5 {run} --"),
+    ]
+}
+
+/// The programs of differences that were found once, a file each.
+fn corpus() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../exercise/corpus");
+    let entries = std::fs::read_dir(folder).expect("the corpus is part of the sources");
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.expect("it can be listed").path())
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn the_kernel_agrees_with_itself() {
+    let host = Host::new(Route::Tcp);
+    let ways = ["env".to_owned()];
+    let options = ["--first", "1000", "--seeds", "60", "--seconds", "10"];
+    println!("{}", hunt(&host, &ways, &options).run().text());
+}
+
+#[test]
+fn a_lie_is_found_and_told_in_few_steps() {
+    let host = Host::new(Route::Tcp);
+    let liar = host.file("liar", "\"$@\" | sed -u 's/=> ESPIPE/=> EINVAL/'\n");
+    let ways = [format!("sh {}", liar.display())];
+    let output = hunt(&host, &ways, &["--enough", "1", "--seconds", "60"]).finish();
+    assert!(!output.status.success(), "{}", output.text());
+    let steps = output
+        .text()
+        .lines()
+        .filter(|line| line.starts_with("    "))
+        .count();
+    // A connection, and the call that is lied about.
+    assert_eq!(steps, 2, "{}", output.text());
+}
+
+#[test]
+fn programs_that_differed_once_see_the_same() {
+    let host = Host::new(Route::Crosslane);
+    let files = corpus();
+    let files: Vec<_> = files
+        .iter()
+        .map(|file| file.to_str().expect("a plain name"))
+        .collect();
+    let options: Vec<_> = ["--known", "--raw"].into_iter().chain(files).collect();
+    println!("{}", hunt(&host, &ways(), &options).run().text());
+}
+
+#[test]
+fn generated_programs_see_the_same() {
+    let host = Host::new(Route::Crosslane);
+    let witness = host.witness(0);
+    let mut options = [&["--seeds", SEEDS], &ENOUGH[..]].concat();
+    for (seed, reason) in KNOWN_TO_DIFFER {
+        println!("KNOWN TO DIFFER: seed {seed}: {reason}");
+        options.extend(["--except", seed]);
+    }
+    // Differences on connections that go to and fro come and go; `fuzz-posix` looks for them.
+    let [lazy, eager, _] = ways();
+    println!("{}", hunt(&host, &[lazy, eager], &options).run().text());
+    witness.assert_ring_share(LEAST_RING_SHARE);
+}
