@@ -152,17 +152,16 @@ pub unsafe extern "C" fn splice(
     bytes: size_t,
     flags: u32,
 ) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::splice(input, input_offset, out, out_offset, bytes, flags) };
+    if bytes == 0 {
+        return kernel();
+    }
     let has_offset = !(input_offset.is_null() && out_offset.is_null());
-    if !has_offset
-        && bytes > 0
-        && let Some(moved) = crate::splice::copied(input, out, bytes, flags)
-    {
+    if !has_offset && let Some(moved) = crate::splice::copied(input, out, bytes, flags, kernel) {
         return moved;
     }
-    with_plain([input, out], || {
-        // SAFETY: passed on.
-        unsafe { real::splice(input, input_offset, out, out_offset, bytes, flags) }
-    })
+    with_plain([input, out], kernel)
 }
 
 #[unsafe(no_mangle)]

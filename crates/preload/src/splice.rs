@@ -21,7 +21,15 @@ const PIECE: usize = 16 * 1024;
 
 /// Splice by copying, if one of the two is a connection in rings and the other a pipe. None: it is
 /// the kernel's.
-pub fn copied(from: c_int, to: c_int, bytes: usize, flags: u32) -> Option<ssize_t> {
+///
+/// Where pipe or connection is broken, `kernel` says so before it moves anything.
+pub fn copied(
+    from: c_int,
+    to: c_int,
+    bytes: usize,
+    flags: u32,
+    kernel: impl FnOnce() -> ssize_t,
+) -> Option<ssize_t> {
     let waits = flags & libc::SPLICE_F_NONBLOCK == 0;
     let outcome = if is_in_ring(from) && is_pipe(to) {
         into_pipe(from, to, bytes, waits)
@@ -30,7 +38,7 @@ pub fn copied(from: c_int, to: c_int, bytes: usize, flags: u32) -> Option<ssize_
     } else {
         return None;
     };
-    outcome.map(crate::c::count)
+    Some(outcome.map_or_else(kernel, crate::c::count))
 }
 
 fn is_in_ring(fd: c_int) -> bool {
@@ -45,7 +53,7 @@ fn is_pipe(fd: c_int) -> bool {
     result == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
 }
 
-/// None: the pipe is broken, of which the kernel tells before it touches the connection.
+/// None: the pipe is broken.
 fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result<usize, Errno>> {
     let waits = waits && !is_nonblocking(to);
     let room = loop {
@@ -67,6 +75,7 @@ fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
     Some(errno::check(got).inspect(|&got| write_all(to, &piece[..got])))
 }
 
+/// None: the connection is broken.
 fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result<usize, Errno>> {
     let socket = match look(to, POLLOUT, 0) {
         Ok(events) => events,
