@@ -152,6 +152,25 @@ pub const CHECKS: &[Check] = &[
         drain_when_told,
     ),
     pair(
+        "epoll_end_behind_unread_data",
+        |s| {
+            s.wait();
+            let epoll = watching(s, IN | RDHUP);
+            std::thread::sleep(SHORT);
+            // The first answer may know of the data only.
+            let _ = epoll_wait(epoll, 8, Some(0));
+            std::thread::sleep(SHORT);
+            look(s, epoll);
+            s.read(100);
+            look(s, epoll);
+        },
+        |s| {
+            s.send(b"word");
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            s.go();
+        },
+    ),
+    pair(
         "epoll_edge_of_the_end",
         |s| {
             let epoll = watching(s, IN | RDHUP | EDGE);
