@@ -9,6 +9,7 @@
 //! | Hello | the process's slab |
 //! | Register | the TCP socket, which the monitor reads and closes at once |
 //! | Lease | one end of a socket pair that forked children hold |
+//! | Lend | the slab in which the end's cursors are |
 //! | Adopt | the TCP socket, as for Register |
 //! | Lent | the slab of the process that lends, when this process has not been sent it before |
 //! | Grant | the arena, when this process has not been sent it before |
@@ -57,6 +58,13 @@ pub enum ClientMessage {
         /// The end's token.
         token: u64,
         /// The member of the family that the new holder will be, see the stream crate's `holders`.
+        member: u16,
+    },
+    /// The socket is not passed on after all.
+    TakeBack {
+        /// The end's token.
+        token: u64,
+        /// The member that nobody will be.
         member: u16,
     },
     /// A socket has come from elsewhere: ask whether its end is lent.
@@ -191,6 +199,7 @@ mod kind {
     pub const SECRET: u16 = 6;
     pub const LEND: u16 = 7;
     pub const ADOPT: u16 = 8;
+    pub const TAKE_BACK: u16 = 9;
     pub const WELCOME: u16 = 129;
     pub const REGISTERED: u16 = 130;
     pub const GRANT: u16 = 131;
@@ -303,6 +312,9 @@ impl ClientMessage {
             Self::Register { token } => Packet::new(kind::REGISTER, token),
             Self::Release { token } => Packet::new(kind::RELEASE, token),
             Self::Lend { token, member } => Packet::new(kind::LEND, token).with(&[member.into()]),
+            Self::TakeBack { token, member } => {
+                Packet::new(kind::TAKE_BACK, token).with(&[member.into()])
+            }
             Self::Adopt { token } => Packet::new(kind::ADOPT, token),
             Self::Lease => Packet::new(kind::LEASE, 0),
             Self::Query(query) => Packet::new(kind::QUERY, 0).with(&[query as u32]),
@@ -319,6 +331,10 @@ impl ClientMessage {
             kind::REGISTER => Ok(Self::Register { token }),
             kind::RELEASE => Ok(Self::Release { token }),
             kind::LEND => Ok(Self::Lend {
+                token,
+                member: received.member(0)?,
+            }),
+            kind::TAKE_BACK => Ok(Self::TakeBack {
                 token,
                 member: received.member(0)?,
             }),

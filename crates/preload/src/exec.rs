@@ -162,8 +162,8 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
-    // The shell's pid is known to pclose only, so that a loan ends with this process.
-    prepare_exec();
+    // The shell's pid is known to pclose only, so the loan ends with this process.
+    before_exec();
     // SAFETY: passed on.
     unsafe { real::popen(command, mode) }
 }

@@ -8,6 +8,7 @@ use crosslane_stream::{End, close as closing, config, control, process, register
 use crosslane_sys::{Errno, kernel, real};
 use libc::{sockaddr, socklen_t};
 
+use crate::process::is_own;
 use crate::{c, epoll};
 
 /// How long a disconnect waits for the connection to be back on TCP.
@@ -161,6 +162,9 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         if End::of(fd).is_some() || epoll::is_known(fd) {
             before_close(fd);
         }
+    }
+    if process::get().is_none() && epoll::is_known(fd) && is_own() {
+        epoll::forget_set(fd);
     }
     // SAFETY: passed on.
     unsafe { real::close(fd) }

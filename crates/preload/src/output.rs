@@ -7,7 +7,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ring::Part;
 use crosslane_stream::end::Blocked;
 use crosslane_stream::send::{self, Sent};
-use crosslane_stream::{End, switch};
+use crosslane_stream::{End, adopt, switch};
 use crosslane_sys::{Errno, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
@@ -183,10 +183,17 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         return kernel();
     };
     let Some(end) = End::of(fd) else {
-        if header.msg_controllen > 0 {
-            crate::plumbing::before_passing(header);
+        if header.msg_controllen == 0 {
+            return kernel();
         }
-        return kernel();
+        let lent = crate::plumbing::before_passing(header);
+        let sent = kernel();
+        if sent < 0 {
+            let errno = Errno::last();
+            lent.into_iter().for_each(adopt::Lent::take_back);
+            errno.set();
+        }
+        return sent;
     };
     // SAFETY: the program's promise.
     match unsafe { c::parts(header.msg_iov, header.msg_iovlen) } {
@@ -197,6 +204,13 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     }
 }
 
+/// Whether control data goes along, as descriptors do.
+fn pass_anything(messages: *const mmsghdr, count: u32) -> bool {
+    // SAFETY: the program's promise about so many messages.
+    let has_control = |at| unsafe { (*messages.add(at)).msg_hdr.msg_controllen > 0 };
+    (0..count.min(1024) as usize).any(has_control)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmmsg(
     fd: c_int,
@@ -204,7 +218,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: u32,
     flags: c_int,
 ) -> c_int {
-    if End::of(fd).is_none() || messages.is_null() {
+    if messages.is_null() || End::of(fd).is_none() && !pass_anything(messages, count) {
         // SAFETY: passed on.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }

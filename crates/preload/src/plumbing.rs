@@ -71,17 +71,19 @@ fn make_room(fd: c_int, to: c_int) {
 }
 
 /// The program passes descriptors over an AF_UNIX socket: whoever receives them sees TCP only, or
-/// adopts what is not on TCP yet.
-pub fn before_passing(message: &msghdr) {
+/// adopts what is not on TCP yet. Who that will be is not known. Returns what is lent, to be taken
+/// back if the message is not sent.
+pub fn before_passing(message: &msghdr) -> Vec<adopt::Lent> {
+    let mut lent = Vec::new();
     for_each_passed(message, |fd| {
         epoll::leave_nested(fd);
         if let Some(end) = End::of(fd)
             && !closing::make_plain(&end, Reason::Passed, PATIENCE)
         {
-            // Who will have it is not known.
-            let _ = adopt::lend(&end);
+            lent.extend(adopt::lend(&end));
         }
     });
+    lent
 }
 
 /// The program may have received descriptors over an AF_UNIX socket.

@@ -22,14 +22,15 @@ use crosslane_window::slab::SlabMap;
 
 use crate::control::{self, OwnFd};
 use crate::process::{Member, Process};
-use crate::table::{Home, Table};
-use crate::{End, close, config, register};
+use crate::table::{Home, Identity, Table};
+use crate::{End, close, config, register, switch};
 
 /// An end that has been lent.
 pub struct Lent {
     table: &'static Table,
     index: u32,
     member: Member,
+    token: u64,
 }
 
 impl Lent {
@@ -40,6 +41,7 @@ impl Lent {
 
     /// Nobody will have it after all.
     pub fn take_back(self) {
+        control::take_back(self.token, self.member);
         self.table.take_back(self.index, self.member);
     }
 }
@@ -52,13 +54,17 @@ pub fn lend(end: &End) -> Option<Lent> {
         return None;
     }
     let member = table.expect();
-    table.lend(index, member);
+    if !table.lend_by_name(index, member) {
+        table.family().forget(member);
+        return None;
+    }
     end.add_flags(end_flags::FORKED);
     end.forget_waiting();
     let lent = Lent {
         table,
         index,
         member,
+        token: end.token(),
     };
     if control::lend(end, member, table.fd()) {
         return Some(lent);
@@ -144,14 +150,28 @@ fn same_end(process: &'static Process, index: u32) -> Option<u32> {
     process.ends().find(is_same).map(|end| end.index)
 }
 
-/// Map the slab of another family and become one of it. Returns its number in this process.
+/// Map the slab of another family and become one of it, unless that has been done before. Returns
+/// its number in this process.
 pub(crate) fn keep_slab(process: &Process, fd: OwnedFd) -> Option<usize> {
+    let (identity, fd) = identity_of(fd)?;
+    if let Some(known) = process.table_of(identity) {
+        process.table(known)?.absorb(fd);
+        return Some(known);
+    }
     let map = SlabMap::join(fd.as_fd()).ok()?;
     let theirs = map.header().pid_namespace.load(Ordering::Relaxed);
-    if theirs == 0 || theirs != crosslane_sys::process::pid_namespace() {
+    if theirs == 0 || theirs != crosslane_sys::process::pid_namespace() || !process.has_room() {
         return None;
     }
-    process.welcome(Table::join(map, OwnFd::new(fd.into_raw_fd())))
+    process.welcome(Table::join(map, OwnFd::new(fd.into_raw_fd()), identity))
+}
+
+/// A memory object as the kernel tells it from others.
+pub(crate) fn identity_of(fd: OwnedFd) -> Option<(Identity, OwnedFd)> {
+    use std::os::unix::fs::MetadataExt;
+    let file = std::fs::File::from(fd);
+    let found = file.metadata().ok()?;
+    Some(((found.dev(), found.ino()), file.into()))
 }
 
 /// The rings of an end that is lent to us have come: take its place in the lender's slab.
@@ -185,5 +205,6 @@ pub(crate) fn complete(
     let end = End::at(process, own.index, own.fd);
     end.set_lanes(tx, rx);
     end.local.adopted.store(1, Ordering::Release);
+    switch::unfreeze(&end);
     true
 }

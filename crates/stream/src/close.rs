@@ -234,20 +234,17 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
         switch::pin(end, reason);
         return true;
     }
-    end.local.freezing.fetch_add(1, Ordering::SeqCst);
     // Frozen before our own STOP, because freezing rings a sleeping peer.
     switch::freeze(end);
     switch::pin(end, reason);
     let deadline = Instant::now() + patience;
-    let mut is_plain = false;
-    while !is_plain && Instant::now() <= deadline {
-        is_plain = switch::is_plain(end) || switch::is_quiet(end);
-        if !is_plain {
-            kernel::nap(Duration::from_micros(50));
+    while !switch::is_plain(end) && !switch::is_quiet(end) {
+        if Instant::now() > deadline {
+            return false;
         }
+        kernel::nap(Duration::from_micros(50));
     }
-    end.local.freezing.fetch_sub(1, Ordering::SeqCst);
-    is_plain
+    true
 }
 
 /// The process exits, perhaps from within a signal handler: what a close of every connection would

@@ -65,7 +65,7 @@ struct Asked {
 }
 
 /// Numbers of the library's descriptors, 0 where there is none; the program must not close them.
-static OWN: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
+static OWN: [AtomicI32; 32] = [const { AtomicI32::new(0) }; 32];
 
 /// A descriptor of the library. Closed past our own `close`, which would ask for locks.
 #[derive(Debug)]
@@ -179,30 +179,73 @@ pub(crate) fn adopt(end: &End) -> bool {
     ask(end, ClientMessage::Adopt { token }, end.fd)
 }
 
+/// A loan has been taken back.
+pub(crate) fn take_back(token: u64, member: Member) {
+    let member = member.number();
+    if let Some(mut control) = lock_soon() {
+        let _ = control.send(&ClientMessage::TakeBack { token, member }, None);
+    }
+}
+
+/// The control state, for calls that may come from a signal handler.
+fn lock_soon() -> Option<MutexGuard<'static, Control>> {
+    let deadline = Instant::now() + LOAN_PATIENCE;
+    loop {
+        match CONTROL.try_lock() {
+            Ok(control) => return Some(control),
+            Err(_) if Instant::now() > deadline => return None,
+            Err(_) => kernel::nap(Duration::from_micros(100)),
+        }
+    }
+}
+
+/// A monitor that has not answered is not asked again before then, in ticks.
+static SILENT_UNTIL: AtomicU64 = AtomicU64::new(0);
+
 fn ask(end: &End, message: ClientMessage, fd: RawFd) -> bool {
     let (process, token) = (end.process(), end.token());
+    if cpu::ticks() < SILENT_UNTIL.load(Ordering::Relaxed) {
+        return false;
+    }
     {
-        let Ok(mut control) = CONTROL.lock() else {
+        let Some(mut control) = lock_soon() else {
             return false;
         };
-        if control.connect(process).is_err() || control.send(&message, Some(fd)).is_err() {
+        // A child of vfork has descriptors of its own, but writes to its parent's memory.
+        let may_connect = process.is_current() || control.socket.is_some();
+        if !may_connect
+            || control.connect(process).is_err()
+            || control.send(&message, Some(fd)).is_err()
+        {
             return false;
         }
         let asked = control.asked.get_or_insert_with(HashMap::new);
         asked.insert(token, Asked::default());
     }
-    let answer = || {
-        let control = CONTROL.lock().ok()?;
-        control.asked.as_ref()?.get(&token)?.outcome
+    let is_answered = || {
+        let asked = |control: &Control| control.asked.as_ref()?.get(&token)?.outcome;
+        CONTROL
+            .lock()
+            .is_ok_and(|control| asked(&control).is_some())
     };
-    wait_until(process, LOAN_PATIENCE, || answer().is_some());
-    let outcome = answer() == Some(true);
-    if let Ok(mut control) = CONTROL.lock()
-        && let Some(asked) = &mut control.asked
-    {
-        asked.remove(&token);
+    wait_until(process, LOAN_PATIENCE, is_answered);
+    let Some(mut control) = lock_soon() else {
+        return false;
+    };
+    let asked = control
+        .asked
+        .as_mut()
+        .and_then(|asked| asked.remove(&token));
+    let outcome = asked.and_then(|asked| asked.outcome);
+    if outcome.is_none() {
+        let until = cpu::ticks() + TEND_US * cpu::ticks_per_us();
+        SILENT_UNTIL.store(until, Ordering::Relaxed);
+        if matches!(message, ClientMessage::Adopt { .. }) {
+            // What it may yet find is of no use.
+            control.release(token);
+        }
     }
-    outcome
+    outcome == Some(true)
 }
 
 /// Tell the monitor that an end is gone.

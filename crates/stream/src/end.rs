@@ -44,8 +44,6 @@ pub struct Local {
     /// Number plus 1 of the library's own descriptor for a connection that the program has closed
     /// under a call that sleeps on it; see [`End::fd`].
     pub(crate) kept: AtomicU32,
-    /// Calls that are bringing the end back to TCP for others; a freeze is not taken back meanwhile.
-    pub(crate) freezing: AtomicU32,
     /// Whether the descriptor waits, as far as this process knows: see [`End::is_nonblocking`].
     waiting: AtomicU32,
     /// What the peer had taken when it was last seen to take something, while we wait for room.

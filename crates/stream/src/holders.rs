@@ -56,10 +56,29 @@ impl<'a> Family<'a> {
 
     /// A member that lives from now on, although nobody is it yet: the child of the next fork.
     pub fn expect(&self) -> Member {
-        let number = self.made.fetch_add(1, Ordering::Relaxed) % MEMBERS + 1;
-        let member = Member(u16::try_from(number).unwrap_or(1));
-        self.slot(member).store(member.0.into(), Ordering::SeqCst); // SYNC: member
+        let next = || {
+            let number = self.made.fetch_add(1, Ordering::Relaxed) % MEMBERS + 1;
+            Member(u16::try_from(number).unwrap_or(1))
+        };
+        let tries = core::iter::repeat_with(next).take(PENDING_SLOTS);
+        let member = tries
+            .into_iter()
+            .find(|member| self.is_slot_free(*member))
+            .unwrap_or_else(next);
+        self.expect_again(member);
         member
+    }
+
+    /// A member that lives although it is about to lose its lock for a moment.
+    pub fn expect_again(&self, member: Member) {
+        self.slot(member).store(member.0.into(), Ordering::SeqCst); // SYNC: member
+    }
+
+    /// Whether nobody, or nobody alive, is expected where this member would be listed.
+    fn is_slot_free(&self, member: Member) -> bool {
+        let slot = self.slot(member).load(Ordering::SeqCst); // SYNC: member
+        let pid = u32::try_from(slot >> 16).unwrap_or(0);
+        slot == 0 || pid != 0 && !process::is_alive(pid)
     }
 
     /// The caller is this member. Where locks cannot be had, it is thought to live for ever.
@@ -128,6 +147,11 @@ impl Holders {
     pub fn word(self) -> u64 {
         let place = |(at, number): (usize, u16)| u64::from(number) << (16 * at);
         self.0.into_iter().enumerate().map(place).sum()
+    }
+
+    /// Whether one more can be named.
+    pub fn has_room(self) -> bool {
+        self.0.contains(&0)
     }
 
     /// Whether this member is named.

@@ -12,10 +12,11 @@ use crosslane_sys::memory::Mapping;
 use crosslane_sys::process as system;
 use crosslane_window::slab::SlabMap;
 
+use crate::adopt;
 use crate::control::OwnFd;
 use crate::end::{End, Local};
 use crate::holders::Holders;
-use crate::table::{Home, Table};
+use crate::table::{Home, Identity, Table};
 
 pub use crate::holders::Member;
 
@@ -35,7 +36,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 static REFUSED_EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// Families besides the process's own in whose slabs it may have ends.
-pub const GUESTS: usize = 3;
+pub const GUESTS: usize = 7;
 
 /// Everything this process keeps. Made at its first TCP socket, never freed.
 pub struct Process {
@@ -99,6 +100,8 @@ impl Process {
     fn create() -> io::Result<Self> {
         let pid = system::pid();
         let (slab, slab_fd) = SlabMap::create(pid)?;
+        let (identity, slab_fd) =
+            adopt::identity_of(slab_fd).ok_or_else(io::Error::last_os_error)?;
         slab.header()
             .pid_namespace
             .store(system::pid_namespace(), Ordering::Relaxed);
@@ -106,7 +109,7 @@ impl Process {
         let locals = Mapping::private(SLAB_ENTRIES as usize * size_of::<Local>())?;
         Ok(Self {
             pid: AtomicU32::new(pid),
-            own: Table::join(slab, OwnFd::new(slab_fd.into_raw_fd())),
+            own: Table::join(slab, OwnFd::new(slab_fd.into_raw_fd()), identity),
             guests: [const { OnceLock::new() }; GUESTS],
             swept: AtomicU32::new(0),
             fds,
@@ -148,6 +151,16 @@ impl Process {
     /// A slab by its number in [`Home`].
     pub(crate) fn table(&self, number: usize) -> Option<&Table> {
         self.tables().nth(number)
+    }
+
+    /// The number of the slab that is this memory object, if it is known.
+    pub(crate) fn table_of(&self, identity: Identity) -> Option<usize> {
+        self.tables().position(|table| table.is(identity))
+    }
+
+    /// Whether another family's slab can be kept.
+    pub(crate) fn has_room(&self) -> bool {
+        self.guests.iter().any(|guest| guest.get().is_none())
     }
 
     /// Keep the slab of another family. Returns its number, or `None` where there is no place.

@@ -107,6 +107,11 @@ fn receive_slowly(
                 if options.wait_all && parts.left() > 0 {
                     *parts = whole.clone();
                     bytes = peek::peek_on(end, parts)?;
+                    if bytes == 0 {
+                        // Another thread has just taken it.
+                        *parts = whole.clone();
+                        continue;
+                    }
                 }
                 if parts.left() == 0 || !options.wait_all || !waits_for_more(end, options) {
                     return Ok(bytes);

@@ -107,7 +107,6 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
         &local.blocked,
         &local.rung,
         &local.kept,
-        &local.freezing,
         &local.chaos,
     ] {
         word.store(0, Ordering::Relaxed);

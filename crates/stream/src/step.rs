@@ -44,7 +44,7 @@ pub(crate) fn step(
         let outcome = match end.rx_mode() {
             Mode::Ring => step_ring(end, &lane, parts, peek),
             Mode::Drain => step_drain(end),
-            Mode::Replay => step_replay(end, &lane),
+            Mode::Replay => step_replay(end, &lane, parts, peek),
             // A receive ends before urgent data.
             Mode::Tcp if goes_on && kernel::is_at_mark(end.fd()) => Ok(Passage::Out(Step::Nothing)),
             Mode::Tcp => step_tcp(end, &lane, parts, peek),
@@ -147,7 +147,12 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
 }
 
 /// Frozen: wait for the sender to say where on TCP its replay begins.
-fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
+fn step_replay(
+    end: &End,
+    lane: &WindowLane,
+    parts: &mut Parts<'_>,
+    peek: bool,
+) -> Result<Passage, Errno> {
     match end.rx_cursor().peek(lane) {
         // It had stopped already, with nothing left before its STOP.
         Ok(Next::Control(Control::Stop, _)) => {
@@ -164,8 +169,8 @@ fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
     let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
     // SYNC: frozen
     if sender.replay_seq.load(Ordering::SeqCst) == seen {
-        if is_freeze_taken_back(end, lane) {
-            return Ok(Passage::Again);
+        if let Some(bytes) = read_frozen(end, lane, parts, peek)? {
+            return Ok(Passage::Out(Step::Bytes(bytes)));
         }
         if end.ending() == Ending::Open {
             bell::take(end, lane);
@@ -191,24 +196,43 @@ fn step_replay(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
     Ok(Passage::Again)
 }
 
-/// Whoever asks knows the ring, so what stands there is read, unless the sender has begun to answer,
-/// or others are about to get the socket. Returns whether the ring is read again.
-fn is_freeze_taken_back(end: &End, lane: &WindowLane) -> bool {
-    if end.local.freezing.load(Ordering::SeqCst) != 0 || !end.rx_cursor().has_record(lane) {
-        return false;
-    }
+/// Take the freeze back if the sender has not begun to answer it.
+pub(crate) fn take_back_freeze(lane: &WindowLane) -> bool {
     let without = |flags| (flags & ANSWERED == 0).then_some(flags & !FROZEN);
     let flags = &lane.control().receiver.flags;
-    // SYNC: frozen
-    let taken_back = flags.fetch_update(Ordering::SeqCst, Ordering::SeqCst, without);
-    if taken_back.is_ok() {
-        thaw(end, lane);
+    flags
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, without) // SYNC: frozen
+        .is_ok()
+}
+
+/// A program that has given its socket away goes on reading: it gets what stands in the ring, which
+/// stays frozen for the others.
+fn read_frozen(
+    end: &End,
+    lane: &WindowLane,
+    parts: &mut Parts<'_>,
+    peek: bool,
+) -> Result<Option<usize>, Errno> {
+    let mut cursor = end.rx_cursor();
+    if parts.left() == 0 || !cursor.has_data(lane) || !take_back_freeze(lane) {
+        return Ok(None);
     }
-    taken_back.is_ok()
+    let bytes = match peek {
+        true => cursor.copy_only(lane, parts),
+        false => cursor.read(lane, parts).map(|taken| taken.bytes),
+    };
+    end.set_rx_cursor(cursor);
+    let flags = &lane.control().receiver.flags;
+    flags.fetch_or(FROZEN, Ordering::SeqCst); // SYNC: frozen
+    let bytes = bytes.map_err(|lie| lied(end, lie))?;
+    if !peek {
+        add(&end.entry.rx.ring_bytes, bytes as u64);
+    }
+    Ok(Some(bytes))
 }
 
 /// Read the ring after all.
-fn thaw(end: &End, lane: &WindowLane) {
+pub(crate) fn thaw(end: &End, lane: &WindowLane) {
     let flags = &end.entry.id.flags;
     flags.fetch_and(!end_flags::FROZEN, Ordering::Relaxed);
     let told = &lane.control().receiver.flags;

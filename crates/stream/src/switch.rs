@@ -333,6 +333,18 @@ pub fn freeze(end: &End) {
     bell::probe(end, CLOSED);
 }
 
+/// Take a freeze back for good, unless the sender has begun to answer it: those who have the socket
+/// from now on know the ring.
+pub(crate) fn unfreeze(end: &End) {
+    let Some(lane) = end.rx_lane() else { return };
+    let _rx = end.lock_rx();
+    if end.has_flags(end_flags::FROZEN) && end.rx_mode() == Mode::Replay {
+        if step::take_back_freeze(&lane) {
+            step::thaw(end, &lane);
+        }
+    }
+}
+
 /// A pinned end that is back on TCP both ways needs no rings any more. Returns whether it has been
 /// given up to the kernel.
 pub fn retire(end: &End) -> bool {

@@ -1,7 +1,7 @@
 //! A slab that this process uses: its family's own, or that of a family that has lent it an end.
 
 use core::sync::atomic::{AtomicU16, Ordering};
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use crosslane_ctl::slab::{EndEntry, EndPhase, SlabHeader};
 use crosslane_window::slab::SlabMap;
@@ -33,22 +33,44 @@ impl Home {
     }
 }
 
+/// Device and inode of a slab's memory object.
+pub(crate) type Identity = (u64, u64);
+
 /// A slab, and which member of its family this process is.
 pub(crate) struct Table {
     map: SlabMap,
     /// Stays open: the kernel drops the member's lock with any descriptor of the object.
     fd: OwnFd,
     member: AtomicU16,
+    identity: Identity,
 }
 
 impl Table {
     /// Become a new member of the family of this slab.
-    pub fn join(map: SlabMap, fd: OwnFd) -> Self {
+    pub fn join(map: SlabMap, fd: OwnFd, identity: Identity) -> Self {
         let family = Family::of(map.header(), fd.number());
         let member = family.expect();
         family.join(member);
         let member = AtomicU16::new(member.number());
-        Self { map, fd, member }
+        Self {
+            map,
+            fd,
+            member,
+            identity,
+        }
+    }
+
+    /// Whether this is the slab.
+    pub fn is(&self, identity: Identity) -> bool {
+        self.identity == identity
+    }
+
+    /// Close another descriptor of the slab, with which the kernel drops the member's lock.
+    pub fn absorb(&self, fd: OwnedFd) {
+        let member = self.member();
+        self.family().expect_again(member);
+        drop(fd);
+        self.family().join(member);
     }
 
     /// Go on as this member, in a forked child.
@@ -171,6 +193,20 @@ impl Table {
             }
             if self.replace_holders(index, held, self.alive_of(held).with(to)) {
                 return;
+            }
+        }
+    }
+
+    /// As [`Table::lend`], but only if there is room to name the member.
+    pub fn lend_by_name(&self, index: u32, to: Member) -> bool {
+        loop {
+            let held = self.read_holders(index);
+            let alive = self.alive_of(held);
+            if !held.contains(self.member()) || !alive.has_room() {
+                return false;
+            }
+            if self.replace_holders(index, held, alive.with(to)) {
+                return true;
             }
         }
     }

@@ -12,6 +12,10 @@ fn client_messages() -> Vec<ClientMessage> {
             token: u64::MAX - 1,
             member: u16::MAX,
         },
+        ClientMessage::TakeBack {
+            token: 4,
+            member: 1,
+        },
         ClientMessage::Adopt { token: 6 },
         ClientMessage::Lease,
         ClientMessage::Query(Query::Connections),

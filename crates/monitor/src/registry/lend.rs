@@ -14,8 +14,8 @@ use crate::matcher::EndId;
 /// Loans of one end that may wait to be adopted.
 const LOANS_PER_END: usize = 16;
 
-/// Ends that may be lent at a time.
-const MOST_LENT: usize = 1024;
+/// Ends that one user's processes may have lent at a time.
+const MOST_LENT: usize = 256;
 
 /// Looks that a loan outlives its lender by.
 const PATIENCE: u8 = 2;
@@ -64,10 +64,10 @@ impl<B: Backing> Registry<B> {
     }
 
     fn try_lend(&mut self, client: ClientId, token: u64, member: u16) -> Option<()> {
-        if self.lenders.len() + self.orphans.len() >= MOST_LENT {
+        let (family, uid) = self.clients.get(&client).map(|c| (c.family, c.uid))?;
+        if self.lent_by(uid) >= MOST_LENT {
             return None;
         }
-        let family = self.clients.get(&client)?.family;
         let Some(id) = self.by_token.get(&(family, token)).copied() else {
             return self.lend_parked(family, token, member);
         };
@@ -78,6 +78,47 @@ impl<B: Backing> Registry<B> {
         end.lent.push(member);
         self.lenders.insert((end.cookie, id));
         Some(())
+    }
+
+    fn lent_by(&self, uid: u32) -> usize {
+        let is_theirs = |id: &EndId| {
+            let client = self.ends.get(id).map(|end| end.client);
+            client
+                .and_then(|client| self.clients.get(&client))
+                .is_some_and(|c| c.uid == uid)
+        };
+        let lenders = self.lenders.iter().filter(|(_, id)| is_theirs(id)).count();
+        lenders
+            + self
+                .orphans
+                .values()
+                .filter(|orphan| orphan.uid == uid)
+                .count()
+    }
+
+    /// A client gives a socket away no more.
+    pub fn take_back(&mut self, client: ClientId, token: u64, member: u16) {
+        let Some(family) = self.clients.get(&client).map(|client| client.family) else {
+            return;
+        };
+        if let Some(id) = self.by_token.get(&(family, token)).copied()
+            && let Some(end) = self.ends.get_mut(&id)
+        {
+            end.lent.retain(|lent| *lent != member);
+            if end.lent.is_empty() {
+                self.lenders.remove(&(end.cookie, id));
+            }
+            return;
+        }
+        let cookie = self.find_parked(family, token).map(|found| found.1.cookie);
+        if let Some(cookie) = cookie
+            && let Some(orphan) = self.orphans.get_mut(&cookie)
+        {
+            orphan.members.retain(|lent| *lent != member);
+            if orphan.members.is_empty() {
+                self.bury(cookie);
+            }
+        }
     }
 
     /// The process that has registered the end has closed it, and forked children have not.
@@ -284,10 +325,5 @@ impl<B: Backing> Registry<B> {
                 .find_parked(family, token)
                 .map(|found| found.1.origin.0),
         }
-    }
-
-    /// Whether loans wait to be given up.
-    pub fn has_orphans(&self) -> bool {
-        !self.orphans.is_empty()
     }
 }

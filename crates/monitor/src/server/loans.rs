@@ -1,8 +1,11 @@
 //! The slabs of ends whose sockets go to other processes.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crosslane_ctl::slab::SLAB_BYTES;
+use crosslane_sys::memory::is_sealed;
 
 use super::Monitor;
 use super::message::Fault;
@@ -21,11 +24,13 @@ impl Monitor {
         fds: &mut Vec<OwnedFd>,
     ) -> Result<(), Fault> {
         let slab = fds.last().ok_or(Fault::NoDescriptor)?;
-        let identity = rustix::fs::fstat(slab)
-            .map(|found| (found.st_dev, found.st_ino))
-            .map_err(|_| Fault::NoDescriptor)?;
+        // Anything but a memory object might not answer.
+        let is_memory = is_sealed(slab.as_fd(), SLAB_BYTES);
         let origin = self.registry.origin_of(client, token);
-        let known = origin.filter(|family| self.knows_slab(*family, identity));
+        let known = origin.filter(|family| {
+            let identity = rustix::fs::fstat(slab).map(|found| (found.st_dev, found.st_ino));
+            is_memory && identity.is_ok_and(|identity| self.knows_slab(*family, identity))
+        });
         let Some(family) = known else {
             self.registry.refuse_loan(client, token);
             return Ok(());

@@ -138,6 +138,14 @@ impl Monitor {
             ClientMessage::Adopt { token } => {
                 self.inspect(id, token, Purpose::Adopt, fds.pop(), fds_lost)
             }
+            ClientMessage::TakeBack {
+                token,
+                member: lent,
+            } => {
+                let client = member.ok_or(Fault::NotIntroduced)?.client;
+                self.registry.take_back(client, token, lent);
+                Ok(())
+            }
             ClientMessage::Lend { token, member: new } => {
                 let client = member.ok_or(Fault::NotIntroduced)?.client;
                 self.lend(client, token, new, fds)

@@ -163,6 +163,24 @@ fn nobody_else_s_user_adopts() {
 }
 
 #[test]
+fn what_is_taken_back_is_not_adopted() {
+    let mut bench = Bench::new();
+    let (a, _) = pair(&mut bench);
+    let c = bench.process();
+    for member in [7, 8] {
+        bench.registry.lend(a, 1, member);
+    }
+    bench.said();
+    bench.registry.take_back(a, 1, 8);
+    bench.registry.take_back(c, 1, 7);
+    assert_eq!(adopt(&mut bench, c, 5).map(|loan| loan.member), Some(7));
+    bench.registry.lend(a, 1, 9);
+    bench.registry.take_back(a, 1, 9);
+    bench.said();
+    assert_eq!(adopt(&mut bench, c, 6), None);
+}
+
+#[test]
 fn another_socket_of_the_same_names_is_not_the_lent_one() {
     let mut bench = Bench::new();
     let (a, _) = pair(&mut bench);

@@ -373,23 +373,18 @@ fn make(epoll: c_int, state: State) -> Option<&'static Set> {
     Some(set)
 }
 
-/// Whether a descriptor is an epoll set with connections in it.
-pub fn is_set(fd: c_int) -> bool {
-    get(fd).is_some()
-}
-
 /// Whether a descriptor is known to be an epoll set.
 pub fn is_known(fd: c_int) -> bool {
     record(fd).is_some_and(|set| !set.is(State::Closed))
 }
 
-/// Descriptors of sets with connections in them.
+/// Descriptors of epoll sets.
 pub fn sets() -> Vec<c_int> {
     if SETS.get().is_none() {
         return Vec::new();
     }
     let highest = HIGHEST.load(Ordering::Relaxed).cast_signed();
-    (0..=highest).filter(|fd| is_set(*fd)).collect()
+    (0..=highest).filter(|fd| is_known(*fd)).collect()
 }
 
 /// All sets with connections in them, each once.
