@@ -16,22 +16,26 @@ use std::time::{Duration, Instant};
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::Geometry;
 use crosslane_ctl::message::{
-    ClientMessage, Grant, HEADER_BYTES, Loan, MESSAGE_BYTES, MessageError, MonitorMessage,
+    ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
 };
 use crosslane_ctl::reason::Reason;
 use crosslane_sys::{Errno, cpu, kernel};
 use crosslane_window::arena::Arena;
 
 use crate::packet::{receive_packet, send_packet};
-use crate::process::{self, Children, Member, Process};
-use crate::{End, adopt, config, register, strict};
+use crate::process::{self, Children, Process};
+use crate::{End, config, register, strict};
+
+mod loans;
+
+pub(crate) use loans::{adopt, lend, take_back};
+
+use loans::Asked;
 
 /// Our descriptors live from here on, out of the way of programs that count on low numbers.
 pub(crate) const LOWEST_FD: RawFd = 500_000;
 pub(crate) const LOWEST_FD_FALLBACK: RawFd = 512;
 const RETRY: Duration = Duration::from_secs(1);
-/// How long the answer to a loan or an adoption is waited for.
-const LOAN_PATIENCE: Duration = Duration::from_millis(200);
 /// How often [`tend`] looks.
 const TEND_US: u64 = 1_000_000;
 
@@ -53,15 +57,6 @@ pub struct Control {
     guests: Option<HashMap<(u32, u32), usize>>,
     /// Loans and adoptions that somebody waits for.
     asked: Option<HashMap<u64, Asked>>,
-}
-
-/// A loan or an adoption that the monitor has been asked for.
-#[derive(Clone, Copy, Default)]
-struct Asked {
-    /// Where the end is, and what came with it.
-    loan: Option<(usize, Loan)>,
-    /// What became of it.
-    outcome: Option<bool>,
 }
 
 /// Numbers of the library's descriptors, 0 where there is none; the program must not close them.
@@ -162,90 +157,6 @@ pub fn register(end: &End) -> Result<(), Reason> {
         .get_or_insert_with(HashSet::new)
         .insert(token);
     Ok(())
-}
-
-/// Let whoever gets the end's socket adopt the end, as this member. Returns whether the monitor
-/// has agreed.
-pub(crate) fn lend(end: &End, member: Member, slab: RawFd) -> bool {
-    let token = end.token();
-    let member = member.number();
-    ask(end, ClientMessage::Lend { token, member }, slab)
-}
-
-/// Ask for an end that may have been lent with the socket `end.fd`. Returns whether it has been;
-/// then it is at `end`'s index, or where [`adopt::complete`] says.
-pub(crate) fn adopt(end: &End) -> bool {
-    let token = end.token();
-    ask(end, ClientMessage::Adopt { token }, end.fd)
-}
-
-/// A loan has been taken back.
-pub(crate) fn take_back(token: u64, member: Member) {
-    let member = member.number();
-    if let Some(mut control) = lock_soon() {
-        let _ = control.send(&ClientMessage::TakeBack { token, member }, None);
-    }
-}
-
-/// The control state, for calls that may come from a signal handler.
-fn lock_soon() -> Option<MutexGuard<'static, Control>> {
-    let deadline = Instant::now() + LOAN_PATIENCE;
-    loop {
-        match CONTROL.try_lock() {
-            Ok(control) => return Some(control),
-            Err(_) if Instant::now() > deadline => return None,
-            Err(_) => kernel::nap(Duration::from_micros(100)),
-        }
-    }
-}
-
-/// A monitor that has not answered is not asked again before then, in ticks.
-static SILENT_UNTIL: AtomicU64 = AtomicU64::new(0);
-
-fn ask(end: &End, message: ClientMessage, fd: RawFd) -> bool {
-    let (process, token) = (end.process(), end.token());
-    if cpu::ticks() < SILENT_UNTIL.load(Ordering::Relaxed) {
-        return false;
-    }
-    {
-        let Some(mut control) = lock_soon() else {
-            return false;
-        };
-        // A child of vfork has descriptors of its own, but writes to its parent's memory.
-        let may_connect = process.is_current() || control.socket.is_some();
-        if !may_connect
-            || control.connect(process).is_err()
-            || control.send(&message, Some(fd)).is_err()
-        {
-            return false;
-        }
-        let asked = control.asked.get_or_insert_with(HashMap::new);
-        asked.insert(token, Asked::default());
-    }
-    let is_answered = || {
-        let asked = |control: &Control| control.asked.as_ref()?.get(&token)?.outcome;
-        CONTROL
-            .lock()
-            .is_ok_and(|control| asked(&control).is_some())
-    };
-    wait_until(process, LOAN_PATIENCE, is_answered);
-    let Some(mut control) = lock_soon() else {
-        return false;
-    };
-    let asked = control
-        .asked
-        .as_mut()
-        .and_then(|asked| asked.remove(&token));
-    let outcome = asked.and_then(|asked| asked.outcome);
-    if outcome.is_none() {
-        let until = cpu::ticks() + TEND_US * cpu::ticks_per_us();
-        SILENT_UNTIL.store(until, Ordering::Relaxed);
-        if matches!(message, ClientMessage::Adopt { .. }) {
-            // What it may yet find is of no use.
-            control.release(token);
-        }
-    }
-    outcome == Some(true)
 }
 
 /// Tell the monitor that an end is gone.
@@ -414,7 +325,7 @@ impl Control {
             }
         }
         for asked in self.asked.iter_mut().flat_map(HashMap::values_mut) {
-            asked.outcome.get_or_insert(false);
+            asked.fail();
         }
         reason
     }
@@ -510,54 +421,6 @@ impl Control {
             }
             MonitorMessage::Retire { arena } => self.retire(arena),
             MonitorMessage::Welcome | MonitorMessage::Text(_) => {}
-        }
-    }
-
-    fn has_asked(&self, token: u64) -> bool {
-        let asked = self.asked.as_ref();
-        asked.is_some_and(|asked| asked.contains_key(&token))
-    }
-
-    fn conclude(&mut self, token: u64, outcome: bool) {
-        let asked = self.asked.as_mut().and_then(|asked| asked.get_mut(&token));
-        if let Some(asked) = asked {
-            asked.outcome = Some(outcome);
-        }
-    }
-
-    /// The end's slab is known from now on; its rings follow.
-    fn note_loan(&mut self, process: &'static Process, loan: Loan, fd: Option<OwnedFd>) {
-        let key = (self.monitor, loan.family);
-        let guests = self.guests.get_or_insert_with(HashMap::new);
-        let table = match (loan.family, fd) {
-            (0, _) => Some(0),
-            (_, Some(fd)) => adopt::keep_slab(process, fd).inspect(|number| {
-                guests.insert(key, *number);
-            }),
-            (_, None) => guests.get(&key).copied(),
-        };
-        let asked = self.asked.as_mut();
-        if let (Some(table), Some(asked)) = (table, asked.and_then(|a| a.get_mut(&loan.token))) {
-            asked.loan = Some((table, loan));
-        }
-    }
-
-    fn complete_adoption(
-        &mut self,
-        process: &'static Process,
-        grant: &Grant,
-        fd: Option<OwnedFd>,
-    ) -> bool {
-        let arena = self.arena(grant, fd);
-        let asked = self
-            .asked
-            .as_ref()
-            .and_then(|asked| asked.get(&grant.token));
-        match (asked.and_then(|asked| asked.loan), arena) {
-            (Some((table, loan)), Ok(arena)) => {
-                adopt::complete(process, table, &loan, grant, arena)
-            }
-            _ => false,
         }
     }
 

@@ -103,17 +103,7 @@ fn receive_slowly(
         let ended = end.ending() != Ending::Open || end.has_flags(end_flags::SHUT_READ);
         match step(end, parts, options.peek, total > 0) {
             Ok(Step::Bytes(bytes)) if options.peek => {
-                let mut bytes = bytes;
-                if options.wait_all && parts.left() > 0 {
-                    *parts = whole.clone();
-                    bytes = peek::peek_on(end, parts)?;
-                    if bytes == 0 {
-                        // Another thread has just taken it.
-                        *parts = whole.clone();
-                        continue;
-                    }
-                }
-                if parts.left() == 0 || !options.wait_all || !waits_for_more(end, options) {
+                if let Some(bytes) = peeked(end, parts, &whole, bytes, options)? {
                     return Ok(bytes);
                 }
                 *parts = whole.clone();
@@ -159,6 +149,26 @@ fn receive_slowly(
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// What a peek answers that has seen `bytes` on one side of a passage; `None` if it must look again.
+fn peeked<'a>(
+    end: &End,
+    parts: &mut Parts<'a>,
+    whole: &Parts<'a>,
+    mut bytes: usize,
+    options: Options,
+) -> Result<Option<usize>, Errno> {
+    if options.wait_all && parts.left() > 0 {
+        *parts = whole.clone();
+        bytes = peek::peek_on(end, parts)?;
+        if bytes == 0 {
+            // Another thread has just taken it.
+            return Ok(None);
+        }
+    }
+    let is_enough = parts.left() == 0 || !options.wait_all || !waits_for_more(end, options);
+    Ok(is_enough.then_some(bytes))
 }
 
 /// A peek that wants all it asked for must look again, because what it has seen stays there.

@@ -338,10 +338,9 @@ pub fn freeze(end: &End) {
 pub(crate) fn unfreeze(end: &End) {
     let Some(lane) = end.rx_lane() else { return };
     let _rx = end.lock_rx();
-    if end.has_flags(end_flags::FROZEN) && end.rx_mode() == Mode::Replay {
-        if step::take_back_freeze(&lane) {
-            step::thaw(end, &lane);
-        }
+    let is_frozen = end.has_flags(end_flags::FROZEN) && end.rx_mode() == Mode::Replay;
+    if is_frozen && step::take_back_freeze(&lane) {
+        step::thaw(end, &lane);
     }
 }
 

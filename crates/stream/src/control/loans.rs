@@ -1,0 +1,167 @@
+//! Ends that are lent and adopted: what the monitor is asked, and what it answers.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use crosslane_ctl::message::{ClientMessage, Grant, Loan};
+use crosslane_sys::{cpu, kernel};
+
+use super::{CONTROL, Control, TEND_US, wait_until};
+use crate::process::{Member, Process};
+use crate::{End, adopt as adoption};
+
+/// How long the answer to a loan or an adoption is waited for.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// A loan or an adoption that the monitor has been asked for.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Asked {
+    /// Where the end is, and what came with it.
+    loan: Option<(usize, Loan)>,
+    /// What became of it.
+    outcome: Option<bool>,
+}
+
+impl Asked {
+    /// The monitor is gone.
+    pub(super) fn fail(&mut self) {
+        self.outcome.get_or_insert(false);
+    }
+}
+
+/// Let whoever gets the end's socket adopt the end, as this member. Returns whether the monitor
+/// has agreed.
+pub(crate) fn lend(end: &End, member: Member, slab: RawFd) -> bool {
+    let token = end.token();
+    let member = member.number();
+    ask(end, ClientMessage::Lend { token, member }, slab)
+}
+
+/// Ask for an end that may have been lent with the socket `end.fd`. Returns whether it has been;
+/// then it is at `end`'s index, or where [`adoption::complete`] says.
+pub(crate) fn adopt(end: &End) -> bool {
+    let token = end.token();
+    ask(end, ClientMessage::Adopt { token }, end.fd)
+}
+
+/// A loan has been taken back.
+pub(crate) fn take_back(token: u64, member: Member) {
+    let member = member.number();
+    if let Some(mut control) = lock_soon() {
+        let _ = control.send(&ClientMessage::TakeBack { token, member }, None);
+    }
+}
+
+/// The control state, for calls that may come from a signal handler.
+fn lock_soon() -> Option<MutexGuard<'static, Control>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match CONTROL.try_lock() {
+            Ok(control) => return Some(control),
+            Err(_) if Instant::now() > deadline => return None,
+            Err(_) => kernel::nap(Duration::from_micros(100)),
+        }
+    }
+}
+
+/// A monitor that has not answered is not asked again before then, in ticks.
+static SILENT_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+fn ask(end: &End, message: ClientMessage, fd: RawFd) -> bool {
+    let (process, token) = (end.process(), end.token());
+    if cpu::ticks() < SILENT_UNTIL.load(Ordering::Relaxed) {
+        return false;
+    }
+    {
+        let Some(mut control) = lock_soon() else {
+            return false;
+        };
+        // A child of vfork has descriptors of its own, but writes to its parent's memory.
+        let may_connect = process.is_current() || control.socket.is_some();
+        if !may_connect
+            || control.connect(process).is_err()
+            || control.send(&message, Some(fd)).is_err()
+        {
+            return false;
+        }
+        let asked = control.asked.get_or_insert_with(HashMap::new);
+        asked.insert(token, Asked::default());
+    }
+    let is_answered = || {
+        let asked = |control: &Control| control.asked.as_ref()?.get(&token)?.outcome;
+        CONTROL
+            .lock()
+            .is_ok_and(|control| asked(&control).is_some())
+    };
+    wait_until(process, PATIENCE, is_answered);
+    let Some(mut control) = lock_soon() else {
+        return false;
+    };
+    let asked = control
+        .asked
+        .as_mut()
+        .and_then(|asked| asked.remove(&token));
+    let outcome = asked.and_then(|asked| asked.outcome);
+    if outcome.is_none() {
+        let until = cpu::ticks() + TEND_US * cpu::ticks_per_us();
+        SILENT_UNTIL.store(until, Ordering::Relaxed);
+        if matches!(message, ClientMessage::Adopt { .. }) {
+            // What it may yet find is of no use.
+            control.release(token);
+        }
+    }
+    outcome == Some(true)
+}
+
+impl Control {
+    pub(super) fn has_asked(&self, token: u64) -> bool {
+        let asked = self.asked.as_ref();
+        asked.is_some_and(|asked| asked.contains_key(&token))
+    }
+
+    pub(super) fn conclude(&mut self, token: u64, outcome: bool) {
+        let asked = self.asked.as_mut().and_then(|asked| asked.get_mut(&token));
+        if let Some(asked) = asked {
+            asked.outcome = Some(outcome);
+        }
+    }
+
+    /// The end's slab is known from now on; its rings follow.
+    pub(super) fn note_loan(&mut self, process: &'static Process, loan: Loan, fd: Option<OwnedFd>) {
+        let key = (self.monitor, loan.family);
+        let guests = self.guests.get_or_insert_with(HashMap::new);
+        let table = match (loan.family, fd) {
+            (0, _) => Some(0),
+            (_, Some(fd)) => adoption::keep_slab(process, fd).inspect(|number| {
+                guests.insert(key, *number);
+            }),
+            (_, None) => guests.get(&key).copied(),
+        };
+        let asked = self.asked.as_mut();
+        if let (Some(table), Some(asked)) = (table, asked.and_then(|a| a.get_mut(&loan.token))) {
+            asked.loan = Some((table, loan));
+        }
+    }
+
+    pub(super) fn complete_adoption(
+        &mut self,
+        process: &'static Process,
+        grant: &Grant,
+        fd: Option<OwnedFd>,
+    ) -> bool {
+        let arena = self.arena(grant, fd);
+        let asked = self
+            .asked
+            .as_ref()
+            .and_then(|asked| asked.get(&grant.token));
+        match (asked.and_then(|asked| asked.loan), arena) {
+            (Some((table, loan)), Ok(arena)) => {
+                adoption::complete(process, table, &loan, grant, arena)
+            }
+            _ => false,
+        }
+    }
+}
