@@ -1,10 +1,10 @@
-//! Peeking past the places where the stream passes between ring and TCP, for MSG_WAITALL: nothing is
-//! taken, so a look at one side alone would see the same short piece for ever.
+//! Looking past the places where the stream passes between ring and TCP. Nothing is taken, so a look
+//! at one side alone would see the same short piece again and again.
 
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::Mode;
-use crosslane_ring::{Control, Next, Parts, WindowLane};
+use crosslane_ring::{Control, LaneMemory, Next, Parts, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::End;
@@ -13,57 +13,108 @@ use crate::ending::lied;
 /// Passages that one look follows.
 const MOST_PASSAGES: usize = 8;
 
+/// A place where the stream has bytes.
+enum Place<'a> {
+    /// On TCP, after so many bytes that are not this place's, and at most so many.
+    Tcp { skipped: u64, most: u64 },
+    /// In the ring from this cursor on, which is to pass them.
+    Ring(&'a WindowLane, &'a mut RxCursor),
+}
+
 /// Copy what the stream holds now into `parts`, on both sides of passages, and take nothing.
 ///
 /// # Errors
 /// If the peer has broken the ring's rules, or as recv(2).
 pub(crate) fn peek_on(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
+    let asked = parts.left();
+    visit(end, |place| match place {
+        Place::Tcp { skipped, most } => peek_tcp(end, parts, skipped, most),
+        Place::Ring(lane, cursor) => {
+            let copied = cursor.copy_on(lane, parts).map_err(|lie| lied(end, lie))?;
+            Ok(copied as u64)
+        }
+    })?;
+    Ok(asked - parts.left())
+}
+
+/// How much the stream holds now, on both sides of passages.
+///
+/// # Errors
+/// As [`peek_on`].
+pub(crate) fn count(end: &End) -> Result<usize, Errno> {
+    let queued = u64::from(kernel::queued(end.fd(), libc::FIONREAD)?);
+    let mut total = 0;
+    visit(end, |place| {
+        let bytes = match place {
+            Place::Tcp { skipped, most } => queued.saturating_sub(skipped).min(most),
+            Place::Ring(lane, cursor) => pass_data(end, lane, cursor)?,
+        };
+        total += bytes;
+        Ok(bytes)
+    })?;
+    Ok(usize::try_from(total).unwrap_or(usize::MAX))
+}
+
+/// Move the cursor over the data at it.
+fn pass_data(end: &End, lane: &WindowLane, cursor: &mut RxCursor) -> Result<u64, Errno> {
+    let (mut total, lap_end) = (0, cursor.head + u64::from(lane.lines()));
+    while cursor.head < lap_end
+        && let Next::Data(left) = cursor.peek(lane).map_err(|lie| lied(end, lie))?
+    {
+        total += left as u64;
+        cursor.pass(left, left);
+    }
+    Ok(total)
+}
+
+/// Visit the places where the stream goes on, in order, until one has less than there may come.
+fn visit(end: &End, mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>) -> Result<(), Errno> {
     let Some(lane) = end.rx_lane() else {
-        return Ok(0);
+        return Ok(());
     };
     let _rx = end.lock_rx();
     let rx = &end.entry.rx;
     let taken = rx.tcp_bytes.load(Ordering::Relaxed);
-    let limit = rx.tcp_limit.load(Ordering::Relaxed);
     let (mut mode, mut on_tcp, mut cursor) = (end.rx_mode(), taken, end.rx_cursor());
     if mode == Mode::Drain {
-        (mode, on_tcp) = (Mode::Tcp, limit);
+        (mode, on_tcp) = (Mode::Tcp, rx.tcp_limit.load(Ordering::Relaxed));
     }
-    let asked = parts.left();
     for _ in 0..MOST_PASSAGES {
         match mode {
             Mode::Tcp => {
                 let start = next_control(end, &lane, &cursor, Control::Start)?;
-                let most = start.map_or(u64::MAX, |start| start.saturating_sub(on_tcp));
-                on_tcp += peek_tcp(end, parts, on_tcp.saturating_sub(taken), most)?;
+                on_tcp += look(Place::Tcp {
+                    skipped: on_tcp.saturating_sub(taken),
+                    most: start.map_or(u64::MAX, |start| start.saturating_sub(on_tcp)),
+                })?;
                 if start != Some(on_tcp) {
                     break;
                 }
-                cursor.head += 1;
                 mode = Mode::Ring;
             }
             Mode::Ring => {
-                cursor.copy_on(&lane, parts).map_err(|lie| lied(end, lie))?;
+                look(Place::Ring(&lane, &mut cursor))?;
                 let Some(stop) = next_control(end, &lane, &cursor, Control::Stop)? else {
                     break;
                 };
-                cursor.head += 1;
                 (mode, on_tcp) = (Mode::Tcp, stop);
             }
-            Mode::Drain | Mode::Replay => break,
+            Mode::Replay => {
+                look(Place::Ring(&lane, &mut cursor))?;
+                break;
+            }
+            Mode::Drain => break,
         }
-        if parts.left() == 0 {
-            break;
-        }
+        cursor.head += 1;
     }
-    Ok(asked - parts.left())
+    Ok(())
 }
 
 /// The number in the control record at the cursor, if there is one of this kind.
 fn next_control(
     end: &End,
     lane: &WindowLane,
-    cursor: &crosslane_ring::RxCursor,
+    cursor: &RxCursor,
     kind: Control,
 ) -> Result<Option<u64>, Errno> {
     match cursor.peek(lane).map_err(|lie| lied(end, lie))? {

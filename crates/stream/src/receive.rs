@@ -9,7 +9,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::asleep::{take_late_bells, wait_readable};
 use crate::end::add;
 use crate::ending::{at_end, lied, look_at_kernel};
-use crate::step::{Step, left_on_tcp, settle, step};
+use crate::step::{Step, settle, step};
 use crate::{End, bell, close, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
@@ -159,7 +159,7 @@ fn peeked<'a>(
     mut bytes: usize,
     options: Options,
 ) -> Result<Option<usize>, Errno> {
-    if options.wait_all && parts.left() > 0 {
+    if parts.left() > 0 && end.rx_mode() != Mode::Replay {
         *parts = whole.clone();
         bytes = peek::peek_on(end, parts)?;
         if bytes == 0 {
@@ -191,17 +191,5 @@ fn is_look_due(end: &End) -> bool {
 /// Bytes that a receive would give now, for FIONREAD.
 pub fn readable_bytes(end: &End) -> Result<usize, Errno> {
     settle(end);
-    let Some(lane) = end.rx_lane() else {
-        return Ok(0);
-    };
-    let _rx = end.lock_rx();
-    if end.rx_mode() == Mode::Ring {
-        return end
-            .rx_cursor()
-            .readable(&lane, usize::MAX)
-            .map_err(|lie| lied(end, lie));
-    }
-    let queued = kernel::queued(end.fd(), libc::FIONREAD)?;
-    let left = left_on_tcp(end)?;
-    Ok((queued as usize).min(usize::try_from(left).unwrap_or(usize::MAX)))
+    peek::count(end)
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::STOP_WANTED;
+use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, Parts, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel, real};
@@ -119,6 +119,10 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
     let Some(lane) = end.tx_lane() else {
         return Ok(0);
     };
+    if lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0 {
+        // A reset fails this send already.
+        look_for_reset(end);
+    }
     check_open(end)?;
     let _tx = end.lock_tx();
     let mut total = 0;
