@@ -292,6 +292,12 @@ pub unsafe extern "C" fn recvmmsg(
         }
         return received;
     }
+    if let Some(end) = End::of(fd)
+        && let Some(errno) = crate::options::take_error(&end)
+    {
+        // Unlike recvmsg it tells of an error before data and the end.
+        return c::fail(errno);
+    }
     let started = std::time::Instant::now();
     // SAFETY: the program's promise; null means no limit.
     let limit = unsafe { timeout.as_ref() }.map(crate::poll::duration);

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::{End, close as closing, receive, send, switch};
-use crosslane_sys::real;
+use crosslane_sys::{Errno, kernel, real};
 use libc::socklen_t;
 
 use crate::{c, plumbing};
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn getsockopt(
     let own = match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => {
             // What the kernel had not told yet, or what it told the library instead.
-            Some(end.entry.wait.error.swap(0, Ordering::Relaxed)).filter(|error| *error != 0)
+            told_to_us(&end)
         }
         _ => remembered(level, name)
             .map(|bit| i32::from(end.entry.id.nodelay.load(Ordering::Relaxed) & bit != 0)),
@@ -125,6 +125,19 @@ pub unsafe extern "C" fn getsockopt(
         unsafe { core::ptr::copy_nonoverlapping(own.as_ptr(), value.cast(), room.min(own.len())) };
     }
     result
+}
+
+/// An error that the kernel has told the library and the program has not seen.
+fn told_to_us(end: &End) -> Option<c_int> {
+    let error = &end.entry.wait.error;
+    Some(error.swap(0, Ordering::Relaxed)).filter(|error| *error != 0)
+}
+
+/// The error that SO_ERROR would tell, which is told by this.
+pub fn take_error(end: &End) -> Option<Errno> {
+    let kernels = kernel::getsockopt(end.fd, libc::SOL_SOCKET, libc::SO_ERROR);
+    let kernels = kernels.ok().filter(|error: &c_int| *error != 0);
+    told_to_us(end).or(kernels).map(Errno)
 }
 
 #[unsafe(no_mangle)]

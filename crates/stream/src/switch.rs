@@ -335,7 +335,7 @@ pub fn freeze(end: &End) {
 
 /// Take a freeze back for good, unless the sender has begun to answer it: those who have the socket
 /// from now on know the ring.
-pub(crate) fn unfreeze(end: &End) {
+pub fn unfreeze(end: &End) {
     let Some(lane) = end.rx_lane() else { return };
     let _rx = end.lock_rx();
     let is_frozen = end.has_flags(end_flags::FROZEN) && end.rx_mode() == Mode::Replay;

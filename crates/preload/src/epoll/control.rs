@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::end::Blocked;
-use crosslane_stream::{End, close as closing, ready};
+use crosslane_stream::{End, close as closing, ready, switch};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
@@ -63,7 +63,10 @@ pub fn leave_nested(fd: c_int) {
         .collect();
     drop(inner);
     for end in ends {
-        closing::make_plain(&end, Reason::EpollUse, PATIENCE);
+        if !closing::make_plain(&end, Reason::EpollUse, PATIENCE) {
+            // Nobody reads it past the library, so what stands in the ring may be read there.
+            switch::unfreeze(&end);
+        }
         progress::hand_back(&end);
     }
 }

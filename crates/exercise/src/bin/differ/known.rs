@@ -4,7 +4,6 @@
 //! programs with all of it.
 
 use crate::call::Call;
-use crate::word::How;
 use crate::world::{Kind, World};
 
 /// Something that is left out.
@@ -30,9 +29,9 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
-        name: "write-to-a-closed-peer",
-        why: "while a direction is in its ring, a write after the peer's reset is accepted, and a \
-              splice after its close can hang",
+        name: "write-after-a-reset",
+        why: "what comes first after a reset, EPIPE, ECONNRESET or the end, is not always as in the \
+              kernel",
         is_it: |world, process, call| {
             let end = call.main_handle().and_then(|fd| world.end(process, fd));
             call.writes().is_some()
@@ -40,21 +39,6 @@ pub const KNOWN: &[Known] = &[
                     let ends = world.connections[connection].ends;
                     ends[1 - side].gone || ends[side].reset
                 })
-        },
-    },
-    Known {
-        name: "shutdown-for-reading",
-        why: "on a connection that is about to be switched, reads after shutdown(SHUT_RD) find \
-              nothing yet instead of the end",
-        is_it: |_, _, call| matches!(call, Call::Shutdown { how: How::RD, .. }),
-    },
-    Known {
-        name: "pass-a-connection",
-        why: "after a connection was passed with bytes in its ring, MSG_PEEK shows only those that \
-              stand in one place",
-        is_it: |world, process, call| {
-            let end = call.main_handle().and_then(|fd| world.end(process, fd));
-            matches!(call, Call::Pass { .. }) && end.is_some()
         },
     },
 ];
