@@ -60,6 +60,9 @@ pub struct Arguments {
     /// Play also what is known to differ
     #[arg(long)]
     known: bool,
+    /// Fail only for what differs in each of several runs; tell of the rest
+    #[arg(long)]
+    steady: bool,
     /// Print one JSON object at the end instead of words
     #[arg(long)]
     json: bool,
@@ -76,6 +79,8 @@ struct Report {
     left_out: BTreeMap<&'static str, u64>,
     /// Programs in which the kernel itself does now this and now that.
     unsteady: u64,
+    /// Programs that differed in some of their runs only, when those do not count.
+    wavering: u64,
     seconds: u64,
     differences: Vec<Found>,
 }
@@ -215,8 +220,23 @@ impl Hunt<'_> {
 
     fn try_case(&self, case: &Case, native: &mut Side, other: &mut Side) -> std::io::Result<()> {
         let (verdict, tally) = compare(&case.program, native, other)?;
-        let mut found = None;
-        if let Verdict::Differs(difference) = &verdict {
+        let (mut found, mut wavering) = (None, 0);
+        if let Verdict::Differs(difference) = &verdict
+            && self.arguments.steady
+            && difference.seen < difference.runs
+        {
+            wavering = 1;
+            let Difference {
+                native,
+                other,
+                seen,
+                runs,
+            } = difference;
+            println!(
+                "WAVERING: {}, {seen} of {runs} runs: {native} | {other}",
+                case.origin
+            );
+        } else if let Verdict::Differs(difference) = &verdict {
             found = Some(self.found(case, difference.clone(), native, other)?);
         }
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,6 +246,7 @@ impl Hunt<'_> {
         for known in KNOWN {
             *report.left_out.entry(known.name).or_default() += count(known.name);
         }
+        report.wavering += wavering;
         report.unsteady += u64::from(verdict == Verdict::Unsteady);
         report.differences.extend(found);
         if report.differences.len() >= self.arguments.enough {
@@ -305,12 +326,13 @@ impl Report {
             programs,
             steps,
             unsteady,
+            wavering,
             differences,
             ..
         } = self;
         format!(
-            "{programs} programs with {steps} steps in {} s: {} differ, {unsteady} are unsteady \
-             on the kernel alone",
+            "{programs} programs with {steps} steps in {} s: {} differ, {wavering} waver, \
+             {unsteady} are unsteady on the kernel alone",
             elapsed.as_secs(),
             differences.len()
         )
