@@ -185,24 +185,20 @@ impl Table {
 
     /// Let another member hold an entry, too, that this process holds.
     pub fn lend(&self, index: u32, to: Member) {
-        loop {
-            let held = self.read_holders(index);
-            if !held.contains(self.member()) {
-                // Another thread has just closed it.
-                return;
-            }
-            if self.replace_holders(index, held, self.alive_of(held).with(to)) {
-                return;
-            }
-        }
+        self.lend_if(index, to, |_| true);
     }
 
-    /// As [`Table::lend`], but only if there is room to name the member.
+    /// As [`Table::lend`], but only if there is room to name the member. Returns whether there was.
     pub fn lend_by_name(&self, index: u32, to: Member) -> bool {
+        self.lend_if(index, to, Holders::has_room)
+    }
+
+    fn lend_if(&self, index: u32, to: Member, may: impl Fn(Holders) -> bool) -> bool {
         loop {
             let held = self.read_holders(index);
             let alive = self.alive_of(held);
-            if !held.contains(self.member()) || !alive.has_room() {
+            // Another thread may just have closed it.
+            if !held.contains(self.member()) || !may(alive) {
                 return false;
             }
             if self.replace_holders(index, held, alive.with(to)) {

@@ -9,7 +9,7 @@ use crosslane_sys::memory::is_sealed;
 
 use super::Monitor;
 use super::message::Fault;
-use crate::registry::ClientId;
+use crate::registry::{ClientId, FamilyId};
 
 /// How often loans are looked at; those whose lender is gone live for two to three times as long.
 const LOOK: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ impl Monitor {
     }
 
     /// Whether this memory object is the family's slab.
-    fn knows_slab(&self, family: crate::registry::FamilyId, identity: (u64, u64)) -> bool {
+    fn knows_slab(&self, family: FamilyId, identity: (u64, u64)) -> bool {
         let is_same = |slab: &Arc<OwnedFd>| {
             rustix::fs::fstat(slab).is_ok_and(|found| (found.st_dev, found.st_ino) == identity)
         };

@@ -183,6 +183,17 @@ macro_rules! shown_as_displayed {
 
 shown_as_displayed! { &str String bool u8 usize i32 u32 u64 i64 Errno }
 
+/// Whether all of a word was sent.
+pub fn says(fd: RawFd, word: &[u8]) -> bool {
+    send(fd, word, libc::MSG_NOSIGNAL) == Ok(word.len())
+}
+
+/// Whether one read gives exactly this word.
+pub fn hears(fd: RawFd, word: &[u8]) -> bool {
+    let mut buffer = vec![0; word.len()];
+    read(fd, &mut buffer) == Ok(word.len()) && buffer == word
+}
+
 /// Read until there are `count` bytes. Fewer: the stream ended before.
 pub fn take(fd: RawFd, count: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; count];

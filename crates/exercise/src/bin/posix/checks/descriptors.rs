@@ -8,7 +8,7 @@ use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, MSG_NOSIGNAL, POLLIN, POLLRDHUP, S
 
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::{data, digest, drain, events_text};
+use crate::stage::{data, digest, drain, events_text, hears, says};
 
 /// A number that nothing else uses.
 const HIGH: i32 = 700;
@@ -25,15 +25,6 @@ fn two_words_then_listen(s: &mut Stage) {
     s.wait();
     s.send(b"two");
     s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
-}
-
-fn says(fd: i32, word: &[u8]) -> bool {
-    send(fd, word, MSG_NOSIGNAL) == Ok(word.len())
-}
-
-fn hears(fd: i32, word: &[u8]) -> bool {
-    let mut buffer = vec![0; word.len()];
-    read(fd, &mut buffer) == Ok(word.len()) && buffer == word
 }
 
 /// Pass the connection to a child that had been made before it, keep nothing, and see whether it gets

@@ -10,7 +10,7 @@ use libc::{MSG_NOSIGNAL, POLLRDHUP, SHUT_WR};
 
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::{digest, drain, pattern, take};
+use crate::stage::{digest, drain, hears, pattern, says, take};
 
 /// Fork; the child runs `child`, whose success is its exit status, and the parent goes on.
 fn in_child(child: impl FnOnce() -> bool) -> libc::pid_t {
@@ -18,15 +18,6 @@ fn in_child(child: impl FnOnce() -> bool) -> libc::pid_t {
         Some(pid) => pid,
         None => exit_now(i32::from(!child())),
     }
-}
-
-fn says(fd: i32, word: &[u8]) -> bool {
-    send(fd, word, MSG_NOSIGNAL) == Ok(word.len())
-}
-
-fn hears(fd: i32, word: &[u8]) -> bool {
-    let mut buffer = vec![0; word.len()];
-    read(fd, &mut buffer) == Ok(word.len()) && buffer == word
 }
 
 /// Fork; the child becomes a shell with the connection as its standard input and output.
@@ -53,6 +44,13 @@ fn echo(s: &mut Stage) {
 /// Far: tell what came until the end.
 fn listen(s: &mut Stage) {
     s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
+}
+
+/// Far: send two lines, make no call on the connection until told to, and listen.
+fn two_lines_in_silence(s: &mut Stage) {
+    s.send(b"first\nsecond\n");
+    s.wait();
+    listen(s);
 }
 
 pub const CHECKS: &[Check] = &[
@@ -261,11 +259,7 @@ pub const CHECKS: &[Check] = &[
             s.go();
             s.say("close", close(s.fd));
         },
-        |s| {
-            s.send(b"first\nsecond\n");
-            s.wait();
-            listen(s);
-        },
+        two_lines_in_silence,
     ),
     pair(
         "exec_that_fails_changes_nothing",
@@ -277,11 +271,7 @@ pub const CHECKS: &[Check] = &[
             s.go();
             s.say("close", close(s.fd));
         },
-        |s| {
-            s.send(b"first\nsecond\n");
-            s.wait();
-            listen(s);
-        },
+        two_lines_in_silence,
     ),
     pair(
         "system_uses_the_connection",
@@ -295,11 +285,7 @@ pub const CHECKS: &[Check] = &[
             s.go();
             s.say("close", close(s.fd));
         },
-        |s| {
-            s.send(b"first\nsecond\n");
-            s.wait();
-            listen(s);
-        },
+        two_lines_in_silence,
     ),
     pair(
         "popen_uses_the_connection",
@@ -312,11 +298,7 @@ pub const CHECKS: &[Check] = &[
             s.go();
             s.say("close", close(s.fd));
         },
-        |s| {
-            s.send(b"first\nsecond\n");
-            s.wait();
-            listen(s);
-        },
+        two_lines_in_silence,
     ),
     pair(
         "spawn_with_the_connection_as_standard_output",
