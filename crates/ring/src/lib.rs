@@ -10,17 +10,22 @@
 //!
 //! The crate holds no state of a connection: cursors are the caller's, who keeps them where both
 //! its threads and its forked children find them. (Each thread remembers how to copy fast.) It never sleeps, rings no doorbell and takes no lock. Read
-//! [`header`], then [`send`] and [`receive`]; [`memory`] is what a lane needs of its window.
+//! [`header`], then [`send`] and [`receive`]; [`reserve`] and [`find`] are the same without a copy;
+//! [`memory`] is what a lane needs of its window.
 
 mod copy;
+pub mod find;
 pub mod header;
 pub mod memory;
 pub mod parts;
 pub mod receive;
+pub mod reserve;
 pub mod send;
 
+pub use find::Found;
 pub use header::{Control, MAX_RECORD_BYTES, PeerLied};
 pub use memory::{LaneMemory, WindowLane};
 pub use parts::{Part, Parts};
 pub use receive::{Next, RxCursor};
+pub use reserve::{Piece, Reservation};
 pub use send::TxCursor;

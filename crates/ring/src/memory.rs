@@ -1,5 +1,6 @@
 //! What a lane needs of the memory it lives in.
 
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crosslane_ctl::lane::{
@@ -8,6 +9,7 @@ use crosslane_ctl::lane::{
 use crosslane_window::view::View;
 
 use crate::copy;
+use crate::reserve::Piece;
 
 /// The memory of one lane. The algorithms of this crate are generic over it, so that the same
 /// code runs on a window, under the model checker and on simulated windows.
@@ -20,6 +22,10 @@ pub trait LaneMemory {
 
     /// Write 0 as the header at a line; ordered before the next `publish`.
     fn clear(&self, line: u32);
+
+    /// Write a header that the receiver does not look at before it has seen the next one that is
+    /// published; ordered before that `publish`.
+    fn set_header(&self, line: u32, header: u64);
 
     /// Write a header with release order; what the caller reads afterwards is read after the
     /// header has become visible (a full fence).
@@ -148,6 +154,17 @@ impl WindowLane {
         let _ = line;
     }
 
+    /// Where a piece of the ring lies, or `None` if it does not lie inside.
+    #[inline]
+    pub fn view(&self, piece: Piece) -> Option<View> {
+        let ring_bytes = self.lines as usize * LINE_BYTES;
+        let start = NonNull::new(self.ring)?;
+        // SAFETY: `new` checked that the ring has so many bytes; the view's owner keeps them
+        // mapped, and others reach them through atomics and raw copies only.
+        let ring = unsafe { View::from_raw(start, ring_bytes) };
+        ring.part(piece.offset, piece.bytes)
+    }
+
     /// Split a range of the ring that may run over its end into two.
     #[inline]
     fn split(&self, offset: usize, bytes: usize) -> (usize, usize) {
@@ -185,6 +202,11 @@ impl LaneMemory for WindowLane {
     #[inline]
     fn clear(&self, line: u32) {
         self.header_cell(line).store(0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn set_header(&self, line: u32, header: u64) {
+        self.header_cell(line).store(header, Ordering::Relaxed);
     }
 
     #[inline]
@@ -242,8 +264,6 @@ impl LaneMemory for WindowLane {
 
 #[cfg(test)]
 mod tests {
-    use core::ptr::NonNull;
-
     use super::*;
 
     #[derive(Clone)]

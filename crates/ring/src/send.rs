@@ -146,7 +146,7 @@ impl TxCursor {
     }
 
     #[inline]
-    fn wrapped(lane: &impl LaneMemory, line: u64) -> u32 {
+    pub(crate) fn wrapped(lane: &impl LaneMemory, line: u64) -> u32 {
         // Masked to the ring, which has at most 2^18 lines.
         u32::try_from(line & u64::from(lane.lines() - 1)).unwrap_or(0)
     }

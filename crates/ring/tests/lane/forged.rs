@@ -135,6 +135,10 @@ impl LaneMemory for Uncleared {
 
     fn clear(&self, _line: u32) {}
 
+    fn set_header(&self, line: u32, header: u64) {
+        self.0.set_header(line, header);
+    }
+
     fn publish(&self, line: u32, header: u64) {
         self.0.publish(line, header);
     }

@@ -86,6 +86,8 @@ impl LaneMemory for Endless {
 
     fn clear(&self, _line: u32) {}
 
+    fn set_header(&self, _line: u32, _header: u64) {}
+
     fn publish(&self, _line: u32, _header: u64) {}
 
     unsafe fn copy_in(&self, _offset: usize, _from: *const u8, _bytes: usize) {}

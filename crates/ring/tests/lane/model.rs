@@ -36,6 +36,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => sizes().prop_map(Op::CopyOnly),
         1 => (0..40_000_usize).prop_map(Op::Readable),
         3 => Just(Op::PassControl),
+        6 => (size(), size()).prop_map(|(wanted, filled)| Op::Build(wanted, filled)),
+        5 => (0..5_usize, size()).prop_map(|(places, most)| Op::Consume(places, most)),
     ]
 }
 
@@ -99,6 +101,42 @@ fn a_short_run_goes_over_the_end() {
     let line = 3 * u64::from(MIN_RING_LINES) - 4;
     run(MIN_RING_LINES, line, Payload::Headers(0), ops.clone());
     run(MIN_RING_LINES, line, Payload::Stream, ops);
+}
+
+/// Short enough for Miri, too.
+#[test]
+fn records_built_and_read_in_place_go_over_the_end() {
+    let ops = [
+        Op::Build(200, 200),
+        Op::Consume(1, 150),
+        Op::Build(300, 100),
+        Op::Write(vec![60]),
+        Op::Consume(4, 30),
+        Op::Build(100, 0),
+        Op::WriteControl(Control::Stop, 340),
+        Op::Consume(4, 1000),
+        Op::PassControl,
+        Op::Build(80, 80),
+    ];
+    let line = 3 * u64::from(MIN_RING_LINES) - 4;
+    run(MIN_RING_LINES, line, Payload::Headers(0), ops.clone());
+    run(MIN_RING_LINES, line, Payload::Stream, ops);
+}
+
+#[test]
+fn a_reservation_takes_all_the_room_and_leaves_that_of_a_control_record() {
+    for line in 0..u64::from(MIN_RING_LINES) {
+        let fill = Op::Build(1 << 20, 1 << 20);
+        let control = Op::WriteControl(Control::Stop, line);
+        let ops = [
+            fill,
+            Op::Build(1, 1),
+            control.clone(),
+            control,
+            Op::Consume(9, 20_000),
+        ];
+        run(MIN_RING_LINES, line, Payload::Headers(0), ops);
+    }
 }
 
 #[test]

@@ -104,6 +104,65 @@ fn two_threads_carry_a_stream() {
     memory.check_canaries();
 }
 
+/// As `send_stream`, built in place, several records at a time.
+fn build_stream(lane: WindowLane) {
+    let (mut side, mut dice) = (SendSide::new(lane, FIRST_LINE), Dice(0x2468_ace0_1357));
+    let (mut sent, patience) = (0, Patience::new());
+    while sent < VOLUME {
+        let wanted = random_sizes(&mut dice).iter().sum();
+        let payload = stream_bytes(sent, wanted);
+        let reserved = side.build(wanted, &payload).unwrap();
+        sent += reserved as u64;
+        if reserved < wanted {
+            patience.wait();
+        }
+    }
+    while !side.control(Control::Stop, sent).unwrap() {
+        patience.wait();
+    }
+}
+
+fn consume_stream(lane: WindowLane) {
+    let (mut side, mut dice) = (ReceiveSide::new(lane, FIRST_LINE), Dice(0x1122_3344_5566));
+    let (mut received, patience) = (0, Patience::new());
+    loop {
+        let places = usize::try_from(1 + dice.below(8)).unwrap();
+        let most = random_sizes(&mut dice)[0];
+        let (found, taken) = side.consume(places, most).unwrap();
+        assert_eq!(
+            found,
+            stream_bytes(received, found.len()),
+            "from byte {received} on"
+        );
+        received += taken.bytes as u64;
+        if let Next::Control(kind, value) = side.cursor.peek(&side.lane).unwrap() {
+            assert_eq!((kind, value), (Control::Stop, received));
+            return;
+        }
+        if found.is_empty() {
+            patience.wait();
+        }
+    }
+}
+
+#[test]
+fn two_threads_carry_a_stream_in_place() {
+    type Sender = fn(WindowLane);
+    let pairs: [(Sender, Sender); 3] = [
+        (build_stream, consume_stream),
+        (send_stream, consume_stream),
+        (build_stream, receive_stream),
+    ];
+    for (send, receive) in pairs {
+        let (memory, lane) = empty_lane();
+        scope(|scope| {
+            scope.spawn(move || send(lane));
+            receive(lane);
+        });
+        memory.check_canaries();
+    }
+}
+
 /// Payload of forged headers for the next lap, in a record of whole lines at `line`.
 fn forged_payload(line: u64, lines: u64) -> Vec<u8> {
     let words = 1..lines * (LINE_BYTES / 8) as u64;

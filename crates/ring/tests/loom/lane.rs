@@ -142,6 +142,10 @@ impl LaneMemory for LoomLane {
         }
     }
 
+    fn set_header(&self, line: u32, header: u64) {
+        self.first_word(line).store(header, Relaxed);
+    }
+
     fn publish(&self, line: u32, header: u64) {
         let order = if self.has(Fault::HeaderRelaxed) {
             Relaxed

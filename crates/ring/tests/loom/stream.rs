@@ -23,6 +23,7 @@ struct Way {
     first_line: u64,
     writes: &'static [usize],
     read_bytes: usize,
+    in_place: bool,
 }
 
 /// Write in one thread, read in another.
@@ -37,8 +38,12 @@ fn carry(fault: Fault, way: Way) {
             let end = sent + size;
             while sent < end {
                 let payload = forged_bytes(sent, end - sent);
-                let records = sender.write(&[payload.len()], &payload).unwrap();
-                sent += records.iter().sum::<usize>();
+                sent += if way.in_place {
+                    sender.build(payload.len(), &payload).unwrap()
+                } else {
+                    let records = sender.write(&[payload.len()], &payload).unwrap();
+                    records.iter().sum::<usize>()
+                };
                 if sent < end {
                     thread::yield_now();
                 }
@@ -48,7 +53,13 @@ fn carry(fault: Fault, way: Way) {
     let mut received = 0;
     while received < total {
         let most = way.read_bytes.min(total - received);
-        let (bytes, _) = receiver.read(&[most]).unwrap();
+        let bytes = if way.in_place {
+            let (mut found, taken) = receiver.consume(1, most).unwrap();
+            found.truncate(taken.bytes);
+            found
+        } else {
+            receiver.read(&[most]).unwrap().0
+        };
         assert_eq!(
             bytes,
             forged_bytes(received, bytes.len()),
@@ -72,6 +83,7 @@ const CROSSES_THE_END: Way = Way {
     first_line: 3,
     writes: &[104, 8],
     read_bytes: 40,
+    in_place: false,
 };
 
 /// More than a lap in a ring that is full most of the time.
@@ -80,6 +92,7 @@ const GOES_ROUND: Way = Way {
     first_line: 0,
     writes: &[104, 8, 104, 8],
     read_bytes: 1000,
+    in_place: false,
 };
 
 /// The last record goes over the end, so that the next header is expected where the first record
@@ -89,6 +102,7 @@ const FORGES: Way = Way {
     first_line: 0,
     writes: &[376, 8, 104],
     read_bytes: 1000,
+    in_place: false,
 };
 
 /// Records that fill the ring: the second is written over lines that were just read.
@@ -97,11 +111,43 @@ const FILLS: Way = Way {
     first_line: 0,
     writes: &[376, 376],
     read_bytes: 1000,
+    in_place: false,
 };
 
 #[test]
 fn records_cross_the_end_of_the_ring() {
     check(4, || carry(Fault::None, CROSSES_THE_END));
+}
+
+#[test]
+fn records_are_built_and_read_in_place() {
+    for way in [CROSSES_THE_END, GOES_ROUND, FILLS, FORGES] {
+        let way = Way {
+            in_place: true,
+            ..way
+        };
+        check(4, move || carry(Fault::None, way));
+    }
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn what_was_built_in_place_and_published_without_order_is_found() {
+    let way = Way {
+        in_place: true,
+        ..CROSSES_THE_END
+    };
+    check(4, move || carry(Fault::HeaderRelaxed, way));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn credit_for_what_was_read_in_place_without_order_is_found() {
+    let way = Way {
+        in_place: true,
+        ..FILLS
+    };
+    check(4, move || carry(Fault::CreditRelaxed, way));
 }
 
 #[test]

@@ -167,6 +167,10 @@ fn send(side: &mut SendSide<WindowLane>, op: &Op, suffered: &mut Suffered) -> Re
             let payload = vec![0x77; sizes.iter().sum()];
             suffered.bytes += side.write(sizes, &payload)?.iter().sum::<usize>();
         }
+        Op::Build(wanted, filled) => {
+            let payload = vec![0x78; *filled];
+            suffered.bytes += side.build(*wanted, &payload)?.min(*filled);
+        }
         Op::WriteControl(kind, value) => {
             suffered.controls += usize::from(side.control(*kind, *value)?);
         }
@@ -188,6 +192,11 @@ fn receive(
                 side.cursor.pass_control(&side.lane);
                 suffered.controls += 1;
             }
+        }
+        Op::Consume(places, most) => {
+            let (found, taken) = side.consume(*places, *most)?;
+            assert_eq!(taken.bytes, found.len().min(*most));
+            suffered.bytes += taken.bytes;
         }
         Op::Read(sizes) | Op::Write(sizes) => suffered.bytes += side.read(sizes)?.0.len(),
         _ => drop(side.cursor.has_record(&side.lane)),

@@ -19,7 +19,14 @@ pub enum Op {
     Readable(usize),
     /// Move over a control record, if one is next.
     PassControl,
+    /// Reserve so many bytes, build as many of so many in place, and commit them.
+    Build(usize, usize),
+    /// Find at most so many records, and consume as many of so many bytes in place.
+    Consume(usize, usize),
 }
+
+/// The kinds from here to 127, and those that differ by 128 only, work in place.
+const IN_PLACE: u8 = 104;
 
 /// Reads operations from bytes; at the end of the bytes there are no more.
 pub struct Decoder<'a>(&'a [u8]);
@@ -46,6 +53,12 @@ impl<'a> Decoder<'a> {
 
     /// The operation that `kind`, a byte that was just read, begins.
     pub fn op(&mut self, kind: u8) -> Option<Op> {
+        if kind & 0x7f >= IN_PLACE {
+            return Some(match kind % 2 {
+                0 => Op::Build(self.size()?, self.size()?),
+                _ => Op::Consume(usize::from(self.byte()? % 5), self.size()?),
+            });
+        }
         Some(match kind % 8 {
             0 | 1 => Op::Write(self.sizes()?),
             2 => Op::WriteControl(self.control()?, self.word()?),

@@ -98,6 +98,12 @@ impl<L: LaneMemory + Clone> Pair<L> {
                 );
             }
             Op::PassControl => self.pass_control(),
+            Op::Build(wanted, filled) => self.build(*wanted, *filled),
+            Op::Consume(places, most) => {
+                let found = self.reference.records(*places);
+                let (_, taken) = self.reference.read(found.len().min(*most));
+                assert_eq!(self.receive.consume(*places, *most), Ok((found, taken)));
+            }
         }
         self.check();
     }
@@ -116,6 +122,14 @@ impl<L: LaneMemory + Clone> Pair<L> {
         let expected = self.reference.write(&payload);
         self.sent += expected.iter().sum::<usize>() as u64;
         assert_eq!(self.send.write(sizes, &payload), Ok(expected));
+    }
+
+    fn build(&mut self, wanted: usize, filled: usize) {
+        let room = self.reference.room(wanted);
+        let payload = self.next_payload(filled.min(room));
+        self.reference.write(&payload);
+        self.sent += payload.len() as u64;
+        assert_eq!(self.send.build(wanted, &payload), Ok(room));
     }
 
     fn pass_control(&mut self) {

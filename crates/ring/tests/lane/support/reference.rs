@@ -61,6 +61,29 @@ impl Reference {
         lengths
     }
 
+    /// How many of `wanted` bytes fit now.
+    pub fn room(&self, wanted: usize) -> usize {
+        let (mut free, mut bytes) = (self.free(), 0);
+        while free > 0 && bytes < wanted {
+            let lines = usize::try_from(free).expect("at most the ring");
+            let record = (wanted - bytes)
+                .min(lines * LINE - HEADER)
+                .min(MAX_RECORD_BYTES);
+            free -= (HEADER + record).div_ceil(LINE) as u64;
+            bytes += record;
+        }
+        bytes
+    }
+
+    /// All bytes of the next `most` records of data.
+    pub fn records(&self, most: usize) -> Vec<u8> {
+        let data = self.records.iter().map_while(|record| match record {
+            Record::Data(bytes) => Some(bytes),
+            Record::Control(..) => None,
+        });
+        data.take(most).flatten().copied().collect()
+    }
+
     /// Whether a control record fits.
     pub fn control(&mut self, kind: Control, value: u64) -> bool {
         let fits = self.tail - self.head < self.lines - 1;

@@ -2,8 +2,9 @@
 //!
 //! They run in one thread beside the reference, in two threads, and under the model checker.
 
+use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ring::receive::Taken;
-use crosslane_ring::{Control, LaneMemory, MAX_RECORD_BYTES, PeerLied, RxCursor, TxCursor};
+use crosslane_ring::{Control, Found, LaneMemory, MAX_RECORD_BYTES, PeerLied, RxCursor, TxCursor};
 
 use super::scatter::Scatter;
 
@@ -74,6 +75,36 @@ impl<L: LaneMemory> SendSide<L> {
         written
     }
 
+    /// Reserve `wanted` bytes, build what fits of `payload` in them and commit it. Returns how much
+    /// was reserved.
+    pub fn build(&mut self, wanted: usize, payload: &[u8]) -> Result<usize, PeerLied> {
+        let before = self.cursor.tail;
+        let reservation = self.cursor.reserve(&self.lane, wanted)?;
+        assert_eq!(self.cursor.tail, before, "a reservation is not sent");
+        assert!(reservation.bytes() <= wanted);
+        let payload = &payload[..payload.len().min(reservation.bytes())];
+        let (lines, mut at, mut pieces) = (self.lane.lines(), 0, Vec::new());
+        while let Some(piece) = reservation.piece(lines, at) {
+            assert!(piece.offset + piece.bytes <= lines as usize * LINE_BYTES);
+            pieces.push((at, piece));
+            at += piece.bytes;
+        }
+        assert_eq!(at, reservation.bytes());
+        // From the last piece to the first: a program may fill them in any order.
+        for (at, piece) in pieces
+            .into_iter()
+            .rev()
+            .filter(|(at, _)| *at < payload.len())
+        {
+            let part = &payload[at..payload.len().min(at + piece.bytes)];
+            // SAFETY: a slice is valid for its length.
+            unsafe { self.lane.copy_in(piece.offset, part.as_ptr(), part.len()) };
+        }
+        self.cursor.commit(&self.lane, &reservation, payload.len());
+        self.check_cursor();
+        Ok(reservation.bytes())
+    }
+
     /// Ask whether a good share of the ring is free.
     pub fn writable(&mut self) -> Result<bool, PeerLied> {
         let writable = self.cursor.writable(&self.lane);
@@ -130,6 +161,33 @@ impl<L: LaneMemory> ReceiveSide<L> {
         let copied = scatter.with_parts(|parts| self.cursor.copy_only(&self.lane, parts));
         scatter.check_gaps();
         Ok(Self::first(&scatter, copied?))
+    }
+
+    /// Find at most `places` records, read them in place, and consume as many of `most` bytes as
+    /// there are: all that was found, and what else the consumption tells.
+    pub fn consume(&mut self, places: usize, most: usize) -> Result<(Vec<u8>, Taken), PeerLied> {
+        let mut found = vec![Found::default(); places];
+        let count = self.cursor.find(&self.lane, &mut found)?;
+        let found = &found[..count];
+        let mut bytes = Vec::new();
+        for record in found {
+            let mut skipped = 0;
+            while let Some(piece) = record.piece(self.lane.lines(), skipped) {
+                let mut part = vec![0; piece.bytes];
+                // SAFETY: the vector has so many bytes.
+                unsafe {
+                    self.lane
+                        .copy_out(piece.offset, part.as_mut_ptr(), part.len())
+                };
+                bytes.extend(part);
+                skipped += piece.bytes;
+            }
+            assert_eq!(skipped, record.bytes());
+        }
+        let taken = self
+            .cursor
+            .consume(&self.lane, found, most.min(bytes.len()));
+        Ok((bytes, taken))
     }
 
     fn first(scatter: &Scatter, bytes: usize) -> Vec<u8> {
