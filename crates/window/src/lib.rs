@@ -4,9 +4,10 @@
 //! atomics, payload is copied. What has been read from a window is an allegation that the caller
 //! must check before use.
 //!
-//! Read [`view`] first; [`arena`] is the memory of rings, [`slab`] the table of a process.
+//! Read [`view`] first, and [`bytes`] for what programs see of it; [`arena`] is the memory of rings, [`slab`] the table of a process.
 
 pub mod arena;
+pub mod bytes;
 pub mod memory;
 pub mod slab;
 pub mod view;
