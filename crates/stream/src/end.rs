@@ -41,6 +41,8 @@ pub struct Local {
     pub blocked: AtomicU32,
     /// 1 from waking by a doorbell, or learning that one is on its way, until TCP is seen empty.
     pub(crate) rung: AtomicU32,
+    /// 1 while the program builds a message in the sending lane, see [`crate::reserve`].
+    pub(crate) reserved: AtomicU32,
     /// Number plus 1 of the library's own descriptor for a connection that the program has closed
     /// under a call that sleeps on it; see [`End::fd`].
     pub(crate) kept: AtomicU32,
@@ -333,6 +335,11 @@ impl End {
     /// The program may have changed O_NONBLOCK, or may share it with another process.
     pub fn forget_waiting(&self) {
         self.local.waiting.store(UNKNOWN, Ordering::Relaxed);
+    }
+
+    /// Whether the program builds a message in the sending lane. The caller holds the direction.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.local.reserved.load(Ordering::Relaxed) != 0
     }
 
     /// A send found no room.

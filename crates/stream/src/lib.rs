@@ -11,6 +11,7 @@
 //! monitor), and knows no poll sets; it answers for one end at a time.
 //!
 //! Read [`end`] for where state lives, [`receive`], [`step`] and [`send`] for the data path,
+//! [`reserve`] for the same without a copy,
 //! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor,
 //! [`adopt`] for ends whose sockets come from other processes.
 //!
@@ -41,7 +42,9 @@ pub mod process;
 pub mod ready;
 pub mod receive;
 pub mod register;
+pub mod reserve;
 pub mod send;
+pub mod slices;
 pub mod step;
 mod strict;
 pub mod switch;

@@ -53,6 +53,11 @@ pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
     Some(end)
 }
 
+/// Have the end registered at its first call, not after some.
+pub fn hasten(end: &End) {
+    end.add_flags(end_flags::EAGER);
+}
+
 /// The tables, and the process known to the monitor.
 pub(crate) fn started() -> Result<&'static Process, Reason> {
     match process::get() {
@@ -106,6 +111,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
         &local.adopted,
         &local.blocked,
         &local.rung,
+        &local.reserved,
         &local.kept,
         &local.chaos,
     ] {

@@ -45,13 +45,7 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
     }
     let bytes = parts.left();
     let done = write_ring(end, parts)?;
-    if end.ending() == Ending::Eof {
-        provoke_reset(end);
-    }
-    if end.local.chaos.load(Ordering::Relaxed) != 0 {
-        switch::chaos(end);
-    }
-    asleep::take_late_bells(end);
+    after_sending(end);
     if parts.left() == 0 {
         return Ok(Sent::Bytes(bytes));
     }
@@ -62,9 +56,21 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
     outcome
 }
 
+/// What follows each send into the ring; no lock is held.
+#[inline]
+pub(crate) fn after_sending(end: &End) {
+    if end.ending() == Ending::Eof {
+        provoke_reset(end);
+    }
+    if end.local.chaos.load(Ordering::Relaxed) != 0 {
+        switch::chaos(end);
+    }
+    asleep::take_late_bells(end);
+}
+
 /// Try to get the direction into the ring, or finish a replay. Returns whether it is in the ring.
 #[cold]
-fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
+pub(crate) fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
     finish_replay(end, dont_wait)?;
     switch::advance(end);
     // The kernel has told the library already what it would tell the program.
@@ -119,11 +125,7 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
     let Some(lane) = end.tx_lane() else {
         return Ok(0);
     };
-    if lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0 {
-        // A reset fails this send already.
-        look_for_reset(end);
-    }
-    check_open(end)?;
+    check_ring(end)?;
     let _tx = end.lock_tx();
     let mut total = 0;
     while parts.left() > 0 && end.tx_mode() == Mode::Ring {
@@ -138,11 +140,30 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
         end.set_tx_cursor(cursor);
         add(&end.entry.tx.ring_bytes, bytes as u64);
         total += bytes;
-        note_lines(end, cursor.tail - before);
-        switch::attend_published(end, &lane);
-        prepare_next(&lane, cursor.tail, cursor.tail - before);
+        note_published(end, &lane, before);
     }
     Ok(total)
+}
+
+/// What must be true before anything is put into the ring.
+#[inline]
+pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
+    if let Some(lane) = end.tx_lane()
+        && lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0
+    {
+        // A reset fails this send already.
+        look_for_reset(end);
+    }
+    check_open(end)
+}
+
+/// Records from line `before` on have been published. The caller holds the sending direction.
+#[inline]
+pub(crate) fn note_published(end: &End, lane: &WindowLane, before: u64) {
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    note_lines(end, tail - before);
+    switch::attend_published(end, lane);
+    prepare_next(lane, tail, tail - before);
 }
 
 /// A short message is often followed by another one of its size: have its lines, but for the
@@ -158,7 +179,7 @@ fn prepare_next(lane: &WindowLane, tail: u64, lines: u64) {
 
 /// As the kernel: a send on a broken or shut connection fails, first with the pending error.
 #[inline]
-fn check_open(end: &End) -> Result<(), Errno> {
+pub(crate) fn check_open(end: &End) -> Result<(), Errno> {
     if end.ending() == Ending::Open && !end.has_flags(end_flags::SHUT_WRITE) {
         return Ok(());
     }
@@ -261,7 +282,7 @@ fn keep_error(end: &End, errno: Errno) {
     }
 }
 
-fn wait_for_room(end: &End, dont_wait: bool) -> Result<(), Errno> {
+pub(crate) fn wait_for_room(end: &End, dont_wait: bool) -> Result<(), Errno> {
     if end.is_pinned() {
         switch::leave(end);
     }

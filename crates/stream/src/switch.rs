@@ -75,7 +75,7 @@ fn start(end: &End) {
         }
     }
     let _tx = end.lock_tx();
-    if end.tx_mode() != Mode::Tcp || !is_half_empty(end, &lane) {
+    if end.tx_mode() != Mode::Tcp || end.is_reserved() || !is_half_empty(end, &lane) {
         return;
     }
     let tx = &end.entry.tx;
@@ -218,11 +218,11 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
 }
 
 /// Bring the sending direction back to TCP. The caller holds it. Put off when a doorbell is owed:
-/// none may follow the STOP. A sleeping receiver is not rung, the next data on TCP wakes it.
+/// none may follow the STOP; and while the program builds a message where the STOP would stand. A sleeping receiver is not rung, the next data on TCP wakes it.
 fn stop_locked(end: &End, lane: &WindowLane) {
     // A peer that waits for space must not count on us any more.
     bell::answer_space_locked(end);
-    if !bell::pay(end) {
+    if !bell::pay(end) || end.is_reserved() {
         return;
     }
     let mut cursor = end.tx_cursor();

@@ -1,0 +1,163 @@
+//! Sending and receiving without a copy: the program builds its bytes in the lane and reads them
+//! there. For the native interface; a socket call has its bytes elsewhere already.
+//!
+//! No lock is held while a program fills a reservation. So that nothing is written where it
+//! builds, the direction puts off what would need a record of its own (START, STOP) until the
+//! reservation is committed or cancelled.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::slab::Mode;
+use crosslane_ring::{Found, Reservation, WindowLane};
+use crosslane_sys::Errno;
+
+use crate::end::add;
+use crate::{End, asleep, bell, ending, place, send, wait};
+
+/// Room in a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// The lane.
+    pub lane: WindowLane,
+    /// The room.
+    pub reservation: Reservation,
+}
+
+/// The longest reservation that is always whole: a record, which is what a writer that waits for
+/// room is woken for at least.
+pub const WHOLE_BYTES: usize = crosslane_ring::MAX_RECORD_BYTES;
+
+/// Room for `bytes` in the lane, or for as many as fit if these are [`WHOLE_BYTES`] or more;
+/// waits for it as a send would. `None`: the direction is on TCP. An earlier reservation of this
+/// end is void.
+///
+/// # Errors
+/// As send(2).
+pub fn reserve(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>, Errno> {
+    cancel(end);
+    loop {
+        if end.tx_mode() != Mode::Ring && !send::enter(end, dont_wait)? {
+            return Ok(None);
+        }
+        send::check_ring(end)?;
+        if let Some(room) = reserve_now(end, bytes)? {
+            return Ok(Some(room));
+        }
+        if end.tx_mode() == Mode::Ring {
+            send::wait_for_room(end, dont_wait)?;
+        }
+    }
+}
+
+fn reserve_now(end: &End, bytes: usize) -> Result<Option<Room>, Errno> {
+    let Some(lane) = end.tx_lane() else {
+        return Ok(None);
+    };
+    let _tx = end.lock_tx();
+    if end.tx_mode() != Mode::Ring {
+        return Ok(None);
+    }
+    let mut cursor = end.tx_cursor();
+    let reservation = cursor
+        .reserve(&lane, bytes)
+        .map_err(|lie| ending::lied(end, lie))?;
+    end.set_tx_cursor(cursor);
+    if reservation.bytes() < bytes.min(WHOLE_BYTES) {
+        return Ok(None);
+    }
+    end.local.reserved.store(1, Ordering::Relaxed);
+    Ok(Some(Room { lane, reservation }))
+}
+
+/// Send the first `bytes` of a reservation. Returns whether that could be done: the direction may
+/// have left the lane meanwhile, which has not touched the bytes; they must be sent from there.
+///
+/// # Errors
+/// As send(2).
+pub fn commit(end: &End, room: &Room, bytes: usize) -> Result<bool, Errno> {
+    let committed = {
+        let _tx = end.lock_tx();
+        end.local.reserved.store(0, Ordering::Relaxed);
+        send::check_open(end)?;
+        let mut cursor = end.tx_cursor();
+        let before = cursor.tail;
+        let may = end.tx_mode() == Mode::Ring && cursor.still_has(&room.reservation);
+        if may && bytes > 0 {
+            cursor.commit(&room.lane, &room.reservation, bytes);
+            end.set_tx_cursor(cursor);
+            add(&end.entry.tx.ring_bytes, bytes as u64);
+            send::note_published(end, &room.lane, before);
+        }
+        may
+    };
+    send::after_sending(end);
+    Ok(committed)
+}
+
+/// The reservation, if there is one, will not be committed.
+pub fn cancel(end: &End) {
+    if end.local.reserved.load(Ordering::Relaxed) != 0 {
+        let _tx = end.lock_tx();
+        end.local.reserved.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Find what stands in the lane, and wait for it for a moment, as a receive does. Returns how many
+/// of `found` were filled; 0 where the stream goes on elsewhere, or nothing has come.
+///
+/// # Errors
+/// If the peer has broken the ring's rules.
+#[inline]
+pub fn find(end: &End, found: &mut [Found], dont_wait: bool) -> Result<usize, Errno> {
+    let count = find_now(end, found)?;
+    if count == 0
+        && end.rx_mode() == Mode::Ring
+        && !dont_wait
+        && end.is_blocking()
+        && place::is_worth_spinning(end)
+        && wait::spin_briefly(|| end.watches_record())
+    {
+        return find_now(end, found);
+    }
+    Ok(count)
+}
+
+#[inline]
+fn find_now(end: &End, found: &mut [Found]) -> Result<usize, Errno> {
+    let Some(lane) = end.rx_lane() else {
+        return Ok(0);
+    };
+    let _rx = end.lock_rx();
+    if end.rx_mode() != Mode::Ring {
+        return Ok(0);
+    }
+    let count = end.rx_cursor().find(&lane, found);
+    count.map_err(|lie| ending::lied(end, lie))
+}
+
+/// Take the first `bytes` of what was found.
+///
+/// # Errors
+/// ESTALE if somebody else has received meanwhile.
+#[inline]
+pub fn consume(end: &End, found: &[Found], bytes: usize) -> Result<(), Errno> {
+    let (Some(lane), Some(first)) = (end.rx_lane(), found.first()) else {
+        return Err(Errno(libc::ESTALE));
+    };
+    let taken = {
+        let _rx = end.lock_rx();
+        let mut cursor = end.rx_cursor();
+        if end.rx_mode() != Mode::Ring || cursor != first.cursor() {
+            return Err(Errno(libc::ESTALE));
+        }
+        let taken = cursor.consume(&lane, found, bytes);
+        end.set_rx_cursor(cursor);
+        add(&end.entry.rx.ring_bytes, taken.bytes as u64);
+        taken
+    };
+    if taken.passed_quarter {
+        bell::answer_space(end);
+    }
+    asleep::take_late_bells(end);
+    Ok(())
+}

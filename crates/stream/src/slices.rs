@@ -1,0 +1,103 @@
+//! Sending and receiving slices wherever the stream is, for callers that own the socket: what the
+//! preloaded library does for C's calling conventions, without them.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::slab::EndPhase;
+use crosslane_ring::{Part, Parts};
+use crosslane_sys::{Errno, errno, real};
+
+use crate::receive::{self, Options};
+use crate::send::{self, Sent};
+use crate::{End, register, switch};
+
+/// Move a connection towards its rings. Returns whether they have been granted; then it is for
+/// the library, not for the kernel alone, to move its bytes.
+#[inline]
+pub fn is_granted(end: &End) -> bool {
+    if end.phase() != EndPhase::Granted {
+        register::progress(end);
+        if end.phase() != EndPhase::Granted {
+            return false;
+        }
+    }
+    if end.local.adopted.load(Ordering::Relaxed) == 0 {
+        // No epoll set of ours has to be told first.
+        end.local.adopted.store(1, Ordering::Release);
+    }
+    !(end.is_pinned() && switch::retire(end))
+}
+
+/// Send from `bytes`, as send(2) with MSG_NOSIGNAL does.
+///
+/// # Errors
+/// As send(2).
+pub fn send(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno> {
+    let part = [Part::of(bytes)];
+    loop {
+        if is_granted(end) {
+            // SAFETY: the slice is borrowed for longer than the cursor, and is only read.
+            let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
+            if let Sent::Bytes(sent) = send::send(end, &mut parts, dont_wait)? {
+                return Ok(sent);
+            }
+        }
+        let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
+        let sent = send::raw(end, || {
+            // SAFETY: a slice is valid for its length.
+            unsafe { real::send(end.fd(), bytes.as_ptr().cast(), bytes.len(), flags) }
+        });
+        if let Some(sent) = sent {
+            return errno::check(sent);
+        }
+    }
+}
+
+/// Receive into `bytes`, as recv(2) does.
+///
+/// # Errors
+/// As recv(2).
+pub fn receive(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize, Errno> {
+    let (start, length) = (bytes.as_mut_ptr(), bytes.len());
+    let part = [Part::of_mut(bytes)];
+    loop {
+        if is_granted(end) {
+            // SAFETY: the slice is borrowed for longer than the cursor.
+            let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
+            return receive::receive(
+                end,
+                &mut parts,
+                Options {
+                    dont_wait,
+                    ..Options::default()
+                },
+            );
+        }
+        let flags = if dont_wait { libc::MSG_DONTWAIT } else { 0 };
+        let received = send::raw_receive(end, false, || {
+            // SAFETY: a slice is valid for its length.
+            unsafe { real::recv(end.fd(), start.cast(), length, flags) }
+        });
+        if let Some(received) = received {
+            return errno::check(received);
+        }
+    }
+}
+
+/// Wait until there is something to receive, on an end that has rings. `false`: the stream has
+/// ended.
+///
+/// # Errors
+/// As recv(2).
+pub fn await_bytes(end: &End, dont_wait: bool) -> Result<bool, Errno> {
+    let mut byte = [0];
+    let part = [Part::of_mut(&mut byte)];
+    // SAFETY: the part is the array above.
+    let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
+    let options = Options {
+        peek: true,
+        dont_wait,
+        wait_all: false,
+    };
+    receive::receive(end, &mut parts, options).map(|bytes| bytes > 0)
+}
