@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use crosslane_ring::Part;
 use crosslane_stream::receive::{self, Options};
-use crosslane_stream::{End, send};
+use crosslane_stream::{End, ending, send};
 use crosslane_sys::{Errno, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn recvmmsg(
         return received;
     }
     if let Some(end) = End::of(fd)
-        && let Some(errno) = crate::options::take_error(&end)
+        && let Some(errno) = ending::take_error(&end)
     {
         // Unlike recvmsg it tells of an error before data and the end.
         return c::fail(errno);

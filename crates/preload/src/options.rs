@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::{End, close as closing, receive, send, switch};
-use crosslane_sys::{Errno, kernel, real};
+use crosslane_sys::real;
 use libc::socklen_t;
 
 use crate::{c, plumbing};
@@ -131,13 +131,6 @@ pub unsafe extern "C" fn getsockopt(
 fn told_to_us(end: &End) -> Option<c_int> {
     let error = &end.entry.wait.error;
     Some(error.swap(0, Ordering::Relaxed)).filter(|error| *error != 0)
-}
-
-/// The error that SO_ERROR would tell, which is told by this.
-pub fn take_error(end: &End) -> Option<Errno> {
-    let kernels = kernel::getsockopt(end.fd, libc::SOL_SOCKET, libc::SO_ERROR);
-    let kernels = kernels.ok().filter(|error: &c_int| *error != 0);
-    told_to_us(end).or(kernels).map(Errno)
 }
 
 #[unsafe(no_mangle)]

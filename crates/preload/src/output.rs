@@ -113,7 +113,10 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
     };
     // SAFETY: the program's promise.
     match unsafe { c::parts(parts, count.max(0) as usize) } {
-        Ok(buffers) if count > 0 => transmit(&end, buffers, 0, kernel),
+        // The kernel does not ask the socket about nothing at all.
+        Ok(buffers) if buffers.iter().any(|part| part.bytes > 0) => {
+            transmit(&end, buffers, 0, kernel)
+        }
         _ => kernel(),
     }
 }

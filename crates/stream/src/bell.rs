@@ -16,7 +16,7 @@ use core::sync::atomic::{Ordering, fence};
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
 use crosslane_ctl::lane::{RINGING, SenderLine};
-use crosslane_ctl::slab::Mode;
+use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
@@ -55,6 +55,11 @@ pub(crate) fn probe(end: &End, spared: u32) {
             control.receiver.flags.load(Ordering::SeqCst) & (FROZEN | spared) == 0
         });
     }
+}
+
+/// As [`probe`], sparing nobody; the caller holds the sending direction, which is in the ring.
+pub(crate) fn probe_locked(end: &End, lane: &WindowLane) {
+    ring_if(end, &lane.control().sender, || true);
 }
 
 /// As the receiver: ring the sender if it waits for space. Needs our own direction in the ring,
@@ -123,8 +128,11 @@ pub(crate) fn pay(end: &End) -> bool {
             Err(Errno::AGAIN) => return false,
             Err(errno) => {
                 owed.store(0, Ordering::Relaxed);
-                if errno != Errno::PIPE {
-                    // The kernel says it once only, and has said it to us.
+                // The kernel says it once only, and has said it to us. After our own end it says
+                // nothing new, nor after what is known.
+                if errno != Errno::PIPE
+                    || !end.has_flags(end_flags::SHUT_WRITE) && end.ending() != Ending::Reset
+                {
                     ending::note_error(end, errno);
                 }
             }
@@ -220,8 +228,13 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
     if missing(total) > 0 && !speaks_against() {
         while missing(total) > 0 {
             let most = usize::try_from(missing(total).min(MOST_TAKEN)).unwrap_or(usize::MAX);
-            let Ok(taken @ 1..) = kernel::discard(end.fd(), most) else {
-                break;
+            let taken = match kernel::discard(end.fd(), most) {
+                Ok(taken @ 1..) => taken,
+                Ok(0) | Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(errno) => {
+                    ending::note_error(end, errno);
+                    break;
+                }
             };
             add(&rx.tcp_bytes, taken as u64);
             end.count(Counter::BellsTaken, taken as u64);

@@ -15,15 +15,49 @@ use crate::{End, bell, close, send};
 
 /// What to say when the stream has ended and nothing is left: the error, once, or its end.
 pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
+    take_last_bells(end);
     let error = &end.entry.wait.error;
     // A reset that came after the end of the stream is for senders and SO_ERROR to see.
     if error.load(Ordering::Relaxed) == libc::EPIPE {
         return Ok(0);
     }
     match error.swap(0, Ordering::Relaxed) {
-        0 => Ok(0),
+        0 if end.ending() == Ending::Eof => Ok(0),
+        0 => match kernel::available(end.fd(), 1) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(errno) => Err(errno),
+        },
         error => Err(Errno(error)),
     }
+}
+
+/// Doorbells hide an error that the kernel has; nobody sleeps for them after it.
+fn take_last_bells(end: &End) {
+    if end.ending() == Ending::Reset
+        && end.rx_mode() == Mode::Ring
+        && let Some(lane) = end.rx_lane()
+    {
+        let _rx = end.lock_rx();
+        bell::take(end, &lane);
+    }
+}
+
+/// The pending error, if there is one, which is told by this: what the kernel has told the library,
+/// or has not told yet.
+pub fn take_error(end: &End) -> Option<Errno> {
+    match end.entry.wait.error.swap(0, Ordering::Relaxed) {
+        0 => kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR)
+            .ok()
+            .filter(|error| *error != 0)
+            .map(Errno),
+        error => Some(Errno(error)),
+    }
+}
+
+/// Whether an error is pending.
+pub(crate) fn has_error(end: &End) -> bool {
+    end.entry.wait.error.load(Ordering::Relaxed) != 0
+        || kernel::poll_now(end.fd(), 0) & libc::POLLERR != 0
 }
 
 /// The peer broke the ring's rules: the connection is reset, nothing else is touched.
@@ -57,26 +91,22 @@ pub(crate) fn look_behind_bells(end: &End) {
 }
 
 /// As [`look_at_kernel`]. Returns whether TCP holds bytes before any end. The caller holds the
-/// receiving direction.
+/// receiving direction. An error stays in the kernel, for the call that is told of it.
 pub(crate) fn look_for_end(end: &End) -> bool {
-    match kernel::available(end.fd(), 1) {
-        Ok(0) => note_eof(end),
-        Ok(_) => {
-            // Doorbells that others wait for may hide it.
-            if end.rx_mode() == Mode::Ring
-                && kernel::poll_now(end.fd(), libc::POLLRDHUP) & libc::POLLRDHUP != 0
-            {
-                match kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR) {
-                    Ok(0) | Err(_) => note_eof(end),
-                    Ok(error) => note_error(end, Errno(error)),
-                }
-            }
-            return true;
-        }
-        Err(Errno::AGAIN | Errno::INTR) => {}
-        Err(errno) => note_error(end, errno),
+    let found = kernel::poll_now(end.fd(), libc::POLLIN | libc::POLLRDHUP);
+    if found == 0 {
+        return false;
     }
-    false
+    let holds_bytes = kernel::queued(end.fd(), libc::FIONREAD).is_ok_and(|bytes| bytes > 0);
+    // Before the end there is data, unless doorbells that others wait for hide it.
+    if !holds_bytes || end.rx_mode() == Mode::Ring {
+        if found & libc::POLLERR != 0 {
+            end.note_ending(Ending::Reset);
+        } else if found & libc::POLLRDHUP != 0 {
+            note_eof(end);
+        }
+    }
+    holds_bytes
 }
 
 /// The kernel has reported the end of the stream. If the peer has not consumed all of ours, it

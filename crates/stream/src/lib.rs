@@ -37,6 +37,7 @@ pub mod kernel_view;
 pub mod lock;
 mod packet;
 mod peek;
+mod pieces;
 pub mod place;
 pub mod process;
 pub mod ready;

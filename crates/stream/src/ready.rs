@@ -10,7 +10,7 @@ use crosslane_ring::LaneMemory;
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
-use crate::{End, asleep, bell, ending, send, step};
+use crate::{End, asleep, bell, close, ending, send, step};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -125,8 +125,7 @@ fn by_ending(end: &End, wanted: i16) -> i16 {
         Ending::Open => 0,
         Ending::Eof => wanted & (READ | POLLRDHUP),
         Ending::Reset => {
-            let error = end.entry.wait.error.load(Ordering::Relaxed) != 0;
-            let error = if error { POLLERR } else { 0 };
+            let error = if ending::has_error(end) { POLLERR } else { 0 };
             wanted & (READ | WRITE | POLLRDHUP) | POLLHUP | error
         }
     }
@@ -179,6 +178,9 @@ pub fn arm_for_others(end: &End) {
 pub fn after_sleep(end: &End) {
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
     asleep::after_sleep(end);
+    if end.local.kept.load(Ordering::Relaxed) != 0 {
+        close::finish_kept(end);
+    }
 }
 
 /// Whether the caller, who wants `wanted`, waits for room in a lane. It should look again from time

@@ -10,6 +10,7 @@ use crosslane_ring::{LaneMemory, Parts, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel, real};
 
 use crate::end::add;
+use crate::pieces::Pieces;
 use crate::{End, asleep, bell, close, config, ending, place, step, switch, wait};
 
 /// After so many lines the sender looks whether the peer still lives.
@@ -125,6 +126,9 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
     let Some(lane) = end.tx_lane() else {
         return Ok(0);
     };
+    if parts.left() == 0 {
+        look_for_reset(end);
+    }
     check_ring(end)?;
     let _tx = end.lock_tx();
     let mut total = 0;
@@ -149,10 +153,10 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
 #[inline]
 pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
     if let Some(lane) = end.tx_lane()
-        && lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0
+        && lane.control().receiver.flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED) != 0
     {
-        // A reset fails this send already.
-        look_for_reset(end);
+        // What is sent to an end that has shut down is for the kernel to answer.
+        switch::attend(end);
     }
     check_open(end)
 }
@@ -191,10 +195,7 @@ fn check_broken(end: &End) -> Result<(), Errno> {
     if end.ending() != Ending::Reset && !end.has_flags(end_flags::SHUT_WRITE) {
         return Ok(());
     }
-    match end.entry.wait.error.swap(0, Ordering::Relaxed) {
-        0 => Err(Errno::PIPE),
-        error => Err(Errno(error)),
-    }
+    Err(ending::take_error(end).unwrap_or(Errno::PIPE))
 }
 
 /// The peer sends no more and may have gone altogether. As on TCP, the first send to it succeeds
@@ -205,16 +206,10 @@ fn provoke_reset(end: &End) {
     look_for_reset(end);
 }
 
-/// Ask the kernel whether the peer has gone.
+/// Ask the kernel whether the peer has gone. An error stays there for who is told of it.
 pub(crate) fn look_for_reset(end: &End) {
     let found = kernel::poll_now(end.fd(), libc::POLLRDHUP);
     if found & (libc::POLLERR | libc::POLLHUP) != 0 {
-        let error = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
-        if let Ok(error) = error
-            && error != 0
-        {
-            end.entry.wait.error.store(error, Ordering::Relaxed);
-        }
         end.note_ending(Ending::Reset);
     } else if found & libc::POLLRDHUP != 0 {
         end.note_ending(Ending::Eof);
@@ -303,10 +298,12 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
     finish_replay(end, dont_wait)?;
     check_open(end)?;
     let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
-    while let Some((from, bytes)) = parts.clone().take(usize::MAX) {
-        // SAFETY: `take` hands out valid pieces.
+    while parts.left() > 0 {
+        let mut pieces = Pieces::of(parts.clone());
+        let message = pieces.message();
+        // SAFETY: the message and its pieces live, and the pieces are valid.
         let sent = raw(end, || unsafe {
-            real::send(end.fd(), from.cast(), bytes, flags)
+            real::sendmsg(end.fd(), &raw const message, flags)
         });
         let Some(sent) = sent else {
             return Ok(total);
@@ -315,7 +312,7 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
             Ok(sent) => {
                 parts.skip(sent);
                 total += sent;
-                if sent < bytes {
+                if sent < pieces.bytes() {
                     return Ok(total);
                 }
             }

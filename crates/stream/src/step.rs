@@ -7,15 +7,13 @@ use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
 use crosslane_ctl::lane::receiver_flags::{ANSWERED, FROZEN};
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, PeerLied, WindowLane};
+use crosslane_ring::{Control, LaneMemory, Next, Parts, PeerLied, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
 use crate::ending::{lied, look_behind_bells, look_for_end, note_error};
+use crate::pieces::Pieces;
 use crate::{End, bell, switch};
-
-/// Pieces of a program's buffer that one receive from TCP fills.
-const MOST_PIECES: usize = 64;
 
 /// What one look at the stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,6 +248,15 @@ fn step_tcp(
     let rx = &end.entry.rx;
     let mut most = usize::MAX;
     let may_start = end.phase() == EndPhase::Granted && !end.has_flags(end_flags::FROZEN);
+    if parts.left() == 0 {
+        // Only passages are wanted; a look at TCP would take its error.
+        if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+            find_start(end, lane)?;
+        }
+        if left_on_tcp(end)? > 0 {
+            return Ok(Passage::Out(Step::Nothing));
+        }
+    }
     if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
         // The sender says START before it sends doorbells. So what TCP holds now is data, if no
         // START is seen after this look.
@@ -273,7 +280,7 @@ fn step_tcp(
     }
     let mut cut = parts.clone();
     cut.truncate(usize::try_from(left).unwrap_or(usize::MAX).min(most));
-    let bytes = match receive_parts(end, &mut cut, peek) {
+    let bytes = match receive_parts(end, &cut, peek) {
         Ok(0) => {
             end.note_ending(Ending::Eof);
             return Ok(Passage::Out(Step::Nothing));
@@ -312,24 +319,14 @@ fn tell_taken(end: &End, lane: &WindowLane) {
 }
 
 /// One non-blocking receive into all pieces, up to a number that programs rarely pass.
-fn receive_parts(end: &End, parts: &mut Parts<'_>, peek: bool) -> Result<usize, Errno> {
-    let mut pieces = [const { Part::EMPTY }; MOST_PIECES];
-    let mut count = 0;
-    while count < MOST_PIECES
-        && let Some((start, bytes)) = parts.take(usize::MAX)
-    {
-        pieces[count] = Part { start, bytes };
-        count += 1;
-    }
-    if count == 0 {
+fn receive_parts(end: &End, parts: &Parts<'_>, peek: bool) -> Result<usize, Errno> {
+    let mut pieces = Pieces::of(parts.clone());
+    if pieces.bytes() == 0 {
         return Err(Errno::AGAIN);
     }
-    // SAFETY: msghdr is plain integers and pointers, for which zero is a value.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = pieces.as_mut_ptr().cast();
-    message.msg_iovlen = count;
+    let mut message = pieces.message();
     let flags = if peek { libc::MSG_PEEK } else { 0 };
-    // SAFETY: `take` hands out valid pieces, which are laid out as the kernel wants them.
+    // SAFETY: the pieces are valid, and laid out as the kernel wants them.
     unsafe { kernel::recvmsg(end.fd(), &raw mut message, flags) }
 }
 

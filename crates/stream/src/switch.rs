@@ -150,7 +150,7 @@ fn give_up(end: &End, reason: Reason) {
 pub fn attend(end: &End) {
     let Some(lane) = end.tx_lane() else { return };
     let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
-    if flags & (STOP_WANTED | FROZEN) == 0 {
+    if flags & (STOP_WANTED | FROZEN | CLOSED) == 0 {
         return;
     }
     if end.tx_mode() == Mode::Replay {
@@ -210,9 +210,13 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
         bell::ring_if_armed(end, lane);
     }
     if flags & CLOSED != 0 {
+        if published {
+            // Nobody may have seen the record, which the kernel would have answered with a reset.
+            bell::probe_locked(end, lane);
+        }
         send::look_for_reset(end);
     }
-    if flags & STOP_WANTED != 0 {
+    if flags & (STOP_WANTED | CLOSED) != 0 {
         stop_locked(end, lane);
     }
 }
@@ -235,8 +239,8 @@ fn stop_locked(end: &End, lane: &WindowLane) {
     end.set_tx_mode(Mode::Tcp);
     end.count(Counter::Downgrades, 1);
     if end.reason() == Reason::None {
-        let asked = lane.control().receiver.flags.load(Ordering::Relaxed) & STOP_WANTED != 0;
-        end.set_reason(if asked {
+        let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
+        end.set_reason(if flags & (STOP_WANTED | CLOSED) != 0 {
             Reason::PeerAsked
         } else {
             Reason::Overflow

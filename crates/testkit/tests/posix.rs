@@ -1,6 +1,6 @@
 //! `crosslane-posix` must print the same natively and under Crosslane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 
@@ -31,14 +31,18 @@ fn lines<'a>(text: impl Iterator<Item = &'a str>) -> Lines {
         .collect()
 }
 
-/// Fail with every check whose line differs.
+/// How often the kernel is asked again about a check that differs.
+const NATIVE_RUNS: usize = 20;
+
+/// Fail with every check whose line differs from what the kernel shows.
 fn assert_same(found: &Lines, expected: &Lines) {
-    let names = expected.keys().chain(found.keys());
-    let mut differences: Vec<String> = names
+    let names: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
+    let differences: Vec<String> = names
+        .into_iter()
         .filter(|name| found.get(*name) != expected.get(*name))
+        .filter(|name| !kernel_may_show(name, found.get(*name)))
         .map(|name| {
-            let shown =
-                |lines: &Lines| lines.get(name).cloned().unwrap_or_else(|| "nothing".into());
+            let shown = |lines: &Lines| lines.get(name).map_or("nothing", |line| line).to_owned();
             format!(
                 "{name}\n  expected {}\n  found    {}",
                 shown(expected),
@@ -46,14 +50,23 @@ fn assert_same(found: &Lines, expected: &Lines) {
             )
         })
         .collect();
-    differences.sort();
-    differences.dedup();
     let count = differences.len();
     assert!(
         differences.is_empty(),
         "{count} checks differ:\n{}",
         differences.join("\n")
     );
+}
+
+/// Whether the kernel shows this line, too, in one of some runs: what two processors do at the same
+/// time has more than one outcome.
+fn kernel_may_show(name: &str, line: Option<&String>) -> bool {
+    let is_shown = line.is_some()
+        && (0..NATIVE_RUNS).any(|_| run_natively(&["--only", name]).get(name) == line);
+    if is_shown {
+        eprintln!("{name}: varies natively, too, and has shown what was found");
+    }
+    is_shown
 }
 
 /// Run all checks under Crosslane, and see before each that its connection is accelerated.
@@ -167,6 +180,6 @@ mod crosslane {
         const CHECK: [&str; 3] = ["--nagle", "--only", "nodelay_is_the_programs_own"];
         let host = Host::new(Route::Crosslane);
         let program = host.program(binary("crosslane-posix")).args(CHECK);
-        assert_same(&lines(program.run().text().lines()), &run_natively(&CHECK));
+        assert_eq!(lines(program.run().text().lines()), run_natively(&CHECK));
     }
 }

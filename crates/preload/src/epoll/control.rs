@@ -378,6 +378,6 @@ pub fn sync(epoll: c_int, key: u32, reg: &mut Reg) {
         u64: set::tagged(key),
     };
     if kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, reg.end.fd, event).is_ok() {
-        reg.kernel_events = wish;
+        (reg.kernel_events, reg.echoes) = (wish, true);
     }
 }

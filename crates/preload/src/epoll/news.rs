@@ -43,12 +43,12 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     if !ask_kernel && !ready::glance(&reg.end, wanted) {
         return 0;
     }
-    let due = !reg.is_edge() || reg.fresh || has_arrivals(reg) || reg.missed && on_tcp;
+    let due = !reg.is_edge() || reg.fresh || has_arrivals(reg) || reg.missed && may_be_edge(reg);
     let due_for_room = may_have_room(reg);
     if !due && !due_for_room && !reg.missed {
         return 0;
     }
-    reg.missed = false;
+    (reg.missed, reg.echoes) = (false, false);
     let found = u32::from(ready::look(&reg.end, wanted, ask_kernel).cast_unsigned());
     if found == 0 {
         reg.fresh = reg.fresh && reg.is_edge();
@@ -65,6 +65,15 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
 
 fn on_tcp(end: &End) -> bool {
     end.rx_mode() != Mode::Ring || end.tx_mode() != Mode::Ring
+}
+
+/// Whether what the kernel has seen may be an edge of a direction on TCP, where only the kernel
+/// knows, and not its answer to a new wish of ours.
+fn may_be_edge(reg: &Reg) -> bool {
+    let reads = reg.wanted() & (libc::POLLIN | libc::POLLRDHUP) != 0;
+    let writes = reg.wanted() & libc::POLLOUT != 0;
+    reads && reg.end.rx_mode() != Mode::Ring
+        || writes && reg.end.tx_mode() != Mode::Ring && !reg.echoes
 }
 
 /// Whether a send has found no room of which the program has not been told since.

@@ -112,6 +112,8 @@ pub struct Reg {
     pub fresh: bool,
     /// The kernel saw something while the program was to be told nothing: ask it again.
     pub missed: bool,
+    /// The kernel's next news may be its answer to a new wish of ours.
+    pub echoes: bool,
     /// Edge-triggered: up to which line arrivals have been reported.
     pub reported_line: u64,
     /// Which end of the stream has been reported.
@@ -143,6 +145,7 @@ impl Reg {
             spent: false,
             fresh: true,
             missed: false,
+            echoes: false,
             reported_line: 0,
             reported_ending: 0,
             quiet_waits: 0,

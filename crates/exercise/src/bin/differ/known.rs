@@ -15,30 +15,15 @@ pub struct Known {
 }
 
 /// All of it.
-pub const KNOWN: &[Known] = &[
-    Known {
-        name: "epoll-of-another-process",
-        why: "parent and child must not use the same epoll set (README)",
-        is_it: |world, process, call| {
-            let mut call = call.clone();
-            call.handles().into_iter().any(|handle| {
-                world.file(process, *handle).is_some_and(
-                    |file| matches!(file.kind, Kind::Epoll { owner, .. } if owner != process),
-                )
-            })
-        },
+pub const KNOWN: &[Known] = &[Known {
+    name: "epoll-of-another-process",
+    why: "parent and child must not use the same epoll set (README)",
+    is_it: |world, process, call| {
+        let mut call = call.clone();
+        call.handles().into_iter().any(|handle| {
+            world.file(process, *handle).is_some_and(
+                |file| matches!(file.kind, Kind::Epoll { owner, .. } if owner != process),
+            )
+        })
     },
-    Known {
-        name: "write-after-a-reset",
-        why: "what comes first after a reset, EPIPE, ECONNRESET or the end, is not always as in the \
-              kernel",
-        is_it: |world, process, call| {
-            let end = call.main_handle().and_then(|fd| world.end(process, fd));
-            call.writes().is_some()
-                && end.is_some_and(|(connection, side)| {
-                    let ends = world.connections[connection].ends;
-                    ends[1 - side].gone || ends[side].reset
-                })
-        },
-    },
-];
+}];
