@@ -23,3 +23,20 @@ pub fn json_lines<T: serde::Serialize>(values: &[T]) -> anyhow::Result<String> {
     }
     Ok(text)
 }
+
+/// A program chooses its name, and might choose one that moves the cursor.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_move_the_cursor() {
+        assert_eq!(printable("a\x1b[2Jb"), "a?[2Jb");
+    }
+}

@@ -9,6 +9,7 @@
 
 pub mod counter;
 pub mod lane;
+pub mod ledger;
 pub mod message;
 pub mod paths;
 pub mod reason;
@@ -16,4 +17,4 @@ pub mod slab;
 
 /// Version of the control protocol and of all shared layouts. Parties of different versions do
 /// not talk: the newcomer stays on TCP.
-pub const ABI_VERSION: u16 = 2;
+pub const ABI_VERSION: u16 = 3;

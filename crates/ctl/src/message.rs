@@ -75,6 +75,11 @@ pub enum ClientMessage {
     /// Rings granted so far may be in use by forked children until the passed descriptor's other
     /// end is closed everywhere.
     Lease,
+    /// Remember how connections of this run end, for as long as this client is connected.
+    Watch {
+        /// The run's number, which the command has chosen.
+        run: u64,
+    },
     /// The command asks for connections or counters.
     Query(Query),
 }
@@ -86,6 +91,11 @@ pub enum Query {
     Connections,
     /// Counters as one JSON object.
     Counters,
+    /// What became of the connections of a run, open and ended, one JSON object per line.
+    Run {
+        /// The run, as it was watched.
+        run: u64,
+    },
 }
 
 /// What the monitor says.
@@ -200,6 +210,7 @@ mod kind {
     pub const LEND: u16 = 7;
     pub const ADOPT: u16 = 8;
     pub const TAKE_BACK: u16 = 9;
+    pub const WATCH: u16 = 10;
     pub const WELCOME: u16 = 129;
     pub const REGISTERED: u16 = 130;
     pub const GRANT: u16 = 131;
@@ -317,7 +328,10 @@ impl ClientMessage {
             }
             Self::Adopt { token } => Packet::new(kind::ADOPT, token),
             Self::Lease => Packet::new(kind::LEASE, 0),
-            Self::Query(query) => Packet::new(kind::QUERY, 0).with(&[query as u32]),
+            Self::Watch { run } => Packet::new(kind::WATCH, run),
+            Self::Query(Query::Connections) => Packet::new(kind::QUERY, 0).with(&[0]),
+            Self::Query(Query::Counters) => Packet::new(kind::QUERY, 0).with(&[1]),
+            Self::Query(Query::Run { run }) => Packet::new(kind::QUERY, run).with(&[2]),
         }
     }
 
@@ -340,9 +354,11 @@ impl ClientMessage {
             }),
             kind::ADOPT => Ok(Self::Adopt { token }),
             kind::LEASE => Ok(Self::Lease),
+            kind::WATCH => Ok(Self::Watch { run: token }),
             kind::QUERY => match received.field(0)? {
                 0 => Ok(Self::Query(Query::Connections)),
                 1 => Ok(Self::Query(Query::Counters)),
+                2 => Ok(Self::Query(Query::Run { run: token })),
                 value => Err(MessageError::Field {
                     field: "query",
                     value: value.into(),

@@ -8,6 +8,10 @@ pub const RUNTIME_DIR_VARIABLE: &str = "CROSSLANE_RUNTIME_DIR";
 /// Environment variable with the secret of root's private monitor, in hexadecimal digits.
 pub const SECRET_VARIABLE: &str = "CROSSLANE_SECRET";
 
+/// Environment variable with the number of a run of `crosslane run --explain`, in hexadecimal
+/// digits.
+pub const RUN_VARIABLE: &str = "CROSSLANE_EXPLAIN";
+
 /// Directory of the system service's socket.
 pub const SYSTEM_RUNTIME_DIR: &str = "/run/crosslane";
 

@@ -39,46 +39,51 @@ reasons! {
     None = 0, "none", "nothing speaks against acceleration", "nothing to do";
     /// Upgrade is lazy and the connection has moved too little yet.
     TooYoung = 1, "too-young", "the connection has carried too little to be worth a ring",
-        "name its port with --eager to upgrade at once";
+        "keep it for more requests, or name its port with --eager to upgrade at once";
     /// The monitor has not found the other end.
     NoPeer = 2, "no-peer", "the other end has not been found under Crosslane",
         "start the other program with crosslane run, in the same network namespace";
     /// Both ends are known; one has not taken part yet.
     Switching = 3, "switching", "the upgrade is under way and waits for the other end's next call",
-        "nothing to do";
+        "nothing to do: it goes on with the next call of both programs";
     /// No monitor answers.
     NoMonitor = 4, "no-monitor", "no monitor answers", "start crosslane monitor, or use crosslane run";
     /// The monitor refused it by policy or quota.
-    Refused = 5, "refused", "the monitor refused it by policy or quota", "see crosslane monitor --help";
+    Refused = 5, "refused", "the monitor refused it by policy or quota",
+        "raise the quotas of the monitor (crosslane monitor --help)";
     /// The monitor speaks another version.
     Version = 6, "version", "the monitor speaks another version", "install one version for all parts";
     /// No memory for rings.
-    NoMemory = 7, "no-memory", "there was no memory for rings", "free memory or lower --ring-bytes";
+    NoMemory = 7, "no-memory", "there was no memory for rings", "free memory, or lower --ring-bytes of the monitor";
     /// The process has no descriptors left.
     NoDescriptors = 8, "no-descriptors", "the program has no file descriptor left", "raise RLIMIT_NOFILE";
     /// The connection was not opened through the library.
     Foreign = 9, "foreign", "the socket was inherited or received from another process",
-        "nothing to do: such sockets stay on TCP";
+        "open it, or accept it, in the program that uses it";
     /// The kernel's count of bytes differs from ours.
     Uncounted = 10, "uncounted", "bytes moved past the library",
-        "the program uses raw system calls on this socket";
+        "let the program use the C library's functions on this socket, not system calls of its own";
     /// Printed to by dprintf(3), whose bytes go around the library.
     Stdio = 11, "stdio", "something was printed to the descriptor itself (dprintf)",
         "print to a stream (fdopen) instead";
     /// A socket option that only the kernel can honour.
-    Option = 12, "option", "a socket option was set that only the kernel can honour",
-        "remove the option";
+    Option = 12, "option", "a socket option or mode was set that only the kernel can honour",
+        "do without it: O_ASYNC, SO_RCVLOWAT above 1, SO_OOBINLINE, SO_ZEROCOPY, SO_PEEK_OFF, SO_TIMESTAMP, \
+         socket filters, kernel TLS, TCP_MD5SIG, TCP_REPAIR, TCP_INQ";
     /// Urgent data.
-    Urgent = 13, "urgent", "urgent data was used", "nothing to do: urgent data needs TCP";
+    Urgent = 13, "urgent", "urgent data was used", "do without MSG_OOB: urgent data needs TCP";
     /// A call that is not handled on rings.
-    Call = 14, "call", "a call was used that only the kernel handles", "nothing to do";
+    Call = 14, "call", "a call was used that only the kernel handles",
+        "do without splice from the connection, tee, flags that few programs use, and reconnecting";
     /// More connections than the table holds.
     TableFull = 15, "table-full", "the process has more connections than the table holds",
-        "nothing to do";
+        "spread connections over several processes: each has room for 65,536";
     /// Handed to a program that cannot be accelerated.
-    Exec = 16, "exec", "the socket was handed to another program by exec", "nothing to do";
+    Exec = 16, "exec", "the socket was handed to another program by exec",
+        "let a program of the same user that can be accelerated inherit it (crosslane check)";
     /// Sent to another process.
-    Passed = 17, "passed", "the socket was passed to another process", "nothing to do";
+    Passed = 17, "passed", "the socket was passed to another process",
+        "run the process that gets it under Crosslane, as the same user";
     /// The epoll set is used in a way that rings cannot follow.
     EpollUse = 18, "epoll-use", "the epoll set is polled itself, or in another set",
         "wait for the set by epoll_wait only";
@@ -86,7 +91,8 @@ reasons! {
     PeerAsked = 19, "peer-asked", "the other end brought the connection back to TCP",
         "see the reason at the other end";
     /// The other end broke the ring's rules.
-    PeerLied = 20, "peer-lied", "the other end wrote nonsense into the ring", "the connection was reset";
+    PeerLied = 20, "peer-lied", "the other end wrote nonsense into the ring",
+        "distrust that program, whose connection was reset, or report a bug";
     /// The reader is so slow that the ring is full.
     Overflow = 21, "overflow", "the reader is slow, so TCP carries what does not fit the ring",
         "raise --ring-bytes of the monitor, or read faster";

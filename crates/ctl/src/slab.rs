@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use crate::counter::Counter;
+use crate::ledger::{EndRecord, LEDGER_RECORDS};
 
 /// First eight bytes of a slab.
 pub const SLAB_MAGIC: u64 = u64::from_le_bytes(*b"XLANSLAB");
@@ -23,9 +24,12 @@ pub const REASON_SLOTS: usize = 64;
 /// Forked children that may be on their way at a time.
 pub const PENDING_SLOTS: usize = 256;
 
-/// Bytes of a slab.
-pub const SLAB_BYTES: usize =
+/// Where the records of [`crate::ledger`] begin.
+pub const LEDGER_OFFSET: usize =
     size_of::<SlabHeader>() + SLAB_ENTRIES as usize * size_of::<EndEntry>();
+
+/// Bytes of a slab.
+pub const SLAB_BYTES: usize = LEDGER_OFFSET + LEDGER_RECORDS as usize * size_of::<EndRecord>();
 
 /// The first page of a slab.
 #[repr(C, align(4096))]
@@ -51,6 +55,10 @@ pub struct SlabHeader {
     pub pending: [AtomicU64; PENDING_SLOTS],
     /// Inode of the pid namespace in which the pids in this slab mean something; 0 if not known.
     pub pid_namespace: AtomicU64,
+    /// Number of the run of `crosslane run --explain` that the process belongs to; 0 for none.
+    pub run: AtomicU64,
+    /// Records that have been taken. May run past the last one.
+    pub recorded: AtomicU32,
 }
 
 /// One end of one connection.
@@ -93,8 +101,8 @@ pub struct EndId {
     pub calls: AtomicU32,
     /// TCP_NODELAY as the program set it.
     pub nodelay: AtomicU32,
-    /// Zero.
-    pub spare: AtomicU32,
+    /// Number of its record in the ledger plus 1, or 0.
+    pub record: AtomicU32,
     /// Processes that hold the entry, see the stream crate's `holders`; it is free for reuse at 0.
     pub holders: AtomicU64,
 }

@@ -16,7 +16,9 @@ use rustix::net::{
 };
 use thiserror::Error;
 
-pub use crate::report::{ConnectionReport, CountersReport, Counts, MonitorReport};
+pub use crate::report::{
+    ConnectionReport, CountersReport, Counts, MonitorReport, RunEnd, RunLine, RunRest,
+};
 
 /// Why a monitor could not be asked.
 #[derive(Debug, Error)]
@@ -92,6 +94,37 @@ impl MonitorClient {
             return Err(ClientError::Stranger { path, owner });
         }
         Ok(Self { socket, path })
+    }
+
+    /// Have the ends of a run remembered for as long as this lives.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn watch(&self, run: u64) -> Result<(), ClientError> {
+        let packet = ClientMessage::Watch { run }.encode();
+        send(&self.socket, packet.as_bytes(), SendFlags::NOSIGNAL)
+            .map(drop)
+            .map_err(|_| self.closed())
+    }
+
+    /// What became of the connections of a run.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn run(&self, run: u64, patience: Duration) -> Result<(Vec<RunEnd>, RunRest), ClientError> {
+        let text = self.ask(Query::Run { run }, patience)?;
+        let mut ends = Vec::new();
+        let mut rest = RunRest::default();
+        for line in text
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
+            match serde_json::from_slice(line)? {
+                RunLine::End(end) => ends.push(end),
+                RunLine::Rest(last) => rest = last,
+            }
+        }
+        Ok((ends, rest))
     }
 
     /// Every connection that we may see.

@@ -7,6 +7,7 @@
 mod connections;
 mod counters;
 mod families;
+mod runs;
 
 use crosslane_ctl::message::Query;
 use crosslane_ctl::reason::Reason;
@@ -16,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub use connections::ConnectionReport;
 pub use counters::{CountersReport, Counts, MonitorReport};
 pub use families::{Families, Family, Process};
+pub use runs::{RunEnd, RunLine, RunRest};
 
 use crate::arenas::Backing;
 use crate::registry::{FamilyId, Registry};
@@ -39,6 +41,8 @@ pub enum Answer {
     Connections(connections::Listing),
     /// To `crosslane stats`.
     Counters(Box<counters::Sum>),
+    /// To `crosslane run --explain`.
+    Run(runs::RunListing),
 }
 
 /// What one step of an answer has brought.
@@ -59,6 +63,7 @@ impl Answer {
         match query {
             Query::Connections => Self::Connections(connections::Listing::new(visible)),
             Query::Counters => Self::Counters(Box::new(counters::Sum::new(visible, uid))),
+            Query::Run { run } => Self::Run(runs::RunListing::new(run, uid, families)),
         }
     }
 
@@ -67,6 +72,7 @@ impl Answer {
         match self {
             Self::Connections(listing) => listing.step(world),
             Self::Counters(sum) => sum.step(world),
+            Self::Run(listing) => listing.step(world.families),
         }
     }
 }

@@ -322,6 +322,7 @@ impl Monitor {
         let Some(Source::Connection(connection)) = self.sources.remove(&id) else {
             return;
         };
+        self.families.runs.unwatch(id);
         let uid = connection.peer.uid;
         if let Some(count) = self.connections_of.get_mut(&uid) {
             *count -= 1;

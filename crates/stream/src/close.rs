@@ -14,7 +14,7 @@ use crosslane_ring::{Control, Next};
 use crosslane_sys::kernel;
 
 use crate::bell::Bells;
-use crate::{End, bell, control, register, send, step, switch};
+use crate::{End, bell, control, ledger, register, send, step, switch};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
 /// hangs; then the connection is shut down, so that the peer sees its end all the same.
@@ -182,6 +182,7 @@ fn say_closing(end: &End) {
 }
 
 pub(crate) fn count_totals(end: &End) {
+    ledger::close(end);
     let (tx, rx) = (&end.entry.tx, &end.entry.rx);
     for (counter, total) in [
         (Counter::RingBytesSent, &tx.ring_bytes),

@@ -1,5 +1,6 @@
 //! What `crosslane run` tells the library by environment variables.
 
+use core::num::NonZeroU64;
 use core::ops::RangeInclusive;
 use std::sync::OnceLock;
 
@@ -31,6 +32,8 @@ pub struct Config {
     pub chaos: Option<u32>,
     /// `CROSSLANE_SECRET`: what root's private monitor wants to hear from other users.
     pub secret: Option<u64>,
+    /// `CROSSLANE_EXPLAIN`: the run of `crosslane run --explain` that wants to know how connections end.
+    pub run: Option<NonZeroU64>,
     /// The monitor's socket.
     pub socket: Vec<u8>,
 }
@@ -60,6 +63,9 @@ impl Config {
                 .filter(|n| *n > 0),
             secret: variable(paths::SECRET_VARIABLE)
                 .and_then(|secret| u64::from_str_radix(&secret, 16).ok()),
+            run: variable(paths::RUN_VARIABLE)
+                .and_then(|run| u64::from_str_radix(&run, 16).ok())
+                .and_then(NonZeroU64::new),
             socket: socket_path(),
         }
     }

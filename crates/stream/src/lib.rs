@@ -34,6 +34,7 @@ pub mod end;
 pub mod ending;
 mod holders;
 pub mod kernel_view;
+mod ledger;
 pub mod lock;
 mod packet;
 mod peek;

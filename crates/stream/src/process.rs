@@ -1,5 +1,6 @@
 //! The tables of this process: which descriptor names which end, the slab, and its free entries.
 
+use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
@@ -13,6 +14,7 @@ use crosslane_sys::process as system;
 use crosslane_window::slab::SlabMap;
 
 use crate::adopt;
+use crate::config;
 use crate::control::OwnFd;
 use crate::end::{End, Local};
 use crate::holders::Holders;
@@ -102,6 +104,8 @@ impl Process {
         let (slab, slab_fd) = SlabMap::create(pid)?;
         let (identity, slab_fd) =
             adopt::identity_of(slab_fd).ok_or_else(io::Error::last_os_error)?;
+        let run = config::get().run.map_or(0, NonZeroU64::get);
+        slab.header().run.store(run, Ordering::Relaxed);
         slab.header()
             .pid_namespace
             .store(system::pid_namespace(), Ordering::Relaxed);

@@ -16,7 +16,7 @@ use crosslane_window::arena::Arena;
 
 use crate::end::End;
 use crate::process::{self, Process};
-use crate::{config, control, strict};
+use crate::{config, control, ledger, strict};
 
 /// Calls that move data before a connection is registered. A request and its answer with the
 /// end of the stream are fewer.
@@ -48,6 +48,7 @@ pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
         end.add_flags(end_flags::EAGER);
     }
     process.count(Counter::Connections, 1);
+    ledger::open(&end);
     end.set_phase(EndPhase::Plain);
     process.name(fd, Some(index));
     Some(end)
@@ -78,6 +79,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
     id.cookie.store(0, Ordering::Relaxed);
     id.calls.store(0, Ordering::Relaxed);
     id.nodelay.store(0, Ordering::Relaxed);
+    id.record.store(0, Ordering::Relaxed);
     let flags = if passive { end_flags::PASSIVE } else { 0 };
     id.flags.store(flags, Ordering::Relaxed);
     reset_directions(entry);
@@ -175,6 +177,7 @@ fn progress_plain(end: &End) {
     if end.is_pinned() {
         return;
     }
+    ledger::name(end);
     let calls = end.entry.id.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let (tx, rx) = (&end.entry.tx, &end.entry.rx);
     let bytes = tx.tcp_data.load(Ordering::Relaxed) + rx.tcp_data.load(Ordering::Relaxed);

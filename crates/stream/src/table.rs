@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU16, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
+use crosslane_ctl::ledger::EndRecord;
 use crosslane_ctl::slab::{EndEntry, EndPhase, SlabHeader};
 use crosslane_window::slab::SlabMap;
 
@@ -95,6 +96,11 @@ impl Table {
         self.map
             .entry(index)
             .expect("indices come from `allocate` or are checked")
+    }
+
+    /// A record of the slab's ledger.
+    pub fn record(&self, number: u32) -> Option<&EndRecord> {
+        self.map.record(number)
     }
 
     /// The family.

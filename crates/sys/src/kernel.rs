@@ -2,7 +2,7 @@
 //! so, and none is a cancellation point.
 
 use core::mem::MaybeUninit;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use libc::{c_int, epoll_event, msghdr, pollfd, timespec};
 
@@ -210,30 +210,34 @@ pub fn has_peer(fd: c_int) -> bool {
 /// Whether the socket is connected to a peer on this host, as far as its names tell: both are the
 /// same host's, or the peer's is the loopback.
 pub fn is_local(fd: c_int) -> bool {
-    let own = socket_name(libc::SYS_getsockname, fd)
-        .as_ref()
-        .and_then(host);
-    let peer = socket_name(libc::SYS_getpeername, fd)
-        .as_ref()
-        .and_then(host);
-    match (own, peer) {
-        (Some(own), Some(peer)) => own == peer || peer.is_loopback(),
+    match (own_name(fd), peer_name(fd)) {
+        (Some(own), Some(peer)) => own.ip() == peer.ip() || peer.ip().is_loopback(),
         _ => false,
     }
 }
 
-/// The host in the name of an IP socket; IPv4 in IPv6 undone.
-fn host(name: &libc::sockaddr_storage) -> Option<IpAddr> {
+/// The name of an IP socket; IPv4 in IPv6 undone.
+pub fn own_name(fd: c_int) -> Option<SocketAddr> {
+    ip_name(&socket_name(libc::SYS_getsockname, fd)?)
+}
+
+/// The name of an IP socket's peer; IPv4 in IPv6 undone.
+pub fn peer_name(fd: c_int) -> Option<SocketAddr> {
+    ip_name(&socket_name(libc::SYS_getpeername, fd)?)
+}
+
+fn ip_name(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let name = core::ptr::from_ref(name);
     // SAFETY: a sockaddr_storage is large enough and aligned for every kind of name.
     let v4 = unsafe { name.cast::<libc::sockaddr_in>().read() };
     // SAFETY: as above.
     let v6 = unsafe { name.cast::<libc::sockaddr_in6>().read() };
-    match i32::from(v4.sin_family) {
-        libc::AF_INET => Some(IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes())),
-        libc::AF_INET6 => Some(IpAddr::from(v6.sin6_addr.s6_addr).to_canonical()),
-        _ => None,
-    }
+    let (host, port) = match i32::from(v4.sin_family) {
+        libc::AF_INET => (IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes()), v4.sin_port),
+        libc::AF_INET6 => (IpAddr::from(v6.sin6_addr.s6_addr), v6.sin6_port),
+        _ => return None,
+    };
+    Some(SocketAddr::new(host.to_canonical(), u16::from_be(port)))
 }
 
 fn socket_name(call: libc::c_long, fd: c_int) -> Option<libc::sockaddr_storage> {

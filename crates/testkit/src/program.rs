@@ -73,6 +73,22 @@ impl<'a> Program<'a> {
         self
     }
 
+    /// Add an option of `crosslane run` that takes no value.
+    #[must_use]
+    pub fn run_flag(mut self, option: &str) -> Self {
+        self.run_options.push(option.into());
+        self
+    }
+
+    /// Have `crosslane run` explain at the end, as JSON, into this file of the host's folder.
+    #[must_use]
+    pub fn explained(mut self, name: &str) -> Self {
+        let mut to = OsString::from("--explain-to=");
+        to.push(self.host.folder().join(name));
+        self.run_options.extend(["--explain=json".into(), to]);
+        self
+    }
+
     /// Read standard input from these bytes.
     #[must_use]
     pub fn input(mut self, bytes: impl AsRef<[u8]>) -> Self {

@@ -5,7 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crosslane_ctl::ABI_VERSION;
-use crosslane_ctl::slab::{EndEntry, SLAB_BYTES, SLAB_ENTRIES, SLAB_MAGIC, SlabHeader};
+use crosslane_ctl::ledger::{EndRecord, LEDGER_RECORDS};
+use crosslane_ctl::slab::{
+    EndEntry, LEDGER_OFFSET, SLAB_BYTES, SLAB_ENTRIES, SLAB_MAGIC, SlabHeader,
+};
 use crosslane_sys::memory::{Mapping, is_sealed};
 use thiserror::Error;
 
@@ -109,6 +112,20 @@ impl SlabMap {
         // is an atomic.
         Some(unsafe { entry.as_ref() })
     }
+
+    /// A record of the ledger, or `None` beyond the last one.
+    pub fn record(&self, index: u32) -> Option<&EndRecord> {
+        if index >= LEDGER_RECORDS {
+            return None;
+        }
+        // SAFETY: the ledger lies inside the mapping of SLAB_BYTES.
+        let first = unsafe { self.mapping.start().add(LEDGER_OFFSET) };
+        // SAFETY: as above; `index` is below LEDGER_RECORDS.
+        let record = unsafe { first.cast::<EndRecord>().add(index as usize) };
+        // SAFETY: inside the mapping, aligned to 64 as header and entries are multiples of that,
+        // and every field is an atomic.
+        Some(unsafe { record.as_ref() })
+    }
 }
 
 #[cfg(test)]
@@ -135,6 +152,11 @@ mod tests {
             7
         );
         assert!(shown.entry(SLAB_ENTRIES).is_none());
+        let last = slab.record(LEDGER_RECORDS - 1).unwrap();
+        last.fd.store(9, Ordering::Relaxed);
+        let shown_last = shown.record(LEDGER_RECORDS - 1).unwrap();
+        assert_eq!(shown_last.fd.load(Ordering::Relaxed), 9);
+        assert!(shown.record(LEDGER_RECORDS).is_none());
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! `crosslane run PROGRAM`: run an unmodified program with its TCP connections accelerated.
 
+mod child;
+mod explain;
+
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -9,12 +12,13 @@ use std::str::FromStr;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::ValueEnum;
-use crosslane_ctl::paths::{RUNTIME_DIR_VARIABLE, SECRET_VARIABLE};
+use crosslane_ctl::paths::{RUN_VARIABLE, RUNTIME_DIR_VARIABLE, SECRET_VARIABLE};
 use crosslane_ctl::reason::STRICT_STATUS;
 use crosslane_monitor::secret;
 
 use crate::examine::{Verdict, examine};
 use crate::private;
+use explain::{Explanation, Format};
 
 /// Arguments of `crosslane run`.
 #[derive(clap::Args)]
@@ -41,6 +45,27 @@ pub struct Args {
     /// of what the program does with them are no failures.
     #[arg(long)]
     strict: bool,
+
+    /// Tell at the end which connections were accelerated, and of the others why not
+    ///
+    /// On standard error, once the program has ended: a table with every end of a connection that
+    /// it and what it started had, alike ones in one row if they are many, and for each reason what
+    /// would change it. With json, one object for each end, as of crosslane ss, and a last one with
+    /// the numbers. The program is a child of this command then, which passes on SIGHUP, SIGTERM,
+    /// SIGUSR1 and SIGUSR2, and ends as the program does.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "table"
+    )]
+    explain: Option<Format>,
+
+    /// Write what --explain tells into this file
+    #[arg(long, value_name = "FILE", requires = "explain")]
+    explain_to: Option<PathBuf>,
 
     /// The program
     program: OsString,
@@ -112,8 +137,9 @@ Examples:
   Fail rather than run on plain TCP:
       crosslane run --strict ./my-server
 
-  What became of the connections:
+  What became of the connections, now and at the end:
       crosslane ss
+      crosslane run --explain ./my-client
 
 Exit status:
   That of the program; 125 if it was not run, or was ended, because of --strict; 126 if it cannot
@@ -128,22 +154,55 @@ const NOT_FOUND: u8 = 127;
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&args.program);
     command.args(&args.args);
-    if let Err(error) = prepare(args, &mut command) {
+    let mut explanation = args.explain.map(|format| {
+        let program = args.program.display().to_string();
+        Explanation::begin(program, format, args.explain_to.clone())
+    });
+    if let Err(error) = prepare(args, &mut command, explanation.as_mut()) {
         if args.strict {
             eprintln!("crosslane: {error:#}; not run because of --strict");
             return Ok(ExitCode::from(STRICT_STATUS));
         }
         eprintln!("crosslane: {error:#}; running it on plain TCP");
+        if let Some(explanation) = &mut explanation {
+            explanation.note_obstacle(format!("{error:#}"));
+        }
     }
-    let error = command.exec();
-    eprintln!("crosslane: cannot run {}: {error}", args.program.display());
-    Ok(ExitCode::from(match error.kind() {
-        ErrorKind::NotFound => NOT_FOUND,
-        _ => CANNOT_RUN,
-    }))
+    match explanation {
+        Some(explanation) => run_and_explain(args, &mut command, &explanation),
+        None => Ok(cannot_run(args, &command.exec())),
+    }
 }
 
-fn prepare(args: &Args, command: &mut Command) -> anyhow::Result<()> {
+/// Run the program as a child, tell what became of its connections, and end as it did.
+fn run_and_explain(
+    args: &Args,
+    command: &mut Command,
+    explanation: &Explanation,
+) -> anyhow::Result<ExitCode> {
+    let status = match child::run(command) {
+        Ok(status) => status?,
+        Err(error) => return Ok(cannot_run(args, &error)),
+    };
+    if let Err(error) = explanation.tell() {
+        eprintln!("crosslane: cannot explain: {error:#}");
+    }
+    Ok(child::end_as(status))
+}
+
+fn cannot_run(args: &Args, error: &std::io::Error) -> ExitCode {
+    eprintln!("crosslane: cannot run {}: {error}", args.program.display());
+    ExitCode::from(match error.kind() {
+        ErrorKind::NotFound => NOT_FOUND,
+        _ => CANNOT_RUN,
+    })
+}
+
+fn prepare(
+    args: &Args,
+    command: &mut Command,
+    explanation: Option<&mut Explanation>,
+) -> anyhow::Result<()> {
     let found = examine(&args.program);
     if found.path.is_none() {
         // It will not run, and the kernel says best why.
@@ -178,6 +237,12 @@ fn prepare(args: &Args, command: &mut Command) -> anyhow::Result<()> {
     }
     if args.strict {
         command.env("CROSSLANE_STRICT", "1");
+    }
+    if let Some(explanation) = explanation {
+        match explanation.watch() {
+            Ok(run) => _ = command.env(RUN_VARIABLE, run),
+            Err(error) => explanation.note_obstacle(format!("no monitor watched it: {error:#}")),
+        }
     }
     Ok(())
 }

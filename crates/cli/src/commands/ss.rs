@@ -32,7 +32,7 @@ const EXAMPLES: &str = "
 Fields of an object:
   program, pid, fd                          whose end it is
   local, peer                               names of the socket; empty if they cannot be found out
-  state, reason, reason_text                reason and reason_text are null if it is accelerated
+  state, reason, reason_text, remedy        all but state are null if it is accelerated
   ring_bytes_sent, ring_bytes_received      bytes that went through rings
   tcp_bytes_sent, tcp_bytes_received        bytes that went through TCP
 
@@ -46,7 +46,10 @@ fn more() -> String {
     let reasons: String = Reason::ALL
         .iter()
         .filter(told)
-        .map(|reason| format!("  {:15}{}\n", reason.slug(), reason.text()))
+        .map(|reason| {
+            let (slug, text, remedy) = (reason.slug(), reason.text(), reason.remedy());
+            format!("  {slug:15}{text};\n  {:15}{remedy}\n", "")
+        })
         .collect();
     format!("{STATES}\nReasons:\n{reasons}{EXAMPLES}")
 }
@@ -101,7 +104,7 @@ fn table(connections: &[ConnectionReport]) -> String {
 fn row(connection: &ConnectionReport) -> Vec<String> {
     let or_dash = |text: &str| match text {
         "" => "-".to_owned(),
-        text => printable(text),
+        text => output::printable(text),
     };
     let bytes = [
         connection.ring_bytes_sent,
@@ -120,13 +123,6 @@ fn row(connection: &ConnectionReport) -> Vec<String> {
     ];
     row.extend(bytes.map(|bytes| bytes.to_string()));
     row
-}
-
-/// A program chooses its name, and might choose one that moves the cursor.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
 }
 
 /// What each reason means, said once.
@@ -148,14 +144,4 @@ fn explanation(connections: &[ConnectionReport]) -> String {
         })
         .chain(["\n".to_owned()].into_iter().filter(|_| !named.is_empty()))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_cannot_move_the_cursor() {
-        assert_eq!(printable("a\x1b[2Jb"), "a?[2Jb");
-    }
 }

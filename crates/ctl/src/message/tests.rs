@@ -20,6 +20,8 @@ fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Lease,
         ClientMessage::Query(Query::Connections),
         ClientMessage::Query(Query::Counters),
+        ClientMessage::Query(Query::Run { run: u64::MAX }),
+        ClientMessage::Watch { run: 7 << 40 | 1 },
     ]
 }
 

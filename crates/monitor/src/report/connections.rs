@@ -1,5 +1,7 @@
 //! The answer to `crosslane ss`: one JSON object per line.
 
+use std::net::SocketAddr;
+
 use crosslane_ctl::message::TEXT_BYTES;
 use crosslane_ctl::reason::Reason;
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,10 @@ use crate::arenas::Backing;
 use crate::registry::FamilyId;
 
 /// Most bytes of one line: a program's name can be 15 bytes of which each needs an escape.
-const LINE_BYTES: usize = 1024;
+pub(super) const LINE_BYTES: usize = 1024;
+
+/// A socket's name and its peer's, as far as they are known.
+pub(super) type Names = [Option<SocketAddr>; 2];
 
 /// One end of one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +36,8 @@ pub struct ConnectionReport {
     pub reason: Option<String>,
     /// The same in words.
     pub reason_text: Option<String>,
+    /// What would change it.
+    pub remedy: Option<String>,
     /// Bytes sent through the ring.
     pub ring_bytes_sent: u64,
     /// Bytes received through the ring.
@@ -52,20 +59,27 @@ impl ConnectionReport {
         let process = family.process(seen.pid);
         let token = u64::from(seen.generation) << 32 | u64::from(index);
         let key = world.registry.key_of(id, token);
-        let told = Some(seen.reason).filter(|reason| *reason != Reason::None);
-        // A process in another pid namespace knows itself by another number.
-        let pid = process
-            .filter(|process| family.is_single() && process.pid != 0)
-            .map_or(seen.pid, |process| process.pid);
+        let program = process.map_or("", |process| &process.program);
+        let names = [key.map(|key| key.local), key.map(|key| key.remote)];
         Self {
-            program: process.map_or_else(String::new, |process| process.program.clone()),
-            pid,
+            pid: family.pid_of(seen.pid),
+            ..Self::of(program, names, seen)
+        }
+    }
+
+    pub(super) fn of(program: &str, names: Names, seen: &Seen) -> Self {
+        let told = Some(seen.reason).filter(|reason| *reason != Reason::None);
+        let [local, peer] = names.map(|name| name.map_or_else(String::new, |n| n.to_string()));
+        Self {
+            program: program.to_owned(),
+            pid: seen.pid,
             fd: seen.fd,
-            local: key.map_or_else(String::new, |key| key.local.to_string()),
-            peer: key.map_or_else(String::new, |key| key.remote.to_string()),
+            local,
+            peer,
             state: seen.state.slug().to_owned(),
             reason: told.map(|reason| reason.slug().to_owned()),
             reason_text: told.map(|reason| reason.text().to_owned()),
+            remedy: told.map(|reason| reason.remedy().to_owned()),
             ring_bytes_sent: seen.ring_bytes[0],
             ring_bytes_received: seen.ring_bytes[1],
             tcp_bytes_sent: seen.tcp_bytes[0],

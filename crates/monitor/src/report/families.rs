@@ -7,6 +7,7 @@ use crosslane_ctl::counter::Counter;
 use crosslane_ctl::slab::{COUNTER_SLOTS, REASON_SLOTS, SLAB_ENTRIES};
 use crosslane_window::slab::SlabMap;
 
+use super::runs::Runs;
 use super::{ENTRIES_PER_STEP, Seen};
 use crate::registry::{ClientId, FamilyId};
 
@@ -108,9 +109,25 @@ impl Family {
         self.identity == identity
     }
 
-    /// Whether a process lives alone with its slab.
-    pub fn is_single(&self) -> bool {
-        self.members.len() == 1
+    /// As which memory object the kernel knows the slab.
+    pub fn identity(&self) -> SlabIdentity {
+        self.identity
+    }
+
+    /// The user whose process made the slab known.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Our number of a process that knows itself by `pid`, perhaps in another pid namespace.
+    pub fn pid_of(&self, pid: u32) -> u32 {
+        let alone = self
+            .members
+            .values()
+            .next()
+            .filter(|_| self.members.len() == 1);
+        let known = alone.filter(|process| process.pid != 0);
+        known.map_or(pid, |process| process.pid)
     }
 }
 
@@ -155,6 +172,8 @@ impl Leaving {
 /// All slabs.
 #[derive(Default)]
 pub struct Families {
+    /// The runs that are watched.
+    pub runs: Runs,
     families: HashMap<FamilyId, Family>,
     by_identity: HashMap<SlabIdentity, FamilyId>,
     leaving: VecDeque<Leaving>,
@@ -181,6 +200,7 @@ impl Families {
         }
         self.finished
             .retain(|finished| finished.identity != identity);
+        self.runs.revived(identity);
         let id = FamilyId(self.next);
         self.next += 1;
         let family = Family {
@@ -199,12 +219,15 @@ impl Families {
         let Some(family) = self.families.get_mut(&id) else {
             return;
         };
-        family.members.remove(&client);
+        let Some(last) = family.members.remove(&client) else {
+            return;
+        };
         if !family.members.is_empty() {
             return;
         }
         if let Some(family) = self.families.remove(&id) {
             self.by_identity.remove(&family.identity);
+            self.runs.ended(id, &family, &last);
             self.leave(Leaving::new(family));
         }
     }

@@ -132,6 +132,11 @@ impl Monitor {
                 self.answer_more(id);
                 Ok(())
             }
+            ClientMessage::Watch { run } => {
+                let uid = connection.peer.uid;
+                self.families.runs.watch(run, uid, id);
+                Ok(())
+            }
             ClientMessage::Register { token } => {
                 self.inspect(id, token, Purpose::Register, fds.pop(), fds_lost)
             }

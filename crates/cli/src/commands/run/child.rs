@@ -1,0 +1,63 @@
+//! Running the program as a child, for what is left to do when it has ended.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::thread;
+
+use anyhow::Context;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+/// Passed on to the program.
+const PASSED_ON: [i32; 4] = [SIGHUP, SIGTERM, SIGUSR1, SIGUSR2];
+/// A terminal sends these to the program, too.
+const LEFT_TO_IT: [i32; 2] = [SIGINT, SIGQUIT];
+
+/// Run the command to its end. Signals to this process do not end it: the program may do so.
+///
+/// # Errors
+/// When the program cannot be started: the kernel's answer.
+pub fn run(command: &mut Command) -> std::io::Result<anyhow::Result<ExitStatus>> {
+    let mut child = command.spawn()?;
+    let pid = Pid::from_child(&child);
+    Ok(pidfd_open(pid, PidfdFlags::empty())
+        .context("cannot watch the program")
+        .and_then(pass_on)
+        // Without signals it still runs, and somebody has to wait for it.
+        .map_err(|error| eprintln!("crosslane: {error:#}"))
+        .or(Ok(()))
+        .and_then(|()| child.wait().context("cannot wait for the program")))
+}
+
+fn pass_on(program: OwnedFd) -> anyhow::Result<()> {
+    let mut signals = Signals::new(PASSED_ON.iter().chain(&LEFT_TO_IT))?;
+    thread::Builder::new().spawn(move || {
+        for number in signals
+            .forever()
+            .filter(|number| PASSED_ON.contains(number))
+        {
+            if let Some(signal) = Signal::from_named_raw(number) {
+                // One that has ended needs none.
+                let _ = pidfd_send_signal(&program, signal);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// End as the program did, by the same signal if it was one.
+pub fn end_as(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        // Still here: what is left is the shell's way to tell.
+        return ExitCode::from(128_u8.saturating_add(u8::try_from(signal).unwrap_or(0)));
+    }
+    ExitCode::from(
+        status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(1),
+    )
+}

@@ -1,0 +1,194 @@
+//! `crosslane run --explain`: what it tells about real programs at their end.
+
+use std::os::unix::process::ExitStatusExt;
+
+use crosslane_testkit::redis::Redis;
+use crosslane_testkit::{Host, Route};
+use serde_json::Value;
+
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A Redis client of few lines, so that a test can say how each connection ends.
+const CLIENT: &str = r#"
+import os, signal, socket, sys
+
+def connect():
+    return socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+
+def ping(connection, times=1):
+    for _ in range(times):
+        connection.sendall(b"PING\r\n")
+        assert connection.recv(100) == b"+PONG\r\n"
+"#;
+
+fn client(script: &str) -> String {
+    format!("{CLIENT}\n{script}")
+}
+
+/// The objects in the file: the ends, and the summary.
+fn told(host: &Host, name: &str) -> (Vec<Value>, Value) {
+    let text = std::fs::read_to_string(host.folder().join(name)).expect("it was told");
+    let parse = |line: &str| serde_json::from_str(line).expect("every line is JSON");
+    let mut lines: Vec<Value> = text.lines().map(parse).collect();
+    let summary = lines.pop().expect("there is a summary");
+    (lines, summary)
+}
+
+fn ran(host: &Host, redis: &Redis<'_>, script: &str) -> (Vec<Value>, Value) {
+    host.program(PYTHON)
+        .explained("told")
+        .args(["-c", &client(script), &redis.port.to_string()])
+        .run();
+    told(host, "told")
+}
+
+#[test]
+fn accelerated_connections_and_others_are_told_apart() {
+    let host = Host::new(Route::Crosslane);
+    let redis = Redis::start(&host, &[]);
+    let (ends, summary) = ran(
+        &host,
+        &redis,
+        "a, b = connect(), connect(); ping(a, 500); ping(b)",
+    );
+    let [ref long, ref short] = ends[..] else {
+        panic!("two connections, not {ends:#?}");
+    };
+    let (long, short) = match long["state"] == "accelerated" {
+        true => (long, short),
+        false => (short, long),
+    };
+    let peer = format!("127.0.0.1:{}", redis.port);
+    for end in [long, short] {
+        assert_eq!(end["peer"], *peer, "{end}");
+        assert_eq!(end["ended"], true, "{end}");
+        assert!(end["local"].as_str().unwrap().starts_with("127.0.0.1:"));
+    }
+    let bytes = |end: &Value, names: [&str; 2]| -> u64 {
+        names.iter().map(|name| end[*name].as_u64().unwrap()).sum()
+    };
+    let sent = ["ring_bytes_sent", "tcp_bytes_sent"];
+    let received = ["ring_bytes_received", "tcp_bytes_received"];
+    assert_eq!((bytes(long, sent), bytes(long, received)), (3000, 3500));
+    assert!(long["ring_bytes_sent"].as_u64() > Some(2000), "{long}");
+    assert_eq!((bytes(short, sent), bytes(short, received)), (6, 7));
+    assert_eq!(short["reason"], "too-young");
+    assert!(short["remedy"].as_str().unwrap().contains("--eager"));
+    assert_eq!(
+        (&summary["ends"], &summary["accelerated"]),
+        (&2.into(), &1.into())
+    );
+}
+
+/// One that was killed, one that has called `_exit`, and one that goes on in a child.
+#[test]
+fn nothing_is_lost_with_the_processes() {
+    let host = Host::new(Route::Crosslane);
+    let redis = Redis::start(&host, &[]);
+    let script = r#"
+def child(end):
+    pid = os.fork()
+    if pid == 0:
+        ping(connect(), 500)
+        end()
+    os.waitpid(pid, 0)
+for _ in range(5):
+    child(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    child(lambda: os._exit(0))
+shared = connect()
+ping(shared, 500)
+child(lambda: (ping(shared, 500), os._exit(0)))
+"#;
+    let (ends, summary) = ran(&host, &redis, script);
+    assert_eq!(ends.len(), 12, "{ends:#?}");
+    for end in &ends {
+        assert!(end["ring_bytes_sent"].as_u64() > Some(2000), "{end}");
+        assert_eq!(end["ended"], true, "{end}");
+    }
+    let shared = ends.iter().map(|end| {
+        end["ring_bytes_sent"].as_u64().unwrap() + end["tcp_bytes_sent"].as_u64().unwrap()
+    });
+    assert_eq!(shared.max(), Some(6000), "what parent and child have sent");
+    assert_eq!(
+        (&summary["left_out"], &summary["open"]),
+        (&0.into(), &0.into())
+    );
+}
+
+#[test]
+fn thousands_of_connections_take_few_rows() {
+    let host = Host::new(Route::Crosslane);
+    let redis = Redis::start(&host, &["--maxclients", "4000"]);
+    let script = "
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+kept = [connect() for _ in range(1500)]
+for connection in kept: ping(connection)
+ping(kept[0], 500)
+for _ in range(1000): ping(connect())
+";
+    let output = host
+        .program(PYTHON)
+        .run_option("--wait", "sleep")
+        .run_flag("--explain")
+        .args(["-c", &client(script), &redis.port.to_string()])
+        .run();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("1 of 2500 ends of connections were accelerated"),
+        "{text}"
+    );
+    assert!(text.contains("too-young (2499): "), "{text}");
+    assert!(text.lines().count() < 8, "{text}");
+    let row = text
+        .lines()
+        .find(|line| line.contains("2499") && line.contains("tcp"));
+    assert!(row.is_some_and(|row| row.contains("127.0.0.1:*")), "{text}");
+}
+
+#[test]
+fn the_program_ends_as_it_would_without() {
+    let host = Host::new(Route::Crosslane);
+    let run = |script: &str| {
+        let shell = host.program("/bin/sh").explained("told");
+        shell.args(["-c", script]).finish().status
+    };
+    assert_eq!(run("exit 3").code(), Some(3));
+    assert_eq!(run("kill -SEGV $$").signal(), Some(11));
+    // The parent passes it on.
+    assert_eq!(run("kill -TERM $PPID; sleep 1000").signal(), Some(15));
+    let (ends, summary) = told(&host, "told");
+    assert_eq!((ends.len(), &summary["ends"]), (0, &0.into()));
+    assert!(
+        summary["note"]
+            .as_str()
+            .unwrap()
+            .contains("no TCP connection")
+    );
+    let missing = host.program("/no/such/program").explained("told").finish();
+    assert_eq!(missing.status.code(), Some(127));
+}
+
+#[test]
+fn a_monitor_that_was_started_anew_is_told() {
+    let host = Host::new(Route::Crosslane);
+    let redis = Redis::start(&host, &[]);
+    let script =
+        client("ping(connect(), 500); print('done', flush=True); input(); ping(connect())");
+    let mut process = host
+        .program(PYTHON)
+        .explained("told")
+        .args(["-c", &script, &redis.port.to_string()])
+        .with_open_input()
+        .start();
+    process.wait_for_log("done");
+    host.kill_monitor();
+    host.start_monitor();
+    process.write_line("");
+    let _output = process.finish().expect_success();
+    let (_, summary) = told(&host, "told");
+    assert!(
+        summary["note"].as_str().unwrap().contains("started anew"),
+        "{summary}"
+    );
+}
