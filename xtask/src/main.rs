@@ -4,6 +4,7 @@
 mod build;
 mod demo;
 mod fuzz_posix;
+mod header;
 mod setup;
 mod suites;
 mod test;
@@ -28,6 +29,8 @@ enum Task {
     Demo(demo::Args),
     /// Compare what random programs of socket calls see on the kernel alone and under Crosslane
     FuzzPosix(fuzz_posix::Args),
+    /// Make the C header of the native interface from its source
+    Header,
     /// Install the Debian packages that the tests need, or say which are missing
     Setup,
     /// Run other people's test suites natively and under Crosslane, and compare test by test
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Demo(args) => demo::run(&args),
         Task::FuzzPosix(args) => fuzz_posix::run(&args),
+        Task::Header => header::run(),
         Task::Setup => setup::run(),
         Task::Suites(args) => suites::run(&args),
         Task::Tidy => tidy::run(),

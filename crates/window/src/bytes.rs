@@ -188,6 +188,26 @@ impl<'a> BytesMut<'a> {
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
     }
 
+    /// Write what stands in `from`, perhaps in another window, to `offset` and on.
+    ///
+    /// # Panics
+    /// If it does not fit there.
+    #[inline]
+    pub fn copy_bytes(&mut self, offset: usize, from: Bytes<'_>) {
+        let end = offset.checked_add(from.len());
+        assert!(
+            end.is_some_and(|end| end <= self.bytes),
+            "{} bytes do not fit at {offset} of {}",
+            from.len(),
+            self.bytes
+        );
+        // SAFETY: inside the range, as just checked.
+        let to = unsafe { self.start.add(offset) };
+        // SAFETY: both ranges have so many bytes. They may overlap where a program copies within
+        // one window.
+        unsafe { core::ptr::copy(from.as_ptr(), to.as_ptr(), from.len()) };
+    }
+
     /// Write `byte` to all of them.
     pub fn fill(&mut self, byte: u8) {
         // SAFETY: the range has so many bytes.
@@ -224,7 +244,8 @@ mod tests {
         bytes.fill(7);
         bytes.copy_from(3, &[1, 2]);
         bytes.copy_from(5, &[]);
-        assert_eq!(all, [7, 7, 7, 1, 2]);
+        bytes.copy_bytes(0, Bytes::of_slice(&[8, 9]));
+        assert_eq!(all, [8, 9, 7, 1, 2]);
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! The native interface for C. `include/crosslane.h` is made from these files by
+//! `cargo xtask header`; what the functions do is said there.
+//!
+//! The safety argument is the same for all: the caller is a C program that keeps the promises of
+//! the header. A panic, which would be a bug, ends the process: it cannot leave an
+//! `extern "C"` function.
+#![allow(
+    unsafe_code,
+    non_camel_case_types,
+    clippy::missing_safety_doc,
+    clippy::multiple_unsafe_ops_per_block
+)]
+
+mod opening;
+mod receiving;
+mod sending;
+mod waiting;
+
+use core::ffi::{c_int, c_void};
+use std::io::{self, ErrorKind};
+
+use crosslane_sys::Errno;
+use libc::{size_t, ssize_t};
+
+use crate::connection::Connection;
+use crate::sender::Place;
+
+/// Fail with EAGAIN rather than wait, also where the connection waits otherwise.
+pub const CROSSLANE_DONTWAIT: c_int = 1;
+
+/// The longest reservation that is always whole. A longer one may turn out shorter, down to this.
+pub const CROSSLANE_WHOLE_BYTES: size_t = 8184;
+
+const _: () = assert!(CROSSLANE_WHOLE_BYTES == crate::WHOLE_BYTES);
+
+/// Bytes that lie together; laid out as struct iovec.
+///
+/// Those of crosslane_peek() may be changed by the peer until they are consumed: copy a value out
+/// once, check the copy, and use the copy.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct crosslane_span {
+    /// The first.
+    pub start: *mut c_void,
+    /// How many.
+    pub bytes: size_t,
+}
+
+/// A connection. One thread at a time may use each direction: crosslane_reserve(),
+/// crosslane_commit(), crosslane_cancel(), crosslane_send() and crosslane_flush() one,
+/// crosslane_peek(), crosslane_consume() and crosslane_recv() the other. All else is for when
+/// neither is in use.
+pub struct crosslane_connection {
+    connection: Connection,
+    /// The reservation that is being filled.
+    reserved: Option<(Place, usize)>,
+    /// Bytes that the last look has shown and that have not been consumed.
+    shown: size_t,
+}
+
+impl crosslane_connection {
+    fn boxed(connection: Connection) -> *mut Self {
+        Box::into_raw(Box::new(Self {
+            connection,
+            reserved: None,
+            shown: 0,
+        }))
+    }
+}
+
+/// Set errno and return -1.
+fn fail<T: From<i8>>(error: &io::Error) -> T {
+    errno(error).set();
+    T::from(-1)
+}
+
+fn errno(error: &io::Error) -> Errno {
+    if let Some(number) = error.raw_os_error() {
+        return Errno(number);
+    }
+    match error.kind() {
+        ErrorKind::WouldBlock => Errno::AGAIN,
+        ErrorKind::InvalidInput => Errno::INVAL,
+        // A name that cannot be resolved.
+        _ => Errno(libc::EADDRNOTAVAIL),
+    }
+}
+
+fn done(outcome: io::Result<()>) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => fail(&error),
+    }
+}
+
+fn count(outcome: io::Result<usize>) -> ssize_t {
+    match outcome {
+        // No memory has more than isize::MAX bytes.
+        Ok(count) => count.cast_signed(),
+        Err(error) => fail(&error),
+    }
+}
+
+fn is_impatient(flags: c_int) -> bool {
+    flags & CROSSLANE_DONTWAIT != 0
+}

@@ -1,0 +1,167 @@
+//! Connections and listeners: making, asking, closing.
+
+use core::ffi::{CStr, c_char, c_int};
+use std::io::{self, ErrorKind, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libc::size_t;
+
+use super::{crosslane_connection, done, errno, fail};
+use crate::connection::{Connection, Path};
+use crate::listener::Listener;
+
+/// A listening socket.
+pub struct crosslane_listener(Listener);
+
+unsafe fn text<'a>(address: *const c_char) -> io::Result<&'a str> {
+    if address.is_null() {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the caller's promise.
+    let address = unsafe { CStr::from_ptr(address) };
+    address.to_str().map_err(|_| ErrorKind::InvalidInput.into())
+}
+
+fn handle<T, U>(outcome: io::Result<T>, boxed: impl FnOnce(T) -> *mut U) -> *mut U {
+    match outcome {
+        Ok(value) => boxed(value),
+        Err(error) => {
+            errno(&error).set();
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// Connect to a TCP server at "host:port", or "[address]:port" for IPv6. Returns NULL and sets
+/// errno where that fails; EADDRNOTAVAIL if the name is unknown.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_connect(address: *const c_char) -> *mut crosslane_connection {
+    // SAFETY: the program's promise.
+    let connection = unsafe { text(address) }.and_then(Connection::connect);
+    handle(connection, crosslane_connection::boxed)
+}
+
+/// Listen at "host:port"; port 0 is any free one. Returns NULL and sets errno where that fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_listen(address: *const c_char) -> *mut crosslane_listener {
+    // SAFETY: the program's promise.
+    let listener = unsafe { text(address) }.and_then(Listener::bind);
+    handle(listener, |listener| {
+        Box::into_raw(Box::new(crosslane_listener(listener)))
+    })
+}
+
+/// Wait for the next connection. Returns NULL and sets errno where that fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_accept(
+    listener: *const crosslane_listener,
+) -> *mut crosslane_connection {
+    // SAFETY: the program's promise.
+    let accepted = unsafe { &*listener }.0.accept();
+    handle(accepted, |(connection, _)| {
+        crosslane_connection::boxed(connection)
+    })
+}
+
+/// The port at which it listens, or -1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_listener_port(listener: *const crosslane_listener) -> c_int {
+    // SAFETY: the program's promise.
+    match unsafe { &*listener }.0.local_addr() {
+        Ok(address) => address.port().into(),
+        Err(error) => fail(&error),
+    }
+}
+
+/// Its descriptor, for poll: readable when a connection can be accepted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_listener_fd(listener: *const crosslane_listener) -> c_int {
+    // SAFETY: the program's promise.
+    unsafe { &*listener }.0.as_fd().as_raw_fd()
+}
+
+/// Stop listening. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_listener_close(listener: *mut crosslane_listener) {
+    if !listener.is_null() {
+        // SAFETY: the program's promise: it came from crosslane_listen and is not used again.
+        drop(unsafe { Box::from_raw(listener) });
+    }
+}
+
+/// The connection's TCP socket, for getsockopt and the like, and for poll after crosslane_arm().
+/// Do not read, write or close it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_fd(connection: *const crosslane_connection) -> c_int {
+    // SAFETY: the program's promise.
+    unsafe { &*connection }.connection.as_raw_fd()
+}
+
+/// Have calls fail with EAGAIN rather than wait (1), or wait (0). Returns 0, or -1 and errno.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_set_nonblocking(
+    connection: *mut crosslane_connection,
+    nonblocking: c_int,
+) -> c_int {
+    // SAFETY: the program's promise.
+    let connection = unsafe { &*connection };
+    done(connection.connection.set_nonblocking(nonblocking != 0))
+}
+
+/// Where the bytes travel: 2 both directions in memory, 1 one of them, 0 neither. A word for why
+/// not both, as `crosslane ss` shows it, or "" if both, is written to `reason`, cut to `bytes`
+/// with its final NUL; NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_path(
+    connection: *const crosslane_connection,
+    reason: *mut c_char,
+    bytes: size_t,
+) -> c_int {
+    // SAFETY: the program's promise.
+    let path = unsafe { &*connection }.connection.path();
+    let (path, word) = match path {
+        Path::Memory => (2, ""),
+        Path::Partly(word) => (1, word),
+        Path::Tcp(word) => (0, word),
+    };
+    if !reason.is_null() && bytes > 0 {
+        let length = word.len().min(bytes - 1);
+        // SAFETY: the program's promise; `length` and the NUL are at most `bytes`.
+        unsafe {
+            core::ptr::copy_nonoverlapping(word.as_ptr(), reason.cast(), length);
+            reason.add(length).write(0);
+        }
+    }
+    path
+}
+
+/// Shut down SHUT_RD, SHUT_WR or SHUT_RDWR, as shutdown(2). Returns 0, or -1 and errno.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_shutdown(
+    connection: *mut crosslane_connection,
+    how: c_int,
+) -> c_int {
+    // SAFETY: the program's promise.
+    let connection = unsafe { &mut *connection };
+    connection.reserved = None;
+    let how = match how {
+        libc::SHUT_RD => Shutdown::Read,
+        libc::SHUT_WR => Shutdown::Write,
+        libc::SHUT_RDWR => Shutdown::Both,
+        _ => return fail(&ErrorKind::InvalidInput.into()),
+    };
+    done(connection.connection.shutdown(how))
+}
+
+/// Send what is kept back, and close. What the kernel has no room for then, on a connection that
+/// does not wait, is lost: see crosslane_flush(). NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_close(connection: *mut crosslane_connection) {
+    if !connection.is_null() {
+        // SAFETY: the program's promise: it came from this library and is not used again.
+        let mut connection = unsafe { Box::from_raw(connection) };
+        // Nobody is left to be told.
+        let _ = connection.connection.flush();
+    }
+}

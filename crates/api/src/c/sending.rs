@@ -1,0 +1,142 @@
+//! Sending from C.
+
+use core::ffi::{c_int, c_void};
+use std::io::{self, ErrorKind};
+
+use libc::{size_t, ssize_t};
+
+use super::{count, crosslane_connection, crosslane_span, done, fail, is_impatient};
+use crate::sender::{Place, Sender};
+
+/// A record may go over the end of the ring.
+const LEAST_SPANS: usize = 2;
+
+/// Room for `bytes`, or for as many as there is room for now if these are CROSSLANE_WHOLE_BYTES or
+/// more, in at most `count` spans, of which there must be two. Waits for it, unless told not to.
+/// Returns how many spans there are, or -1 and errno.
+///
+/// Fill the spans in order and call crosslane_commit(); until then the peer sees nothing. They hold
+/// whatever was there. An earlier reservation is cancelled.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_reserve(
+    connection: *mut crosslane_connection,
+    bytes: size_t,
+    spans: *mut crosslane_span,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's promise; the receiving direction may be in use by another thread.
+    let (sender, reserved) = unsafe {
+        (
+            &mut (*connection).connection.sender,
+            &mut (*connection).reserved,
+        )
+    };
+    cancel(sender, reserved);
+    let most = usize::try_from(count).unwrap_or(0);
+    if most < LEAST_SPANS || spans.is_null() {
+        return fail(&ErrorKind::InvalidInput.into());
+    }
+    let (place, capacity) = match sender.find_room(bytes, is_impatient(flags)) {
+        Ok(found) => found,
+        Err(error) => return fail(&error),
+    };
+    let mut at = 0;
+    let mut used = 0;
+    while used < most && at < capacity {
+        let (start, bytes) = sender.spare(place, at, capacity);
+        let span = crosslane_span {
+            start: start.cast(),
+            bytes,
+        };
+        // SAFETY: the program's promise about so many spans.
+        unsafe { spans.add(used).write(span) };
+        at += bytes;
+        used += 1;
+    }
+    *reserved = Some((place, at));
+    c_int::try_from(used).unwrap_or(c_int::MAX)
+}
+
+fn cancel(sender: &mut Sender, reserved: &mut Option<(Place, usize)>) {
+    if let Some((place, _)) = reserved.take() {
+        sender.cancel(place);
+    }
+}
+
+/// Send the first `bytes` of the reservation. All messages in it appear at the peer at once.
+/// Returns 0, or -1 and errno; EINVAL if there is no reservation of so many.
+///
+/// On a connection that does not wait and whose peer is reached by TCP, what the kernel has no room
+/// for is kept back and sent by later calls: see crosslane_flush().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_commit(
+    connection: *mut crosslane_connection,
+    bytes: size_t,
+) -> c_int {
+    // SAFETY: the program's promise; the receiving direction may be in use by another thread.
+    let (sender, reserved) = unsafe {
+        (
+            &mut (*connection).connection.sender,
+            &mut (*connection).reserved,
+        )
+    };
+    match reserved.take() {
+        Some((place, capacity)) if bytes <= capacity => done(sender.commit(place, bytes)),
+        other => {
+            *reserved = other;
+            fail(&ErrorKind::InvalidInput.into())
+        }
+    }
+}
+
+/// Give the reservation up, if there is one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_cancel(connection: *mut crosslane_connection) {
+    // SAFETY: the program's promise; the receiving direction may be in use by another thread.
+    let (sender, reserved) = unsafe {
+        (
+            &mut (*connection).connection.sender,
+            &mut (*connection).reserved,
+        )
+    };
+    cancel(sender, reserved);
+}
+
+/// Send a copy of `bytes` from `from`, as send(2) with MSG_NOSIGNAL. Returns how many were taken,
+/// or -1 and errno; EBUSY while there is a reservation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_send(
+    connection: *mut crosslane_connection,
+    from: *const c_void,
+    bytes: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the program's promise; the receiving direction may be in use by another thread.
+    let (sender, reserved) = unsafe {
+        (
+            &mut (*connection).connection.sender,
+            &(*connection).reserved,
+        )
+    };
+    if reserved.is_some() {
+        return fail(&io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    if bytes == 0 {
+        return 0;
+    }
+    // SAFETY: the program's promise.
+    let bytes = unsafe { core::slice::from_raw_parts(from.cast::<u8>(), bytes) };
+    count(sender.send(bytes, is_impatient(flags)))
+}
+
+/// Send what earlier commits have kept back. Returns 0 when nothing is left, or -1 and errno.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_flush(
+    connection: *mut crosslane_connection,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's promise; the receiving direction may be in use by another thread.
+    let sender = unsafe { &mut (*connection).connection.sender };
+    done(sender.send_kept(is_impatient(flags)))
+}

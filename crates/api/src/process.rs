@@ -1,0 +1,57 @@
+//! What the process does for all its connections: fork and exit.
+//!
+//! The preloaded library does the same for the connections of sockets; neither sees the other's.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::sync::Once;
+
+use crosslane_stream::{close, control, process};
+
+thread_local! {
+    static FORK: RefCell<Option<control::Fork>> = const { RefCell::new(None) };
+}
+
+/// See to it that forks and the end of the process are noticed.
+pub(crate) fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        crosslane_sys::process::resolve();
+        // SAFETY: the handlers are functions of this library, which lives as long as the process
+        // or, as a shared object, is never unloaded: its thread-local state has destructors.
+        unsafe {
+            libc::pthread_atfork(
+                Some(before_fork),
+                Some(after_in_parent),
+                Some(after_in_child),
+            )
+        };
+        // SAFETY: as above.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+extern "C" fn at_exit() {
+    close::at_exit();
+}
+
+unsafe extern "C" fn before_fork() {
+    if let Some(process) = process::get() {
+        let fork = control::before_fork(process);
+        FORK.with(|held| *held.borrow_mut() = fork);
+    }
+}
+
+unsafe extern "C" fn after_in_parent() {
+    if let Some(fork) = FORK.with(|held| held.borrow_mut().take()) {
+        fork.parent();
+    }
+}
+
+unsafe extern "C" fn after_in_child() {
+    if let Some(fork) = FORK.with(|held| held.borrow_mut().take())
+        && let Some(process) = process::get()
+    {
+        fork.child(process);
+    }
+}

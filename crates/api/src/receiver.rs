@@ -1,0 +1,158 @@
+//! The receiving half.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use crosslane_ring::Found;
+use crosslane_stream::{End, reserve, slices};
+
+use crate::ready::Armed;
+use crate::received::Received;
+use crate::socket::Socket;
+
+/// Records that one look shows at most.
+const MOST_RECORDS: usize = 32;
+
+/// What one receive from the kernel takes at most.
+const KEPT_BYTES: usize = 1 << 16;
+
+/// Receives bytes: by [`Receiver::peek`] without a copy, by [`Read`] with one.
+#[derive(Debug)]
+pub struct Receiver {
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) armed: Armed,
+    pub(crate) found: [Found; MOST_RECORDS],
+    /// How many of `found` mean something.
+    pub(crate) records: usize,
+    /// What the kernel gave and has not been consumed from `kept_at` on.
+    kept: Vec<u8>,
+    kept_at: usize,
+}
+
+impl Receiver {
+    pub(crate) fn new(socket: Arc<Socket>) -> Self {
+        Self {
+            socket,
+            armed: Armed::No,
+            found: [Found::default(); MOST_RECORDS],
+            records: 0,
+            kept: Vec::new(),
+            kept_at: 0,
+        }
+    }
+
+    /// Look at the next bytes, wherever they are, and wait for them unless the connection does not
+    /// block. Empty at the end of the stream. They stay until they are consumed: the next look
+    /// begins with the first byte that has not been.
+    ///
+    /// # Errors
+    /// As recv(2).
+    #[inline]
+    pub fn peek(&mut self) -> io::Result<Received<'_>> {
+        self.look(false)?;
+        Ok(Received::new(self))
+    }
+
+    /// As [`Receiver::peek`], but `WouldBlock` rather than waiting.
+    ///
+    /// # Errors
+    /// As [`Receiver::peek`].
+    #[inline]
+    pub fn try_peek(&mut self) -> io::Result<Received<'_>> {
+        self.look(true)?;
+        Ok(Received::new(self))
+    }
+
+    #[inline]
+    pub(crate) fn look(&mut self, dont_wait: bool) -> io::Result<()> {
+        self.armed.end(&self.socket);
+        self.records = 0;
+        if self.kept().is_empty()
+            && let Some(end) = self.socket.end()
+            && slices::is_granted(&end)
+        {
+            self.records = reserve::find(&end, &mut self.found, dont_wait)?;
+            if self.records == 0 {
+                return self.look_longer(&end, dont_wait);
+            }
+            return Ok(());
+        }
+        if self.kept().is_empty() {
+            self.receive(dont_wait)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing stands in the lane, or the direction is not there.
+    #[cold]
+    fn look_longer(&mut self, end: &End, dont_wait: bool) -> io::Result<()> {
+        while slices::await_bytes(end, dont_wait)? {
+            self.records = reserve::find(end, &mut self.found, true)?;
+            if self.records > 0 {
+                return Ok(());
+            }
+            match self.receive(true) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return outcome,
+            }
+        }
+        Ok(())
+    }
+
+    /// Receive a copy, as recv(2).
+    #[inline]
+    pub(crate) fn receive_into(&mut self, to: &mut [u8], dont_wait: bool) -> io::Result<usize> {
+        self.armed.end(&self.socket);
+        let mut kept = &self.kept[self.kept_at..];
+        if !kept.is_empty() {
+            let taken = kept.read(to)?;
+            self.kept_at += taken;
+            return Ok(taken);
+        }
+        self.socket.receive(to, dont_wait)
+    }
+
+    #[cold]
+    fn receive(&mut self, dont_wait: bool) -> io::Result<()> {
+        self.kept.resize(KEPT_BYTES, 0);
+        let received = self.socket.receive(&mut self.kept, dont_wait);
+        self.kept_at = 0;
+        self.kept.truncate(*received.as_ref().unwrap_or(&0));
+        received.map(|_| ())
+    }
+
+    /// What the kernel gave.
+    #[inline]
+    pub(crate) fn kept(&self) -> &[u8] {
+        &self.kept[self.kept_at..]
+    }
+
+    #[inline]
+    pub(crate) fn consume(&mut self, bytes: usize) -> io::Result<()> {
+        if self.records == 0 {
+            assert!(bytes <= self.kept().len(), "{bytes} bytes were not shown");
+            self.kept_at += bytes;
+            return Ok(());
+        }
+        if bytes > 0
+            && let Some(end) = self.socket.end()
+        {
+            reserve::consume(&end, &self.found[..self.records], bytes)?;
+        }
+        self.records = 0;
+        Ok(())
+    }
+}
+
+impl Read for Receiver {
+    #[inline]
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.receive_into(bytes, false)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.armed.end(&self.socket);
+    }
+}
