@@ -44,5 +44,6 @@ counters! {
     Backoffs, "backoffs", "short naps because several waiters share one doorbell";
     ControlErrors, "control_errors", "control messages that could not be sent or understood";
     Replays, "replays", "times unread ring bytes were sent again by TCP";
+    Resumes, "resumes", "connections that went back to their rings after the socket was handed on";
     IoUringRefused, "io_uring_refused", "calls of io_uring_setup that were answered with ENOSYS";
 }

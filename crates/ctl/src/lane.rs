@@ -37,7 +37,8 @@ pub const DEFAULT_ARENA_SLOTS: u32 = 64;
 pub struct LaneControl {
     /// Line 0, written by the sender.
     pub sender: SenderLine,
-    /// Line 1, flags of the receiver; the sender takes `ARMED` away and sets `ANSWERED`.
+    /// Line 1, flags of the receiver; the sender takes `ARMED` away and sets `ANSWERED` and
+    /// `ENTERED`.
     pub receiver: ReceiverLine,
     /// Line 2, written by the receiver after every read.
     pub credit: CreditLine,
@@ -63,6 +64,8 @@ pub struct SenderLine {
     /// Bytes that the sender had put on TCP in all before the replayed bytes, or [`NO_REPLAY`];
     /// valid once `replay_seq` has changed.
     pub replay_at: AtomicU64,
+    /// Line behind the last record that an answer to a freeze is about; valid as `replay_at`.
+    pub replay_end: AtomicU64,
     /// Twice the bytes that the sender has put on TCP in all, doorbells included, plus
     /// [`RINGING`]. Means something while the direction is in the ring.
     pub tcp_total: AtomicU64,
@@ -107,6 +110,9 @@ pub mod receiver_flags {
     /// Set by the sender, only while FROZEN is: it answers the freeze, which cannot be taken back
     /// any more.
     pub const ANSWERED: u32 = 32;
+    /// Set by the sender, only while READY is, until it says STOP or answers a freeze: a START is in
+    /// the lane or about to be, and READY cannot be taken back.
+    pub const ENTERED: u32 = 64;
 }
 
 /// How an arena is cut.

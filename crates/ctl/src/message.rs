@@ -59,6 +59,8 @@ pub enum ClientMessage {
         token: u64,
         /// The member of the family that the new holder will be, see the stream crate's `holders`.
         member: u16,
+        /// Whether the end has rings. Otherwise who adopts it may register it in its turn.
+        has_rings: bool,
     },
     /// The socket is not passed on after all.
     TakeBack {
@@ -103,7 +105,8 @@ pub enum Query {
 pub enum MonitorMessage {
     /// The answer to `Hello`.
     Welcome,
-    /// The answer to `Register`: the socket has been read and closed again.
+    /// The answer to `Register`: the socket has been read and closed again. The answer to `Adopt`
+    /// when the end is lent without rings, after `Lent`.
     Registered {
         /// The end's token.
         token: u64,
@@ -113,7 +116,7 @@ pub enum MonitorMessage {
         /// The end's token.
         token: u64,
     },
-    /// The end is lent; the grant of its rings follows.
+    /// The end is lent; the grant of its rings follows, if it has any.
     Lent(Loan),
     /// The other end has been found; these are the rings.
     Grant(Grant),
@@ -304,6 +307,17 @@ impl<'a> Received<'a> {
             })
     }
 
+    fn flag(&self, index: usize) -> Result<bool, MessageError> {
+        match self.field(index)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(MessageError::Field {
+                field: "flag",
+                value: value.into(),
+            }),
+        }
+    }
+
     fn member(&self, index: usize) -> Result<u16, MessageError> {
         let value = self.field(index)?;
         let member = u16::try_from(value).ok().filter(|member| *member != 0);
@@ -322,7 +336,11 @@ impl ClientMessage {
             Self::Hello => Packet::new(kind::HELLO, 0),
             Self::Register { token } => Packet::new(kind::REGISTER, token),
             Self::Release { token } => Packet::new(kind::RELEASE, token),
-            Self::Lend { token, member } => Packet::new(kind::LEND, token).with(&[member.into()]),
+            Self::Lend {
+                token,
+                member,
+                has_rings,
+            } => Packet::new(kind::LEND, token).with(&[member.into(), has_rings.into()]),
             Self::TakeBack { token, member } => {
                 Packet::new(kind::TAKE_BACK, token).with(&[member.into()])
             }
@@ -347,6 +365,7 @@ impl ClientMessage {
             kind::LEND => Ok(Self::Lend {
                 token,
                 member: received.member(0)?,
+                has_rings: received.flag(1)?,
             }),
             kind::TAKE_BACK => Ok(Self::TakeBack {
                 token,

@@ -80,10 +80,10 @@ reasons! {
         "spread connections over several processes: each has room for 65,536";
     /// Handed to a program that cannot be accelerated.
     Exec = 16, "exec", "the socket was handed to another program by exec",
-        "let a program of the same user that can be accelerated inherit it (crosslane check)";
+        "let one program of the same user that can be accelerated have it alone (crosslane check)";
     /// Sent to another process.
     Passed = 17, "passed", "the socket was passed to another process",
-        "run the process that gets it under Crosslane, as the same user";
+        "run the process that gets it under Crosslane, as the same user, and close it here";
     /// The epoll set is used in a way that rings cannot follow.
     EpollUse = 18, "epoll-use", "the epoll set is polled itself, or in another set",
         "wait for the set by epoll_wait only";

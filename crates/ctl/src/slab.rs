@@ -51,7 +51,7 @@ pub struct SlabHeader {
     pub reasons: [AtomicU64; REASON_SLOTS],
     /// Forked children that have not taken their locks yet, each at its number modulo
     /// [`PENDING_SLOTS`]: the number, plus 2^16 times its pid once that is known; 0 where there is
-    /// none.
+    /// none. With the highest bit set, 2^16 times the second of uptime until which it is expected.
     pub pending: [AtomicU64; PENDING_SLOTS],
     /// Inode of the pid namespace in which the pids in this slab mean something; 0 if not known.
     pub pid_namespace: AtomicU64,
@@ -123,6 +123,12 @@ pub mod end_flags {
     pub const SHUT_READ: u32 = 32;
     /// This end reads no more records; what it has not consumed comes by TCP.
     pub const FROZEN: u32 = 64;
+    /// Pinned for a while: because the socket was given away, or the other end's was.
+    pub const RESTING: u32 = 128;
+    /// Back from a rest: the sending direction may enter the lane before the other one has.
+    pub const RESUMED: u32 = 256;
+    /// A monitor may know the end.
+    pub const KNOWN: u32 = 512;
 }
 
 /// How far the upgrade of an end has come.
@@ -244,6 +250,11 @@ pub struct WaitState {
     pub ending: AtomicU32,
     /// 1 from arming the receiving lane until the request is taken back.
     pub armed: AtomicU32,
+    /// Copies of the socket that have been given away and not been adopted: whoever has them may
+    /// know nothing of rings.
+    pub away: AtomicU32,
+    /// Times that the end has rested; each makes the next return later.
+    pub rests: AtomicU32,
     /// `replay_seq` of the peer when this end froze its receiving lane.
     pub replay_seen: AtomicU32,
     /// In the sending mode Replay: bytes taken from the record that is being sent again. In mode

@@ -24,6 +24,8 @@ pub struct Connection {
     pub is_stranger: bool,
     /// What it has introduced itself as.
     pub member: Option<Member>,
+    /// Families in whose slabs it has adopted ends.
+    pub guest_of: Vec<FamilyId>,
     /// The query that is being answered.
     pub answer: Option<Answer>,
     /// The registration whose socket is still being closed.
@@ -84,6 +86,7 @@ impl Connection {
             peer,
             is_stranger,
             member: None,
+            guest_of: Vec::new(),
             answer: None,
             deferred: None,
             backlog: VecDeque::new(),

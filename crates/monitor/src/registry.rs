@@ -83,7 +83,7 @@ struct End {
     /// Where its cursors are.
     origin: lend::Origin,
     /// The members as which it may be adopted.
-    lent: Vec<u16>,
+    lent: Vec<lend::Loaned>,
 }
 
 /// A side of a slot, and to which process it was granted when.

@@ -315,6 +315,9 @@ impl Monitor {
             }
             _ => self.update_interest(id),
         }
+        if let Some(Beside::Slab(family)) = action.beside {
+            self.welcome_adopter(id, family);
+        }
     }
 
     /// Forget a connection: the process is gone, or has misbehaved.
@@ -332,7 +335,9 @@ impl Monitor {
         }
         if let Some(member) = connection.member {
             self.clients.remove(&member.client);
-            self.families.part(member.client, member.family);
+            for family in connection.guest_of.into_iter().chain([member.family]) {
+                self.families.part(member.client, family);
+            }
             self.registry.gone(member.client);
         }
     }

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::EndPhase;
-use crosslane_stream::{End, adopt, close as closing, process};
+use crosslane_stream::{End, adopt, process};
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::stdio::forward_variadic;
@@ -17,28 +16,25 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Another program is about to run with copies of our descriptors. It sees TCP only, unless it runs
 /// under Crosslane, too, and adopts what is not on TCP yet.
-fn prepare_exec() -> Vec<adopt::Lent> {
+fn prepare_exec() -> Vec<adopt::Given> {
     let Some(process) = process::get() else {
         return Vec::new();
     };
     let deadline = Instant::now() + PATIENCE;
-    let is_inherited =
-        |end: &End| end.phase() == EndPhase::Granted && kernel::survives_exec(end.fd);
-    let goes_on_in_ring = |end: &End| {
+    let give = |end: End| {
         let left = deadline.saturating_duration_since(Instant::now());
-        !closing::make_plain(end, Reason::Exec, left)
+        adopt::give_away(&end, Reason::Exec, left)
     };
     let mut seen = HashSet::new();
     process
         .ends()
-        .filter(|end| is_inherited(end) && seen.insert(end.index))
-        .filter(goes_on_in_ring)
-        .filter_map(|end| adopt::lend(&end))
+        .filter(|end| kernel::survives_exec(end.fd) && seen.insert(end.index))
+        .map(give)
         .collect()
 }
 
 /// As [`prepare_exec`], for a call that makes the calling process another program.
-fn before_exec() -> Vec<adopt::Lent> {
+fn before_exec() -> Vec<adopt::Given> {
     let pid = crosslane_sys::process::pid();
     let lent = prepare_exec();
     lent.iter().for_each(|lent| lent.to_process(pid));
@@ -49,7 +45,7 @@ fn exec(call: impl FnOnce() -> c_int) -> c_int {
     let lent = before_exec();
     let failed = call();
     let errno = Errno::last();
-    lent.into_iter().for_each(adopt::Lent::take_back);
+    lent.into_iter().for_each(adopt::Given::take_back);
     errno.set();
     failed
 }
@@ -156,14 +152,14 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     }
     let lent = prepare_exec();
     let status = call();
-    lent.into_iter().for_each(adopt::Lent::take_back);
+    lent.into_iter().for_each(adopt::Given::expire);
     status
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
-    // The shell's pid is known to pclose only, so the loan ends with this process.
-    before_exec();
+    // The shell's pid is known to pclose only.
+    prepare_exec().iter().for_each(adopt::Given::to_somebody);
     // SAFETY: passed on.
     unsafe { real::popen(command, mode) }
 }

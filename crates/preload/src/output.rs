@@ -189,11 +189,11 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         if header.msg_controllen == 0 {
             return kernel();
         }
-        let lent = crate::plumbing::before_passing(header);
+        let given = crate::plumbing::before_passing(header);
         let sent = kernel();
         if sent < 0 {
             let errno = Errno::last();
-            lent.into_iter().for_each(adopt::Lent::take_back);
+            given.into_iter().for_each(adopt::Given::take_back);
             errno.set();
         }
         return sent;

@@ -8,7 +8,7 @@ use crosslane_sys::real;
 use libc::msghdr;
 
 use crate::process::is_own;
-use crate::{epoll, lifecycle};
+use crate::{epoll, lifecycle, progress};
 
 /// How long passing a descriptor waits for its connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
@@ -71,19 +71,20 @@ fn make_room(fd: c_int, to: c_int) {
 }
 
 /// The program passes descriptors over an AF_UNIX socket: whoever receives them sees TCP only, or
-/// adopts what is not on TCP yet. Who that will be is not known. Returns what is lent, to be taken
-/// back if the message is not sent.
-pub fn before_passing(message: &msghdr) -> Vec<adopt::Lent> {
-    let mut lent = Vec::new();
+/// adopts the end. Who that will be is not known. Returns what is to be taken back if the message
+/// is not sent.
+pub fn before_passing(message: &msghdr) -> Vec<adopt::Given> {
+    let mut given = Vec::new();
     for_each_passed(message, |fd| {
         epoll::leave_nested(fd);
-        if let Some(end) = End::of(fd)
-            && !closing::make_plain(&end, Reason::Passed, PATIENCE)
-        {
-            lent.extend(adopt::lend(&end));
+        if let Some(end) = End::of(fd) {
+            let copy = adopt::give_away(&end, Reason::Passed, PATIENCE);
+            copy.to_somebody();
+            given.push(copy);
+            progress::hand_back(&end);
         }
     });
-    lent
+    given
 }
 
 /// The program may have received descriptors over an AF_UNIX socket.

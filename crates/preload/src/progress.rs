@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::EndPhase;
-use crosslane_stream::{End, register, switch};
+use crosslane_stream::{End, register, rest, switch};
 
 /// Move a connection towards its rings. Returns whether rings have been granted, so that the
 /// library, not the kernel alone, handles its bytes.
@@ -24,6 +24,7 @@ pub fn is_granted(end: &End) -> bool {
 /// Leave a pinned end to the kernel altogether, once its bytes are all on TCP. Returns whether
 /// that has happened.
 pub fn hand_back(end: &End) -> bool {
+    rest::look(end);
     let back = end.is_pinned() && switch::retire(end);
     if back {
         crate::epoll::hand_back(end);

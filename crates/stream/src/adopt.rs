@@ -1,15 +1,15 @@
-//! Ends whose sockets change the process while bytes stand in their rings: passed by SCM_RIGHTS, or
-//! inherited through exec.
+//! Ends whose sockets change the process: passed by SCM_RIGHTS, or inherited through exec.
 //!
-//! Who gives a socket away brings its connection back to TCP ([`crate::close::make_plain`]). A peer
-//! that makes no call leaves that undone; then the end is lent, through the monitor. A process that
-//! gets a TCP socket asks for its end, and adopts it: it maps the lender's slab, where the cursors
-//! are, and reads the ring to its end. Both then share the end as parent and child do after a fork.
+//! Who gives a socket away brings its connection back to TCP ([`crate::rest`]), as far as the peer
+//! lets it, and lends the end, through the monitor. A process that gets a TCP socket asks for its
+//! end, and adopts it: it maps the lender's slab, where the cursors are, and reads the ring to its
+//! end, if anything is left there. Both then share the end as parent and child do after a fork.
 //!
 //! Only processes of one user and one pid namespace do that, because a slab shows more than the one
 //! connection, and locks in it name processes by pid.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -23,34 +23,81 @@ use crosslane_window::slab::SlabMap;
 use crate::control::{self, OwnFd};
 use crate::process::{Member, Process};
 use crate::table::{Home, Identity, Table};
-use crate::{End, close, config, register, switch};
+use crate::{End, close, config, register, rest, switch};
 
-/// An end that has been lent.
-pub struct Lent {
+/// A copy of an end's socket that has been given away.
+pub struct Given {
     table: &'static Table,
     index: u32,
+    generation: u32,
+    loan: Option<Loaned>,
+}
+
+/// As whom the end may be adopted.
+struct Loaned {
     member: Member,
     token: u64,
 }
 
-impl Lent {
+impl Given {
     /// The process that will have it, or would if it ran under Crosslane.
     pub fn to_process(&self, pid: u32) {
-        self.table.family().name(self.member, pid);
+        if let Some(loan) = &self.loan {
+            self.table.family().name(loan.member, pid);
+        }
     }
 
-    /// Nobody will have it after all.
+    /// Whoever gets it is not known, or gets it never.
+    pub fn to_somebody(&self) {
+        if let Some(loan) = &self.loan {
+            self.table.family().limit(loan.member);
+        }
+    }
+
+    /// It has not left after all.
     pub fn take_back(self) {
-        control::take_back(self.token, self.member);
-        self.table.take_back(self.index, self.member);
+        let entry = self.table.entry(self.index);
+        if entry.id.generation.load(Ordering::Relaxed) == self.generation {
+            entry.wait.away.fetch_sub(1, Ordering::SeqCst); // SYNC: away
+        }
+        self.expire();
+    }
+
+    /// Who was to have it has ended. Whether it has left a copy to others is not known, unless it
+    /// has adopted the end.
+    pub fn expire(self) {
+        if let Some(loan) = self.loan {
+            control::take_back(loan.token, loan.member);
+            self.table.take_back(self.index, loan.member);
+        }
     }
 }
 
-/// Lend an end that could not be brought back to TCP to whoever gets its socket.
-pub fn lend(end: &End) -> Option<Lent> {
+/// A copy of the end's socket is about to leave this process, for whoever gets it: bring its
+/// connection back to TCP, waiting at most for `patience`, and lend it.
+pub fn give_away(end: &End, reason: Reason, patience: Duration) -> Given {
+    rest::give_away(end, reason, patience);
     let (table, index) = end.process().home(end.index);
+    Given {
+        table,
+        index,
+        generation: table.entry(index).id.generation.load(Ordering::Relaxed),
+        loan: lend(end, table, index),
+    }
+}
+
+/// Lend an end to whoever gets its socket, if it is in the rings or may get there again.
+fn lend(end: &End, table: &Table, index: u32) -> Option<Loaned> {
     let namespace = table.header().pid_namespace.load(Ordering::Relaxed);
-    if end.phase() != EndPhase::Granted || namespace == 0 {
+    let is_useful = end.phase() == EndPhase::Granted || end.has_flags(end_flags::RESTING);
+    if !is_useful || namespace == 0 {
+        return None;
+    }
+    // The monitor lends what it knows, after it has seen the socket. A child of vfork must not
+    // write to its parent's tables so much.
+    let is_known = end.has_flags(end_flags::KNOWN)
+        || end.process().is_current() && control::register(end).is_ok();
+    if !is_known {
         return None;
     }
     let member = table.expect();
@@ -60,16 +107,12 @@ pub fn lend(end: &End) -> Option<Lent> {
     }
     end.add_flags(end_flags::FORKED);
     end.forget_waiting();
-    let lent = Lent {
-        table,
-        index,
-        member,
-        token: end.token(),
-    };
+    let token = end.token();
     if control::lend(end, member, table.fd()) {
-        return Some(lent);
+        return Some(Loaned { member, token });
     }
-    lent.take_back();
+    control::take_back(token, member);
+    table.take_back(index, member);
     None
 }
 
@@ -89,8 +132,6 @@ pub fn adopt(fd: RawFd) {
     };
     register::reset(process, index, fd, false);
     let end = End::at(process, index, fd);
-    end.set_reason(Reason::Passed);
-    end.set_phase(EndPhase::Plain);
     let found = control::adopt(&end);
     let known = match found {
         true => same_end(process, index),
@@ -100,6 +141,7 @@ pub fn adopt(fd: RawFd) {
         Some(known) => close::add_name(&End::at(process, known, fd), fd),
         None if found => {
             process.name(fd, Some(index));
+            rest::look_now(&End::at(process, index, fd));
             return;
         }
         None => {}
@@ -174,13 +216,12 @@ pub(crate) fn identity_of(fd: OwnedFd) -> Option<(Identity, OwnedFd)> {
     Some(((found.dev(), found.ino()), file.into()))
 }
 
-/// The rings of an end that is lent to us have come: take its place in the lender's slab.
+/// An end is lent to us, with the rings that have come, if any: take its place in the lender's slab.
 pub(crate) fn complete(
     process: &'static Process,
     table: usize,
     loan: &Loan,
-    grant: &Grant,
-    arena: &'static Arena,
+    rings: Option<(&Grant, &'static Arena)>,
 ) -> bool {
     let (Some(own), Some(slab)) = (register::find(process, loan.token), process.table(table))
     else {
@@ -190,21 +231,31 @@ pub(crate) fn complete(
         table,
         index: u32::try_from(loan.original & 0xffff_ffff).unwrap_or(u32::MAX),
     };
-    let Some([tx, rx]) = register::lanes(grant, arena).filter(|_| home.index < SLAB_ENTRIES) else {
+    if home.index >= SLAB_ENTRIES {
         return false;
-    };
+    }
+    let lanes = rings.map(|(grant, arena)| register::lanes(grant, arena));
     let id = &slab.entry(home.index).id;
+    let has_slot = |(grant, _): (&Grant, _)| {
+        id.slot.load(Ordering::Relaxed) == grant.slot
+            && id.role.load(Ordering::Relaxed) == grant.role
+    };
     let is_the_one = u64::from(id.generation.load(Ordering::Relaxed)) == loan.original >> 32
-        && id.slot.load(Ordering::Relaxed) == grant.slot
-        && id.role.load(Ordering::Relaxed) == grant.role;
+        && rings.is_none_or(has_slot)
+        && lanes.as_ref().is_none_or(Option::is_some);
     let lent_to = Member::of(loan.member);
     if !is_the_one || !slab.take_over(home.index, lent_to) {
         return false;
     }
     own.local.home.store(home.word(), Ordering::Release);
     let end = End::at(process, own.index, own.fd);
-    end.set_lanes(tx, rx);
-    end.local.adopted.store(1, Ordering::Release);
-    switch::unfreeze(&end);
+    if let Some([tx, rx]) = lanes.flatten() {
+        end.set_lanes(tx, rx);
+        end.local.adopted.store(1, Ordering::Release);
+        switch::unfreeze(&end);
+    }
+    // Whoever had registered it is told nothing any more.
+    register::unregister(&end);
+    end.entry.wait.away.fetch_sub(1, Ordering::SeqCst); // SYNC: away
     true
 }

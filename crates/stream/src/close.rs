@@ -94,9 +94,10 @@ fn let_go(end: &End) {
         }
     }
     count_totals(end);
+    let is_known = end.has_flags(end_flags::KNOWN);
     end.clear_lanes();
     end.process().let_go(end.index);
-    if matches!(phase, EndPhase::Registered | EndPhase::Granted) {
+    if is_known {
         control::release(token);
     }
 }
@@ -238,6 +239,11 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
     // Frozen before our own STOP, because freezing rings a sleeping peer.
     switch::freeze(end);
     switch::pin(end, reason);
+    await_plain(end, patience)
+}
+
+/// Wait at most for `patience` until a frozen and pinned end is all on TCP. Returns whether it is.
+pub(crate) fn await_plain(end: &End, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     while !switch::is_plain(end) && !switch::is_quiet(end) {
         if Instant::now() > deadline {

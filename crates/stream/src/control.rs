@@ -397,12 +397,19 @@ impl Control {
             MonitorMessage::Refused { token, .. } if self.has_asked(token) => {
                 self.conclude(token, false);
             }
-            MonitorMessage::Grant(grant) if self.has_asked(grant.token) => {
+            MonitorMessage::Grant(grant) if self.loan(grant.token).is_some() => {
                 let adopted = self.complete_adoption(process, &grant, fd);
                 if !adopted {
                     self.release(grant.token);
                 }
                 self.conclude(grant.token, adopted);
+            }
+            MonitorMessage::Registered { token } if self.loan(token).is_some() => {
+                let adopted = self.complete_without_rings(process, token);
+                if !adopted {
+                    self.release(token);
+                }
+                self.conclude(token, adopted);
             }
             MonitorMessage::Registered { token } => register::acknowledged(process, token),
             MonitorMessage::Grant(grant) => {

@@ -304,6 +304,10 @@ impl End {
         self.entry.id.flags.fetch_or(flags, Ordering::Relaxed);
     }
 
+    pub(crate) fn clear_flags(&self, flags: u32) {
+        self.entry.id.flags.fetch_and(!flags, Ordering::Relaxed);
+    }
+
     /// Whether the descriptor has O_NONBLOCK. The flag belongs to the open file, which other
     /// processes may have, too: then the kernel is asked each time.
     #[inline]

@@ -33,6 +33,12 @@ impl Member {
 const MEMBERS: u32 = u16::MAX as u32 - 1;
 const OTHERS: u16 = u16::MAX;
 
+/// How long a member is expected who may never come: a socket on its way to nobody.
+const PATIENCE_SECONDS: u64 = 90;
+
+/// In a word of `pending`: what is above the number is a time.
+const UNTIL: u64 = 1 << 63;
+
 /// Holders that an entry can name.
 const NAMED: usize = 4;
 
@@ -69,6 +75,12 @@ impl<'a> Family<'a> {
         member
     }
 
+    /// The member may never come: it is expected for a while only.
+    pub fn limit(&self, member: Member) {
+        let until = process::uptime_seconds() + PATIENCE_SECONDS;
+        self.change_expected(member, |_| u64::from(member.0) | until << 16 | UNTIL);
+    }
+
     /// A member that lives although it is about to lose its lock for a moment.
     pub fn expect_again(&self, member: Member) {
         self.slot(member).store(member.0.into(), Ordering::SeqCst); // SYNC: member
@@ -77,8 +89,7 @@ impl<'a> Family<'a> {
     /// Whether nobody, or nobody alive, is expected where this member would be listed.
     fn is_slot_free(&self, member: Member) -> bool {
         let slot = self.slot(member).load(Ordering::SeqCst); // SYNC: member
-        let pid = u32::try_from(slot >> 16).unwrap_or(0);
-        slot == 0 || pid != 0 && !process::is_alive(pid)
+        slot == 0 || !is_expected(slot)
     }
 
     /// The caller is this member. Where locks cannot be had, it is thought to live for ever.
@@ -95,7 +106,7 @@ impl<'a> Family<'a> {
 
     /// The fork has made this process, which is about to join, unless it is killed before.
     pub fn name(&self, member: Member, pid: u32) {
-        self.change_expected(member, |slot| slot | u64::from(pid) << 16);
+        self.change_expected(member, |_| u64::from(member.0) | u64::from(pid) << 16);
     }
 
     fn change_expected(&self, member: Member, change: impl Fn(u64) -> u64) {
@@ -110,15 +121,24 @@ impl<'a> Family<'a> {
     pub fn is_alive(&self, member: Member) -> bool {
         // A child takes its lock before it is not expected any more.
         let slot = self.slot(member).load(Ordering::SeqCst); // SYNC: member
-        match u32::try_from(slot >> 16).unwrap_or(0) {
-            _ if !is_about(slot, member) => kernel::is_byte_locked(self.slab_fd, member.0.into()),
-            0 => true,
-            pid => process::is_alive(pid),
+        match is_about(slot, member) {
+            true => is_expected(slot),
+            false => kernel::is_byte_locked(self.slab_fd, member.0.into()),
         }
     }
 
     fn slot(&self, member: Member) -> &AtomicU64 {
         &self.pending[usize::from(member.0) % PENDING_SLOTS]
+    }
+}
+
+/// Whether the member that this word of `pending` is about may still come.
+fn is_expected(slot: u64) -> bool {
+    let above = (slot & !UNTIL) >> 16;
+    match u32::try_from(above).unwrap_or(0) {
+        until if slot & UNTIL != 0 => process::uptime_seconds() < until.into(),
+        0 => true,
+        pid => process::is_alive(pid),
     }
 }
 

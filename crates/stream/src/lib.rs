@@ -13,7 +13,7 @@
 //! Read [`end`] for where state lives, [`receive`], [`step`] and [`send`] for the data path,
 //! [`reserve`] for the same without a copy,
 //! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor,
-//! [`adopt`] for ends whose sockets come from other processes.
+//! [`rest`] and [`adopt`] for ends whose sockets go to other processes.
 //!
 //! Invariants, each with the place that keeps it:
 //! 1. A lane's cursors change under the direction's lock only ([`lock`]).
@@ -45,6 +45,7 @@ pub mod ready;
 pub mod receive;
 pub mod register;
 pub mod reserve;
+pub mod rest;
 pub mod send;
 pub mod slices;
 pub mod step;

@@ -16,11 +16,11 @@ use crosslane_window::arena::Arena;
 
 use crate::end::End;
 use crate::process::{self, Process};
-use crate::{config, control, ledger, strict};
+use crate::{config, control, ledger, rest, strict};
 
 /// Calls that move data before a connection is registered. A request and its answer with the
 /// end of the stream are fewer.
-const CALLS_BEFORE_REGISTERING: u32 = 6;
+pub(crate) const CALLS_BEFORE_REGISTERING: u32 = 6;
 /// Bytes after which a connection is registered however few calls moved them.
 const BYTES_BEFORE_REGISTERING: u64 = 256 * 1024;
 /// A registered end looks at the control socket in each of its first calls, and later in every
@@ -98,7 +98,9 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
         &wait.sleepers,
         &wait.epolls,
         &wait.empty_reads,
+        &wait.rests,
         &entry.tx.raw_calls,
+        &wait.away,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -161,6 +163,7 @@ pub fn forget(fd: RawFd) {
 /// Take the next step towards rings. Called on the program's own calls while there are none.
 #[cold]
 pub fn progress(end: &End) {
+    rest::look(end);
     match end.phase() {
         EndPhase::Plain => progress_plain(end),
         EndPhase::Registered => {
@@ -208,7 +211,10 @@ fn change_phase(end: &End, from: EndPhase, to: EndPhase) -> bool {
 /// The monitor has been asked for the other end.
 pub(crate) fn registered(end: &End) {
     end.entry.id.cookie.store(0, Ordering::Relaxed);
-    end.set_reason(Reason::NoPeer);
+    end.add_flags(end_flags::KNOWN);
+    if !end.is_pinned() {
+        end.set_reason(Reason::NoPeer);
+    }
     change_phase(end, EndPhase::Plain, EndPhase::Registered);
 }
 
@@ -225,6 +231,11 @@ pub(crate) fn abandoned(process: &'static Process, token: u64, reason: Reason) {
             strict::fell_back(end.fd, reason);
         }
     }
+}
+
+/// The end's socket has a new owner, who registers it in his turn.
+pub(crate) fn unregister(end: &End) {
+    change_phase(end, EndPhase::Registered, EndPhase::Plain);
 }
 
 /// The descriptor of an end that is about to be let go.
@@ -275,17 +286,21 @@ pub(crate) fn refused(process: &'static Process, token: u64, reason: Reason) {
     }
 }
 
-/// Whether the end has been inherited by another process since it was registered. It then goes
-/// back to where it was before, until one of them has closed it.
+/// Whether the end has been inherited by another process, or its socket given away, since it was
+/// registered. It then goes back to where it was before, until one of them has closed it.
 pub(crate) fn is_shared(process: &'static Process, token: u64) -> bool {
-    let shared = find(process, token)
-        .filter(|end| end.phase() == EndPhase::Registered && process.is_shared(end.index));
-    if let Some(end) = shared {
-        change_phase(&end, EndPhase::Registered, EndPhase::Plain);
-        end.set_reason(Reason::Shared);
-        return true;
+    let Some(end) = find(process, token) else {
+        return false;
+    };
+    let rests = end.has_flags(end_flags::RESTING);
+    if end.phase() != EndPhase::Registered || !rests && !process.is_shared(end.index) {
+        return false;
     }
-    false
+    change_phase(&end, EndPhase::Registered, EndPhase::Plain);
+    if !rests {
+        end.set_reason(Reason::Shared);
+    }
+    true
 }
 
 /// The monitor has found the other end.
@@ -341,7 +356,7 @@ fn takes_grant(end: &End) -> bool {
 
 /// Doorbells must not be held back by Nagle's algorithm; the program's own setting is kept for
 /// its getsockopt.
-fn remember_nodelay(end: &End) {
+pub(crate) fn remember_nodelay(end: &End) {
     if end.phase() == EndPhase::Granted {
         return;
     }
@@ -351,4 +366,10 @@ fn remember_nodelay(end: &End) {
         .nodelay
         .store(own.unwrap_or(0), Ordering::Relaxed);
     let _ = kernel::setsockopt(end.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1u32);
+}
+
+/// The end is the kernel's again, with the program's setting.
+pub(crate) fn restore_nodelay(end: &End) {
+    let own = end.entry.id.nodelay.load(Ordering::Relaxed) & 1;
+    let _ = kernel::setsockopt(end.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &own);
 }

@@ -8,12 +8,15 @@
 //! | stop wanted | receiver | `STOP_WANTED` is set; the sender stops at its next call |
 //! | freeze | receiver | `FROZEN`: the sender sends what was not consumed again by TCP |
 //! | thaw | receiver | `FROZEN` is taken back, unless the sender has said `ANSWERED` |
+//! | rest | receiver | `READY` is taken back, unless the sender has said `ENTERED` ([`crate::rest`]) |
 
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
-use crosslane_ctl::lane::receiver_flags::{ANSWERED, ARMED, CLOSED, FROZEN, READY, STOP_WANTED};
+use crosslane_ctl::lane::receiver_flags::{
+    ANSWERED, ARMED, CLOSED, ENTERED, FROZEN, READY, STOP_WANTED,
+};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, PeerLied, RxCursor, WindowLane};
@@ -22,7 +25,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::bell::Bells;
 use crate::end::add;
 use crate::kernel_view::{self, Count};
-use crate::{End, bell, config, ending, send, step};
+use crate::{End, bell, config, ending, register, rest, send, step};
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
 /// granted end is not in the rings in both directions.
@@ -49,6 +52,11 @@ fn become_ready(end: &End) {
     if end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0 {
         return;
     }
+    if end.rx_mode() != Mode::Tcp {
+        // Thawed before it has left the lane.
+        flags.fetch_or(READY, Ordering::SeqCst); // SYNC: ready
+        return;
+    }
     let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
     match kernel_view::compare_received(end.fd(), received) {
         Count::Agrees => drop(flags.fetch_or(READY, Ordering::SeqCst)), // SYNC: ready
@@ -66,7 +74,7 @@ fn start(end: &End) {
     }
     // A lane that was left because nobody could ring us is no use before somebody can.
     let returns = end.entry.wait.replayed.load(Ordering::Relaxed) != 0;
-    if returns {
+    if returns && !end.has_flags(end_flags::RESUMED) {
         if end.rx_mode() != Mode::Ring && end.has_record() {
             step::take_passages(end);
         }
@@ -98,14 +106,20 @@ fn start(end: &End) {
         }
         return;
     }
+    if !claim_entry(&lane) {
+        end.set_tx_mode(Mode::Tcp);
+        return;
+    }
     bell::publish_total(end, &lane.control().sender, 0);
     let mut cursor = end.tx_cursor();
     if cursor.write_control(&lane, Control::Start, sent) != Ok(true) {
         end.set_tx_mode(Mode::Tcp);
+        drop_claim(&lane);
         return;
     }
     end.set_tx_cursor(cursor);
     end.entry.wait.replayed.store(0, Ordering::Relaxed);
+    end.clear_flags(end_flags::RESUMED);
     end.set_reason(Reason::None);
     end.count(Counter::Upgrades, 1);
     attend_published(end, &lane);
@@ -135,8 +149,35 @@ pub(crate) fn overflow(end: &End) -> bool {
 }
 
 fn accepts(lane: &WindowLane) -> bool {
-    let flags = lane.control().receiver.flags.load(Ordering::SeqCst); // SYNC: ready
+    is_open(lane.control().receiver.flags.load(Ordering::SeqCst)) // SYNC: ready
+}
+
+fn is_open(flags: u32) -> bool {
     flags & (READY | STOP_WANTED | FROZEN | CLOSED) == READY
+}
+
+/// Say that a START follows. Returns whether the receiver still waits for one.
+fn claim_entry(lane: &WindowLane) -> bool {
+    let flags = &lane.control().receiver.flags;
+    let claim = |flags| is_open(flags).then_some(flags | ENTERED);
+    flags
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, claim) // SYNC: ready
+        .is_ok()
+}
+
+/// The direction has left the lane again.
+fn drop_claim(lane: &WindowLane) {
+    let flags = &lane.control().receiver.flags;
+    flags.fetch_and(!ENTERED, Ordering::SeqCst); // SYNC: ready
+}
+
+/// Wait for no START any more. Returns false if one is in the lane or about to be.
+fn take_ready_back(lane: &WindowLane) -> bool {
+    let flags = &lane.control().receiver.flags;
+    let without = |flags| (flags & ENTERED == 0).then_some(flags & !READY);
+    flags
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, without) // SYNC: ready
+        .is_ok()
 }
 
 /// Stay on TCP before anything has been switched.
@@ -180,6 +221,8 @@ fn answer_late_freeze(end: &End, lane: &WindowLane) {
         return;
     }
     let sender = &lane.control().sender;
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    sender.replay_end.store(tail, Ordering::Relaxed);
     sender.replay_at.store(NO_REPLAY, Ordering::Relaxed);
     sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
 }
@@ -237,6 +280,7 @@ fn stop_locked(end: &End, lane: &WindowLane) {
     end.set_tx_cursor(cursor);
     end.entry.wait.replayed.store(count + 1, Ordering::Relaxed);
     end.set_tx_mode(Mode::Tcp);
+    drop_claim(lane);
     end.count(Counter::Downgrades, 1);
     if end.reason() == Reason::None {
         let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
@@ -251,11 +295,14 @@ fn stop_locked(end: &End, lane: &WindowLane) {
 /// Bring both directions back to TCP, or keep them there, for `reason`. The sending direction is
 /// on TCP when this returns; the receiving one follows at the peer's next call.
 pub fn pin(end: &End, reason: Reason) {
-    if !end.is_pinned() {
+    let for_good = end.is_pinned() && !end.has_flags(end_flags::RESTING);
+    if !for_good {
         end.set_reason(reason);
         end.process().count_reason(reason);
         end.add_flags(end_flags::PINNED);
+        end.clear_flags(end_flags::RESTING);
     }
+    rest::object(end);
     leave(end);
 }
 
@@ -322,10 +369,10 @@ pub fn freeze(end: &End) {
         end.entry.wait.replay_seen.store(replays, Ordering::Relaxed);
         lane.set_consumed(end.rx_cursor().position(), true);
         end.add_flags(end_flags::FROZEN);
-        lane.control()
-            .receiver
-            .flags
-            .fetch_or(FROZEN, Ordering::SeqCst); // SYNC: frozen
+        // Who may read the socket now does not wait for a START.
+        let frozen = |flags| Some(flags & !READY | FROZEN);
+        let flags = &lane.control().receiver.flags;
+        let _ = flags.fetch_update(Ordering::SeqCst, Ordering::SeqCst, frozen); // SYNC: frozen
         if end.rx_mode() == Mode::Tcp {
             // A START from now on is stopped by its sender at once; one from before is honoured.
             let _ = step::find_start(end, &lane);
@@ -352,7 +399,11 @@ pub fn unfreeze(end: &End) {
 /// given up to the kernel.
 pub fn retire(end: &End) -> bool {
     let may = end.is_pinned() && end.phase() == EndPhase::Granted;
-    if !may || !(is_plain(end) || is_quiet(end)) {
+    let rests = end.has_flags(end_flags::RESTING);
+    if !may || !(is_plain(end) || !rests && is_quiet(end)) {
+        return false;
+    }
+    if rests && !may_rest(end) {
         return false;
     }
     // What the kernel has told the library it tells nobody else.
@@ -362,9 +413,19 @@ pub fn retire(end: &End) -> bool {
     let plain = EndPhase::Plain as u32;
     let granted = EndPhase::Granted as u32;
     let phase = &end.entry.id.phase;
-    phase
+    let is_ours = phase
         .compare_exchange(granted, plain, Ordering::SeqCst, Ordering::SeqCst)
-        .is_ok()
+        .is_ok();
+    if is_ours {
+        register::restore_nodelay(end);
+    }
+    is_ours
+}
+
+/// Whether nothing can come by the lane any more, until [`become_ready`] asks for it again.
+fn may_rest(end: &End) -> bool {
+    // A START that came before has been answered by a STOP, which is looked for afterwards.
+    end.rx_lane().is_some_and(|lane| take_ready_back(&lane)) && is_plain(end)
 }
 
 /// Whether a frozen end has nothing left to wait for although the peer has not answered yet: its
@@ -415,17 +476,18 @@ fn begin_replay(end: &End, lane: &WindowLane) {
     bell::pay(end);
     end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
     let sender = &lane.control().sender;
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    sender.replay_end.store(tail, Ordering::Relaxed);
     sender.replay_at.store(
         end.entry.tx.tcp_bytes.load(Ordering::Relaxed),
         Ordering::Relaxed,
     );
     sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
     end.set_tx_mode(Mode::Replay);
+    drop_claim(lane);
     end.count(Counter::Replays, 1);
     end.count(Counter::Downgrades, 1);
-    if !end.is_pinned() {
-        give_up(end, Reason::PeerAsked);
-    }
+    rest::begin(end, Reason::PeerAsked);
     let _ = continue_replay(end, lane);
 }
 

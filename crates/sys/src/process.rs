@@ -65,6 +65,17 @@ pub fn is_alive(pid: u32) -> bool {
     }
 }
 
+/// Seconds since the machine has started; the same for all processes of one time namespace.
+pub fn uptime_seconds() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time is valid for writes.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
+    u64::try_from(now.tv_sec).unwrap_or(0)
+}
+
 /// Write `message` to standard error and end the process at once: nothing that the program has
 /// registered for its exit is run.
 pub fn give_up(message: &str, status: u8) -> ! {

@@ -11,6 +11,7 @@ fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Lend {
             token: u64::MAX - 1,
             member: u16::MAX,
+            has_rings: true,
         },
         ClientMessage::TakeBack {
             token: 4,

@@ -27,8 +27,9 @@ pub(super) type Origin = (FamilyId, u64);
 pub(super) struct Orphan {
     origin: Origin,
     uid: u32,
-    side: Side,
-    members: Vec<u16>,
+    /// What its loans come with.
+    side: Option<Side>,
+    loans: Vec<Loaned>,
     age: u8,
 }
 
@@ -36,7 +37,14 @@ pub(super) struct Orphan {
 struct Found {
     origin: Origin,
     member: u16,
-    side: Side,
+    side: Option<Side>,
+}
+
+/// A loan of an end that waits to be adopted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loaned {
+    member: u16,
+    has_rings: bool,
 }
 
 /// By the cookie of the socket.
@@ -46,9 +54,11 @@ pub(super) type Orphans = HashMap<u64, Orphan>;
 pub(super) type Lenders = BTreeSet<(u64, EndId)>;
 
 impl<B: Backing> Registry<B> {
-    /// A client gives a socket away. `false` if the end cannot be lent.
-    pub fn lend(&mut self, client: ClientId, token: u64, member: u16) -> bool {
-        let lent = self.try_lend(client, token, member).is_some();
+    /// A client gives a socket away, with the rings of its end, or as one that may yet have some.
+    /// `false` if the end cannot be lent.
+    pub fn lend(&mut self, client: ClientId, token: u64, member: u16, has_rings: bool) -> bool {
+        let loan = Loaned { member, has_rings };
+        let lent = self.try_lend(client, token, loan).is_some();
         if lent {
             self.say(client, MonitorMessage::Lendable { token });
         } else {
@@ -63,19 +73,19 @@ impl<B: Backing> Registry<B> {
         self.say(client, MonitorMessage::Refused { token, reason });
     }
 
-    fn try_lend(&mut self, client: ClientId, token: u64, member: u16) -> Option<()> {
+    fn try_lend(&mut self, client: ClientId, token: u64, loan: Loaned) -> Option<()> {
         let (family, uid) = self.clients.get(&client).map(|c| (c.family, c.uid))?;
         if self.lent_by(uid) >= MOST_LENT {
             return None;
         }
         let Some(id) = self.by_token.get(&(family, token)).copied() else {
-            return self.lend_parked(family, token, member);
+            return self.lend_parked(family, token, loan);
         };
         let end = self.ends.get_mut(&id)?;
-        if end.grants.is_empty() || end.lent.len() >= LOANS_PER_END {
+        if loan.has_rings && end.grants.is_empty() || end.lent.len() >= LOANS_PER_END {
             return None;
         }
-        end.lent.push(member);
+        end.lent.push(loan);
         self.lenders.insert((end.cookie, id));
         Some(())
     }
@@ -104,7 +114,7 @@ impl<B: Backing> Registry<B> {
         if let Some(id) = self.by_token.get(&(family, token)).copied()
             && let Some(end) = self.ends.get_mut(&id)
         {
-            end.lent.retain(|lent| *lent != member);
+            end.lent.retain(|lent| lent.member != member);
             if end.lent.is_empty() {
                 self.lenders.remove(&(end.cookie, id));
             }
@@ -114,27 +124,27 @@ impl<B: Backing> Registry<B> {
         if let Some(cookie) = cookie
             && let Some(orphan) = self.orphans.get_mut(&cookie)
         {
-            orphan.members.retain(|lent| *lent != member);
-            if orphan.members.is_empty() {
+            orphan.loans.retain(|lent| lent.member != member);
+            if orphan.loans.is_empty() {
                 self.bury(cookie);
             }
         }
     }
 
     /// The process that has registered the end has closed it, and forked children have not.
-    fn lend_parked(&mut self, family: FamilyId, token: u64, member: u16) -> Option<()> {
-        let (uid, parked) = self.find_parked(family, token)?;
+    fn lend_parked(&mut self, family: FamilyId, token: u64, loan: Loaned) -> Option<()> {
+        let (uid, parked) = self.find_parked(family, token).filter(|_| loan.has_rings)?;
         let (cookie, origin, side) = (parked.cookie, parked.origin, parked.side);
         if let Some(orphan) = self.orphans.get_mut(&cookie) {
-            let has_room = orphan.members.len() < LOANS_PER_END;
-            return has_room.then(|| orphan.members.push(member));
+            let has_room = orphan.loans.len() < LOANS_PER_END;
+            return has_room.then(|| orphan.loans.push(loan));
         }
         self.arenas.share(side);
         let orphan = Orphan {
             origin,
             uid,
-            side,
-            members: vec![member],
+            side: Some(side),
+            loans: vec![loan],
             age: 0,
         };
         self.orphans.insert(cookie, orphan);
@@ -183,14 +193,15 @@ impl<B: Backing> Registry<B> {
             if orphan.uid != uid {
                 return None;
             }
-            let (origin, side, member) = (orphan.origin, orphan.side, orphan.members.pop()?);
-            self.arenas.share(side);
-            if orphan.members.is_empty() {
+            let (origin, loan) = (orphan.origin, orphan.loans.pop()?);
+            let side = orphan.side.filter(|_| loan.has_rings);
+            side.iter().for_each(|side| self.arenas.share(*side));
+            if orphan.loans.is_empty() {
                 self.bury(endpoint.cookie);
             }
             return Some(Found {
                 origin,
-                member,
+                member: loan.member,
                 side,
             });
         }
@@ -200,14 +211,16 @@ impl<B: Backing> Registry<B> {
         if self.clients.get(&end.client)?.uid != uid {
             return None;
         }
-        let (side, member) = (end.grants.last()?.side, end.lent.pop()?);
+        let loan = end.lent.pop()?;
+        let newest = end.grants.last().map(|granted| granted.side);
+        let side = newest.filter(|_| loan.has_rings);
         if end.lent.is_empty() {
             self.lenders.remove(&(cookie, id));
         }
-        self.arenas.share(side);
+        side.iter().for_each(|side| self.arenas.share(*side));
         Some(Found {
             origin: end.origin,
-            member,
+            member: loan.member,
             side,
         })
     }
@@ -221,17 +234,20 @@ impl<B: Backing> Registry<B> {
         found: Found,
     ) {
         let id = self.add(client, family, token, endpoint);
-        let (seq, side) = (self.next_seq(), found.side);
-        self.arenas.admit(side.arena, family);
         if let Some(end) = self.ends.get_mut(&id) {
             end.origin = found.origin;
-            end.grants.push(Granted {
-                seq,
-                side,
-                to: client,
-            });
         }
         self.say_lent(client, family, token, &found);
+        let Some(side) = found.side else {
+            self.say(client, MonitorMessage::Registered { token });
+            return;
+        };
+        let seq = self.next_seq();
+        self.arenas.admit(side.arena, family);
+        if let Some(end) = self.ends.get_mut(&id) {
+            let to = client;
+            end.grants.push(Granted { seq, side, to });
+        }
         self.send_grant(id, side);
     }
 
@@ -262,21 +278,22 @@ impl<B: Backing> Registry<B> {
             return;
         }
         let uid = self.clients.get(&end.client).map(|client| client.uid);
-        let (Some(uid), Some(granted)) = (uid, end.grants.last()) else {
-            return;
-        };
-        let (side, members) = (granted.side, std::mem::take(&mut end.lent));
+        let Some(uid) = uid else { return };
+        let loans = std::mem::take(&mut end.lent);
+        let has_rings = loans.iter().any(|loan| loan.has_rings);
+        let newest = end.grants.last().map(|granted| granted.side);
+        let side = newest.filter(|_| has_rings);
         match self.orphans.get_mut(&end.cookie) {
-            Some(orphan) if orphan.side == side => orphan.members.extend(members),
+            Some(orphan) if orphan.side == side => orphan.loans.extend(loans),
             _ => {
                 self.bury(end.cookie);
                 // Held beside the grant that is about to be given back.
-                self.arenas.share(side);
+                side.iter().for_each(|side| self.arenas.share(*side));
                 let orphan = Orphan {
                     origin: end.origin,
                     uid,
                     side,
-                    members,
+                    loans,
                     age: 0,
                 };
                 self.orphans.insert(end.cookie, orphan);
@@ -285,8 +302,8 @@ impl<B: Backing> Registry<B> {
     }
 
     fn bury(&mut self, cookie: u64) {
-        if let Some(orphan) = self.orphans.remove(&cookie) {
-            self.arenas.leave(orphan.side);
+        if let Some(side) = self.orphans.remove(&cookie).and_then(|orphan| orphan.side) {
+            self.arenas.leave(side);
         }
     }
 

@@ -56,12 +56,30 @@ impl<B: Backing> Registry<B> {
 
     fn enter(&mut self, client: ClientId, family: FamilyId, token: u64, endpoint: &Endpoint) {
         self.say(client, MonitorMessage::Registered { token });
-        self.totals.registered += 1;
         let id = self.add(client, family, token, endpoint);
+        self.seek(id, endpoint);
+    }
+
+    /// Look for the other end.
+    fn seek(&mut self, id: EndId, endpoint: &Endpoint) {
+        self.totals.registered += 1;
         let entered = self.matcher.enter(endpoint.key, id);
         if let Some(partner) = entered.partner {
             self.pair(partner, id);
         }
+    }
+
+    /// Whether an end that is known has no rings and is not looked for: it was adopted, or its
+    /// socket was with another process for a while.
+    fn is_idle(&self, id: EndId, end: &End) -> bool {
+        let is_of_same_socket =
+            |other: &End| other.cookie == end.cookie && other.origin == end.origin;
+        end.grants.is_empty()
+            && match self.matcher.find(&end.key) {
+                None => true,
+                Some(newest) if newest == id => false,
+                Some(newest) => self.ends.get(&newest).is_some_and(is_of_same_socket),
+            }
     }
 
     /// A member of the family registers what is registered already: after a fork, from then on
@@ -82,12 +100,17 @@ impl<B: Backing> Registry<B> {
         let before = std::mem::replace(&mut end.client, client);
         let newest = end.grants.last().map(|granted| granted.side);
         self.say(client, MonitorMessage::Registered { token });
-        if before == client {
-            return Ok(());
+        if before != client {
+            self.move_end(known, before, client);
         }
-        self.move_end(known, before, client);
-        if let Some(side) = newest {
-            self.send_grant(known, side);
+        let is_idle = self
+            .ends
+            .get(&known)
+            .is_some_and(|end| self.is_idle(known, end));
+        match newest {
+            Some(side) if before != client => self.send_grant(known, side),
+            None if is_idle => self.seek(known, endpoint),
+            _ => {}
         }
         Ok(())
     }

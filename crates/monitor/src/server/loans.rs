@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use crosslane_ctl::slab::SLAB_BYTES;
 use crosslane_sys::memory::is_sealed;
+use crosslane_window::slab::SlabMap;
 
 use super::Monitor;
-use super::message::Fault;
+use super::message::{Fault, process_of};
 use crate::registry::{ClientId, FamilyId};
 
 /// How often loans are looked at; those whose lender is gone live for two to three times as long.
@@ -20,7 +21,7 @@ impl Monitor {
         &mut self,
         client: ClientId,
         token: u64,
-        member: u16,
+        (member, has_rings): (u16, bool),
         fds: &mut Vec<OwnedFd>,
     ) -> Result<(), Fault> {
         let slab = fds.last().ok_or(Fault::NoDescriptor)?;
@@ -35,7 +36,7 @@ impl Monitor {
             self.registry.refuse_loan(client, token);
             return Ok(());
         };
-        if self.registry.lend(client, token, member)
+        if self.registry.lend(client, token, member, has_rings)
             && let Some(slab) = fds.pop()
         {
             self.lent_slabs
@@ -44,6 +45,27 @@ impl Monitor {
             self.loans_due.get_or_insert_with(|| Instant::now() + LOOK);
         }
         Ok(())
+    }
+
+    /// A client has been sent the slab of a family: what it has adopted is shown there, also when
+    /// the lender is gone.
+    pub(super) fn welcome_adopter(&mut self, id: u64, lender: FamilyId) {
+        let Some(slab) = self.lent_slabs.get(&lender).map(Arc::clone) else {
+            return;
+        };
+        let (Ok(found), Ok(map)) = (rustix::fs::fstat(&*slab), SlabMap::open(slab.as_fd())) else {
+            return;
+        };
+        let connection = self.connection(id);
+        let Some((member, peer)) = connection.and_then(|c| Some((c.member?, c.peer))) else {
+            return;
+        };
+        let identity = (found.st_dev, found.st_ino);
+        let process = process_of(peer);
+        let shown = self.families.join(member.client, process, identity, map);
+        if let Some(connection) = self.connection(id) {
+            connection.guest_of.push(shown);
+        }
     }
 
     /// Whether this memory object is the family's slab.

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 
 use crosslane_ctl::message::{ClientMessage, MessageError, MonitorMessage};
+use crosslane_sys::socket::PeerCredentials;
 use crosslane_window::slab::{SlabError, SlabMap};
 use rustix::event::epoll::EventFlags;
 use rustix::net::AddressFamily;
@@ -151,9 +152,13 @@ impl Monitor {
                 self.registry.take_back(client, token, lent);
                 Ok(())
             }
-            ClientMessage::Lend { token, member: new } => {
+            ClientMessage::Lend {
+                token,
+                member: new,
+                has_rings,
+            } => {
                 let client = member.ok_or(Fault::NotIntroduced)?.client;
-                self.lend(client, token, new, fds)
+                self.lend(client, token, (new, has_rings), fds)
             }
             ClientMessage::Release { token } => {
                 let client = member.ok_or(Fault::NotIntroduced)?.client;
@@ -263,12 +268,7 @@ impl Monitor {
             return Err(Fault::IntroducedTwice);
         }
         let peer = connection.peer;
-        let process = Process {
-            pid: peer.pid,
-            uid: peer.uid,
-            program: program_of(peer.pid),
-        };
-        let family = self.families.join(client, process, identity, map);
+        let family = self.families.join(client, process_of(peer), identity, map);
         if let Some(connection) = self.connection(id) {
             connection.member = Some(Member { client, family });
         }
@@ -300,6 +300,15 @@ impl Monitor {
         self.next_source += 1;
         self.sources.insert(id, Source::Lease(lease, fd));
         Ok(())
+    }
+}
+
+/// Whom a client's connection comes from.
+pub(super) fn process_of(peer: PeerCredentials) -> Process {
+    Process {
+        pid: peer.pid,
+        uid: peer.uid,
+        program: program_of(peer.pid),
     }
 }
 

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use crate::support::model::{EVENT_BYTES, replay};
+use crate::support::event::EVENT_BYTES;
+use crate::support::model::replay;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]

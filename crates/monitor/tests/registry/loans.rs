@@ -43,7 +43,7 @@ fn what_is_lent_is_adopted_once() {
     let (a, _) = pair(&mut bench);
     let (c, d) = (bench.process(), bench.process());
     assert_eq!(adopt(&mut bench, c, 5), None, "nothing is lent");
-    assert!(bench.registry.lend(a, 1, 7));
+    assert!(bench.registry.lend(a, 1, 7, true));
     assert_eq!(bench.said(), [(a, MonitorMessage::Lendable { token: 1 })]);
     let loan = adopt(&mut bench, c, 6).unwrap();
     assert_eq!((loan.original, loan.member), (1, 7));
@@ -56,7 +56,7 @@ fn the_slab_goes_along_with_the_first_loan_only() {
     let (a, _) = pair(&mut bench);
     let c = bench.process();
     for (token, member) in [(5, 7), (6, 8)] {
-        bench.registry.lend(a, 1, member);
+        bench.registry.lend(a, 1, member, true);
         bench.said();
         let socket = socket(0, 0, 10);
         bench.registry.adopt(c, token, Ok(socket)).unwrap();
@@ -70,7 +70,7 @@ fn the_slab_goes_along_with_the_first_loan_only() {
 fn a_loan_outlives_its_lender_and_its_slot_too() {
     let mut bench = Bench::new();
     let (a, b) = pair(&mut bench);
-    bench.registry.lend(a, 1, 7);
+    bench.registry.lend(a, 1, 7, true);
     bench.registry.gone(a);
     bench.registry.release(b, 2);
     assert_eq!(bench.registry.arenas().slots_in_use(), 1);
@@ -93,7 +93,7 @@ fn lender_and_adopter_both_hold_the_side() {
         let mut bench = Bench::new();
         let (a, b) = pair(&mut bench);
         let c = bench.process();
-        bench.registry.lend(a, 1, 7);
+        bench.registry.lend(a, 1, 7, true);
         bench.said();
         adopt(&mut bench, c, 5).unwrap();
         bench.registry.release(b, 2);
@@ -114,10 +114,10 @@ fn an_adopter_may_lend_in_turn() {
     let mut bench = Bench::new();
     let (a, _) = pair(&mut bench);
     let (c, d) = (bench.process(), bench.process());
-    bench.registry.lend(a, 1, 7);
+    bench.registry.lend(a, 1, 7, true);
     bench.said();
     adopt(&mut bench, c, 5).unwrap();
-    assert!(bench.registry.lend(c, 5, 8));
+    assert!(bench.registry.lend(c, 5, 8, true));
     bench.said();
     bench.registry.gone(c);
     let loan = adopt(&mut bench, d, 6).unwrap();
@@ -135,15 +135,15 @@ fn a_child_lends_what_its_parent_has_closed() {
     let lease = bench.registry.lease(a).unwrap().unwrap();
     bench.registry.release(a, 1);
     let child = bench.member(FamilyId(1));
-    assert!(bench.registry.lend(child, 1, 7));
-    assert!(bench.registry.lend(child, 1, 8));
+    assert!(bench.registry.lend(child, 1, 7, true));
+    assert!(bench.registry.lend(child, 1, 8, true));
     bench.said();
     bench.registry.lease_ended(lease);
     let (c, d) = (bench.process(), bench.process());
     assert!(adopt(&mut bench, c, 5).is_some());
     assert!(adopt(&mut bench, d, 5).is_some());
     assert!(
-        !bench.registry.lend(child, 1, 9),
+        !bench.registry.lend(child, 1, 9, true),
         "it is not parked any more"
     );
 }
@@ -154,7 +154,7 @@ fn nobody_else_s_user_adopts() {
     let (a, _) = pair(&mut bench);
     let stranger = ClientId(999);
     bench.registry.hello(stranger, FamilyId(77), 2);
-    bench.registry.lend(a, 1, 7);
+    bench.registry.lend(a, 1, 7, true);
     bench.said();
     assert_eq!(adopt(&mut bench, stranger, 5), None);
     bench.registry.gone(a);
@@ -168,13 +168,13 @@ fn what_is_taken_back_is_not_adopted() {
     let (a, _) = pair(&mut bench);
     let c = bench.process();
     for member in [7, 8] {
-        bench.registry.lend(a, 1, member);
+        bench.registry.lend(a, 1, member, true);
     }
     bench.said();
     bench.registry.take_back(a, 1, 8);
     bench.registry.take_back(c, 1, 7);
     assert_eq!(adopt(&mut bench, c, 5).map(|loan| loan.member), Some(7));
-    bench.registry.lend(a, 1, 9);
+    bench.registry.lend(a, 1, 9, true);
     bench.registry.take_back(a, 1, 9);
     bench.said();
     assert_eq!(adopt(&mut bench, c, 6), None);
@@ -185,7 +185,7 @@ fn another_socket_of_the_same_names_is_not_the_lent_one() {
     let mut bench = Bench::new();
     let (a, _) = pair(&mut bench);
     let c = bench.process();
-    bench.registry.lend(a, 1, 7);
+    bench.registry.lend(a, 1, 7, true);
     bench.said();
     bench.registry.adopt(c, 5, Ok(socket(0, 0, 12))).unwrap();
     assert!(matches!(
@@ -198,7 +198,7 @@ fn another_socket_of_the_same_names_is_not_the_lent_one() {
 fn a_loan_that_nobody_wants_is_given_up() {
     let mut bench = Bench::new();
     let (a, b) = pair(&mut bench);
-    bench.registry.lend(a, 1, 7);
+    bench.registry.lend(a, 1, 7, true);
     bench.registry.gone(a);
     bench.registry.gone(b);
     bench.registry.age_loans();
@@ -221,19 +221,92 @@ fn a_token_in_use_is_a_violation() {
 }
 
 #[test]
-fn an_end_without_rings_and_too_many_loans_are_not_lent() {
+fn rings_that_are_not_there_and_too_many_loans_are_not_lent() {
     let mut bench = Bench::new();
     let a = bench.process();
     bench.register(a, 1, socket(0, 0, 10));
     bench.said();
-    assert!(!bench.registry.lend(a, 1, 7));
-    assert!(!bench.registry.lend(a, 2, 7), "no such end");
+    assert!(!bench.registry.lend(a, 1, 7, true));
+    assert!(!bench.registry.lend(a, 2, 7, true), "no such end");
     let refused = |(_, message): &(_, _)| matches!(message, MonitorMessage::Refused { .. });
     assert!(bench.said().iter().all(refused));
     let b = bench.process();
     bench.register(b, 2, socket(0, 1, 11));
     for member in 1..=16 {
-        assert!(bench.registry.lend(a, 1, member));
+        assert!(bench.registry.lend(a, 1, member, true));
     }
-    assert!(!bench.registry.lend(a, 1, 17));
+    assert!(!bench.registry.lend(a, 1, 17, true));
+}
+
+/// Adopt the socket of an end that is lent without rings.
+fn adopt_without_rings(bench: &mut Bench, client: ClientId, token: u64) -> Loan {
+    let socket = socket(0, 0, 10);
+    bench.registry.adopt(client, token, Ok(socket)).unwrap();
+    let said = bench.said();
+    let [
+        (_, MonitorMessage::Lent(loan)),
+        (_, MonitorMessage::Registered { token: told }),
+    ] = said.as_slice()
+    else {
+        panic!("{said:?}")
+    };
+    assert_eq!(*told, token);
+    *loan
+}
+
+#[test]
+fn an_end_without_rings_is_lent_and_its_adopter_finds_the_partner() {
+    for lender_goes in [true, false] {
+        let mut bench = Bench::new();
+        let a = bench.process();
+        bench.register(a, 1, socket(0, 0, 10));
+        assert!(bench.registry.lend(a, 1, 7, false));
+        bench.said();
+        if lender_goes {
+            bench.registry.gone(a);
+        }
+        let (b, c) = (bench.process(), bench.process());
+        assert_eq!(adopt_without_rings(&mut bench, c, 5).member, 7);
+        bench.register(c, 5, socket(0, 0, 10));
+        assert_eq!(bench.said(), [(c, MonitorMessage::Registered { token: 5 })]);
+        bench.register(b, 2, socket(0, 1, 11));
+        let to: Vec<ClientId> = bench.grants().iter().map(|grant| grant.0).collect();
+        assert_eq!(to, [c, b]);
+        for client in [a, b, c] {
+            bench.registry.gone(client);
+        }
+        assert!(bench.registry.is_empty());
+    }
+}
+
+#[test]
+fn rings_that_came_too_late_do_not_go_along() {
+    let mut bench = Bench::new();
+    let a = bench.process();
+    let (b, c) = (bench.process(), bench.process());
+    bench.register(a, 1, socket(0, 0, 10));
+    assert!(bench.registry.lend(a, 1, 7, false));
+    bench.register(b, 2, socket(0, 1, 11));
+    bench.registry.release(a, 1);
+    bench.said();
+    adopt_without_rings(&mut bench, c, 5);
+    bench.register(c, 5, socket(0, 0, 10));
+    let to: Vec<ClientId> = bench.grants().iter().map(|grant| grant.0).collect();
+    assert_eq!(to, [b, c], "the partner gets new ones");
+}
+
+#[test]
+fn a_lender_is_looked_for_again_when_its_adopter_is_gone() {
+    let mut bench = Bench::new();
+    let [a, b, c] = std::array::from_fn(|_| bench.process());
+    bench.register(a, 1, socket(0, 0, 10));
+    bench.registry.lend(a, 1, 7, false);
+    bench.said();
+    adopt_without_rings(&mut bench, c, 5);
+    bench.register(c, 5, socket(0, 0, 10));
+    bench.registry.gone(c);
+    bench.register(a, 1, socket(0, 0, 10));
+    bench.register(b, 2, socket(0, 1, 11));
+    let to: Vec<ClientId> = bench.grants().iter().map(|grant| grant.0).collect();
+    assert_eq!(to, [a, b]);
 }

@@ -9,6 +9,7 @@
 mod close;
 mod doorbell;
 mod lane;
+mod rest;
 mod sleep;
 mod stream;
 mod support;

@@ -35,9 +35,12 @@ impl Asked {
 /// Let whoever gets the end's socket adopt the end, as this member. Returns whether the monitor
 /// has agreed.
 pub(crate) fn lend(end: &End, member: Member, slab: RawFd) -> bool {
-    let token = end.token();
-    let member = member.number();
-    ask(end, ClientMessage::Lend { token, member }, slab)
+    let message = ClientMessage::Lend {
+        token: end.token(),
+        member: member.number(),
+        has_rings: end.tx_lane().is_some(),
+    };
+    ask(end, message, slab)
 }
 
 /// Ask for an end that may have been lent with the socket `end.fd`. Returns whether it has been;
@@ -146,6 +149,7 @@ impl Control {
         }
     }
 
+    /// The end is ours, in these rings.
     pub(super) fn complete_adoption(
         &mut self,
         process: &'static Process,
@@ -153,15 +157,22 @@ impl Control {
         fd: Option<OwnedFd>,
     ) -> bool {
         let arena = self.arena(grant, fd);
-        let asked = self
-            .asked
-            .as_ref()
-            .and_then(|asked| asked.get(&grant.token));
-        match (asked.and_then(|asked| asked.loan), arena) {
+        match (self.loan(grant.token), arena) {
             (Some((table, loan)), Ok(arena)) => {
-                adoption::complete(process, table, &loan, grant, arena)
+                adoption::complete(process, table, &loan, Some((grant, arena)))
             }
             _ => false,
         }
+    }
+
+    /// The end is ours, and has no rings.
+    pub(super) fn complete_without_rings(&self, process: &'static Process, token: u64) -> bool {
+        let loan = self.loan(token);
+        loan.is_some_and(|(table, loan)| adoption::complete(process, table, &loan, None))
+    }
+
+    /// What has been said of a loan that we have asked for.
+    pub(super) fn loan(&self, token: u64) -> Option<(usize, Loan)> {
+        self.asked.as_ref()?.get(&token)?.loan
     }
 }

@@ -1,6 +1,7 @@
 //! Life with and without the monitor.
 
 mod forks;
+mod handed_on;
 mod lack;
 mod lies;
 mod musl;

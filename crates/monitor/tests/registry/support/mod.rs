@@ -1,5 +1,6 @@
 //! A registry with memory that is none, and the model that it is compared with.
 
+pub mod event;
 pub mod model;
 
 use std::cell::{Cell, RefCell};

@@ -8,10 +8,8 @@ use crosslane_monitor::arenas::ArenaId;
 use crosslane_monitor::endpoint::{EndKey, Endpoint};
 use crosslane_monitor::registry::{Action, Beside, ClientId, FamilyId, LeaseId};
 
+use super::event::{EVENT_BYTES, Event};
 use super::{Bench, socket};
-
-/// Bytes that make one event.
-pub const EVENT_BYTES: usize = 4;
 
 /// Let the history happen that these bytes describe, with a look at everything after each event.
 ///
@@ -23,75 +21,6 @@ pub fn replay(bytes: &[u8]) {
         play.happen(Event::from_bytes([event[0], event[1], event[2], event[3]]));
     }
     play.end();
-}
-
-/// What may happen. Small numbers, so that things meet.
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    Hello {
-        family: u64,
-    },
-    Register {
-        client: usize,
-        connection: u16,
-        side: u8,
-        cookie: u64,
-    },
-    Release {
-        end: usize,
-    },
-    Lease {
-        client: usize,
-    },
-    LeaseEnd {
-        lease: usize,
-    },
-    Lend {
-        client: usize,
-        end: usize,
-    },
-    Adopt {
-        client: usize,
-        end: usize,
-    },
-    Age,
-    Gone {
-        client: usize,
-    },
-}
-
-impl Event {
-    fn from_bytes([kind, a, b, c]: [u8; EVENT_BYTES]) -> Self {
-        let client = usize::from(a % 6);
-        match kind % 16 {
-            0 | 1 => Self::Hello {
-                family: u64::from(a % 4),
-            },
-            2..=7 => Self::Register {
-                client,
-                connection: u16::from(b % 4),
-                side: c % 2,
-                cookie: u64::from(c / 2 % 3),
-            },
-            8 => Self::Lend {
-                client,
-                end: usize::from(b % 16),
-            },
-            9 | 10 => Self::Adopt {
-                client,
-                end: usize::from(b % 16),
-            },
-            11 if a % 4 == 0 => Self::Age,
-            11 | 12 => Self::Release {
-                end: usize::from(a % 40),
-            },
-            13 => Self::Lease { client },
-            14 => Self::LeaseEnd {
-                lease: usize::from(a % 4),
-            },
-            _ => Self::Gone { client },
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -114,17 +43,17 @@ struct ModelEnd {
     granted: Option<(ArenaId, u32)>,
     /// Where its cursors are.
     origin: (FamilyId, u64),
-    /// As whom it may be adopted.
-    lent: Vec<u16>,
+    /// As whom it may be adopted, and whether with rings.
+    lent: Vec<(u16, bool)>,
 }
 
 /// What is lent of an end that is gone.
 #[derive(Debug)]
 struct ModelOrphan {
     cookie: u64,
-    slot: (ArenaId, u32),
+    slot: Option<(ArenaId, u32)>,
     origin: (FamilyId, u64),
-    members: Vec<u16>,
+    loans: Vec<(u16, bool)>,
     age: u32,
 }
 
@@ -138,7 +67,7 @@ struct ModelSide {
 }
 
 /// Slot, where the cursors are, and as whom.
-type ModelLoan = ((ArenaId, u32), (FamilyId, u64), u16);
+type ModelLoan = (Option<(ArenaId, u32)>, (FamilyId, u64), u16);
 
 /// The model and the registry under test.
 struct Play {
@@ -204,7 +133,12 @@ impl Play {
                     }
                 }
             }
-            Event::Lend { client, end } => self.lend(client, end),
+            Event::RegisterAgain { client, end } => self.register_again(client, end),
+            Event::Lend {
+                client,
+                end,
+                has_rings,
+            } => self.lend(client, end, has_rings),
             Event::Adopt { client, end } => self.adopt(client, end),
             Event::Age => {
                 self.bench.registry.age_loans();
@@ -260,7 +194,43 @@ impl Play {
             origin: (family, token),
             lent: Vec::new(),
         });
-        self.expect_grants(partner);
+        self.expect_grants(self.ends.len() - 1, partner);
+    }
+
+    /// A member of the family registers an end that is known.
+    fn register_again(&mut self, client: usize, at: usize) {
+        let Some((client, family)) = self.connected(client) else {
+            return;
+        };
+        let is_theirs = |end: &&mut ModelEnd| end.live && end.family == family;
+        let Some(end) = self.ends.get_mut(at).filter(is_theirs) else {
+            return;
+        };
+        let before = std::mem::replace(&mut end.client, client);
+        let (token, endpoint, granted) = (end.token, end.endpoint, end.granted);
+        let (cookie, origin) = (endpoint.cookie, end.origin);
+        let is_idle = granted.is_none()
+            && self.newest(&endpoint.key).is_none_or(|newest| {
+                let other = &self.ends[newest];
+                newest != at && other.endpoint.cookie == cookie && other.origin == origin
+            });
+        self.bench.register(client, token, endpoint);
+        if is_idle {
+            for end in &mut self.ends {
+                end.newest &= end.endpoint.key != endpoint.key;
+            }
+            self.ends[at].newest = true;
+            let partner = self.newest(&endpoint.key.mirrored());
+            self.expect_grants(at, partner);
+            return;
+        }
+        let actions = self.bench.registry.take_actions();
+        assert_eq!(actions[0].message, MonitorMessage::Registered { token });
+        let is_told = granted.is_some() && before != client;
+        assert_eq!(actions.len(), 1 + usize::from(is_told));
+        if is_told {
+            assert_eq!(Some(self.expect_grant(&actions[1], at)), granted);
+        }
     }
 
     /// The live end that was registered last under a key.
@@ -270,9 +240,9 @@ impl Play {
     }
 
     /// The last registration was answered, and both ends have rings if there is a partner.
-    fn expect_grants(&mut self, partner: Option<usize>) {
+    fn expect_grants(&mut self, newcomer: usize, partner: Option<usize>) {
         let actions = self.bench.registry.take_actions();
-        let (newcomer, own) = (self.ends.len() - 1, &self.ends[self.ends.len() - 1]);
+        let own = &self.ends[newcomer];
         let token = own.token;
         assert_eq!(actions[0].client, own.client);
         assert_eq!(actions[0].message, MonitorMessage::Registered { token });
@@ -309,7 +279,7 @@ impl Play {
         (arena, grant.slot)
     }
 
-    fn lend(&mut self, client: usize, end: usize) {
+    fn lend(&mut self, client: usize, end: usize, has_rings: bool) {
         let Some((client, family)) = self.connected(client) else {
             return;
         };
@@ -321,20 +291,20 @@ impl Play {
         let member = self.loans;
         let parked = self.sides.iter().rfind(|side| side.end == end);
         let expected = match (known.live, parked) {
-            (true, _) if known.granted.is_some() && known.lent.len() < 16 => {
-                known.lent.push(member);
+            (true, _) if (!has_rings || known.granted.is_some()) && known.lent.len() < 16 => {
+                known.lent.push((member, has_rings));
                 true
             }
-            (false, Some(parked)) => {
-                let (slot, origin) = (parked.slot, known.origin);
+            (false, Some(parked)) if has_rings => {
+                let (slot, origin) = (Some(parked.slot), known.origin);
                 match self
                     .orphans
                     .iter_mut()
                     .find(|orphan| orphan.cookie == cookie)
                 {
-                    Some(orphan) if orphan.members.len() >= 16 => false,
+                    Some(orphan) if orphan.loans.len() >= 16 => false,
                     Some(orphan) => {
-                        orphan.members.push(member);
+                        orphan.loans.push((member, has_rings));
                         true
                     }
                     None => {
@@ -342,7 +312,7 @@ impl Play {
                             cookie,
                             slot,
                             origin,
-                            members: vec![member],
+                            loans: vec![(member, has_rings)],
                             age: 0,
                         });
                         true
@@ -351,7 +321,8 @@ impl Play {
             }
             _ => false,
         };
-        assert_eq!(self.bench.registry.lend(client, token, member), expected);
+        let lent = self.bench.registry.lend(client, token, member, has_rings);
+        assert_eq!(lent, expected);
         let answer = match expected {
             true => MonitorMessage::Lendable { token },
             false => MonitorMessage::Refused {
@@ -390,7 +361,7 @@ impl Play {
             endpoint,
             live: true,
             newest: false,
-            granted: Some(slot),
+            granted: slot,
             origin,
             lent: Vec::new(),
         });
@@ -405,8 +376,12 @@ impl Play {
         let is_new = origin.0 != family && self.slabs.insert((client, origin.0));
         assert_eq!(actions[0].beside, is_new.then_some(Beside::Slab(origin.0)));
         let end = self.ends.len() - 1;
-        assert_eq!(self.expect_grant(&actions[1], end), slot);
         assert_eq!(actions.len(), 2);
+        let Some(slot) = slot else {
+            assert_eq!(actions[1].message, MonitorMessage::Registered { token });
+            return;
+        };
+        assert_eq!(self.expect_grant(&actions[1], end), slot);
         self.sides.push(ModelSide {
             slot,
             end,
@@ -423,9 +398,10 @@ impl Play {
             .position(|orphan| orphan.cookie == cookie)
         {
             let orphan = &mut self.orphans[at];
-            let member = orphan.members.pop()?;
-            let found = (orphan.slot, orphan.origin, member);
-            if orphan.members.is_empty() {
+            let (member, has_rings) = orphan.loans.pop()?;
+            let slot = orphan.slot.filter(|_| has_rings);
+            let found = (slot, orphan.origin, member);
+            if orphan.loans.is_empty() {
                 self.orphans.remove(at);
             }
             return Some(found);
@@ -433,24 +409,28 @@ impl Play {
         let is_lender =
             |end: &&mut ModelEnd| end.live && end.endpoint.cookie == cookie && !end.lent.is_empty();
         let lender = self.ends.iter_mut().find(is_lender)?;
-        Some((lender.granted?, lender.origin, lender.lent.pop()?))
+        let (member, has_rings) = lender.lent.pop()?;
+        let slot = lender.granted.filter(|_| has_rings);
+        Some((slot, lender.origin, member))
     }
 
     /// An end is let go; its loans stay.
     fn let_go(&mut self, end: usize) {
         let end = &mut self.ends[end];
         end.live = false;
-        let (cookie, members) = (end.endpoint.cookie, std::mem::take(&mut end.lent));
-        let Some(slot) = end.granted.filter(|_| !members.is_empty()) else {
+        let (cookie, loans) = (end.endpoint.cookie, std::mem::take(&mut end.lent));
+        if loans.is_empty() {
             return;
-        };
+        }
+        let has_rings = loans.iter().any(|loan| loan.1);
+        let slot = end.granted.filter(|_| has_rings);
         if let Some(orphan) = self
             .orphans
             .iter_mut()
             .find(|orphan| orphan.cookie == cookie)
             && orphan.slot == slot
         {
-            orphan.members.extend(members);
+            orphan.loans.extend(loans);
             return;
         }
         self.orphans.retain(|orphan| orphan.cookie != cookie);
@@ -458,7 +438,7 @@ impl Play {
             cookie,
             slot,
             origin: end.origin,
-            members,
+            loans,
             age: 0,
         });
     }
@@ -518,7 +498,7 @@ impl Play {
     }
 
     fn check(&mut self) {
-        let lent = self.orphans.iter().map(|orphan| orphan.slot);
+        let lent = self.orphans.iter().filter_map(|orphan| orphan.slot);
         let slots: HashSet<_> = self
             .sides
             .iter()

@@ -13,6 +13,9 @@ use crate::stage::{data, digest, drain, events_text, hears, says};
 /// A number that nothing else uses.
 const HIGH: i32 = 700;
 
+/// Words of a long talk.
+const ROUNDS: u32 = 200;
+
 fn read_from(s: &mut Stage, what: &str, fd: i32) {
     let mut buffer = [0; 100];
     let answer = read(fd, &mut buffer);
@@ -25,6 +28,21 @@ fn two_words_then_listen(s: &mut Stage) {
     s.wait();
     s.send(b"two");
     s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
+}
+
+/// Far: repeat every word in capitals until the end.
+fn echo(s: &mut Stage) {
+    let mut buffer = [0; 100];
+    while let Ok(count @ 1..) = read(s.fd, &mut buffer) {
+        let loud = buffer[..count].to_ascii_uppercase();
+        send(s.fd, &loud, MSG_NOSIGNAL).expect("somebody listens");
+    }
+    s.say("end", true);
+}
+
+/// Talk to [`echo`] for as many words as a connection needs to change its ways, and back.
+fn talks(fd: i32) -> bool {
+    (0..ROUNDS).all(|_| says(fd, b"word") && hears(fd, b"WORD"))
 }
 
 /// Pass the connection to a child that had been made before it, keep nothing, and see whether it gets
@@ -259,5 +277,96 @@ pub const CHECKS: &[Check] = &[
             s.say("close", close(s.fd));
         },
         two_words_then_listen,
+    ),
+    pair(
+        "passed_to_a_child_that_talks",
+        |s| {
+            let [ours, theirs] = socketpair().expect("a pair can be made");
+            let own = s.fd;
+            let pid = match fork().expect("a process can be made") {
+                Some(pid) => pid,
+                None => {
+                    close(own).expect("it is open");
+                    let passed = receive_fd(theirs).expect("it was passed");
+                    exit_now(i32::from(!talks(passed)))
+                }
+            };
+            s.say("talk", talks(s.fd));
+            s.say("pass", send_fd(ours, s.fd));
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(pid));
+        },
+        echo,
+    ),
+    pair(
+        "passed_there_and_back",
+        |s| {
+            let [ours, theirs] = socketpair().expect("a pair can be made");
+            let own = s.fd;
+            let pid = match fork().expect("a process can be made") {
+                Some(pid) => pid,
+                None => {
+                    close(own).expect("it is open");
+                    let is_well = (0..3).all(|_| {
+                        let passed = receive_fd(theirs).expect("it was passed");
+                        talks(passed) && send_fd(theirs, passed).is_ok() && close(passed).is_ok()
+                    });
+                    exit_now(i32::from(!is_well))
+                }
+            };
+            let mut fd = s.fd;
+            for _ in 0..3 {
+                s.say("talk", talks(fd));
+                s.say("pass", send_fd(ours, fd));
+                s.say("close", close(fd));
+                fd = receive_fd(ours).expect("it was passed");
+            }
+            s.say("talk", talks(fd));
+            s.say("close", close(fd));
+            s.say("child", wait_for(pid));
+        },
+        echo,
+    ),
+    pair(
+        "passed_kept_and_used_in_turn",
+        |s| {
+            let [ours, theirs] = socketpair().expect("a pair can be made");
+            let [go, gone] = socketpair().expect("a pair can be made");
+            let own = s.fd;
+            let pid = match fork().expect("a process can be made") {
+                Some(pid) => pid,
+                None => {
+                    close(own).expect("it is open");
+                    let passed = receive_fd(theirs).expect("it was passed");
+                    let is_well =
+                        (0..3).all(|_| hears(gone, b"go") && talks(passed) && says(gone, b"on"));
+                    exit_now(i32::from(!is_well))
+                }
+            };
+            s.say("pass", send_fd(ours, s.fd));
+            for _ in 0..3 {
+                s.say("talk", talks(s.fd));
+                s.say("turn", says(go, b"go") && hears(go, b"on"));
+            }
+            s.say("child", wait_for(pid));
+            s.say("talk", talks(s.fd));
+            s.say("close", close(s.fd));
+        },
+        echo,
+    ),
+    pair(
+        "passed_at_both_ends",
+        |s| {
+            pass_to_child(s, |fd| hears(fd, b"one") && talks(fd));
+        },
+        |s| {
+            s.send(b"one");
+            let [ours, theirs] = socketpair().expect("a pair can be made");
+            s.say("pass", send_fd(ours, s.fd));
+            s.say("close", close(s.fd));
+            s.fd = receive_fd(theirs).expect("it was passed");
+            echo(s);
+            s.wait();
+        },
     ),
 ];

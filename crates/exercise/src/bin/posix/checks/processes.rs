@@ -249,6 +249,38 @@ pub const CHECKS: &[Check] = &[
         },
     ),
     pair(
+        "exec_into_a_long_talk",
+        |s| {
+            let fd = s.fd;
+            let child = in_shell(fd, "while read word; do echo \"$word\"; done; exit 5");
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+        },
+        |s| {
+            let fd = s.fd;
+            let is_well = (0..100).all(|_| says(fd, b"word\n") && hears(fd, b"word\n"));
+            s.say("talk", is_well);
+            s.say("shutdown", shutdown(fd, SHUT_WR));
+            listen(s);
+        },
+    ),
+    pair(
+        "exec_and_the_parent_goes_on_afterwards",
+        |s| {
+            let fd = s.fd;
+            let child = in_shell(fd, "read word; echo \"$word\"");
+            s.say("child", wait_for(child));
+            let is_well = (0..100).all(|_| says(fd, b"mine\n") && hears(fd, b"MINE\n"));
+            s.say("talk", is_well);
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            let fd = s.fd;
+            s.say("talk", says(fd, b"word\n") && hears(fd, b"word\n"));
+            echo(s);
+        },
+    ),
+    pair(
         "exec_of_what_does_not_read_leaves_the_data",
         |s| {
             s.until(libc::POLLIN);

@@ -1,0 +1,200 @@
+//! Rests: a connection is on TCP for a while, because a copy of its socket has been given away to
+//! somebody who may know nothing of rings, and goes back into the same lanes when all who have the
+//! socket are known again.
+//!
+//! Both ends rest: the one whose socket was given away (`passed`, `exec`), and its peer, which has been asked
+//! to send again by TCP what stood in the lane (`peer-asked`). Each decides by itself when its rest
+//! is over, and says so by no longer objecting; the rings are used when neither objects. The rules
+//! are in `docs/decisions/lending.md`.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::receiver_flags::{ANSWERED, CLOSED, FROZEN, STOP_WANTED};
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::{LaneMemory, RxCursor, WindowLane};
+
+use crate::register::{self, CALLS_BEFORE_REGISTERING};
+use crate::{End, close, ending, step, switch};
+
+/// A rest is twice as long as the one before, in calls, so many times. A peer that goes to and fro
+/// cannot make us follow it often.
+const MOST_DOUBLINGS: u32 = 10;
+
+/// A copy of the socket is about to leave this process, for whoever gets it. Brings the connection
+/// back to TCP, waiting at most for `patience`. Returns whether that has been reached.
+pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
+    end.entry.wait.away.fetch_add(1, Ordering::SeqCst); // SYNC: away
+    if end.phase() != EndPhase::Granted {
+        begin_alone(end, reason);
+        return true;
+    }
+    switch::freeze(end);
+    begin_alone(end, reason);
+    object(end);
+    switch::leave(end);
+    close::await_plain(end, patience)
+}
+
+/// As [`begin`], against a thread that is about to end an earlier rest.
+fn begin_alone(end: &End, reason: Reason) {
+    let _tx = end.lock_tx();
+    begin(end, reason);
+}
+
+/// Stay on TCP from now on, until [`look`] finds the reason gone. The caller holds the sending
+/// direction.
+pub(crate) fn begin(end: &End, reason: Reason) {
+    if end.is_pinned() {
+        return;
+    }
+    end.set_reason(reason);
+    end.process().count_reason(reason);
+    end.add_flags(end_flags::PINNED | end_flags::RESTING);
+    end.entry.id.calls.store(0, Ordering::Relaxed);
+}
+
+/// Tell the peer to stay on TCP, also while it rests.
+pub(crate) fn object(end: &End) {
+    if let Some(lane) = end.rx_lane() {
+        let flags = &lane.control().receiver.flags;
+        flags.fetch_or(STOP_WANTED, Ordering::SeqCst);
+    }
+}
+
+/// See now and then whether a rest is over. Called on the program's own calls.
+#[cold]
+pub fn look(end: &End) {
+    if !end.has_flags(end_flags::RESTING) {
+        return;
+    }
+    let calls = end.entry.id.calls.fetch_add(1, Ordering::Relaxed) + 1;
+    let rests = end.entry.wait.rests.load(Ordering::Relaxed);
+    let due = match end.tx_lane() {
+        Some(_) => CALLS_BEFORE_REGISTERING << rests.min(MOST_DOUBLINGS),
+        // It has never been in the rings.
+        None => 1,
+    };
+    if calls >= due {
+        end.entry.id.calls.store(0, Ordering::Relaxed);
+        look_now(end);
+    }
+}
+
+/// End a rest if it is over.
+pub(crate) fn look_now(end: &End) {
+    let closing = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
+    let is_closing = end.entry.id.flags.load(Ordering::Relaxed) & closing != 0;
+    if !end.has_flags(end_flags::RESTING)
+        || end.entry.wait.away.load(Ordering::SeqCst) != 0 // SYNC: away
+        || is_closing
+        || end.ending() != Ending::Open
+        || end.process().is_shared(end.index)
+    {
+        return;
+    }
+    // It is ours alone: what shows it shows whose it is.
+    let id = &end.entry.id;
+    id.pid.store(end.process().pid(), Ordering::Relaxed);
+    id.fd.store(end.fd, Ordering::Relaxed);
+    match (end.tx_lane(), end.rx_lane()) {
+        (Some(tx), Some(rx)) => return_to_lanes(end, &tx, &rx),
+        _ => return_to_start(end),
+    }
+}
+
+/// An end that has no lanes may be registered again.
+fn return_to_start(end: &End) {
+    let _tx = end.lock_tx();
+    if end.phase() != EndPhase::Plain || !may_end(end) {
+        return;
+    }
+    end.set_reason(Reason::TooYoung);
+    end.clear_flags(end_flags::PINNED | end_flags::RESTING);
+}
+
+fn return_to_lanes(end: &End, tx: &WindowLane, rx: &WindowLane) {
+    if end.tx_mode() == Mode::Replay || !withdraw(end, rx) {
+        return;
+    }
+    let objections = STOP_WANTED | FROZEN | CLOSED;
+    if tx.control().receiver.flags.load(Ordering::SeqCst) & objections != 0 {
+        return;
+    }
+    let _rx = end.lock_rx();
+    let _tx = end.lock_tx();
+    if !may_end(end) {
+        return;
+    }
+    if end.phase() == EndPhase::Plain {
+        register::remember_nodelay(end);
+        // Whoever waits in the kernel learns of the rings before they are used.
+        end.local.adopted.store(0, Ordering::Release);
+    }
+    end.entry.wait.rests.fetch_add(1, Ordering::Relaxed);
+    end.set_reason(Reason::Switching);
+    end.add_flags(end_flags::RESUMED);
+    end.clear_flags(end_flags::PINNED | end_flags::RESTING);
+    end.set_phase(EndPhase::Granted);
+    end.count(Counter::Resumes, 1);
+}
+
+/// Whether nothing has been given away meanwhile. The caller holds the sending direction, under
+/// which rests begin.
+fn may_end(end: &End) -> bool {
+    end.has_flags(end_flags::RESTING) && end.entry.wait.away.load(Ordering::SeqCst) == 0 // SYNC: away
+}
+
+/// Object to the rings no more. Returns whether our receiving direction is ready for that.
+fn withdraw(end: &End, lane: &WindowLane) -> bool {
+    let _rx = end.lock_rx();
+    let flags = &lane.control().receiver.flags;
+    if flags.load(Ordering::SeqCst) & STOP_WANTED == 0 && !end.has_flags(end_flags::FROZEN) {
+        return true;
+    }
+    if end.has_flags(end_flags::FROZEN) && !end_freeze(end, lane) {
+        return false;
+    }
+    flags.fetch_and(!STOP_WANTED, Ordering::SeqCst);
+    true
+}
+
+/// Take a freeze back, or pass what its answer was about. The caller holds the receiving direction.
+fn end_freeze(end: &End, lane: &WindowLane) -> bool {
+    if step::take_back_freeze(lane) {
+        end.clear_flags(end_flags::FROZEN);
+        if end.rx_mode() == Mode::Replay {
+            end.set_rx_mode(Mode::Ring);
+        }
+        return true;
+    }
+    let sender = &lane.control().sender;
+    let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    let is_answered = sender.replay_seq.load(Ordering::SeqCst) != seen; // SYNC: frozen
+    let is_done =
+        end.rx_mode() == Mode::Tcp && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX;
+    // What is still to come is taken by the receives that follow.
+    if !is_answered || !is_done {
+        return false;
+    }
+    let (head, next) = (
+        end.rx_cursor().head,
+        sender.replay_end.load(Ordering::Relaxed),
+    );
+    if next < head || next - head > u64::from(lane.lines()) {
+        ending::lied(end, step::lie_at(next));
+        return false;
+    }
+    let cursor = RxCursor {
+        head: next,
+        taken: 0,
+    };
+    end.set_rx_cursor(cursor);
+    lane.set_consumed(cursor.position(), true);
+    let flags = &lane.control().receiver.flags;
+    flags.fetch_and(!(FROZEN | ANSWERED), Ordering::SeqCst); // SYNC: frozen
+    end.clear_flags(end_flags::FROZEN);
+    true
+}

@@ -1,0 +1,163 @@
+//! Connections whose sockets go to other processes are accelerated there.
+
+use crosslane_testkit::{Host, Route, wait_until};
+
+use crate::talk::Talk;
+
+/// Accepts one connection and echoes on it; then, for the line `on`, hands it to another program by
+/// `{HAND_ON}` and says who that is. For the line `close`, closes its own copy.
+const SERVER: &str = r#"
+import os, socket, subprocess, sys, threading
+
+ECHO = """
+import os, socket, sys
+{RECEIVE}
+while data := connection.recv(65536):
+    connection.sendall(data)
+"""
+
+class Handed(Exception):
+    pass
+
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+sys.stdin.readline()
+connection = listener.accept()[0]
+listener.close()
+over, is_over = os.pipe()
+
+def echo():
+    import select
+    while True:
+        ready = select.select([connection, over], [], [])[0]
+        if over in ready:
+            return
+        connection.sendall(connection.recv(65536))
+
+if {TALKS_FIRST}:
+    echoing = threading.Thread(target=echo)
+    echoing.start()
+sys.stdin.readline()
+if {TALKS_FIRST}:
+    os.write(is_over, b".")
+    echoing.join()
+connection.set_inheritable(True)
+number = str(connection.fileno())
+{HAND_ON}
+sys.stdin.readline()
+connection.close()
+os.wait()
+"#;
+
+const BY_MESSAGE: &str = r#"
+connection.set_inheritable(False)
+ours, theirs = socket.socketpair()
+worker = subprocess.Popen({PROGRAM} + ["-c", ECHO, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+socket.send_fds(ours, [b"."], [connection.fileno()])
+print(worker.pid, flush=True)
+"#;
+
+const RECEIVE_MESSAGE: &str = "connection = socket.socket(fileno=socket.recv_fds(\
+                               socket.socket(fileno=int(sys.argv[1])), 1, 1)[1][0])";
+
+const BY_FORK_AND_EXEC: &str = r#"
+worker = os.fork()
+if worker == 0:
+    os.execvp({PROGRAM}[0], {PROGRAM} + ["-c", ECHO, number])
+print(worker, flush=True)
+"#;
+
+const BY_SPAWN: &str = r#"
+print(os.posix_spawnp({PROGRAM}[0], {PROGRAM} + ["-c", ECHO, number], os.environ), flush=True)
+"#;
+
+const INHERITED: &str = "connection = socket.socket(fileno=int(sys.argv[1]))";
+
+const WITH: &str = r#"["/usr/bin/python3"]"#;
+const WITHOUT: &str = r#"["env", "-u", "LD_PRELOAD", "/usr/bin/python3"]"#;
+
+fn server((hand_on, receive): (&str, &str), program: &str, talks_first: bool) -> String {
+    let talks_first = if talks_first { "True" } else { "False" };
+    SERVER
+        .replace("{HAND_ON}", hand_on)
+        .replace("{RECEIVE}", receive)
+        .replace("{PROGRAM}", program)
+        .replace("{TALKS_FIRST}", talks_first)
+}
+
+const WAYS: [(&str, &str); 3] = [
+    (BY_MESSAGE, RECEIVE_MESSAGE),
+    (BY_FORK_AND_EXEC, INHERITED),
+    (BY_SPAWN, INHERITED),
+];
+
+/// Start a talk, and hand its server's end on. Returns the process that has it.
+fn hand_on(host: &Host, talk: &mut Talk, talks_first: bool) -> u32 {
+    talk.go();
+    talk.open();
+    if talks_first {
+        talk.wait_for_accelerated(host, 2);
+    }
+    talk.server.write_line("on");
+    let worker = talk.server.next_line().expect("the server says to whom");
+    worker.parse().expect("it is a process")
+}
+
+fn wait_for_acceleration_of(host: &Host, pid: u32) {
+    wait_until("the connection to be accelerated where it is now", || {
+        let ends = host.ends();
+        let are_fast = ends.len() == 2 && ends.iter().all(|end| end.is_accelerated());
+        (are_fast && ends.iter().any(|end| end.pid == pid)).then_some(())
+    });
+}
+
+/// The client has heard what it said; the server ends with the connection.
+fn finish(mut talk: Talk) {
+    talk.close();
+    let output = talk.client.finish();
+    assert!(output.status.success(), "{}", output.text());
+    let _ = talk.server.finish().expect_success();
+}
+
+#[test]
+fn who_gets_a_connection_has_it_accelerated() {
+    for way in WAYS {
+        for talks_first in [true, false] {
+            let host = Host::new(Route::Crosslane);
+            let mut talk = Talk::with_server(&host, &server(way, WITH, talks_first));
+            let worker = hand_on(&host, &mut talk, talks_first);
+            talk.server.write_line("close");
+            wait_for_acceleration_of(&host, worker);
+            let resumed = host.stats().count("resumes") > 0;
+            assert_eq!(resumed, talks_first, "only lanes are returned to");
+            finish(talk);
+        }
+    }
+}
+
+#[test]
+fn it_stays_on_tcp_while_the_giver_has_it_too() {
+    for way in WAYS {
+        let host = Host::new(Route::Crosslane);
+        let mut talk = Talk::with_server(&host, &server(way, WITH, true));
+        let worker = hand_on(&host, &mut talk, true);
+        talk.wait_for_words(1000);
+        assert!(host.ends().iter().all(|end| !end.is_accelerated()));
+        talk.server.write_line("close");
+        wait_for_acceleration_of(&host, worker);
+        finish(talk);
+    }
+}
+
+#[test]
+fn it_stays_on_tcp_with_a_program_without_crosslane() {
+    for way in WAYS {
+        let host = Host::new(Route::Crosslane);
+        let mut talk = Talk::with_server(&host, &server(way, WITHOUT, true));
+        hand_on(&host, &mut talk, true);
+        talk.server.write_line("close");
+        talk.wait_for_words(1000);
+        assert!(host.ends().iter().all(|end| !end.is_accelerated()));
+        finish(talk);
+    }
+}
