@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, adopt, process};
+use crosslane_stream::{End, adopt, close as closing, process};
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::stdio::forward_variadic;
@@ -35,6 +35,7 @@ fn prepare_exec() -> Vec<adopt::Given> {
 
 /// As [`prepare_exec`], for a call that makes the calling process another program.
 fn before_exec() -> Vec<adopt::Given> {
+    closing::await_registrations();
     let pid = crosslane_sys::process::pid();
     let lent = prepare_exec();
     lent.iter().for_each(|lent| lent.to_process(pid));

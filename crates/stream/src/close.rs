@@ -254,12 +254,26 @@ pub(crate) fn await_plain(end: &End, patience: Duration) -> bool {
     true
 }
 
+/// Wait until the monitor has closed its copies of sockets that are about to be closed without a call:
+/// while it has one, the kernel does not tell the peer. May be called from a signal handler.
+pub fn await_registrations() {
+    let Some(process) = crate::process::get().filter(|process| process.is_current()) else {
+        return;
+    };
+    let deadline = Instant::now() + MONITOR_PATIENCE;
+    while process.ends().any(|end| register::is_in_flight(&end)) && Instant::now() < deadline {
+        control::poll(process);
+        kernel::nap(BELL_NAP);
+    }
+}
+
 /// The process exits, perhaps from within a signal handler: what a close of every connection would
 /// have told the peers. A direction that somebody holds is left as it is.
 pub fn at_exit() {
     let Some(process) = crate::process::get().filter(|process| process.is_current()) else {
         return;
     };
+    await_registrations();
     let deadline = Instant::now() + PATIENCE;
     for end in process.ends() {
         let locks = [&end.entry.tx.lock, &end.entry.rx.lock];
