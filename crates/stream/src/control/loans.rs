@@ -13,8 +13,9 @@ use super::{CONTROL, Control, TEND_US, wait_until};
 use crate::process::{Member, Process};
 use crate::{End, adopt as adoption};
 
-/// How long the answer to a loan or an adoption is waited for.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// How long the answer to a loan or an adoption is waited for: bytes that stand in a ring may be lost
+/// without it, so that only a monitor that hangs is given up.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A loan or an adoption that the monitor has been asked for.
 #[derive(Clone, Copy, Default)]

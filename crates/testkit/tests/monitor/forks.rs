@@ -141,3 +141,62 @@ while data := connection.recv(65536):
     talk.wait_for_accelerated(&host, 2);
     talk.close();
 }
+
+/// Bursts of children, some of them killed, while the connection that they inherit goes on.
+#[test]
+fn bursts_of_children_leave_nothing_behind() {
+    const SERVER: &str = r#"
+import os, signal, socket, sys, threading
+
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+sys.stdin.readline()
+connection = listener.accept()[0]
+
+def echo():
+    while data := connection.recv(65536):
+        connection.sendall(data)
+    connection.close()
+
+threading.Thread(target=echo, daemon=True).start()
+for line in sys.stdin:
+    children = []
+    for number in range(40):
+        child = os.fork()
+        if child == 0:
+            if number % 4 == 0:
+                signal.pause()
+            if number % 4 == 1:
+                connection.close()
+            if number % 4 == 2:
+                os.execvp("true", ["true"])
+            os._exit(0)
+        children.append(child)
+    for child in children[::4]:
+        os.kill(child, signal.SIGKILL)
+    for child in children:
+        os.waitpid(child, 0)
+    print("over", flush=True)
+"#;
+    let host = Host::new(Route::Crosslane);
+    let mut talk = Talk::with_server(&host, SERVER);
+    talk.go();
+    talk.open();
+    talk.wait_for_accelerated(&host, 2);
+    for _ in 0..3 {
+        talk.server.write_line("burst");
+        assert_eq!(talk.server.next_line().as_deref(), Some("over"));
+    }
+    wait_until("one connection, one slot and no lease", || {
+        let stats = host.stats();
+        let kept = ["ends", "slots", "leases"].map(|name| stats.monitor_count(name));
+        (kept == [2, 1, 0] && host.ends().len() == 2).then_some(())
+    });
+    talk.wait_for_accelerated(&host, 2);
+    talk.close();
+    wait_until("nothing to be left", || {
+        let stats = host.stats();
+        let kept = ["ends", "slots"].map(|name| stats.monitor_count(name));
+        (kept == [0, 0]).then_some(())
+    });
+}
