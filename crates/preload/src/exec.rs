@@ -8,15 +8,17 @@ use crosslane_ctl::reason::Reason;
 use crosslane_stream::{End, adopt, close as closing, process};
 use crosslane_sys::{Errno, kernel, real};
 
+use crate::borrow;
 use crate::stdio::forward_variadic;
 
 /// How long exec waits in all for inherited connections to be back on TCP. What is not by then is
 /// lent to a program that runs under Crosslane; another one gets it at the peer's next call.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Another program is about to run with copies of our descriptors. It sees TCP only, unless it runs
+/// Another program is about to run with copies of our descriptors: those without close-on-exec, and
+/// `copied`. It sees TCP only, unless it runs
 /// under Crosslane, too, and adopts what is not on TCP yet.
-fn prepare_exec() -> Vec<adopt::Given> {
+fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
     let Some(process) = process::get() else {
         return Vec::new();
     };
@@ -28,7 +30,8 @@ fn prepare_exec() -> Vec<adopt::Given> {
     let mut seen = HashSet::new();
     process
         .ends()
-        .filter(|end| kernel::survives_exec(end.fd) && seen.insert(end.index))
+        .filter(|end| kernel::survives_exec(end.fd) || copied.contains(&end.fd))
+        .filter(|end| seen.insert(end.index))
         .map(give)
         .collect()
 }
@@ -37,7 +40,7 @@ fn prepare_exec() -> Vec<adopt::Given> {
 fn before_exec() -> Vec<adopt::Given> {
     closing::await_registrations();
     let pid = crosslane_sys::process::pid();
-    let lent = prepare_exec();
+    let lent = prepare_exec(&[]);
     lent.iter().for_each(|lent| lent.to_process(pid));
     lent
 }
@@ -52,8 +55,12 @@ fn exec(call: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// As [`exec`], for a call that makes a child.
-fn spawn(pid: *mut libc::pid_t, call: impl FnOnce(*mut libc::pid_t) -> c_int) -> c_int {
-    let lent = prepare_exec();
+fn spawn(
+    pid: *mut libc::pid_t,
+    actions: *const c_void,
+    call: impl FnOnce(*mut libc::pid_t) -> c_int,
+) -> c_int {
+    let lent = prepare_exec(&borrow::copied_by(actions));
     let mut child = 0;
     let result = call(&raw mut child);
     for lent in lent {
@@ -121,7 +128,7 @@ pub unsafe extern "C" fn posix_spawn(
     envp: *const *const c_char,
 ) -> c_int {
     // SAFETY: passed on.
-    spawn(pid, |pid| unsafe {
+    spawn(pid, actions, |pid| unsafe {
         real::posix_spawn(pid, path, actions, attributes, argv, envp)
     })
 }
@@ -136,7 +143,7 @@ pub unsafe extern "C" fn posix_spawnp(
     envp: *const *const c_char,
 ) -> c_int {
     // SAFETY: passed on.
-    spawn(pid, |pid| unsafe {
+    spawn(pid, actions, |pid| unsafe {
         real::posix_spawnp(pid, file, actions, attributes, argv, envp)
     })
 }
@@ -151,7 +158,7 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
         // It only asks whether there is a shell.
         return call();
     }
-    let lent = prepare_exec();
+    let lent = prepare_exec(&[]);
     let status = call();
     lent.into_iter().for_each(adopt::Given::expire);
     status
@@ -160,7 +167,7 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
     // The shell's pid is known to pclose only.
-    prepare_exec().iter().for_each(adopt::Given::to_somebody);
+    prepare_exec(&[]).iter().for_each(adopt::Given::to_somebody);
     // SAFETY: passed on.
     unsafe { real::popen(command, mode) }
 }

@@ -8,7 +8,7 @@ use crosslane_sys::real;
 use libc::msghdr;
 
 use crate::process::is_own;
-use crate::{epoll, lifecycle, progress};
+use crate::{borrow, epoll, lifecycle, progress};
 
 /// How long passing a descriptor waits for its connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
@@ -16,7 +16,7 @@ const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
 /// `new` is a copy of `fd`.
 pub fn copied(fd: c_int, new: c_int) {
     if !is_own() {
-        return;
+        return borrow::copied(fd, new);
     }
     epoll::copied(fd, new);
     match End::of(fd) {

@@ -138,6 +138,12 @@ impl End {
         }
     }
 
+    /// The same end by another descriptor.
+    #[must_use]
+    pub fn by_name(self, fd: RawFd) -> Self {
+        Self { fd, ..self }
+    }
+
     /// The descriptor for calls to the kernel: the program's, or our own while a call outlives it.
     /// The kernel, too, keeps a socket for the calls inside it.
     #[inline]

@@ -161,3 +161,71 @@ fn it_stays_on_tcp_with_a_program_without_crosslane() {
         finish(talk);
     }
 }
+
+/// A server whose connection becomes the standard input and output of another program, by `{SPAWN}`,
+/// and which goes on with it afterwards.
+const STANDARD_STREAMS: &str = r#"
+import os, socket, subprocess, sys
+
+PEER = """
+import socket, sys
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+
+def talk(rounds):
+    for number in range(rounds):
+        word = b"%04d\\n" % number
+        peer.sendall(word)
+        assert peer.recv(5, socket.MSG_WAITALL) == word
+
+talk(3000)
+peer.sendall(b"for the child\\n")
+print("peer:", peer.recv(100), flush=True)
+peer.sendall(b"done\\n")
+talk(100)
+"""
+
+listener = socket.create_server(("127.0.0.1", 0))
+peer = subprocess.Popen([sys.executable, "-c", PEER, str(listener.getsockname()[1])])
+connection = listener.accept()[0]
+
+def echo(rounds):
+    for _ in range(rounds):
+        connection.sendall(connection.recv(5, socket.MSG_WAITALL))
+
+echo(3000)
+environment = dict(os.environ)
+if sys.argv[1] == "without":
+    environment.pop("LD_PRELOAD", None)
+shell = ["/bin/sh", "-c", "read word; echo got $word"]
+{SPAWN}
+print("server:", connection.recv(5, socket.MSG_WAITALL), flush=True)
+echo(100)
+print("peer ended with", peer.wait())
+"#;
+
+#[test]
+fn a_connection_may_be_the_standard_input_of_another_program() {
+    let ways = [
+        "subprocess.run(shell, stdin=connection, stdout=connection, env=environment)",
+        "subprocess.run(shell, stdin=connection, stdout=connection, env=environment, \
+         preexec_fn=lambda: None)",
+        "os.waitpid(os.posix_spawn(shell[0], shell, environment, file_actions=[\
+         (os.POSIX_SPAWN_DUP2, connection.fileno(), number) for number in (0, 1)]), 0)",
+    ];
+    for way in ways {
+        let script = STANDARD_STREAMS.replace("{SPAWN}", way);
+        let run = |host: &Host, with: &str| {
+            let program = host.program(crate::talk::PYTHON);
+            program.args(["-c", &script, with]).run().text()
+        };
+        let native = run(&Host::new(Route::Tcp), "with");
+        for with in ["with", "without"] {
+            let host = Host::new(Route::Crosslane);
+            assert_eq!(run(&host, with), native, "{way}");
+            assert!(
+                host.stats().count("upgrades") >= 2,
+                "{way}: not accelerated"
+            );
+        }
+    }
+}
