@@ -9,7 +9,6 @@ use crosslane_stream::{End, adopt, close as closing, process};
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::borrow;
-use crate::stdio::forward_variadic;
 
 /// How long exec waits in all for inherited connections to be back on TCP. What is not by then is
 /// lent to a program that runs under Crosslane; another one gets it at the peer's next call.
@@ -171,22 +170,3 @@ pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *
     // SAFETY: passed on.
     unsafe { real::popen(command, mode) }
 }
-
-extern "C" fn before_execl() -> usize {
-    before_exec();
-    real::address(c"execl")
-}
-
-extern "C" fn before_execlp() -> usize {
-    before_exec();
-    real::address(c"execlp")
-}
-
-extern "C" fn before_execle() -> usize {
-    before_exec();
-    real::address(c"execle")
-}
-
-forward_variadic!(execl, before_execl);
-forward_variadic!(execlp, before_execlp);
-forward_variadic!(execle, before_execle);

@@ -17,6 +17,7 @@ mod bulk;
 mod c;
 mod epoll;
 mod exec;
+mod execl;
 mod gate;
 mod input;
 mod lifecycle;

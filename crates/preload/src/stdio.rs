@@ -219,5 +219,3 @@ macro_rules! forward_variadic {
 
 forward_variadic!(dprintf, before_dprintf);
 forward_variadic!(__dprintf_chk, before_dprintf_chk);
-
-pub(crate) use forward_variadic;

@@ -110,6 +110,59 @@ pub fn exec_shell(script: &CStr) -> Errno {
     Errno::last()
 }
 
+/// execl(3) of a shell that runs `script` with the arguments 1 to 10; returns only if it fails.
+pub fn exec_shell_by_list(script: &CStr) -> Errno {
+    let end = std::ptr::null::<libc::c_char>();
+    // SAFETY: the arguments are C strings and end with null.
+    unsafe {
+        libc::execl(
+            c"/bin/sh".as_ptr(),
+            c"sh".as_ptr(),
+            c"-c".as_ptr(),
+            script.as_ptr(),
+            c"sh".as_ptr(),
+            c"1".as_ptr(),
+            c"2".as_ptr(),
+            c"3".as_ptr(),
+            c"4".as_ptr(),
+            c"5".as_ptr(),
+            c"6".as_ptr(),
+            c"7".as_ptr(),
+            c"8".as_ptr(),
+            c"9".as_ptr(),
+            c"10".as_ptr(),
+            end,
+        )
+    };
+    Errno::last()
+}
+
+/// execle(3) of a shell that runs `script` in this environment of one variable.
+pub fn exec_shell_in(script: &CStr, variable: &CStr) -> Errno {
+    let end = std::ptr::null::<libc::c_char>();
+    let environment = [variable.as_ptr(), end];
+    // SAFETY: the arguments are C strings and end with null, and so does the environment.
+    unsafe {
+        libc::execle(
+            c"/bin/sh".as_ptr(),
+            c"sh".as_ptr(),
+            c"-c".as_ptr(),
+            script.as_ptr(),
+            end,
+            environment.as_ptr(),
+        )
+    };
+    Errno::last()
+}
+
+/// execlp(3) of what does not exist.
+pub fn exec_missing_by_list() -> Errno {
+    let end = std::ptr::null::<libc::c_char>();
+    // SAFETY: the arguments are C strings and end with null.
+    unsafe { libc::execlp(c"nonexistent-missing".as_ptr(), c"missing".as_ptr(), end) };
+    Errno::last()
+}
+
 /// kill(2).
 pub fn kill(pid: libc::pid_t, signal: i32) -> Answer {
     // SAFETY: the programs only signal what they started.

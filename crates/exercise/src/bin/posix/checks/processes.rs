@@ -3,8 +3,8 @@
 use std::ffi::CString;
 
 use crosslane_exercise::calls::{
-    close, dup2, exec_missing, exec_shell, exit_now, fork, pipe_to, read, send, shutdown, system,
-    wait_for, write,
+    close, dup2, exec_missing, exec_missing_by_list, exec_shell, exec_shell_by_list, exec_shell_in,
+    exit_now, fork, pipe_to, read, send, shutdown, system, wait_for, write,
 };
 use libc::{MSG_NOSIGNAL, POLLRDHUP, SHUT_WR};
 
@@ -304,6 +304,43 @@ pub const CHECKS: &[Check] = &[
             s.say("close", close(s.fd));
         },
         two_lines_in_silence,
+    ),
+    pair(
+        "execl_that_fails_changes_nothing",
+        |s| {
+            s.until(libc::POLLIN);
+            s.say("exec", exec_missing_by_list());
+            s.say("exec", exec_missing_by_list());
+            s.read(100);
+            s.send(b"still here");
+            s.go();
+            s.say("close", close(s.fd));
+        },
+        two_lines_in_silence,
+    ),
+    pair(
+        "execl_passes_its_arguments_and_the_connection",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| {
+                dup2(fd, 0).expect("standard input can be replaced");
+                dup2(fd, 1).expect("standard output can be replaced");
+                exec_shell_by_list(c"read a; read b; echo \"$a $b $*\"");
+                false
+            });
+            s.say("child", wait_for(child));
+            let child = in_child(|| {
+                dup2(fd, 1).expect("standard output can be replaced");
+                exec_shell_in(c"echo \"$WORD\"", c"WORD=one of the environment");
+                false
+            });
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+        },
+        |s| {
+            s.send(b"first\nsecond\n");
+            listen(s);
+        },
     ),
     pair(
         "system_uses_the_connection",
