@@ -31,6 +31,7 @@ Environment:
                          ../lib/crosslane
   CROSSLANE_WAIT         spin, adaptive or sleep; set by run --wait
   CROSSLANE_EAGER        ports and ranges, separated by commas; set by run --eager
+  CROSSLANE_UNIX         if set, AF_UNIX streams are accelerated, too; set by run --unix
   CROSSLANE_STRICT       if set, failures of Crosslane end the program; set by run --strict
   CROSSLANE_SECRET       lets programs that root has run be served by root's private monitor after
                          they have become another user; set by run

@@ -69,6 +69,32 @@ pub struct SenderLine {
     /// Twice the bytes that the sender has put on TCP in all, doorbells included, plus
     /// [`RINGING`]. Means something while the direction is in the ring.
     pub tcp_total: AtomicU64,
+    /// For AF_UNIX, whose kernel does not count bytes: [`counted`] while the direction has not been
+    /// in the ring yet; 0 before that is known.
+    pub counted: AtomicU64,
+}
+
+/// How many bytes a sender has given to the kernel, and how many calls are doing so now.
+pub mod counted {
+    /// One call that has begun.
+    pub const CALL: u64 = 1;
+    /// One byte that the kernel has taken.
+    pub const BYTE: u64 = 1 << 16;
+
+    /// After so many bytes, with no call inside the kernel.
+    pub const fn at_rest(bytes: u64) -> u64 {
+        (bytes + 1) * BYTE
+    }
+
+    /// The bytes that [`at_rest`] made the word of; `None` if there are calls inside the kernel, or
+    /// nothing is known.
+    pub const fn bytes_at_rest(word: u64) -> Option<u64> {
+        if word.is_multiple_of(BYTE) {
+            (word / BYTE).checked_sub(1)
+        } else {
+            None
+        }
+    }
 }
 
 /// What the receiver asks of the sender.
@@ -113,6 +139,9 @@ pub mod receiver_flags {
     /// Set by the sender, only while READY is, until it says STOP or answers a freeze: a START is in
     /// the lane or about to be, and READY cannot be taken back.
     pub const ENTERED: u32 = 64;
+    /// The receiver has shut down this direction, which on AF_UNIX makes every send fail: ask the
+    /// kernel before each.
+    pub const SHUT: u32 = 128;
 }
 
 /// How an arena is cut.

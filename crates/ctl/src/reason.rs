@@ -104,6 +104,16 @@ reasons! {
     /// One direction was shut down before the upgrade.
     HalfClosed = 24, "half-closed", "one end had shut down its direction before the upgrade",
         "nothing to do: it is about to end";
+    /// A control message of an AF_UNIX socket went by the kernel, and what follows does not yet go
+    /// by ring again.
+    Ancillary = 25, "ancillary", "descriptors or credentials were passed along, which the kernel does",
+        "nothing to do: the ring is used again from the next message on";
+    /// Both ends of a socket pair are in one process.
+    OwnPair = 26, "own-pair", "both ends of a socket pair are in the same process",
+        "nothing to do: it is upgraded once another process has one of them alone";
+    /// The peer of an AF_UNIX socket can be asked for in its own network namespace only.
+    Namespace = 27, "namespace", "the monitor is in another network namespace than the AF_UNIX socket",
+        "run crosslane monitor in the program's network namespace";
 }
 
 impl Reason {

@@ -129,6 +129,10 @@ pub mod end_flags {
     pub const RESUMED: u32 = 256;
     /// A monitor may know the end.
     pub const KNOWN: u32 = 512;
+    /// The kernel's stream under it is AF_UNIX, not TCP.
+    pub const UNIX: u32 = 1024;
+    /// Bytes sent by the kernel are counted in [`crate::lane::SenderLine::counted`].
+    pub const COUNTED: u32 = 2048;
 }
 
 /// How far the upgrade of an end has come.

@@ -1,32 +1,59 @@
-//! What the kernel says about a TCP socket that a program has passed. The program itself is not
-//! asked for any of this.
+//! What the kernel says about a socket that a program has passed. The program itself is not asked for
+//! any of this.
 
+use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
+use crosslane_ctl::reason::Reason;
 use crosslane_sys::socket::{netns_cookie, socket_cookie};
 use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
 use rustix::net::{AddressFamily, SocketType, getpeername, getsockname, ipproto};
 use thiserror::Error;
+
+use crate::unix_peer;
+
+/// What a socket is known by to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Name {
+    /// A TCP socket's address, IPv4 in IPv6 undone.
+    Ip(SocketAddr),
+    /// An AF_UNIX socket.
+    Unix {
+        /// As other tools show it; used again after 2^32 others.
+        inode: u32,
+        /// SO_COOKIE.
+        cookie: u64,
+    },
+}
+
+impl Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Unix { inode, .. } => write!(f, "unix:{inode}"),
+        }
+    }
+}
 
 /// One side of a connection: the network namespace and the two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EndKey {
     /// SO_NETNS_COOKIE.
     pub netns: u64,
-    /// The socket's own name, IPv4 in IPv6 undone.
-    pub local: SocketAddr,
-    /// Its peer's name, IPv4 in IPv6 undone.
-    pub remote: SocketAddr,
+    /// The socket's own name.
+    pub local: Name,
+    /// Its peer's name.
+    pub remote: Name,
 }
 
 impl EndKey {
-    /// A key from names as the kernel gives them.
+    /// The key of a TCP socket, from names as the kernel gives them.
     pub fn new(netns: u64, local: SocketAddr, remote: SocketAddr) -> Self {
         Self {
             netns,
-            local: plain(local),
-            remote: plain(remote),
+            local: Name::Ip(plain(local)),
+            remote: Name::Ip(plain(remote)),
         }
     }
 
@@ -52,7 +79,7 @@ fn plain(name: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A connected TCP socket, read from its descriptor.
+/// A connected socket, read from its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Which connection, and which side of it.
@@ -64,9 +91,18 @@ pub struct Endpoint {
 /// Why a passed descriptor is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EndpointError {
-    /// Not a TCP socket.
-    #[error("the descriptor is not a TCP socket")]
-    NotTcp,
+    /// Neither TCP nor an AF_UNIX stream.
+    #[error("the descriptor is neither a TCP socket nor an AF_UNIX stream")]
+    NotAStream,
+    /// An AF_UNIX socket whose other end waits to be accepted.
+    #[error("the other end of the AF_UNIX socket has not been accepted yet")]
+    NotAccepted,
+    /// The kernel tells an AF_UNIX socket's peer in the socket's own network namespace only.
+    #[error("the AF_UNIX socket is in another network namespace than the monitor")]
+    OtherNamespace,
+    /// sock_diag(7) is not to be had.
+    #[error("the kernel does not tell the peer of an AF_UNIX socket; CONFIG_UNIX_DIAG is needed")]
+    NoDiag,
     /// It has no peer.
     #[error("the socket is not connected")]
     NotConnected,
@@ -75,19 +111,34 @@ pub enum EndpointError {
     NoNetns,
 }
 
+impl EndpointError {
+    /// What the program is told.
+    pub fn reason(self) -> Reason {
+        match self {
+            // Worth another try later.
+            Self::NotAccepted => Reason::TooYoung,
+            Self::OtherNamespace => Reason::Namespace,
+            _ => Reason::Refused,
+        }
+    }
+}
+
 impl Endpoint {
     /// Ask the kernel about `fd`. Only calls that answer from memory are used, so that a
     /// descriptor of a hostile file system cannot hold the caller up.
     ///
     /// # Errors
-    /// When the descriptor is not a connected TCP socket.
+    /// When the descriptor is not a connected stream.
     pub fn read(fd: BorrowedFd<'_>) -> Result<Self, EndpointError> {
-        let family = socket_domain(fd).map_err(|_| EndpointError::NotTcp)?;
+        let family = socket_domain(fd).map_err(|_| EndpointError::NotAStream)?;
+        if family == AddressFamily::UNIX && socket_type(fd) == Ok(SocketType::STREAM) {
+            return unix_peer::read(fd);
+        }
         let is_tcp = (family == AddressFamily::INET || family == AddressFamily::INET6)
             && socket_type(fd) == Ok(SocketType::STREAM)
             && socket_protocol(fd) == Ok(Some(ipproto::TCP));
         if !is_tcp {
-            return Err(EndpointError::NotTcp);
+            return Err(EndpointError::NotAStream);
         }
         let remote = getpeername(fd)
             .ok()
@@ -99,7 +150,7 @@ impl Endpoint {
             .and_then(|name| SocketAddr::try_from(name).ok())
             .ok_or(EndpointError::NotConnected)?;
         let netns = netns_cookie(fd).map_err(|_| EndpointError::NoNetns)?;
-        let cookie = socket_cookie(fd).map_err(|_| EndpointError::NotTcp)?;
+        let cookie = socket_cookie(fd).map_err(|_| EndpointError::NotAStream)?;
         Ok(Self {
             key: EndKey::new(netns, local, remote),
             cookie,
@@ -111,7 +162,7 @@ impl Endpoint {
 mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::net::UnixDatagram;
 
     use super::*;
 
@@ -142,15 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_connected_tcp_socket_is_refused() {
+    fn what_is_not_a_connected_stream_is_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let (unix, _other) = UnixStream::pair().unwrap();
+        let (unix, _other) = UnixDatagram::pair().unwrap();
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let not_connected = Err(EndpointError::NotConnected);
         assert_eq!(Endpoint::read(listener.as_fd()), not_connected);
         for fd in [udp.as_fd(), unix.as_fd(), file.as_fd()] {
-            assert_eq!(Endpoint::read(fd), Err(EndpointError::NotTcp));
+            assert_eq!(Endpoint::read(fd), Err(EndpointError::NotAStream));
         }
     }
 }

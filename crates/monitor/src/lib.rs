@@ -22,4 +22,5 @@ pub mod registry;
 mod report;
 pub mod secret;
 pub mod server;
+mod unix_peer;
 mod wire;

@@ -6,10 +6,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crosslane_ctl::reason::Reason;
+use crosslane_stream::family::Family;
 use crosslane_stream::{End, adopt, process};
 use crosslane_sys::{process as system, real};
-
-use crate::lifecycle::is_tcp;
 
 /// How long a copy waits for its connection to be back on TCP.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -31,7 +30,7 @@ static COPIES: Mutex<Vec<Copy>> = Mutex::new(Vec::new());
 #[cold]
 pub fn copied(fd: c_int, new: c_int) {
     let child = system::pid();
-    let Some(end) = end_of(child, fd).filter(|_| is_tcp(new)) else {
+    let Some(end) = end_of(child, fd).filter(|_| Family::of(new).is_some()) else {
         return;
     };
     let Ok(mut copies) = COPIES.lock() else {

@@ -60,6 +60,7 @@ pub unsafe extern "C" fn syscall(
                 bulk::splice(int(a), at(b), int(d), at(e), size(f), uint(g)) as c_long
             }
             libc::SYS_connect => lifecycle::connect(int(a), at(b), uint(d)).into(),
+            libc::SYS_socketpair => lifecycle::socketpair(int(a), int(b), int(d), at(e)).into(),
             libc::SYS_accept => lifecycle::accept(int(a), at(b), at(d)).into(),
             libc::SYS_accept4 => lifecycle::accept4(int(a), at(b), at(d), int(e)).into(),
             libc::SYS_shutdown => lifecycle::shutdown(int(a), int(b)).into(),

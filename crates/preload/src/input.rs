@@ -3,6 +3,8 @@
 use core::ffi::{c_int, c_void};
 
 use crosslane_ring::Part;
+use crosslane_stream::beside::Beside;
+use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
 use crosslane_stream::{End, ending, send};
 use crosslane_sys::{Errno, kernel, real};
@@ -11,24 +13,37 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, 
 use crate::c;
 use crate::progress::is_granted;
 
-/// Flags that ask for something beside the stream, which only the kernel has. It ignores those
-/// that it does not know.
-const BESIDE_THE_STREAM: c_int = libc::MSG_OOB | libc::MSG_ERRQUEUE;
+/// Whether flags ask for something beside the stream, which only the kernel has. It ignores those that
+/// it does not know.
+fn asks_beside(end: &End, flags: c_int) -> bool {
+    let names = match end.family() {
+        Family::Tcp => libc::MSG_OOB | libc::MSG_ERRQUEUE,
+        Family::Unix => libc::MSG_OOB,
+    };
+    flags & names != 0
+}
 
 /// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted.
 #[inline]
-fn receive(
+fn receive(end: &End, parts: &[Part], flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
+    receive_with(end, parts, flags, None, kernel)
+}
+
+/// As [`receive`], with room for what comes beside the bytes.
+#[inline]
+fn receive_with(
     end: &End,
     parts: &[Part],
     flags: c_int,
+    beside: Option<&Beside>,
     mut kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
     loop {
         if is_granted(end) {
-            if flags & BESIDE_THE_STREAM != 0 {
+            if asks_beside(end, flags) {
                 return kernel();
             }
-            return c::count(by_ring(end, parts, flags));
+            return c::count(by_ring(end, parts, flags, beside));
         }
         let uncounted = flags & (libc::MSG_PEEK | libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0;
         if let Some(received) = send::raw_receive(end, uncounted, &mut kernel) {
@@ -38,16 +53,24 @@ fn receive(
 }
 
 #[inline]
-fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<usize, Errno> {
+fn by_ring(
+    end: &End,
+    parts: &[Part],
+    flags: c_int,
+    beside: Option<&Beside>,
+) -> Result<usize, Errno> {
+    let peek = flags & libc::MSG_PEEK != 0;
     let options = Options {
-        peek: flags & libc::MSG_PEEK != 0,
+        beside,
+        peek,
         dont_wait: flags & libc::MSG_DONTWAIT != 0,
-        wait_all: flags & libc::MSG_WAITALL != 0,
+        // A peek at AF_UNIX never waits for more than something.
+        wait_all: flags & libc::MSG_WAITALL != 0 && !(peek && end.family() == Family::Unix),
     };
     if parts.iter().all(|part| part.bytes == 0) {
         return wait_without_room(end, options);
     }
-    if flags & libc::MSG_TRUNC != 0 {
+    if flags & libc::MSG_TRUNC != 0 && end.family() == Family::Tcp {
         return discard(end, parts, options);
     }
     // SAFETY: the program's buffers, by the manual of its call.
@@ -63,7 +86,10 @@ fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<usize, Errno> {
 /// On TCP a receive without room, unlike a read, waits once as any other does, and takes nothing.
 /// Whatever ends the wait, a timeout or a signal as well, is a success.
 #[cold]
-fn wait_without_room(end: &End, options: Options) -> Result<usize, Errno> {
+fn wait_without_room(end: &End, options: Options<'_>) -> Result<usize, Errno> {
+    if end.family() == Family::Unix {
+        return peek_one(end, options).map(|_| 0);
+    }
     let blocks = kernel::status_flags(end.fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0);
     let waits = blocks && !options.dont_wait;
     match peek_one(end, options) {
@@ -74,7 +100,7 @@ fn wait_without_room(end: &End, options: Options) -> Result<usize, Errno> {
 
 /// Wait until there is something, which is not taken. 0: the stream has ended.
 #[cold]
-fn peek_one(end: &End, options: Options) -> Result<usize, Errno> {
+fn peek_one(end: &End, options: Options<'_>) -> Result<usize, Errno> {
     let mut scratch = [0];
     let part = [Part::of_mut(&mut scratch)];
     // SAFETY: the part is the array above.
@@ -82,13 +108,14 @@ fn peek_one(end: &End, options: Options) -> Result<usize, Errno> {
     let options = Options {
         peek: true,
         wait_all: false,
+        beside: None,
         ..options
     };
     receive::receive(end, &mut parts, options)
 }
 
 /// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).
-fn discard(end: &End, parts: &[Part], options: Options) -> Result<usize, Errno> {
+fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Errno> {
     let mut left: usize = parts.iter().map(|part| part.bytes).sum();
     let mut total = 0;
     let mut scratch = [0u8; 4096];
@@ -221,10 +248,29 @@ pub unsafe extern "C" fn recvfrom(
     };
     let received = receive(&end, &[c::part(buffer, bytes)], flags, kernel);
     if received >= 0 && !address.is_null() && !length.is_null() {
-        // SAFETY: the program's promise. TCP fills in no source address.
-        unsafe { *length = 0 };
+        // SAFETY: the program's promise.
+        unsafe { source(&end, received, address, length) };
     }
     received
+}
+
+/// Fill in where received bytes came from: TCP does not tell; AF_UNIX tells the peer's name, if it has
+/// one.
+///
+/// # Safety
+/// As recvfrom(2) demands.
+unsafe fn source(end: &End, received: ssize_t, address: *mut sockaddr, length: *mut socklen_t) {
+    const NAMELESS: usize = size_of::<libc::sa_family_t>();
+    if end.family() == Family::Unix && received > 0 {
+        // SAFETY: the caller's promise.
+        unsafe { libc::getpeername(end.fd, address, length) };
+        // SAFETY: as above.
+        if unsafe { *length } as usize > NAMELESS {
+            return;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *length = 0 };
 }
 
 #[unsafe(no_mangle)]
@@ -261,15 +307,32 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     let Ok(parts) = (unsafe { c::parts(header.msg_iov, header.msg_iovlen) }) else {
         return kernel();
     };
+    // SAFETY: the program's promise about its message.
+    let beside = unsafe { Beside::of(header, flags) };
+    let is_unix = end.family() == Family::Unix;
     let mut by_kernel = false;
-    let received = receive(&end, parts, flags, || {
-        by_kernel = true;
-        kernel()
-    });
+    let received = receive_with(
+        &end,
+        parts,
+        flags,
+        Some(&beside).filter(|_| is_unix),
+        || {
+            by_kernel = true;
+            kernel()
+        },
+    );
     if received >= 0 && !by_kernel {
-        header.msg_namelen = 0;
-        header.msg_controllen = 0;
-        header.msg_flags = 0;
+        (header.msg_controllen, header.msg_flags) = beside.received();
+        if header.msg_name.is_null() {
+            header.msg_namelen = 0;
+        } else {
+            let name = header.msg_name.cast();
+            // SAFETY: the program's promise about its message.
+            unsafe { source(&end, received, name, &raw mut header.msg_namelen) };
+        }
+    }
+    if received >= 0 && is_unix {
+        crate::plumbing::after_receiving(header);
     }
     received
 }

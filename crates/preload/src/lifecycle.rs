@@ -4,8 +4,9 @@ use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::EndPhase;
+use crosslane_stream::family::Family;
 use crosslane_stream::{End, close as closing, config, control, process, register};
-use crosslane_sys::{Errno, kernel, real};
+use crosslane_sys::{Errno, real};
 use libc::{sockaddr, socklen_t};
 
 use crate::process::is_own;
@@ -13,10 +14,6 @@ use crate::{c, epoll};
 
 /// How long a disconnect waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
-
-pub fn is_tcp(fd: c_int) -> bool {
-    kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
-}
 
 /// The port in an address of the program.
 ///
@@ -59,7 +56,8 @@ fn local_port(fd: c_int) -> Option<u16> {
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     // SAFETY: the program's promise.
     let disconnects = unsafe { is_unspecified(address, length) };
-    if let Some(end) = End::of(fd).filter(|_| disconnects) {
+    let dissolves = |end: &End| disconnects && end.family() == Family::Tcp;
+    if let Some(end) = End::of(fd).filter(dissolves) {
         closing::make_plain(&end, Reason::Call, PATIENCE);
         crate::progress::hand_back(&end);
         register::forget(fd);
@@ -67,10 +65,13 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     // SAFETY: passed on.
     let result = unsafe { real::connect(fd, address, length) };
     let saved = Errno::last();
-    if (result == 0 || saved.0 == libc::EINPROGRESS) && !knows_fresh(fd) && is_tcp(fd) {
+    if (result == 0 || saved.0 == libc::EINPROGRESS)
+        && !knows_fresh(fd)
+        && let Some(family) = Family::of(fd)
+    {
         // SAFETY: the kernel has just accepted this address.
-        let port = unsafe { port(address, length) };
-        if let Some(end) = register::track(fd, false, port) {
+        let port = unsafe { port(address, length) }.filter(|_| family == Family::Tcp);
+        if let Some(end) = register::track(fd, family, false, port) {
             crate::epoll::connected(&end);
         }
     }
@@ -105,12 +106,35 @@ pub unsafe extern "C" fn accept4(
 }
 
 fn welcome(fd: c_int) -> c_int {
-    if fd >= 0 && is_tcp(fd) {
-        register::track(fd, true, local_port(fd));
-    } else if fd >= 0 {
-        register::forget(fd);
+    if fd < 0 {
+        return fd;
+    }
+    match Family::of(fd) {
+        Some(Family::Tcp) => drop(register::track(fd, Family::Tcp, true, local_port(fd))),
+        Some(Family::Unix) => drop(register::track(fd, Family::Unix, true, None)),
+        None => register::forget(fd),
     }
     fd
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    pair: *mut c_int,
+) -> c_int {
+    // SAFETY: passed on.
+    let result = unsafe { real::socketpair(domain, kind, protocol, pair) };
+    if result == 0 {
+        // SAFETY: the kernel has just written two descriptors there.
+        let fds = unsafe { pair.cast::<[c_int; 2]>().read_unaligned() };
+        match Family::of(fds[0]) {
+            Some(Family::Unix) => register::track_pair(fds),
+            _ => fds.into_iter().for_each(register::forget),
+        }
+    }
+    result
 }
 
 /// A new descriptor that is no connection: what the number named before is gone.

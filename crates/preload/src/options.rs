@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
+use crosslane_stream::family::Family;
 use crosslane_stream::{End, close as closing, receive, send, switch};
 use crosslane_sys::real;
 use libc::socklen_t;
@@ -50,6 +51,27 @@ fn needs_kernel(level: c_int, name: c_int, value: Option<c_int>) -> bool {
     }
 }
 
+/// Socket options that change nothing about the bytes of an AF_UNIX stream.
+const HARMLESS_UNIX: [c_int; 11] = [
+    libc::SO_SNDBUF,
+    libc::SO_RCVBUF,
+    libc::SO_SNDBUFFORCE,
+    libc::SO_RCVBUFFORCE,
+    libc::SO_SNDTIMEO,
+    libc::SO_RCVTIMEO,
+    libc::SO_REUSEADDR,
+    libc::SO_KEEPALIVE,
+    libc::SO_LINGER,
+    libc::SO_PRIORITY,
+    libc::SO_RCVLOWAT,
+];
+
+/// Whether an option leaves an AF_UNIX stream in its rings. Levels other than the socket's own have
+/// none there, and fail.
+fn is_harmless(level: c_int, name: c_int, value: Option<c_int>) -> bool {
+    level != libc::SOL_SOCKET || HARMLESS_UNIX.contains(&name) || value == Some(0)
+}
+
 /// Which remembered setting an option is.
 fn remembered(level: c_int, name: c_int) -> Option<u32> {
     match (level, name) {
@@ -72,14 +94,16 @@ pub unsafe extern "C" fn setsockopt(
     let Some(end) = End::of(fd) else {
         return kernel();
     };
+    let is_unix = end.family() == Family::Unix;
     let is_int = !value.is_null() && bytes as usize >= size_of::<c_int>();
     // SAFETY: the program's promise.
     let number = is_int.then(|| unsafe { value.cast::<c_int>().read_unaligned() });
-    if needs_kernel(level, name, number) {
+    if needs_kernel(level, name, number) || is_unix && !is_harmless(level, name, number) {
         closing::make_plain(&end, Reason::Option, PATIENCE);
     }
     if end.phase() == EndPhase::Granted
         && let (Some(bit), Some(number)) = (remembered(level, name), number)
+        && !is_unix
     {
         // The kernel's socket must send doorbells at once, whatever the program wishes.
         let own = &end.entry.id.nodelay;

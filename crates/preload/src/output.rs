@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ring::Part;
 use crosslane_stream::end::Blocked;
+use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
 use crosslane_stream::{End, adopt, switch};
 use crosslane_sys::{Errno, real};
@@ -169,9 +170,10 @@ pub unsafe extern "C" fn sendto(
     address: *const sockaddr,
     length: socklen_t,
 ) -> ssize_t {
-    // SAFETY: passed on. A connected TCP socket ignores the address.
+    // SAFETY: passed on. A connected TCP socket ignores the address, an AF_UNIX socket refuses it.
     let kernel = || unsafe { real::sendto(fd, buffer, bytes, flags, address, length) };
     match End::of(fd) {
+        Some(end) if end.family() == Family::Unix && !address.is_null() && length > 0 => kernel(),
         Some(end) => transmit(&end, &[c::part(buffer, bytes)], flags, kernel),
         None => kernel(),
     }
@@ -189,22 +191,54 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         if header.msg_controllen == 0 {
             return kernel();
         }
-        let given = crate::plumbing::before_passing(header);
-        let sent = kernel();
-        if sent < 0 {
-            let errno = Errno::last();
-            given.into_iter().for_each(adopt::Given::take_back);
-            errno.set();
-        }
-        return sent;
+        return pass(header, kernel);
     };
     // SAFETY: the program's promise.
     match unsafe { c::parts(header.msg_iov, header.msg_iovlen) } {
+        Ok(_) if end.family() == Family::Unix && header.msg_namelen > 0 => kernel(),
+        Ok(_) if end.family() == Family::Unix && header.msg_controllen > 0 => {
+            pass_along(&end, header, flags, kernel)
+        }
         // Control messages of TCP are for the kernel.
         Ok(_) if header.msg_controllen > 0 => by_kernel_only(&end, 0, kernel),
         Ok(parts) => transmit(&end, parts, flags, kernel),
         Err(_) => kernel(),
     }
+}
+
+/// Send a message that may pass descriptors.
+fn pass(header: &msghdr, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+    let given = crate::plumbing::before_passing(header);
+    let sent = kernel();
+    if sent < 0 {
+        let errno = Errno::last();
+        given.into_iter().for_each(adopt::Given::take_back);
+        errno.set();
+    }
+    sent
+}
+
+/// As [`pass`], at its place in a stream that may be in a ring.
+#[cold]
+fn pass_along(
+    end: &End,
+    header: &msghdr,
+    flags: c_int,
+    mut kernel: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    let dont_wait = flags & libc::MSG_DONTWAIT != 0;
+    pass(header, || {
+        loop {
+            if is_granted(end)
+                && let Err(errno) = send::leave_ring(end, dont_wait)
+            {
+                return refuse(errno, flags);
+            }
+            if let Some(sent) = send::raw(end, &mut kernel) {
+                return sent;
+            }
+        }
+    })
 }
 
 /// Whether control data goes along, as descriptors do.

@@ -21,6 +21,7 @@ use crosslane_window::arena::Arena;
 use crosslane_window::slab::SlabMap;
 
 use crate::control::{self, OwnFd};
+use crate::family::Family;
 use crate::process::{Member, Process};
 use crate::table::{Home, Identity, Table};
 use crate::{End, close, config, register, rest, switch};
@@ -116,13 +117,12 @@ fn lend(end: &End, table: &Table, index: u32) -> Option<Loaned> {
     None
 }
 
-/// A TCP socket has come from elsewhere: adopt its end if it is lent.
+/// A connection has come from elsewhere: adopt its end if it is lent.
 pub fn adopt(fd: RawFd) {
-    let is_tcp =
-        kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP);
-    if config::get().disabled || !is_tcp || !kernel::has_peer(fd) {
+    let Some(family) = Family::of(fd).filter(|_| !config::get().disabled && kernel::has_peer(fd))
+    else {
         return;
-    }
+    };
     let Ok(process) = register::started() else {
         return;
     };
@@ -132,6 +132,9 @@ pub fn adopt(fd: RawFd) {
     };
     register::reset(process, index, fd, false);
     let end = End::at(process, index, fd);
+    if family == Family::Unix {
+        end.add_flags(end_flags::UNIX);
+    }
     let found = control::adopt(&end);
     let known = match found {
         true => same_end(process, index),

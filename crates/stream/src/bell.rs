@@ -228,7 +228,7 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
     if missing(total) > 0 && !speaks_against() {
         while missing(total) > 0 {
             let most = usize::try_from(missing(total).min(MOST_TAKEN)).unwrap_or(usize::MAX);
-            let taken = match kernel::discard(end.fd(), most) {
+            let taken = match end.family().discard(end.fd(), most) {
                 Ok(taken @ 1..) => taken,
                 Ok(0) | Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(errno) => {

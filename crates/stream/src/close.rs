@@ -14,6 +14,7 @@ use crosslane_ring::{Control, Next};
 use crosslane_sys::kernel;
 
 use crate::bell::Bells;
+use crate::family::Family;
 use crate::{End, bell, control, ledger, register, send, step, switch};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -114,7 +115,8 @@ fn finish_rings(end: &End, deadline: Instant) {
     let _rx = end.lock_rx();
     let unread = end.rx_mode() == Mode::Ring
         && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
-    if unread {
+    // The peer of an AF_UNIX stream sees in the lane what was not read.
+    if unread && end.family() == Family::Tcp {
         reset_on_close(end);
     }
 }
@@ -215,10 +217,21 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
         _ => end_flags::SHUT_READ | end_flags::SHUT_WRITE,
     };
     end.add_flags(flags);
+    if how != libc::SHUT_WR && end.family() == Family::Unix {
+        say_shut(end);
+    }
     let both = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
     if end.phase() == EndPhase::Granted && end.has_flags(both) {
         // The kernel answers whatever comes now with a reset.
         await_last_bells(end, Instant::now() + PATIENCE);
+    }
+}
+
+/// On AF_UNIX the peer's sends fail once we have shut down reading.
+fn say_shut(end: &End) {
+    if let Some(lane) = end.rx_lane() {
+        let flags = &lane.control().receiver.flags;
+        flags.fetch_or(receiver_flags::SHUT, Ordering::SeqCst);
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Config {
     pub disabled: bool,
     /// `CROSSLANE_STRICT`: end rather than stay on TCP because Crosslane fails.
     pub strict: bool,
+    /// `CROSSLANE_UNIX`: AF_UNIX streams are accelerated, too.
+    pub unix: bool,
     /// `CROSSLANE_CHAOS`: bring a direction back to TCP after about so many sends, for tests.
     pub chaos: Option<u32>,
     /// `CROSSLANE_SECRET`: what root's private monitor wants to hear from other users.
@@ -58,6 +60,7 @@ impl Config {
             eager_ports: eager.split(',').filter_map(ports).collect(),
             disabled: variable("CROSSLANE_DISABLE").is_some(),
             strict: variable("CROSSLANE_STRICT").is_some(),
+            unix: variable("CROSSLANE_UNIX").is_some(),
             chaos: variable("CROSSLANE_CHAOS")
                 .and_then(|n| n.parse().ok())
                 .filter(|n| *n > 0),

@@ -11,7 +11,8 @@ use crosslane_ring::PeerLied;
 use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::take_bells;
-use crate::{End, bell, close, send};
+use crate::family::Family;
+use crate::{End, bell, close, gone, send};
 
 /// What to say when the stream has ended and nothing is left: the error, once, or its end.
 pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
@@ -23,7 +24,7 @@ pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
     }
     match error.swap(0, Ordering::Relaxed) {
         0 if end.ending() == Ending::Eof => Ok(0),
-        0 => match kernel::available(end.fd(), 1) {
+        0 => match end.family().available(end.fd(), 1) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             Err(errno) => Err(errno),
         },
@@ -74,6 +75,12 @@ pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
 }
 
 pub(crate) fn note_error(end: &End, errno: Errno) {
+    if end.family() == Family::Unix {
+        return match errno {
+            Errno::PIPE => gone::look(end),
+            errno => gone::note(end, Some(errno)),
+        };
+    }
     end.entry.wait.error.store(errno.0, Ordering::Relaxed);
     end.note_ending(Ending::Reset);
 }
@@ -100,7 +107,7 @@ pub(crate) fn look_for_end(end: &End) -> bool {
     let holds_bytes = kernel::queued(end.fd(), libc::FIONREAD).is_ok_and(|bytes| bytes > 0);
     // Before the end there is data, unless doorbells that others wait for hide it.
     if !holds_bytes || end.rx_mode() == Mode::Ring {
-        if found & libc::POLLERR != 0 {
+        if found & libc::POLLERR != 0 && end.family() == Family::Tcp {
             end.note_ending(Ending::Reset);
         } else if found & libc::POLLRDHUP != 0 {
             note_eof(end);
@@ -113,6 +120,9 @@ pub(crate) fn look_for_end(end: &End) -> bool {
 /// may have been killed: TCP would have reset the connection, and a probe finds out. A peer that
 /// closes in order resets it itself then, so that what it has not consumed came later.
 pub(crate) fn note_eof(end: &End) {
+    if end.family() == Family::Unix {
+        return gone::note(end, None);
+    }
     end.note_ending(Ending::Eof);
     let by_us = end.entry.id.flags.load(Ordering::Relaxed)
         & (end_flags::SHUT_READ | end_flags::SHUT_WRITE)

@@ -1,9 +1,21 @@
 //! The kernel's own count of a connection's bytes, held against ours before a switch: bytes that
 //! moved past the library must keep a connection on TCP.
+//!
+//! The kernel does not count the bytes of an AF_UNIX stream. There a sender shows its own count in the
+//! lane until the direction enters the ring, with the calls that are inside the kernel; what is sent is
+//! in the receiver's queue at once, so that a receiver can hold the count against what it has taken and
+//! what is queued. That finds out for both ends whether bytes have moved past the library.
 
+use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use crosslane_ctl::lane::counted;
+use crosslane_ctl::slab::{Mode, end_flags};
+use crosslane_ring::WindowLane;
 use crosslane_sys::kernel;
+
+use crate::End;
+use crate::family::Family;
 
 /// The part of `struct tcp_info` (linux/tcp.h) up to `tcpi_bytes_received`.
 #[repr(C)]
@@ -54,9 +66,95 @@ fn info(fd: RawFd) -> Option<TcpInfo> {
     kernel::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()
 }
 
+/// Whether the kernel has been given exactly the bytes that the library has counted.
+pub(crate) fn compare_sent(end: &End) -> Count {
+    let sent = end.entry.tx.tcp_bytes.load(Ordering::Relaxed);
+    match end.family() {
+        Family::Tcp => compare_tcp_sent(end.fd(), sent, end.has_flags(end_flags::PASSIVE)),
+        // The receiver has compared before it said that it is ready.
+        Family::Unix if is_open(end.fd()) => Count::Agrees,
+        Family::Unix => Count::Closing,
+    }
+}
+
+/// Whether the bytes that the library has counted have been taken from the kernel, and no others.
+/// The caller holds the receiving direction.
+pub(crate) fn compare_received(end: &End, lane: &WindowLane) -> Count {
+    let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    match end.family() {
+        Family::Tcp => compare_tcp_received(end.fd(), received),
+        Family::Unix => compare_with_peer(end.fd(), received, lane),
+    }
+}
+
+fn is_open(fd: RawFd) -> bool {
+    let ended = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    kernel::poll_now(fd, libc::POLLRDHUP) & ended == 0 && kernel::can_send_unix(fd)
+}
+
+fn compare_with_peer(fd: RawFd, received: u64, lane: &WindowLane) -> Count {
+    let shown = &lane.control().sender.counted;
+    at_rest(|| {
+        if !is_open(fd) {
+            return None;
+        }
+        let before = shown.load(Ordering::SeqCst); // SYNC: counted
+        let queued = kernel::queued(fd, libc::FIONREAD).ok()?;
+        let after = shown.load(Ordering::SeqCst); // SYNC: counted
+        Some(match counted::bytes_at_rest(before) {
+            Some(sent) if before == after && sent == received + u64::from(queued) => Count::Agrees,
+            Some(_) if before == after => Count::Differs,
+            _ => Count::Moving,
+        })
+    })
+}
+
+/// Show the peer of an AF_UNIX stream how much has been sent; from then on [`count_sending`] counts.
+pub(crate) fn show_sent(end: &End) {
+    if end.family() == Family::Tcp || end.has_flags(end_flags::COUNTED) {
+        return;
+    }
+    let Some(lane) = end.tx_lane() else { return };
+    let _tx = end.lock_tx();
+    if end.tx_mode() != Mode::Tcp || end.has_flags(end_flags::COUNTED) {
+        return;
+    }
+    let tx = &end.entry.tx;
+    // As for a switch: a call that enters the kernel's send counts itself, then looks at the mode.
+    tx.mode.store(Mode::Ring as u32, Ordering::SeqCst); // SYNC: raw
+    if tx.raw_calls.load(Ordering::SeqCst) == 0 {
+        let sent = counted::at_rest(tx.tcp_bytes.load(Ordering::Relaxed));
+        lane.control().sender.counted.store(sent, Ordering::SeqCst); // SYNC: counted
+        end.add_flags(end_flags::COUNTED);
+    }
+    tx.mode.store(Mode::Tcp as u32, Ordering::SeqCst);
+}
+
+/// The direction leaves the ring: what has been sent meanwhile, doorbells and all, is shown when it is
+/// to enter again. The caller holds it.
+pub(crate) fn count_anew(end: &End, lane: &WindowLane) {
+    if end.has_flags(end_flags::COUNTED) {
+        lane.control().sender.counted.store(0, Ordering::SeqCst); // SYNC: counted
+        end.clear_flags(end_flags::COUNTED);
+    }
+}
+
+/// Run a call that sends by the kernel. The peer sees when it is inside, and what it has sent.
+pub(crate) fn count_sending(end: &End, call: impl FnOnce() -> isize) -> isize {
+    let lane = end.tx_lane().filter(|_| end.has_flags(end_flags::COUNTED));
+    let Some(lane) = lane else { return call() };
+    let shown = &lane.control().sender.counted;
+    shown.fetch_add(counted::CALL, Ordering::SeqCst); // SYNC: counted
+    let sent = call();
+    let bytes = u64::try_from(sent).unwrap_or(0);
+    let change = (bytes * counted::BYTE).wrapping_sub(counted::CALL);
+    shown.fetch_add(change, Ordering::SeqCst); // SYNC: counted
+    sent
+}
+
 /// Whether the kernel has been given exactly `sent` bytes. Its count includes the SYN of the end
 /// that connected.
-pub fn compare_sent(fd: RawFd, sent: u64, passive: bool) -> Count {
+fn compare_tcp_sent(fd: RawFd, sent: u64, passive: bool) -> Count {
     let ours = sent + u64::from(!passive);
     at_rest(|| {
         let info = established(fd)?;
@@ -66,7 +164,7 @@ pub fn compare_sent(fd: RawFd, sent: u64, passive: bool) -> Count {
 }
 
 /// Whether exactly `received` bytes have been taken from the kernel.
-pub fn compare_received(fd: RawFd, received: u64) -> Count {
+fn compare_tcp_received(fd: RawFd, received: u64) -> Count {
     at_rest(|| {
         let info = established(fd)?;
         let queued = kernel::queued(fd, libc::FIONREAD).ok()?;
@@ -110,16 +208,16 @@ mod tests {
         let (mut server, _) = listener.accept().unwrap();
         let (near, far) = (client.as_raw_fd(), server.as_raw_fd());
         client.write_all(&[1; 1000]).unwrap();
-        assert_eq!(compare_sent(near, 1000, false), Count::Agrees);
-        assert_eq!(compare_received(far, 0), Count::Agrees);
+        assert_eq!(compare_tcp_sent(near, 1000, false), Count::Agrees);
+        assert_eq!(compare_tcp_received(far, 0), Count::Agrees);
         server.read_exact(&mut [0; 300]).unwrap();
-        assert_eq!(compare_received(far, 300), Count::Agrees);
-        assert_eq!(compare_received(far, 299), Count::Differs);
+        assert_eq!(compare_tcp_received(far, 300), Count::Agrees);
+        assert_eq!(compare_tcp_received(far, 299), Count::Differs);
         server.write_all(&[2; 7]).unwrap();
-        assert_eq!(compare_sent(far, 7, true), Count::Agrees);
-        assert_eq!(compare_sent(far, 6, true), Count::Differs);
-        assert_eq!(compare_sent(near, 999, false), Count::Differs);
+        assert_eq!(compare_tcp_sent(far, 7, true), Count::Agrees);
+        assert_eq!(compare_tcp_sent(far, 6, true), Count::Differs);
+        assert_eq!(compare_tcp_sent(near, 999, false), Count::Differs);
         drop(server);
-        assert_eq!(compare_sent(near, 1000, false), Count::Closing);
+        assert_eq!(compare_tcp_sent(near, 1000, false), Count::Closing);
     }
 }

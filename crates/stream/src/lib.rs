@@ -27,11 +27,14 @@
 pub mod adopt;
 mod asleep;
 pub mod bell;
+pub mod beside;
 pub mod close;
 pub mod config;
 pub mod control;
 pub mod end;
 pub mod ending;
+pub mod family;
+mod gone;
 mod holders;
 pub mod kernel_view;
 mod ledger;

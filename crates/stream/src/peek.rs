@@ -4,11 +4,13 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::Mode;
-use crosslane_ring::{Control, LaneMemory, Next, Parts, RxCursor, WindowLane};
+use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::End;
+use crate::beside::Beside;
 use crate::ending::lied;
+use crate::step::receive_parts;
 
 /// Passages that one look follows.
 const MOST_PASSAGES: usize = 8;
@@ -25,10 +27,21 @@ enum Place<'a> {
 ///
 /// # Errors
 /// If the peer has broken the ring's rules, or as recv(2).
-pub(crate) fn peek_on(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
+pub(crate) fn peek_on(
+    end: &End,
+    parts: &mut Parts<'_>,
+    beside: Option<&Beside>,
+) -> Result<usize, Errno> {
     let asked = parts.left();
+    // What stands beside some bytes ends a peek behind them.
+    let mut has_ended = false;
     visit(end, |place| match place {
-        Place::Tcp { skipped, most } => peek_tcp(end, parts, skipped, most),
+        _ if has_ended => Ok(0),
+        Place::Tcp { skipped, most } => {
+            let (bytes, is_last) = peek_tcp(end, parts, beside, (skipped, most))?;
+            has_ended = is_last;
+            Ok(bytes)
+        }
         Place::Ring(lane, cursor) => {
             let copied = cursor.copy_on(lane, parts).map_err(|lie| lied(end, lie))?;
             Ok(copied as u64)
@@ -123,20 +136,31 @@ fn next_control(
     }
 }
 
-/// Copy what TCP holds after its first `skipped` bytes, at most `most`. Returns how much.
-fn peek_tcp(end: &End, parts: &mut Parts<'_>, skipped: u64, most: u64) -> Result<u64, Errno> {
+/// Copy what TCP holds after its first `skipped` bytes, at most `most`. Returns how much, and whether
+/// something stands beside it.
+fn peek_tcp(
+    end: &End,
+    parts: &mut Parts<'_>,
+    beside: Option<&Beside>,
+    (skipped, most): (u64, u64),
+) -> Result<(u64, bool), Errno> {
     let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
     let most = usize::try_from(most)
         .unwrap_or(usize::MAX)
         .min(parts.left());
-    let held = match kernel::available(end.fd(), skipped.saturating_add(most)) {
+    let wanted = skipped.saturating_add(most);
+    let held = match end.family().available(end.fd(), wanted) {
         Ok(held) if held > skipped => held,
-        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return Ok(0),
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return Ok((0, false)),
         Err(errno) => return Err(errno),
     };
     let mut bytes = vec![0u8; held];
-    // SAFETY: the vector has so many bytes.
-    let held = unsafe { kernel::recv(end.fd(), bytes.as_mut_ptr(), held, libc::MSG_PEEK) }?;
+    let whole = [Part::of_mut(&mut bytes)];
+    // SAFETY: the part is the vector.
+    let Some(whole) = (unsafe { Parts::new(&whole) }) else {
+        return Ok((0, false));
+    };
+    let (held, is_last) = receive_parts(end, &whole, true, beside)?;
     let mut rest = bytes.get(skipped..held).unwrap_or_default();
     let copied = rest.len();
     while let Some((to, piece)) = parts.take(rest.len())
@@ -146,5 +170,5 @@ fn peek_tcp(end: &End, parts: &mut Parts<'_>, skipped: u64, most: u64) -> Result
         unsafe { core::ptr::copy_nonoverlapping(rest.as_ptr(), to, piece) };
         rest = &rest[piece..];
     }
-    Ok(copied as u64)
+    Ok((copied as u64, is_last))
 }

@@ -7,8 +7,10 @@ use crosslane_ring::Parts;
 use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::{take_late_bells, wait_readable};
+use crate::beside::Beside;
 use crate::end::add;
 use crate::ending::{at_end, lied, look_at_kernel};
+use crate::family::Family;
 use crate::step::{Step, settle, step};
 use crate::{End, bell, close, peek, place, switch, wait};
 
@@ -18,7 +20,9 @@ const EMPTY_READS_PER_LOOK: u32 = 16;
 
 /// How to receive; the flags of recv(2) that matter here.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Options<'a> {
+    /// Where control messages of an AF_UNIX stream go.
+    pub beside: Option<&'a Beside>,
     /// MSG_PEEK.
     pub peek: bool,
     /// MSG_DONTWAIT.
@@ -32,7 +36,7 @@ pub struct Options {
 /// # Errors
 /// As recv(2); after a reset, once.
 #[inline]
-pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options) -> Result<usize, Errno> {
+pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result<usize, Errno> {
     let mut taken = 0;
     if end.rx_mode() == Mode::Ring && !options.peek {
         taken = read_ring(end, parts)?;
@@ -60,7 +64,7 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options) -> Result<usi
 /// and a program that waits for edges takes it so: it must not end where the stream passes
 /// between ring and TCP.
 #[inline]
-fn is_enough(end: &End, parts: &Parts<'_>, options: Options, taken: usize) -> bool {
+fn is_enough(end: &End, parts: &Parts<'_>, options: Options<'_>, taken: usize) -> bool {
     taken > 0 && (parts.left() == 0 || !options.wait_all && !end.has_record())
 }
 
@@ -91,7 +95,7 @@ fn read_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
 fn receive_slowly(
     end: &End,
     parts: &mut Parts<'_>,
-    options: Options,
+    options: Options<'_>,
     mut total: usize,
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
@@ -101,7 +105,8 @@ fn receive_slowly(
         // Known before the look, the end comes after all data; another thread may learn of it
         // meanwhile.
         let ended = end.ending() != Ending::Open || end.has_flags(end_flags::SHUT_READ);
-        match step(end, parts, options.peek, total > 0) {
+        match step(end, parts, options, total > 0) {
+            Ok(Step::Last(bytes)) => return Ok(total + bytes),
             Ok(Step::Bytes(bytes)) if options.peek => {
                 if let Some(bytes) = peeked(end, parts, &whole, bytes, options)? {
                     return Ok(bytes);
@@ -157,11 +162,11 @@ fn peeked<'a>(
     parts: &mut Parts<'a>,
     whole: &Parts<'a>,
     mut bytes: usize,
-    options: Options,
+    options: Options<'_>,
 ) -> Result<Option<usize>, Errno> {
     if parts.left() > 0 && end.rx_mode() != Mode::Replay {
         *parts = whole.clone();
-        bytes = peek::peek_on(end, parts)?;
+        bytes = peek::peek_on(end, parts, options.beside)?;
         if bytes == 0 {
             // Another thread has just taken it.
             return Ok(None);
@@ -173,7 +178,7 @@ fn peeked<'a>(
 
 /// A peek that wants all it asked for must look again, because what it has seen stays there.
 /// Returns whether more may come.
-fn waits_for_more(end: &End, options: Options) -> bool {
+fn waits_for_more(end: &End, options: Options<'_>) -> bool {
     look_at_kernel(end);
     if options.dont_wait || end.is_nonblocking() || end.ending() != Ending::Open {
         return false;
@@ -185,7 +190,9 @@ fn waits_for_more(end: &End, options: Options) -> bool {
 fn is_look_due(end: &End) -> bool {
     let reads = end.entry.wait.empty_reads.fetch_add(1, Ordering::Relaxed);
     // A direction that is not in the ring has looked at TCP already.
-    reads.is_multiple_of(EMPTY_READS_PER_LOOK) || end.rx_mode() != Mode::Ring
+    reads.is_multiple_of(EMPTY_READS_PER_LOOK)
+        || end.rx_mode() != Mode::Ring
+        || end.family() == Family::Unix
 }
 
 /// Bytes that a receive would give now, for FIONREAD.

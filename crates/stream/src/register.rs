@@ -15,8 +15,9 @@ use crosslane_sys::kernel;
 use crosslane_window::arena::Arena;
 
 use crate::end::End;
+use crate::family::Family;
 use crate::process::{self, Process};
-use crate::{config, control, ledger, rest, strict};
+use crate::{config, control, ledger, rest, strict, switch};
 
 /// Calls that move data before a connection is registered. A request and its answer with the
 /// end of the stream are fewer.
@@ -28,8 +29,24 @@ const BYTES_BEFORE_REGISTERING: u64 = 256 * 1024;
 const EAGER_LOOKS: u32 = 64;
 const CALLS_PER_LOOK: u32 = 16;
 
-/// Know `fd`, a TCP connection that has just been opened (`passive`: accepted).
-pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
+/// Know the two ends of a socket pair. While one process has both, they stay with the kernel: they wake
+/// the program's own loop then, often from a signal handler, where a lock must not be waited for.
+pub fn track_pair(fds: [RawFd; 2]) {
+    let [Some(a), Some(b)] = fds.map(|fd| track(fd, Family::Unix, false, None)) else {
+        return;
+    };
+    a.local.twin.store(b.token() + 1, Ordering::Relaxed);
+    b.local.twin.store(a.token() + 1, Ordering::Relaxed);
+}
+
+/// Whether this process has the other end of the same socket pair.
+fn has_twin(end: &End) -> bool {
+    let twin = end.local.twin.load(Ordering::Relaxed);
+    twin != 0 && find(end.process(), twin - 1).is_some()
+}
+
+/// Know `fd`, a connection that has just been opened (`passive`: accepted).
+pub fn track(fd: RawFd, family: Family, passive: bool, port: Option<u16>) -> Option<End> {
     if config::get().disabled {
         return None;
     }
@@ -43,6 +60,9 @@ pub fn track(fd: RawFd, passive: bool, port: Option<u16>) -> Option<End> {
     };
     reset(process, index, fd, passive);
     let end = End::at(process, index, fd);
+    if family == Family::Unix {
+        end.add_flags(end_flags::UNIX);
+    }
     let eager = &config::get().eager_ports;
     if port.is_some_and(|port| eager.iter().any(|range| range.contains(&port))) {
         end.add_flags(end_flags::EAGER);
@@ -122,6 +142,8 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
         word.store(0, Ordering::Relaxed);
     }
     local.stalled_at.store(u64::MAX, Ordering::Relaxed);
+    local.life_seen.store(0, Ordering::Relaxed);
+    local.twin.store(0, Ordering::Relaxed);
     End::at(process, index, fd).forget_waiting();
 }
 
@@ -191,6 +213,13 @@ fn progress_plain(end: &End) {
         return;
     }
     end.entry.id.calls.store(0, Ordering::Relaxed);
+    if has_twin(end) {
+        end.set_reason(Reason::OwnPair);
+        return;
+    }
+    if end.family().is_kernels(end.fd) {
+        return switch::pin(end, Reason::Option);
+    }
     if end.process().is_shared(end.index) {
         // Only this process would have rings.
         end.set_reason(Reason::Shared);
@@ -279,6 +308,13 @@ pub(crate) fn refused(process: &'static Process, token: u64, reason: Reason) {
         && end.phase() == EndPhase::Registered
     {
         end.entry.id.cookie.store(1, Ordering::Relaxed);
+        if reason == Reason::TooYoung {
+            // Its peer has not been accepted yet, and has no name for the kernel to tell.
+            end.entry.id.calls.store(0, Ordering::Relaxed);
+            change_phase(&end, EndPhase::Registered, EndPhase::Plain);
+            end.set_reason(reason);
+            return;
+        }
         end.add_flags(end_flags::PINNED);
         end.set_reason(reason);
         process.count_reason(reason);
@@ -325,6 +361,7 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
         reset_directions(end.entry);
         end.set_lanes(tx, rx);
         let id = &end.entry.id;
+        id.flags.fetch_and(!end_flags::COUNTED, Ordering::Relaxed);
         id.role.store(grant.role, Ordering::Relaxed);
         id.arena.store(grant.arena, Ordering::Relaxed);
         id.slot.store(grant.slot, Ordering::Relaxed);
@@ -357,7 +394,7 @@ fn takes_grant(end: &End) -> bool {
 /// Doorbells must not be held back by Nagle's algorithm; the program's own setting is kept for
 /// its getsockopt.
 pub(crate) fn remember_nodelay(end: &End) {
-    if end.phase() == EndPhase::Granted {
+    if end.phase() == EndPhase::Granted || end.family() == Family::Unix {
         return;
     }
     let own = kernel::getsockopt::<u32>(end.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY);

@@ -5,13 +5,17 @@ use core::time::Duration;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
+use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, Parts, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel, real};
 
 use crate::end::add;
+use crate::family::Family;
 use crate::pieces::Pieces;
-use crate::{End, asleep, bell, close, config, ending, place, step, switch, wait};
+use crate::{
+    End, asleep, bell, close, config, ending, gone, kernel_view, place, step, switch, wait,
+};
 
 /// After so many lines the sender looks whether the peer still lives.
 const LINES_PER_LOOK: u32 = 256;
@@ -60,7 +64,7 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
 /// What follows each send into the ring; no lock is held.
 #[inline]
 pub(crate) fn after_sending(end: &End) {
-    if end.ending() == Ending::Eof {
+    if end.ending() == Ending::Eof && end.family() == Family::Tcp {
         provoke_reset(end);
     }
     if end.local.chaos.load(Ordering::Relaxed) != 0 {
@@ -113,6 +117,29 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
     }
 }
 
+/// Have the direction with the kernel, for a message that only the kernel can send. It goes to the ring
+/// again afterwards.
+///
+/// # Errors
+/// As send(2).
+pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
+    finish_replay(end, dont_wait)?;
+    if end.tx_mode() == Mode::Ring {
+        end.process().count_reason(Reason::Ancillary);
+    }
+    while end.tx_mode() == Mode::Ring {
+        check_ring(end)?;
+        if switch::overflow(end) {
+            end.set_reason(Reason::Ancillary);
+        } else if dont_wait || end.is_nonblocking() {
+            return Err(Errno::AGAIN);
+        } else {
+            wait_or_overflow(end)?;
+        }
+    }
+    Ok(())
+}
+
 /// Send what a frozen receiver has not taken, as far as TCP takes it before `deadline`.
 pub(crate) fn push_replay(end: &End, deadline: std::time::Instant) {
     while finish_replay(end, true) == Err(Errno::AGAIN) && std::time::Instant::now() < deadline {
@@ -158,6 +185,9 @@ pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
         // What is sent to an end that has shut down is for the kernel to answer.
         switch::attend(end);
     }
+    if end.family() == Family::Unix {
+        gone::look_before_send(end);
+    }
     check_open(end)
 }
 
@@ -195,6 +225,10 @@ fn check_broken(end: &End) -> Result<(), Errno> {
     if end.ending() != Ending::Reset && !end.has_flags(end_flags::SHUT_WRITE) {
         return Ok(());
     }
+    if end.family() == Family::Unix {
+        // The error is for a receive.
+        return Err(Errno::PIPE);
+    }
     Err(ending::take_error(end).unwrap_or(Errno::PIPE))
 }
 
@@ -208,6 +242,9 @@ fn provoke_reset(end: &End) {
 
 /// Ask the kernel whether the peer has gone. An error stays there for who is told of it.
 pub(crate) fn look_for_reset(end: &End) {
+    if end.family() == Family::Unix {
+        return gone::look(end);
+    }
     let found = kernel::poll_now(end.fd(), libc::POLLRDHUP);
     if found & (libc::POLLERR | libc::POLLHUP) != 0 {
         end.note_ending(Ending::Reset);
@@ -333,7 +370,7 @@ pub fn raw(end: &End, call: impl FnOnce() -> isize) -> Option<isize> {
         tx.raw_calls.fetch_sub(1, Ordering::Release);
         return None;
     }
-    let sent = call();
+    let sent = kernel_view::count_sending(end, call);
     if let Ok(bytes) = u64::try_from(sent) {
         tx.tcp_bytes.fetch_add(bytes, Ordering::Relaxed);
         tx.tcp_data.fetch_add(bytes, Ordering::Relaxed);
@@ -512,9 +549,15 @@ fn has_room(end: &End, lane: &WindowLane) -> bool {
 pub fn unconsumed_bytes(end: &End) -> usize {
     let Some(lane) = end.tx_lane() else { return 0 };
     let _tx = end.lock_tx();
-    if end.tx_mode() != Mode::Ring {
-        return 0;
+    match end.tx_mode() {
+        Mode::Ring => unconsumed_in(end, &lane),
+        _ => 0,
     }
+}
+
+/// Bytes in the lane that the peer has not consumed. Exact if the caller holds the sending direction,
+/// or nobody sends.
+pub(crate) fn unconsumed_in(end: &End, lane: &WindowLane) -> usize {
     let consumed = lane.consumed();
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     let mut at = crosslane_ring::RxCursor {
@@ -527,7 +570,7 @@ pub fn unconsumed_bytes(end: &End) -> usize {
     }
     let mut total = 0;
     while at.head < tail {
-        match at.peek(&lane) {
+        match at.peek(lane) {
             Ok(crosslane_ring::Next::Data(left)) => {
                 total += left;
                 at.pass(left, left);

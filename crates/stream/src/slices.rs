@@ -98,6 +98,7 @@ pub fn await_bytes(end: &End, dont_wait: bool) -> Result<bool, Errno> {
         peek: true,
         dont_wait,
         wait_all: false,
+        ..Options::default()
     };
     receive::receive(end, &mut parts, options).map(|bytes| bytes > 0)
 }

@@ -10,16 +10,21 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, Parts, PeerLied, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
+use crate::beside::{Beside, ends_a_receive};
 use crate::end::add;
 use crate::ending::{lied, look_behind_bells, look_for_end, note_error};
+use crate::family::Family;
 use crate::pieces::Pieces;
-use crate::{End, bell, switch};
+use crate::receive::Options;
+use crate::{End, bell, gone, switch};
 
 /// What one look at the stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// So many bytes.
     Bytes(usize),
+    /// So many bytes, and something beside them behind which no receive goes on.
+    Last(usize),
     /// Nothing now.
     Nothing,
 }
@@ -29,13 +34,14 @@ pub(crate) enum Step {
 pub(crate) fn step(
     end: &End,
     parts: &mut Parts<'_>,
-    peek: bool,
+    options: Options<'_>,
     goes_on: bool,
 ) -> Result<Step, Errno> {
     let Some(lane) = end.rx_lane() else {
         return Ok(Step::Nothing);
     };
     let guard = end.lock_rx();
+    let peek = options.peek;
     let mut closing = false;
     // A lap has room for so many control records; only a liar has more.
     for _ in 0..=lane.lines() {
@@ -45,7 +51,7 @@ pub(crate) fn step(
             Mode::Replay => step_replay(end, &lane, parts, peek),
             // A receive ends before urgent data.
             Mode::Tcp if goes_on && kernel::is_at_mark(end.fd()) => Ok(Passage::Out(Step::Nothing)),
-            Mode::Tcp => step_tcp(end, &lane, parts, peek),
+            Mode::Tcp => step_tcp(end, &lane, parts, options),
         }?;
         match outcome {
             Passage::Again => {}
@@ -130,9 +136,10 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
             end.set_rx_mode(Mode::Tcp);
             return Ok(Passage::Again);
         }
-        match kernel::discard(end.fd(), usize::try_from(left).unwrap_or(usize::MAX)) {
+        let most = usize::try_from(left).unwrap_or(usize::MAX);
+        match end.family().discard(end.fd(), most) {
             Ok(0) => {
-                end.note_ending(Ending::Eof);
+                note_eof(end);
                 return Ok(Passage::Out(Step::Nothing));
             }
             Ok(taken) => {
@@ -243,7 +250,7 @@ fn step_tcp(
     end: &End,
     lane: &WindowLane,
     parts: &mut Parts<'_>,
-    peek: bool,
+    options: Options<'_>,
 ) -> Result<Passage, Errno> {
     let rx = &end.entry.rx;
     let mut most = usize::MAX;
@@ -260,7 +267,7 @@ fn step_tcp(
     if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
         // The sender says START before it sends doorbells. So what TCP holds now is data, if no
         // START is seen after this look.
-        let held = kernel::available(end.fd(), parts.left().max(1));
+        let held = end.family().available(end.fd(), parts.left().max(1));
         find_start(end, lane)?;
         if rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
             most = match held {
@@ -280,22 +287,33 @@ fn step_tcp(
     }
     let mut cut = parts.clone();
     cut.truncate(usize::try_from(left).unwrap_or(usize::MAX).min(most));
-    let bytes = match receive_parts(end, &cut, peek) {
-        Ok(0) => {
-            end.note_ending(Ending::Eof);
+    let (bytes, is_last) = match receive_parts(end, &cut, options.peek, options.beside) {
+        Ok((0, _)) => {
+            note_eof(end);
             return Ok(Passage::Out(Step::Nothing));
         }
-        Ok(bytes) => bytes,
+        Ok(received) => received,
         Err(errno) => return kernel_said(end, errno),
     };
-    if !peek {
+    if !options.peek {
         // A call from before the grant may still be in the kernel and count at the same time.
         rx.tcp_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         rx.tcp_data.fetch_add(bytes as u64, Ordering::Relaxed);
         tell_taken(end, lane);
     }
     parts.skip(bytes);
-    Ok(Passage::Out(Step::Bytes(bytes)))
+    Ok(Passage::Out(match is_last {
+        true => Step::Last(bytes),
+        false => Step::Bytes(bytes),
+    }))
+}
+
+/// The kernel has reported the end of the stream to a receive.
+fn note_eof(end: &End) {
+    match end.family() {
+        Family::Tcp => end.note_ending(Ending::Eof),
+        Family::Unix => gone::note(end, None),
+    }
 }
 
 /// Bytes between what has been taken from TCP and where the sender says that it leaves TCP. A
@@ -318,16 +336,31 @@ fn tell_taken(end: &End, lane: &WindowLane) {
     told.store(taken, Ordering::Relaxed);
 }
 
-/// One non-blocking receive into all pieces, up to a number that programs rarely pass.
-fn receive_parts(end: &End, parts: &Parts<'_>, peek: bool) -> Result<usize, Errno> {
+/// One non-blocking receive into all pieces, up to a number that programs rarely pass. Returns the
+/// bytes, and whether something came beside them.
+pub(crate) fn receive_parts(
+    end: &End,
+    parts: &Parts<'_>,
+    peek: bool,
+    beside: Option<&Beside>,
+) -> Result<(usize, bool), Errno> {
     let mut pieces = Pieces::of(parts.clone());
     if pieces.bytes() == 0 {
         return Err(Errno::AGAIN);
     }
     let mut message = pieces.message();
-    let flags = if peek { libc::MSG_PEEK } else { 0 };
-    // SAFETY: the pieces are valid, and laid out as the kernel wants them.
-    unsafe { kernel::recvmsg(end.fd(), &raw mut message, flags) }
+    let mut flags = if peek { libc::MSG_PEEK } else { 0 };
+    if let Some(beside) = beside {
+        flags |= beside.lend(&mut message);
+    }
+    // SAFETY: the pieces are valid, and laid out as the kernel wants them; whoever made `beside` has
+    // promised the room for control messages.
+    let bytes = unsafe { kernel::recvmsg(end.fd(), &raw mut message, flags) }?;
+    if let Some(beside) = beside {
+        beside.note(&message);
+    }
+    let is_last = end.family() == Family::Unix && ends_a_receive(&message);
+    Ok((bytes, is_last))
 }
 
 /// Learn where the stream enters the lane, if a START stands there. The caller holds the receiving
@@ -376,6 +409,6 @@ pub fn settle(end: &End) {
 pub(crate) fn take_passages(end: &End) {
     // SAFETY: no parts, hence no bytes are copied.
     if let Some(mut none) = unsafe { Parts::new(&[]) } {
-        let _ = step(end, &mut none, false, false);
+        let _ = step(end, &mut none, Options::default(), false);
     }
 }

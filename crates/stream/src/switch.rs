@@ -24,6 +24,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::bell::Bells;
 use crate::end::add;
+use crate::family::Family;
 use crate::kernel_view::{self, Count};
 use crate::{End, bell, config, ending, register, rest, send, step};
 
@@ -38,6 +39,7 @@ pub fn advance(end: &End) {
     if config::get().chaos.is_some() && end.rx_mode() == Mode::Tcp {
         reenter(end);
     }
+    kernel_view::show_sent(end);
     become_ready(end);
     start(end);
 }
@@ -57,8 +59,7 @@ fn become_ready(end: &End) {
         flags.fetch_or(READY, Ordering::SeqCst); // SYNC: ready
         return;
     }
-    let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
-    match kernel_view::compare_received(end.fd(), received) {
+    match kernel_view::compare_received(end, &lane) {
         Count::Agrees => drop(flags.fetch_or(READY, Ordering::SeqCst)), // SYNC: ready
         Count::Moving => {}
         Count::Differs => give_up(end, Reason::Uncounted),
@@ -91,9 +92,8 @@ fn start(end: &End) {
     tx.mode.store(Mode::Ring as u32, Ordering::SeqCst); // SYNC: raw
     let quiet = tx.raw_calls.load(Ordering::SeqCst) == 0; // SYNC: raw
     let sent = tx.tcp_bytes.load(Ordering::Relaxed);
-    let passive = end.has_flags(end_flags::PASSIVE);
     let count = if quiet {
-        kernel_view::compare_sent(end.fd(), sent, passive)
+        kernel_view::compare_sent(end)
     } else {
         Count::Moving
     };
@@ -253,13 +253,15 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
         bell::ring_if_armed(end, lane);
     }
     if flags & CLOSED != 0 {
-        if published {
+        if published && end.family() == Family::Tcp {
             // Nobody may have seen the record, which the kernel would have answered with a reset.
             bell::probe_locked(end, lane);
         }
         send::look_for_reset(end);
     }
-    if flags & (STOP_WANTED | CLOSED) != 0 {
+    // On AF_UNIX the kernel is asked before each send.
+    let closed = flags & CLOSED != 0 && end.family() == Family::Tcp;
+    if flags & STOP_WANTED != 0 || closed {
         stop_locked(end, lane);
     }
 }
@@ -279,6 +281,7 @@ fn stop_locked(end: &End, lane: &WindowLane) {
     }
     end.set_tx_cursor(cursor);
     end.entry.wait.replayed.store(count + 1, Ordering::Relaxed);
+    kernel_view::count_anew(end, lane);
     end.set_tx_mode(Mode::Tcp);
     drop_claim(lane);
     end.count(Counter::Downgrades, 1);
@@ -483,6 +486,7 @@ fn begin_replay(end: &End, lane: &WindowLane) {
         Ordering::Relaxed,
     );
     sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
+    kernel_view::count_anew(end, lane);
     end.set_tx_mode(Mode::Replay);
     drop_claim(lane);
     end.count(Counter::Replays, 1);

@@ -25,6 +25,14 @@ pub unsafe fn recv(fd: c_int, buffer: *mut u8, bytes: usize, flags: c_int) -> Re
     unsafe { syscall(libc::SYS_recvfrom, args) }
 }
 
+/// Whether an AF_UNIX stream can be sent to: neither end has shut the direction down or closed. A
+/// send of nothing finds out, and does nothing else.
+pub fn can_send_unix(fd: c_int) -> bool {
+    // SAFETY: no byte is read.
+    let sent = unsafe { send(fd, core::ptr::null(), 0, 0) };
+    sent != Err(Errno::PIPE)
+}
+
 /// Take up to `bytes` away from a TCP socket without copying them (MSG_TRUNC, tcp(7)).
 pub fn discard(fd: c_int, bytes: usize) -> Result<usize, Errno> {
     // SAFETY: nothing is written with MSG_TRUNC.

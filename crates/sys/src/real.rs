@@ -78,6 +78,7 @@ fn missing() -> ! {
 
 real! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
     fn bind(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int;
     fn listen(fd: c_int, backlog: c_int) -> c_int;
     fn accept(fd: c_int, address: *mut sockaddr, bytes: *mut socklen_t) -> c_int;

@@ -35,6 +35,12 @@ pub struct Args {
     #[arg(long, value_name = "PORTS")]
     eager: Option<Ports>,
 
+    /// Accelerate AF_UNIX streams, too: socket files, abstract names, socket pairs
+    ///
+    /// Both programs need it. A pair is accelerated once two processes have one end each.
+    #[arg(long)]
+    unix: bool,
+
     /// Fail if the program cannot be accelerated, instead of running it on plain TCP
     ///
     /// Not only at its start: the program, or what it has started, ends with status 125 and a line
@@ -234,6 +240,9 @@ fn prepare(
     }
     if let Some(Ports(ports)) = &args.eager {
         command.env("CROSSLANE_EAGER", ports);
+    }
+    if args.unix {
+        command.env("CROSSLANE_UNIX", "1");
     }
     if args.strict {
         command.env("CROSSLANE_STRICT", "1");

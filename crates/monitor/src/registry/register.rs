@@ -40,7 +40,7 @@ impl<B: Backing> Registry<B> {
         family: FamilyId,
         endpoint: Result<Endpoint, EndpointError>,
     ) -> Result<Endpoint, Reason> {
-        let endpoint = endpoint.map_err(|_| Reason::Refused)?;
+        let endpoint = endpoint.map_err(EndpointError::reason)?;
         if endpoint.key == endpoint.key.mirrored() {
             // A socket connected to itself has no other end.
             return Err(Reason::NoPeer);

@@ -1,20 +1,19 @@
 //! The answer to `crosslane ss`: one JSON object per line.
 
-use std::net::SocketAddr;
-
 use crosslane_ctl::message::TEXT_BYTES;
 use crosslane_ctl::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 use super::{Family, Seen, Step, Walk, World};
 use crate::arenas::Backing;
+use crate::endpoint::Name;
 use crate::registry::FamilyId;
 
 /// Most bytes of one line: a program's name can be 15 bytes of which each needs an escape.
 pub(super) const LINE_BYTES: usize = 1024;
 
 /// A socket's name and its peer's, as far as they are known.
-pub(super) type Names = [Option<SocketAddr>; 2];
+pub(super) type Names = [Option<Name>; 2];
 
 /// One end of one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

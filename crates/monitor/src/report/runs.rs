@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::connections::{ConnectionReport, LINE_BYTES, Names};
 use super::families::{Families, Family, Process, SlabIdentity};
 use super::{Seen, Step, judge};
+use crate::endpoint::Name;
 use crate::registry::FamilyId;
 
 /// Ends of finished processes that are remembered for one run; further ones are counted.
@@ -204,12 +205,12 @@ fn read_closed(record: &EndRecord) -> Seen {
     }
 }
 
-fn name(record: &EndRecord, side: usize) -> Option<SocketAddr> {
+fn name(record: &EndRecord, side: usize) -> Option<Name> {
     let port = u16::try_from(record.ports[side].load(Relaxed)).ok()?;
     let halves = [0, 1].map(|half| record.addresses[side][half].load(Relaxed).to_ne_bytes());
     let octets: [u8; 16] = halves.concat().try_into().ok()?;
     let address = IpAddr::V6(Ipv6Addr::from(octets)).to_canonical();
-    (port != 0).then(|| SocketAddr::new(address, port))
+    (port != 0).then(|| Name::Ip(SocketAddr::new(address, port)))
 }
 
 fn run_of(slab: &SlabMap) -> u64 {

@@ -202,7 +202,7 @@ impl Monitor {
         let endpoint = match &fd {
             Some(fd) => Endpoint::read(fd.as_fd()),
             // We may have had no room for the descriptor: nobody's fault.
-            None if fds_lost => Err(EndpointError::NotTcp),
+            None if fds_lost => Err(EndpointError::NotAStream),
             None => return Err(Fault::NoDescriptor),
         };
         let closed = fd.is_none_or(|fd| self.closer.close(fd, Some(id)));

@@ -218,7 +218,7 @@ fn what_is_no_connected_tcp_socket_is_refused() {
         cookie: 1,
     };
     for (endpoint, reason) in [
-        (Err(EndpointError::NotTcp), Reason::Refused),
+        (Err(EndpointError::NotAStream), Reason::Refused),
         (Err(EndpointError::NotConnected), Reason::Refused),
         (Ok(self_connected), Reason::NoPeer),
     ] {

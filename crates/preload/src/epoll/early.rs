@@ -6,13 +6,13 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crosslane_ctl::reason::Reason;
+use crosslane_stream::family::Family;
 use crosslane_stream::{End, switch};
 use crosslane_sys::kernel;
 use libc::epoll_event;
 
 use super::control::record;
 use super::set::{self, Set};
-use crate::lifecycle::is_tcp;
 
 /// Whether any socket has been noted: most programs have none.
 static IS_USED: AtomicBool = AtomicBool::new(false);
@@ -44,7 +44,7 @@ pub fn note(epoll: c_int, operation: c_int, fd: c_int, event: Option<epoll_event
 
 #[cold]
 fn add(epoll: c_int, fd: c_int, wish: epoll_event) {
-    if !is_tcp(fd) {
+    if Family::of(fd).is_none() {
         return;
     }
     let Some(cookie) = cookie(fd) else { return };

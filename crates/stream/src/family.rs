@@ -1,0 +1,102 @@
+//! What differs between the kernel's two kinds of streams under a connection.
+//!
+//! | | TCP | AF_UNIX |
+//! |---|---|---|
+//! | how much is queued, and taking it away | MSG_TRUNC | FIONREAD and copying |
+//! | the kernel's own count of bytes | TCP_INFO | none: the sender shows its own ([`crate::kernel_view`]) |
+//! | a peer that closes | end of the stream; a reset after our next send | both directions end at once |
+//! | it closes with unread data | a reset | ECONNRESET for a receive, EPIPE for a send |
+//! | SHUT_RD | concerns this end alone | the peer's sends fail with EPIPE |
+//! | control messages | none that matter | descriptors, credentials: sent and received by the kernel |
+
+use std::os::fd::RawFd;
+
+use crosslane_ctl::slab::end_flags;
+use crosslane_sys::{Errno, kernel};
+
+use crate::{End, config};
+
+/// The kernel's stream under a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// TCP, over IPv4 or IPv6.
+    Tcp,
+    /// SOCK_STREAM of AF_UNIX.
+    Unix,
+}
+
+/// Options of an AF_UNIX socket under which a receive tells more than bytes, or other bytes.
+const TELLING: [libc::c_int; 4] = [
+    libc::SO_PASSCRED,
+    libc::SO_PASSSEC,
+    libc::SO_PASSPIDFD,
+    SO_INQ,
+];
+const SO_INQ: libc::c_int = 84;
+
+/// Bytes of AF_UNIX that are taken away at a time.
+const SCRAP: usize = 64;
+
+impl Family {
+    /// The family of a stream that could be accelerated. AF_UNIX only where it was asked for.
+    pub fn of(fd: RawFd) -> Option<Self> {
+        let option = |name| kernel::getsockopt::<i32>(fd, libc::SOL_SOCKET, name);
+        if option(libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP) {
+            return Some(Self::Tcp);
+        }
+        let is_unix = config::get().unix
+            && option(libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
+            && option(libc::SO_TYPE) == Ok(libc::SOCK_STREAM);
+        is_unix.then_some(Self::Unix)
+    }
+
+    /// Bytes that the socket has for a receive of up to `most`, without taking them; 0 at the end
+    /// of the stream.
+    pub(crate) fn available(self, fd: RawFd, most: usize) -> Result<usize, Errno> {
+        if self == Self::Tcp {
+            return kernel::available(fd, most);
+        }
+        let mut byte = 0;
+        // SAFETY: the byte is valid for one write.
+        let peeked = unsafe { kernel::recv(fd, &raw mut byte, 1, libc::MSG_PEEK) }?;
+        if peeked == 0 {
+            return Ok(0);
+        }
+        let queued = kernel::queued(fd, libc::FIONREAD)?;
+        Ok(usize::try_from(queued)
+            .unwrap_or(usize::MAX)
+            .clamp(1, most.max(1)))
+    }
+
+    /// Take up to `bytes` away.
+    pub(crate) fn discard(self, fd: RawFd, bytes: usize) -> Result<usize, Errno> {
+        if self == Self::Tcp {
+            return kernel::discard(fd, bytes);
+        }
+        let mut scrap = [0u8; SCRAP];
+        // SAFETY: the array is valid for writes of its length.
+        unsafe { kernel::recv(fd, scrap.as_mut_ptr(), bytes.min(SCRAP), 0) }
+    }
+
+    /// Whether an option that has been set already keeps the socket with the kernel.
+    pub(crate) fn is_kernels(self, fd: RawFd) -> bool {
+        let option = |name| kernel::getsockopt::<i32>(fd, libc::SOL_SOCKET, name);
+        self == Self::Unix
+            && (TELLING
+                .iter()
+                .any(|name| option(*name).is_ok_and(|value| value != 0))
+                || option(libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0)
+                || option(libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1))
+    }
+}
+
+impl End {
+    /// The kernel's stream under this connection.
+    #[inline]
+    pub fn family(&self) -> Family {
+        match self.has_flags(end_flags::UNIX) {
+            true => Family::Unix,
+            false => Family::Tcp,
+        }
+    }
+}
