@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 
-use crosslane_testkit::{Host, Process, Route, binary};
+use crosslane_testkit::{End, Host, Process, Program, Route, binary};
 
 /// The lines of a run by the name of their check.
 type Lines = BTreeMap<String, String>;
@@ -71,19 +71,20 @@ fn kernel_may_show(name: &str, line: Option<&String>) -> bool {
 
 /// Run all checks under Crosslane, and see before each that its connection is accelerated.
 fn assert_same_when_accelerated(options: &[&str]) {
-    let expected = native();
     let host = Host::new(Route::Crosslane);
-    let mut program = host
-        .program(binary("crosslane-posix"))
-        .args(options)
-        .arg("--step")
-        .with_open_input()
-        .start();
+    let program = host.program(binary("crosslane-posix"));
+    assert_same_when_stepped(&host, program.args(options), native());
+}
+
+/// Run a program that is this one with options, and see before each check that its connection is
+/// accelerated.
+fn assert_same_when_stepped(host: &Host, program: Program<'_>, expected: &Lines) {
+    let mut program = program.arg("--step").with_open_input().start();
     let mut text = Vec::new();
     let mut on_tcp = Vec::new();
     while let Some(line) = program.next_line() {
         match line.strip_prefix("@ready ") {
-            Some(ready) => on_tcp.extend(see_acceleration(&host, &mut program, ready)),
+            Some(ready) => on_tcp.extend(see_acceleration(host, &mut program, ready)),
             None => text.push(line),
         }
     }
@@ -109,11 +110,13 @@ fn see_acceleration(host: &Host, program: &mut Process, ready: &str) -> Option<S
     };
     let ends = host.ends();
     program.write_line("go");
-    let (local, peer) = (plain(local), plain(peer));
-    let of_it: Vec<_> = ends
-        .iter()
-        .filter(|end| end.is_between(&local, &peer))
-        .collect();
+    // The kernel tells a program nothing of the other end of an AF_UNIX socket.
+    let is_unix = local.starts_with("unix:");
+    let is_of_it = |end: &&End| match is_unix {
+        true => end.local == local || end.peer == local,
+        false => end.is_between(&plain(local), &plain(peer)),
+    };
+    let of_it: Vec<_> = ends.iter().filter(is_of_it).collect();
     let is_accelerated = of_it.len() == 2 && of_it.iter().all(|end| end.is_accelerated());
     (!is_accelerated).then(|| format!("{name}: {of_it:?}"))
 }
@@ -181,5 +184,67 @@ mod crosslane {
         let host = Host::new(Route::Crosslane);
         let program = host.program(binary("crosslane-posix")).args(CHECK);
         assert_eq!(lines(program.run().text().lines()), run_natively(&CHECK));
+    }
+}
+
+mod unix {
+    use super::*;
+
+    fn under_crosslane<'a>(host: &'a Host, over: &str) -> Program<'a> {
+        host.program(binary("crosslane-posix"))
+            .run_flag("--unix")
+            .args(["--over", over])
+    }
+
+    fn run(over: &str, set: impl Fn(Program<'_>) -> Program<'_>) {
+        let host = Host::new(Route::Crosslane);
+        let program = set(under_crosslane(&host, over));
+        assert_same(&lines(program.run().text().lines()), native_unix());
+    }
+
+    /// What the kernel does, whether a stream is connected or made as a pair.
+    fn native_unix() -> &'static Lines {
+        static NATIVE: OnceLock<Lines> = OnceLock::new();
+        NATIVE.get_or_init(|| run_natively(&["--over", "unix"]))
+    }
+
+    #[test]
+    fn a_pair_natively_is_as_a_connection() {
+        assert_same(&run_natively(&["--over", "pair"]), native_unix());
+    }
+
+    #[test]
+    fn an_accelerated_connection_behaves_alike() {
+        let host = Host::new(Route::Crosslane);
+        assert_same_when_stepped(&host, under_crosslane(&host, "unix"), native_unix());
+    }
+
+    #[test]
+    fn an_accelerated_pair_behaves_alike() {
+        let host = Host::new(Route::Crosslane);
+        assert_same_when_stepped(&host, under_crosslane(&host, "pair"), native_unix());
+    }
+
+    #[test]
+    fn the_one_who_connects_behaves_alike() {
+        const OPTIONS: [&str; 3] = ["--over", "unix", "--near-connects"];
+        let host = Host::new(Route::Crosslane);
+        let program = under_crosslane(&host, "unix").arg("--near-connects");
+        assert_same(
+            &lines(program.run().text().lines()),
+            &run_natively(&OPTIONS),
+        );
+    }
+
+    #[test]
+    fn a_connection_that_is_upgraded_meanwhile_behaves_alike() {
+        for round_trips in ["0", "3"] {
+            run("unix", |program| program.args(["--warm", round_trips]));
+        }
+    }
+
+    #[test]
+    fn a_connection_that_changes_to_and_fro_behaves_alike() {
+        run("unix", |program| program.env("CROSSLANE_CHAOS", "5"));
     }
 }

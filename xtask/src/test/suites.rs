@@ -11,7 +11,7 @@ pub struct Suite {
 }
 
 /// All suites, in the order in which they run: first what explains failures of the later ones.
-pub const ALL: [Suite; 14] = [
+pub const ALL: [Suite; 15] = [
     Suite {
         name: "posix",
         needs: &[],
@@ -35,6 +35,15 @@ pub const ALL: [Suite; 14] = [
     Suite {
         name: "redis",
         needs: &[
+            setup::REDIS_SERVER,
+            setup::REDIS_CLI,
+            setup::REDIS_BENCHMARK,
+        ],
+    },
+    Suite {
+        name: "unix",
+        needs: &[
+            setup::PYTHON,
             setup::REDIS_SERVER,
             setup::REDIS_CLI,
             setup::REDIS_BENCHMARK,

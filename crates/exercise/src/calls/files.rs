@@ -85,6 +85,12 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// Have this process killed.
+pub fn kill_self() {
+    // SAFETY: no memory is passed.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
 /// waitpid(2): the exit status, or 128 and the signal.
 pub fn wait_for(pid: libc::pid_t) -> Result<i32, Errno> {
     let mut status = 0;

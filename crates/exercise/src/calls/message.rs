@@ -160,3 +160,64 @@ pub fn receive_fd(over: RawFd) -> Result<RawFd, Errno> {
         .expect("four bytes are four bytes");
     answer_fd(RawFd::from_ne_bytes(fd))
 }
+
+/// What [`recvmsg_beside`] has received.
+#[derive(Debug)]
+pub struct Beside {
+    /// The number of bytes.
+    pub bytes: usize,
+    /// Descriptors (SCM_RIGHTS).
+    pub descriptors: Vec<RawFd>,
+    /// Whether credentials came (SCM_CREDENTIALS).
+    pub credentials: bool,
+    /// The flags of the message.
+    pub flags: i32,
+}
+
+/// Room for control messages of a few descriptors and credentials.
+#[repr(C, align(8))]
+struct Controls([u8; 128]);
+
+/// recvmsg(2) with `room` bytes for control messages, 128 at most.
+pub fn recvmsg_beside(
+    fd: RawFd,
+    buffer: &mut [u8],
+    room: usize,
+    flags: i32,
+) -> Result<Beside, Errno> {
+    let mut controls = Controls([0; 128]);
+    let mut slice = IoSliceMut::new(buffer);
+    let mut message = empty();
+    message.msg_iov = (&raw mut slice).cast();
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut controls).cast();
+    message.msg_controllen = room.min(128);
+    // SAFETY: all parts of the message are alive and writable.
+    let bytes = answer(unsafe { libc::recvmsg(fd, &raw mut message, flags) })?;
+    let mut found = Beside {
+        bytes,
+        descriptors: Vec::new(),
+        credentials: false,
+        flags: message.msg_flags,
+    };
+    // SAFETY: the kernel has filled in the message.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    // SAFETY: null, or a header inside the control buffer.
+    while let Some(control) = unsafe { header.as_ref() } {
+        match (control.cmsg_level, control.cmsg_type) {
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => found.credentials = true,
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                // SAFETY: the data follows the header.
+                let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
+                let count = (control.cmsg_len - size_of::<libc::cmsghdr>()) / size_of::<RawFd>();
+                // SAFETY: inside the data of this control message, which is aligned for it.
+                let passed = unsafe { std::slice::from_raw_parts(data, count) };
+                found.descriptors.extend_from_slice(passed);
+            }
+            _ => {}
+        }
+        // SAFETY: the kernel has filled in the message.
+        header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
+    }
+    Ok(found)
+}

@@ -32,6 +32,22 @@ impl Name {
         }
     }
 
+    /// An AF_UNIX socket outside of the file system (unix(7)).
+    pub fn of_unix(name: &str) -> Self {
+        // SAFETY: an address of zeros is one without a name.
+        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        address.sun_family = family(libc::AF_UNIX);
+        // The first byte stays zero.
+        for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
+            *to = from.cast_signed();
+        }
+        let length = size_of::<libc::sa_family_t>() + 1 + name.len();
+        Self::of(
+            address,
+            libc::socklen_t::try_from(length).expect("a name is short"),
+        )
+    }
+
     fn of<T>(value: T, length: libc::socklen_t) -> Self {
         let mut name = Self {
             length,
@@ -119,7 +135,11 @@ pub fn socketpair() -> Result<[RawFd; 2], Errno> {
 
 /// bind(2).
 pub fn bind(fd: RawFd, address: SocketAddr) -> Answer {
-    let name = Name::from(address);
+    bind_name(fd, &Name::from(address))
+}
+
+/// bind(2) to an address of any family.
+pub fn bind_name(fd: RawFd, name: &Name) -> Answer {
     // SAFETY: the name is readable for its length.
     answer_int(unsafe { libc::bind(fd, (&raw const name.storage).cast(), name.length) })
 }

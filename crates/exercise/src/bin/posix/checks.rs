@@ -1,5 +1,6 @@
 //! All checks, by topic.
 
+mod beside;
 mod blocking;
 mod bulk;
 mod connecting;
@@ -81,5 +82,10 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         threads::CHECKS,
         urgent::CHECKS,
     ];
-    topics.into_iter().flatten()
+    topics.into_iter().flatten().chain(beside::CHECKS)
+}
+
+/// Whether a check is about AF_UNIX alone.
+pub fn is_about_unix(check: &Check) -> bool {
+    beside::CHECKS.iter().any(|other| other.name == check.name)
 }

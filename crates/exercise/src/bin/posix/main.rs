@@ -5,6 +5,7 @@
 //! run it in two ways and compare what it prints.
 
 mod checks;
+mod place;
 mod stage;
 mod warm;
 
@@ -13,7 +14,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use checks::Check;
+use checks::{Check, Cue};
+use place::Over;
 use stage::Stage;
 
 /// How long a check may take before it is called hung.
@@ -38,6 +40,9 @@ struct Options {
     /// Leave Nagle's algorithm on, which makes some checks depend on time
     #[arg(long)]
     nagle: bool,
+    /// What connects the two processes; only checks with two are run over anything but TCP
+    #[arg(long, value_enum, value_name = "KIND", default_value = "tcp")]
+    over: Over,
     /// Before each check on a connection print `@ready NAME LOCAL PEER` and wait for a line
     #[arg(long)]
     step: bool,
@@ -49,8 +54,11 @@ struct Options {
     far: Option<String>,
     /// Where the near process listens
     #[arg(long, value_name = "ADDRESS", hide = true)]
-    connect: Option<std::net::SocketAddr>,
+    connect: Option<String>,
 }
+
+/// Checks with two processes that are about TCP, or whose outcome over AF_UNIX is a matter of moments.
+const ONLY_TCP: &[&str] = &["no_error_queue", "addresses_are_not_told"];
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -69,7 +77,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let chosen: Vec<&Check> = if options.only.is_empty() {
-        checks::all().collect()
+        checks::all()
+            .filter(|check| suits(check, &options))
+            .collect()
     } else {
         options.only.iter().map(|name| find(name)).collect()
     };
@@ -77,6 +87,15 @@ fn main() -> ExitCode {
         run_in_own_process(check, &options);
     }
     ExitCode::SUCCESS
+}
+
+/// Whether a check says something about what connects its processes.
+fn suits(check: &Check, options: &Options) -> bool {
+    let has_two = matches!(check.cue, Cue::Pair { .. });
+    match options.over {
+        Over::Tcp => !checks::is_about_unix(check),
+        Over::Unix | Over::Pair => has_two && !ONLY_TCP.contains(&check.name),
+    }
 }
 
 /// Run one check so that its hang or crash is its own.

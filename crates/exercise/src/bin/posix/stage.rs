@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, RawFd};
 use std::process::Child;
 
-use crosslane_exercise::calls::{poll_one, read, send};
+use crosslane_exercise::calls::{kill_self, poll_one, read, send};
 use crosslane_exercise::{Answer, Errno};
 
 /// More than any event takes to arrive on one machine.
@@ -54,6 +54,22 @@ impl Stage {
     pub fn wait(&mut self) {
         let line = self.other.line();
         assert_eq!(line, "go", "the two sides of a check go in step");
+    }
+
+    /// Have this process killed.
+    pub fn die(&mut self) {
+        self.other.say(&std::process::id().to_string());
+        kill_self();
+    }
+
+    /// Wait until the other side's process has died, and all of it is closed.
+    pub fn until_gone(&mut self) {
+        let pid = self.other.line();
+        let path = format!("/proc/{pid}/stat");
+        let is_alive = || std::fs::read_to_string(&path).is_ok_and(|stat| !stat.contains(") Z "));
+        while is_alive() {
+            std::thread::yield_now();
+        }
     }
 
     /// read(2) at most so many bytes and note them.
@@ -133,6 +149,16 @@ impl Other {
         Self {
             reader: Box::new(BufReader::new(reader)),
             writer: Box::new(writer),
+        }
+    }
+
+    /// A process at the other end of two pipes.
+    pub fn pipes(from: RawFd, to: RawFd) -> Self {
+        // SAFETY: the caller has made the pipes and gives their descriptors away.
+        let file = |fd| unsafe { std::fs::File::from_raw_fd(fd) };
+        Self {
+            reader: Box::new(BufReader::new(file(from))),
+            writer: Box::new(file(to)),
         }
     }
 

@@ -5,12 +5,15 @@ use std::os::fd::RawFd;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crosslane_exercise::calls::{accept, bind, connect, getpeername, getsockname, listen};
-use crosslane_exercise::calls::{close, recv, send, setsockopt, socket};
+use crosslane_exercise::calls::{
+    Name, accept, bind_name, close, connect, exit_now, fork, getpeername, getsockname, listen,
+    pipe, recv, send, setsockopt, socket, socketpair, wait_for,
+};
 
 use crate::checks::{Check, Cue};
-use crate::stage::Other;
-use crate::{Options, Stage};
+use crate::place::{Over, Place};
+use crate::stage::{Other, limit_to_seconds};
+use crate::{LIMIT_S, Options, Stage};
 
 const PAUSE: Duration = Duration::from_millis(10);
 /// After the pause, as something may have been got ready meanwhile.
@@ -35,64 +38,101 @@ fn near_of_pair(
     address: fn() -> SocketAddr,
     options: &Options,
 ) -> String {
+    if options.over == Over::Pair {
+        let (fd, far, other) = with_child(check, options);
+        return near_of_connection(check, near, options, (fd, other), || wait_for(far) == Ok(0));
+    }
     let mut far = this_program(options);
     far.args(["--far", check.name]);
     let (fd, mut far, other) = if options.near_connects {
         let mut far = start(&mut far);
         let mut other = Other::child(&mut far);
-        let listens: SocketAddr = other
-            .line()
-            .parse()
-            .expect("the far side names its address");
-        let fd = socket_for(address());
-        connect(fd, listens).expect("the far side listens");
+        let fd = socket_for(&options.place(address()));
+        connect(fd, Place::parse(&other.line()).name()).expect("the far side listens");
         (fd, far, other)
     } else {
-        let listener = listening_at(address());
-        let listens = local(listener, address());
+        let (listener, listens) = listening_at(options.place(address()));
         let mut far = start(far.arg("--connect").arg(listens.to_string()));
         let other = Other::child(&mut far);
         let fd = accept(listener).expect("the far side connects");
         close(listener).expect("a listener can be closed");
         (fd, far, other)
     };
+    let wait = move || far.wait().expect("a child can be waited for").success();
+    near_of_connection(check, near, options, (fd, other), wait)
+}
+
+/// Play the near part; `wait` waits for the far process, and tells whether it has succeeded.
+fn near_of_connection(
+    check: &Check,
+    near: fn(&mut Stage),
+    options: &Options,
+    (fd, other): (RawFd, Other),
+    wait: impl FnOnce() -> bool,
+) -> String {
     let mut stage = Stage::new(fd, other);
     warm(fd, options, true);
     if options.step {
-        announce(check, fd);
+        announce(check, fd, options);
     }
     stage.go();
     near(&mut stage);
     let line = stage.trace_with_far();
     // The far side stays until its input ends.
     drop(stage);
-    let status = far.wait().expect("a child can be waited for");
-    if status.success() {
-        line
-    } else {
-        format!("{line} | far: {status}")
+    match wait() {
+        true => line,
+        false => format!("{line} | the far side has failed"),
+    }
+}
+
+/// Make a socket pair, and a child that plays the far part of `check` on one end.
+fn with_child(check: &Check, options: &Options) -> (RawFd, libc::pid_t, Other) {
+    let [ours, theirs] = socketpair().expect("a pair can be made");
+    let [from_far, to_near] = pipe().expect("a pipe can be made");
+    let [from_near, to_far] = pipe().expect("a pipe can be made");
+    let all = |fds: [RawFd; 3]| fds.map(|fd| close(fd).expect("it is open"));
+    match fork().expect("a process can be made") {
+        Some(child) => {
+            all([theirs, to_near, from_near]);
+            (ours, child, Other::pipes(from_far, to_far))
+        }
+        None => {
+            all([ours, from_far, to_far]);
+            limit_to_seconds(LIMIT_S);
+            far_of_connection(check, theirs, Other::pipes(from_near, to_near), options);
+            exit_now(0)
+        }
     }
 }
 
 /// Play the far part of `check`.
 pub fn play_far(check: &Check, options: &Options) {
-    let Cue::Pair { far, address, .. } = check.cue else {
-        panic!("{} has no far part", check.name)
-    };
     let mut other = Other::parent();
-    let fd = match options.connect {
+    let fd = match &options.connect {
         Some(near) => {
-            let fd = socket_for(address());
-            connect(fd, near).expect("the near side listens");
+            let near = Place::parse(near);
+            let fd = socket_for(&near);
+            connect(fd, near.name()).expect("the near side listens");
             fd
         }
         None => {
-            let listener = listening_at(address());
-            other.say(&local(listener, address()).to_string());
+            let Cue::Pair { address, .. } = check.cue else {
+                panic!("{} has no far part", check.name)
+            };
+            let (listener, listens) = listening_at(options.place(address()));
+            other.say(&listens.to_string());
             let fd = accept(listener).expect("the near side connects");
             close(listener).expect("a listener can be closed");
             fd
         }
+    };
+    far_of_connection(check, fd, other, options);
+}
+
+fn far_of_connection(check: &Check, fd: RawFd, other: Other, options: &Options) {
+    let Cue::Pair { far, .. } = check.cue else {
+        panic!("{} has no far part", check.name)
     };
     let mut stage = Stage::new(fd, other);
     warm(fd, options, false);
@@ -111,6 +151,7 @@ pub fn this_program(options: &Options) -> Command {
     if options.nagle {
         command.arg("--nagle");
     }
+    command.args(["--over", options.over.name()]);
     command
 }
 
@@ -121,39 +162,42 @@ fn start(far: &mut Command) -> Child {
         .expect("this program can be started")
 }
 
-fn socket_for(address: SocketAddr) -> RawFd {
-    let family = if address.is_ipv4() {
-        libc::AF_INET
-    } else {
-        libc::AF_INET6
+fn socket_for(place: &Place) -> RawFd {
+    let family = match place {
+        Place::Ip(address) if address.is_ipv4() => libc::AF_INET,
+        Place::Ip(_) => libc::AF_INET6,
+        Place::Unix(_) => libc::AF_UNIX,
     };
     socket(family, 0).expect("a socket can be made")
 }
 
-/// A listener whose port the kernel chooses. One for `::ffff:127.0.0.1` listens on all of IPv6,
-/// and so on IPv4 too.
-fn listening_at(address: SocketAddr) -> RawFd {
-    let fd = socket_for(address);
-    let is_mapped = matches!(address, SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some());
+/// A listener, and where it can be reached. The kernel chooses the port; a listener for
+/// `::ffff:127.0.0.1` listens on all of IPv6, and so on IPv4 too.
+fn listening_at(place: Place) -> (RawFd, Place) {
+    let fd = socket_for(&place);
+    let is_mapped =
+        matches!(place, Place::Ip(SocketAddr::V6(v6)) if v6.ip().to_ipv4_mapped().is_some());
     let bound = if is_mapped {
-        "[::]:0".parse().expect("it is an address")
+        let everywhere: SocketAddr = "[::]:0".parse().expect("it is an address");
+        Name::from(everywhere)
     } else {
-        address
+        place.name()
     };
-    bind(fd, bound).expect("the loopback address is there");
+    bind_name(fd, &bound).expect("the address is free");
     listen(fd, 5).expect("a bound socket can listen");
-    fd
-}
-
-/// Where `listener` can be reached from this machine, through `address`.
-fn local(listener: RawFd, address: SocketAddr) -> SocketAddr {
-    let name = getsockname(listener).expect("a listener has a name");
-    let port = name.address().expect("it is an IP address").port();
-    SocketAddr::new(address.ip(), port)
+    let reached = match place {
+        Place::Ip(address) => {
+            let name = getsockname(fd).expect("a listener has a name");
+            let port = name.address().expect("it is an IP address").port();
+            Place::Ip(SocketAddr::new(address.ip(), port))
+        }
+        Place::Unix(_) => place,
+    };
+    (fd, reached)
 }
 
 fn warm(fd: RawFd, options: &Options, is_near: bool) {
-    if !options.nagle {
+    if !options.nagle && options.over == Over::Tcp {
         // What has been sent should have arrived when the other side is told so.
         setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).expect("it is a connection");
     }
@@ -176,18 +220,30 @@ fn round_trip(fd: RawFd, is_near: bool) {
     }
 }
 
-fn announce(check: &Check, fd: RawFd) {
-    let name = |name: Result<crosslane_exercise::calls::Name, _>| {
+fn announce(check: &Check, fd: RawFd, options: &Options) {
+    let name = |name: Result<Name, _>| {
         name.ok()
             .and_then(|name| name.address())
             .expect("a connection has two addresses")
+            .to_string()
     };
-    let (local, peer) = (name(getsockname(fd)), name(getpeername(fd)));
+    let (local, peer) = match options.over {
+        Over::Tcp => (name(getsockname(fd)), name(getpeername(fd))),
+        // Only the kernel and whoever asks it know the peer.
+        Over::Unix | Over::Pair => (unix_name(fd), "-".to_owned()),
+    };
     println!("@ready {} {local} {peer}", check.name);
     let mut answer = String::new();
     std::io::stdin()
         .read_line(&mut answer)
         .expect("whoever asked for --step answers");
+}
+
+/// As `crosslane ss` names an AF_UNIX socket.
+fn unix_name(fd: RawFd) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let socket = std::fs::metadata(format!("/proc/self/fd/{fd}")).expect("it is open");
+    format!("unix:{}", socket.ino())
 }
 
 /// The plain loopback address.

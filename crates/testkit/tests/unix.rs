@@ -1,0 +1,191 @@
+//! Real programs over AF_UNIX streams.
+
+use crosslane_testkit::{Host, Route};
+
+/// Debian's own, as another one in PATH may be a script that starts it.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Parent and child over a socket pair, a socket file and an abstract name; descriptors among the words.
+/// Each end is held by one process alone.
+const PROGRAM: &str = r#"
+import asyncio, multiprocessing, os, socket
+
+ROUNDS = 500
+
+def in_child(play):
+    pid = os.fork()
+    if pid == 0:
+        play()
+        os._exit(0)
+    return lambda: os.waitpid(pid, 0)[1]
+
+def pipes():
+    ours, theirs = multiprocessing.Pipe()
+    def play():
+        ours.close()
+        while (message := theirs.recv()) is not None:
+            theirs.send(message)
+    wait = in_child(play)
+    theirs.close()
+    for round in range(ROUNDS):
+        ours.send((round, "x" * round))
+        assert ours.recv() == (round, "x" * round)
+    ours.send(None)
+    assert wait() == 0
+    try:
+        ours.recv()
+    except EOFError:
+        print("pipes")
+
+async def serve(path):
+    over = asyncio.Event()
+    async def answer(reader, writer):
+        while line := await reader.readline():
+            writer.write(line.upper())
+            await writer.drain()
+        writer.close()
+        over.set()
+    server = await asyncio.start_unix_server(answer, path)
+    await over.wait()
+
+async def ask(path):
+    for attempt in range(1000):
+        try:
+            reader, writer = await asyncio.open_unix_connection(path)
+            break
+        except OSError:
+            await asyncio.sleep(0.01)
+    for round in range(ROUNDS):
+        writer.write(b"line %d\n" % round)
+        await writer.drain()
+        assert await reader.readline() == b"LINE %d\n" % round
+    writer.close()
+
+def tasks(path):
+    wait = in_child(lambda: asyncio.run(serve(path)))
+    asyncio.run(ask(path))
+    assert wait() == 0
+    print("tasks")
+
+def receive(end, bytes):
+    data, descriptors = b"", []
+    while len(data) < bytes:
+        more, passed, _, _ = socket.recv_fds(end, bytes - len(data), 4)
+        data, descriptors = data + more, descriptors + passed
+    return data, descriptors
+
+def descriptors():
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("\0crosslane-test-%d" % os.getpid())
+    listener.listen()
+    def play():
+        end = socket.socket(socket.AF_UNIX)
+        end.connect(listener.getsockname())
+        for round in range(ROUNDS):
+            out, into = os.pipe()
+            os.write(into, b"%d" % round)
+            end.sendall(b"before")
+            if round % 5 == 0:
+                assert socket.send_fds(end, [b"!"], [out]) == 1
+            end.sendall(b"after")
+            os.close(out), os.close(into)
+            assert end.recv(1) == b"."
+    wait = in_child(play)
+    end, _ = listener.accept()
+    for round in range(ROUNDS):
+        passes = round % 5 == 0
+        data, passed = receive(end, 12 if passes else 11)
+        assert data == (b"before!after" if passes else b"beforeafter"), data
+        assert len(passed) == passes
+        for descriptor in passed:
+            assert os.read(descriptor, 10) == b"%d" % round
+            os.close(descriptor)
+        end.sendall(b".")
+    assert wait() == 0
+    assert end.recv(1) == b""
+    print("descriptors")
+
+pipes()
+tasks(os.getcwd() + "/tasks.socket")
+descriptors()
+"#;
+
+/// A host whose programs have sent more by ring than by the kernel.
+fn assert_by_ring(host: &Host) {
+    let stats = host.stats();
+    let (ring, kernel) = (
+        stats.count("ring_bytes_sent"),
+        stats.count("tcp_bytes_sent"),
+    );
+    assert!(
+        ring > kernel,
+        "{ring} bytes by ring, {kernel} by the kernel: {stats:?}"
+    );
+}
+
+#[test]
+fn python_talks_by_pairs_files_and_abstract_names() {
+    let host = Host::new(Route::Crosslane);
+    let program = host
+        .program(PYTHON)
+        .run_flag("--unix")
+        .args(["-c", PROGRAM]);
+    assert_eq!(program.run().text(), "pipes\ntasks\ndescriptors\n");
+    assert_by_ring(&host);
+}
+
+#[test]
+fn without_the_option_nothing_is_touched() {
+    let host = Host::new(Route::Crosslane);
+    let program = host.program(PYTHON).args(["-c", PROGRAM]);
+    assert_eq!(program.run().text(), "pipes\ntasks\ndescriptors\n");
+    assert_eq!(host.stats().count("connections"), 0);
+}
+
+/// A pair that a process has both ends of, as event loops do to wake themselves.
+const OWN_PAIR: &str = r#"
+import socket, sys
+a, b = socket.socketpair()
+for _ in range(100):
+    a.send(b"x")
+    assert b.recv(1) == b"x"
+print("ready", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn a_pair_in_one_process_stays_with_the_kernel() {
+    let host = Host::new(Route::Crosslane);
+    let program = host.program(PYTHON).run_flag("--unix");
+    let mut program = program.args(["-c", OWN_PAIR]).with_open_input().start();
+    assert_eq!(program.next_line().as_deref(), Some("ready"));
+    let ends = host.ends();
+    let reasons: Vec<_> = ends.iter().map(|end| end.reason.as_deref()).collect();
+    assert_eq!(reasons, [Some("own-pair"), Some("own-pair")], "{ends:?}");
+}
+
+#[test]
+fn redis_over_its_socket_file() {
+    let host = Host::new(Route::Crosslane);
+    let socket = host.folder().join("redis.socket");
+    let socket = socket
+        .to_str()
+        .expect("a temporary folder has a plain name");
+    let server = host.program("redis-server").run_flag("--unix");
+    let _server = server
+        .args(["--port", "0", "--save", "", "--unixsocket", socket])
+        .start();
+    crosslane_testkit::wait_until("the server's socket", || {
+        std::os::unix::net::UnixStream::connect(socket).ok()
+    });
+    let commands: String = (0..500)
+        .map(|index| format!("SET key {index}\nGET key\n"))
+        .collect();
+    let answers: String = (0..500).map(|index| format!("OK\n{index}\n")).collect();
+    let client = |path| host.program(path).run_flag("--unix").args(["-s", socket]);
+    assert_eq!(client("redis-cli").input(commands).run().text(), answers);
+    client("redis-benchmark")
+        .args(["-t", "get,set", "-n", "20000", "-c", "10", "-q"])
+        .run();
+    assert_by_ring(&host);
+}
