@@ -93,7 +93,8 @@ pub fn run(
     ))
 }
 
-pub(crate) fn at(number: u64) -> impl Fn(io::Error) -> CaseError {
+/// Says how far a case had come when the system refused something.
+pub fn at(number: u64) -> impl Fn(io::Error) -> CaseError {
     move |source| CaseError::Io { number, source }
 }
 
@@ -106,7 +107,9 @@ pub(crate) fn per_second(count: u64, nanos: u64) -> f64 {
     count as f64 * 1e9 / nanos as f64
 }
 
-fn stream_outcome(bytes: usize, messages: u64, nanos: u64) -> Outcome {
+/// The figures of so many one-way messages.
+#[must_use]
+pub fn stream_outcome(bytes: usize, messages: u64, nanos: u64) -> Outcome {
     let msgs_per_s = per_second(messages, nanos);
     let bits = u32::try_from(8 * bytes).map_or(f64::INFINITY, f64::from);
     Outcome::Stream {
@@ -118,16 +121,19 @@ fn stream_outcome(bytes: usize, messages: u64, nanos: u64) -> Outcome {
 }
 
 /// A histogram that tells apart times of up to a minute to three digits.
-pub(crate) fn histogram() -> Histogram<u64> {
+///
+/// # Panics
+/// Never: the bounds are valid.
+#[must_use]
+pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are valid constants")
 }
 
 /// The figures of a histogram of round trips.
-pub(crate) fn rtt_outcome(
-    bytes: usize,
-    times: &Histogram<u64>,
-    span: Span,
-) -> Result<Outcome, CaseError> {
+///
+/// # Errors
+/// When it is empty.
+pub fn rtt_outcome(bytes: usize, times: &Histogram<u64>, span: Span) -> Result<Outcome, CaseError> {
     if times.is_empty() {
         return Err(CaseError::Nothing(span.measure));
     }

@@ -1,0 +1,134 @@
+//! What is sent: a stream of words, each of which tells its place.
+
+/// Odd and without a pattern: a shifted, lost or doubled word is another one.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Bytes of a word; messages are whole words.
+pub const WORD: usize = 8;
+
+/// Bytes of as many words as are built and checked at a time.
+pub const CHUNK: usize = 64;
+
+/// The words from one on.
+#[inline]
+fn words<const N: usize>(first: u64) -> [u64; N] {
+    let base = first.wrapping_mul(STEP);
+    std::array::from_fn(|at| base.wrapping_add((at as u64).wrapping_mul(STEP)))
+}
+
+/// Eight words of the stream as bytes.
+#[inline]
+pub fn chunk(first: u64) -> [u8; CHUNK] {
+    let words: [u64; 8] = words(first);
+    let mut bytes = [0; CHUNK];
+    for (to, word) in bytes.chunks_exact_mut(WORD).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// One word of the stream as bytes.
+#[inline]
+pub fn word(index: u64) -> [u8; WORD] {
+    let [word] = words(index);
+    word.to_le_bytes()
+}
+
+/// Where one end stands in a direction, in words.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// Build the next bytes of the stream into `write`, which takes an offset and a piece.
+    #[inline]
+    pub fn build(&mut self, bytes: usize, mut write: impl FnMut(usize, &[u8])) {
+        let mut at = 0;
+        while at + CHUNK <= bytes {
+            write(at, &chunk(self.0));
+            self.0 += (CHUNK / WORD) as u64;
+            at += CHUNK;
+        }
+        while at + WORD <= bytes {
+            write(at, &word(self.0));
+            self.0 += 1;
+            at += WORD;
+        }
+    }
+
+    /// Check the next whole words of the stream, of which `read` gives a chunk or a word at an
+    /// offset. Returns whether they are right.
+    #[inline]
+    #[must_use]
+    pub fn check(
+        &mut self,
+        bytes: usize,
+        read_chunk: impl Fn(usize) -> [u8; CHUNK],
+        read_word: impl Fn(usize) -> [u8; WORD],
+    ) -> bool {
+        let (mut at, mut good) = (0, true);
+        while at + CHUNK <= bytes {
+            good &= read_chunk(at) == chunk(self.0);
+            self.0 += (CHUNK / WORD) as u64;
+            at += CHUNK;
+        }
+        while at + WORD <= bytes {
+            good &= read_word(at) == word(self.0);
+            self.0 += 1;
+            at += WORD;
+        }
+        good
+    }
+
+    /// Check a slice of whole words.
+    #[inline]
+    #[must_use]
+    pub fn check_slice(&mut self, slice: &[u8]) -> bool {
+        self.check(slice.len(), |at| part(slice, at), |at| part(slice, at))
+    }
+
+    /// Bytes so far.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0 * WORD as u64
+    }
+}
+
+/// Bytes of a slice that has them.
+#[inline]
+fn part<const N: usize>(slice: &[u8], at: usize) -> [u8; N] {
+    slice[at..].first_chunk().copied().unwrap_or([0; N])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(from: u64, bytes: usize) -> Vec<u8> {
+        let mut all = vec![0; bytes];
+        Position(from).build(bytes, |at, piece| {
+            all[at..at + piece.len()].copy_from_slice(piece);
+        });
+        all
+    }
+
+    #[test]
+    fn what_is_built_passes_in_other_pieces() {
+        let all = built(5, 8184);
+        let mut position = Position(5);
+        for piece in all.chunks(8 * 31) {
+            assert!(position.check_slice(piece));
+        }
+        assert_eq!(position.bytes(), 5 * 8 + 8184);
+    }
+
+    #[test]
+    fn what_is_shifted_lost_or_torn_does_not() {
+        let all = built(0, 256);
+        assert!(!Position(1).check_slice(&all));
+        assert!(!Position(0).check_slice(&all[8..]));
+        let mut torn = all;
+        torn[200] ^= 1;
+        assert!(!Position(0).check_slice(&torn));
+    }
+}
