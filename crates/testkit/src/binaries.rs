@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The built file `name`. It is as old as the last `cargo build --release --workspace`.
+/// The built file `name`. It is as old as the last `cargo build --release --workspace`, with
+/// `--lib --bins --examples` for examples.
 ///
 /// # Panics
 /// When it has not been built.
@@ -10,7 +11,7 @@ pub fn binary(name: &str) -> PathBuf {
     let path = target_folder().join("release").join(name);
     assert!(
         path.is_file(),
-        "{} has not been built: run `cargo build --release --workspace`",
+        "{} has not been built: run `cargo build --release --workspace --lib --bins --examples`",
         path.display()
     );
     path

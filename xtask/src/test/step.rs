@@ -79,9 +79,10 @@ pub fn quick_tier() -> Vec<Step> {
     ]
 }
 
-/// The programs and the library as users run them.
+/// The programs, the libraries and the examples as users run them.
 pub fn build() -> Step {
-    Step::check(BUILD, "cargo build --release --workspace")
+    let command = "cargo build --release --workspace --lib --bins --examples";
+    Step::check(BUILD, command)
 }
 
 /// Every interleaving of the rings' protocols. A folder of its own keeps cargo from building all

@@ -29,6 +29,10 @@ pub const ALL: [Suite; 15] = [
         needs: &[],
     },
     Suite {
+        name: "api",
+        needs: &[],
+    },
+    Suite {
         name: "timeouts",
         needs: &[setup::PYTHON],
     },
