@@ -5,6 +5,7 @@ mod build;
 mod demo;
 mod fuzz_posix;
 mod header;
+mod install;
 mod setup;
 mod suites;
 mod test;
@@ -31,6 +32,8 @@ enum Task {
     FuzzPosix(fuzz_posix::Args),
     /// Make the C header of the native interface from its source
     Header,
+    /// Put what has been built in release mode below a prefix
+    Install(install::Args),
     /// Install the Debian packages that the tests need, or say which are missing
     Setup,
     /// Run other people's test suites natively and under Crosslane, and compare test by test
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::FuzzPosix(args) => fuzz_posix::run(&args),
         Task::Header => header::run(),
+        Task::Install(args) => install::run(&args),
         Task::Setup => setup::run(),
         Task::Suites(args) => suites::run(&args),
         Task::Tidy => tidy::run(),
