@@ -87,7 +87,7 @@ impl Receiver {
     #[cold]
     fn look_longer(&mut self, end: &End, dont_wait: bool) -> io::Result<()> {
         while slices::await_bytes(end, dont_wait)? {
-            self.records = reserve::find(end, &mut self.found, true)?;
+            self.records = reserve::find_one(end, &mut self.found)?;
             if self.records > 0 {
                 return Ok(());
             }

@@ -10,10 +10,9 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, Socket
 use crate::process;
 
 /// A connected socket, closed when the last half of the connection is dropped.
-#[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
-    is_known: bool,
+    end: Option<End>,
 }
 
 /// A fresh TCP socket. rustix calls the kernel itself, past a preloaded library, which would
@@ -34,8 +33,7 @@ impl Socket {
         if let Some(end) = end {
             register::hasten(&end);
         }
-        let is_known = end.is_some();
-        Ok(Self { fd, is_known })
+        Ok(Self { fd, end })
     }
 
     /// Send from `bytes`, by memory or by the kernel.
@@ -61,10 +59,14 @@ impl Socket {
     /// The end, unless Crosslane is disabled or has no place for it.
     #[inline]
     pub(crate) fn end(&self) -> Option<End> {
-        if !self.is_known {
-            return None;
-        }
-        End::of(self.fd.as_raw_fd())
+        self.end
+    }
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Socket");
+        debug.field("fd", &self.fd).finish_non_exhaustive()
     }
 }
 

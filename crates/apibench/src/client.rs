@@ -100,7 +100,8 @@ fn one_way(
             wire.send(&mut out, batch * bytes).map_err(at(sent(&out)))?;
         }
     }
-    wire.finish().map_err(at(sent(&out)))?;
+    out.begin_last();
+    wire.send(&mut out, bytes).map_err(at(sent(&out)))?;
     let sent = sent(&out);
     let report = Report::read(&mut wire).map_err(at(sent))?;
     if report.received != sent {

@@ -1,4 +1,4 @@
-//! The server: one connection at a time, one request on each.
+//! The server: one connection at a time, as many requests on it as the client likes.
 
 use std::io;
 
@@ -48,13 +48,12 @@ fn converse(mut wire: &mut dyn Wire) -> io::Result<()> {
 fn sink(wire: &mut dyn Wire, bytes: usize, watch: &Stopwatch) -> io::Result<Report> {
     let most = bytes.max(AT_LEAST_AT_A_TIME / bytes * bytes);
     let mut position = Position::default();
-    let mut more = 1;
-    while more > 0 && !watch.is_warm(watch.now()) {
-        more = wire.receive(&mut position, most)?;
+    while !is_over(&position, bytes) && !watch.is_warm(watch.now()) {
+        receive(wire, &mut position, most)?;
     }
     let (warm_at, uncounted) = (watch.now(), position.bytes());
-    while more > 0 {
-        more = wire.receive(&mut position, most)?;
+    while !is_over(&position, bytes) {
+        receive(wire, &mut position, most)?;
     }
     let nanos = watch.between_ns(warm_at, watch.now());
     let messages = |all: u64| all / bytes as u64;
@@ -63,4 +62,16 @@ fn sink(wire: &mut dyn Wire, bytes: usize, watch: &Stopwatch) -> io::Result<Repo
         counted: messages(position.bytes() - uncounted),
         nanos,
     })
+}
+
+fn receive(wire: &mut dyn Wire, position: &mut Position, most: usize) -> io::Result<()> {
+    match wire.receive(position, most)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the last message is complete.
+fn is_over(position: &Position, bytes: usize) -> bool {
+    position.is_last() && position.bytes().is_multiple_of(bytes as u64)
 }

@@ -34,23 +34,73 @@ pub fn word(index: u64) -> [u8; WORD] {
     word.to_le_bytes()
 }
 
-/// Where one end stands in a direction, in words.
+/// Where one end stands in a direction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Position(pub u64);
+pub struct Position {
+    words: u64,
+    is_last: bool,
+}
 
 impl Position {
+    /// Behind so many words.
+    #[must_use]
+    pub fn at(words: u64) -> Self {
+        Self {
+            words,
+            is_last: false,
+        }
+    }
+
+    /// What is built from here on is the last message: the complement of what it would be.
+    pub fn begin_last(&mut self) {
+        self.is_last = true;
+    }
+
+    /// Whether the last message has begun.
+    #[inline]
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.is_last
+    }
+
+    #[inline]
+    fn mark<const N: usize>(&self, mut bytes: [u8; N]) -> [u8; N] {
+        if self.is_last {
+            bytes = bytes.map(|byte| !byte);
+        }
+        bytes
+    }
+
+    /// Whether these bytes are due, or begin the last message.
+    #[inline]
+    fn accepts<const N: usize>(&mut self, bytes: [u8; N], due: [u8; N]) -> bool {
+        bytes == self.mark(due) || self.may_begin_last(&bytes, &due)
+    }
+
+    /// The last message may begin at any word of what was read at a time.
+    #[cold]
+    fn may_begin_last(&mut self, bytes: &[u8], due: &[u8]) -> bool {
+        let mut pairs = bytes.chunks_exact(WORD).zip(due.chunks_exact(WORD));
+        pairs.all(|(word, due)| {
+            let is_due = word == due;
+            let is_complement = word.iter().copied().eq(due.iter().map(|byte| !byte));
+            self.is_last |= is_complement;
+            is_complement || is_due && !self.is_last
+        })
+    }
+
     /// Build the next bytes of the stream into `write`, which takes an offset and a piece.
     #[inline]
     pub fn build(&mut self, bytes: usize, mut write: impl FnMut(usize, &[u8])) {
         let mut at = 0;
         while at + CHUNK <= bytes {
-            write(at, &chunk(self.0));
-            self.0 += (CHUNK / WORD) as u64;
+            write(at, &self.mark(chunk(self.words)));
+            self.words += (CHUNK / WORD) as u64;
             at += CHUNK;
         }
         while at + WORD <= bytes {
-            write(at, &word(self.0));
-            self.0 += 1;
+            write(at, &self.mark(word(self.words)));
+            self.words += 1;
             at += WORD;
         }
     }
@@ -67,13 +117,13 @@ impl Position {
     ) -> bool {
         let (mut at, mut good) = (0, true);
         while at + CHUNK <= bytes {
-            good &= read_chunk(at) == chunk(self.0);
-            self.0 += (CHUNK / WORD) as u64;
+            good &= self.accepts(read_chunk(at), chunk(self.words));
+            self.words += (CHUNK / WORD) as u64;
             at += CHUNK;
         }
         while at + WORD <= bytes {
-            good &= read_word(at) == word(self.0);
-            self.0 += 1;
+            good &= self.accepts(read_word(at), word(self.words));
+            self.words += 1;
             at += WORD;
         }
         good
@@ -90,7 +140,7 @@ impl Position {
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.0 * WORD as u64
+        self.words * WORD as u64
     }
 }
 
@@ -106,7 +156,7 @@ mod tests {
 
     fn built(from: u64, bytes: usize) -> Vec<u8> {
         let mut all = vec![0; bytes];
-        Position(from).build(bytes, |at, piece| {
+        Position::at(from).build(bytes, |at, piece| {
             all[at..at + piece.len()].copy_from_slice(piece);
         });
         all
@@ -115,7 +165,7 @@ mod tests {
     #[test]
     fn what_is_built_passes_in_other_pieces() {
         let all = built(5, 8184);
-        let mut position = Position(5);
+        let mut position = Position::at(5);
         for piece in all.chunks(8 * 31) {
             assert!(position.check_slice(piece));
         }
@@ -123,12 +173,36 @@ mod tests {
     }
 
     #[test]
+    fn the_last_message_is_known_when_it_comes() {
+        let mut all = built(0, 128);
+        let mut position = Position::at(16);
+        position.begin_last();
+        all.resize(256, 0);
+        position.build(128, |at, piece| {
+            all[128 + at..128 + at + piece.len()].copy_from_slice(piece);
+        });
+        for cut in (0..256).step_by(8) {
+            let mut position = Position::default();
+            let (head, rest) = all.split_at(cut);
+            assert!(
+                position.check_slice(head) && position.check_slice(rest),
+                "{cut}"
+            );
+            assert!(position.is_last());
+        }
+        let mut position = Position::default();
+        assert!(position.check_slice(&all[..128]) && !position.is_last());
+        assert!(position.check_slice(&all[128..]) && position.is_last());
+        assert!(!position.check_slice(&built(32, 64)), "nothing follows it");
+    }
+
+    #[test]
     fn what_is_shifted_lost_or_torn_does_not() {
         let all = built(0, 256);
-        assert!(!Position(1).check_slice(&all));
-        assert!(!Position(0).check_slice(&all[8..]));
+        assert!(!Position::at(1).check_slice(&all));
+        assert!(!Position::at(0).check_slice(&all[8..]));
         let mut torn = all;
         torn[200] ^= 1;
-        assert!(!Position(0).check_slice(&torn));
+        assert!(!Position::at(0).check_slice(&torn));
     }
 }

@@ -1,7 +1,7 @@
 //! The ways to send and receive the stream.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use crosslane_api::{Connection, Listener};
 
@@ -39,12 +39,6 @@ pub trait Wire: Read + Write {
     /// # Errors
     /// As the system gives them.
     fn echo(&mut self, bytes: usize) -> io::Result<usize>;
-
-    /// Send no more.
-    ///
-    /// # Errors
-    /// As the system gives them.
-    fn finish(&mut self) -> io::Result<()>;
 
     /// The addresses of this end and the other.
     ///
@@ -116,14 +110,8 @@ fn socket(stream: TcpStream) -> io::Result<Box<dyn Wire>> {
     Ok(Box::new(Copying::new(stream)))
 }
 
-/// What both kinds of connections can do besides reading and writing.
+/// What both kinds of connections tell.
 pub trait Ends {
-    /// Send no more.
-    ///
-    /// # Errors
-    /// As the system gives them.
-    fn finish(&mut self) -> io::Result<()>;
-
     /// The addresses of this end and the other.
     ///
     /// # Errors
@@ -132,20 +120,12 @@ pub trait Ends {
 }
 
 impl Ends for TcpStream {
-    fn finish(&mut self) -> io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
-
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.local_addr()?, self.peer_addr()?))
     }
 }
 
 impl Ends for Connection {
-    fn finish(&mut self) -> io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
-
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.local_addr()?, self.peer_addr()?))
     }
@@ -163,6 +143,18 @@ impl<C: Read + Write + Ends> Copying<C> {
             connection,
             buffer: Vec::new(),
         }
+    }
+
+    /// What is there, at most `bytes`, and the rest of a word that has come in part.
+    fn take_words(&mut self, bytes: usize) -> io::Result<usize> {
+        self.buffer.resize(bytes, 0);
+        let mut filled = self.connection.read(&mut self.buffer)?;
+        let torn = filled.next_multiple_of(WORD);
+        if filled < torn {
+            self.connection.read_exact(&mut self.buffer[filled..torn])?;
+            filled = torn;
+        }
+        Ok(filled)
     }
 
     /// Fill the front of the buffer up to `bytes`, or to the end of the stream.
@@ -190,7 +182,7 @@ impl<C: Read + Write + Ends> Wire for Copying<C> {
     }
 
     fn receive(&mut self, position: &mut Position, bytes: usize) -> io::Result<usize> {
-        let filled = self.fill(bytes)?;
+        let filled = self.take_words(bytes)?;
         match position.check_slice(&self.buffer[..filled]) {
             true => Ok(filled),
             false => Err(differs(position)),
@@ -201,10 +193,6 @@ impl<C: Read + Write + Ends> Wire for Copying<C> {
         let filled = self.fill(bytes)?;
         self.connection.write_all(&self.buffer[..filled])?;
         Ok(filled)
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        self.connection.finish()
     }
 
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)> {
@@ -303,10 +291,6 @@ impl Wire for Direct {
         room.commit()?;
         received.consume(echoed)?;
         Ok(echoed)
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        self.0.finish()
     }
 
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)> {

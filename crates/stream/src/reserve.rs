@@ -105,6 +105,10 @@ pub fn cancel(end: &End) {
 /// Find what stands in the lane, and wait for it for a moment, as a receive does. Returns how many
 /// of `found` were filled; 0 where the stream goes on elsewhere, or nothing has come.
 ///
+/// What was waited for is one record: to look behind it would take a line away from the sender, who
+/// is about to write there. Where there is something at once, the sender is ahead and there may be
+/// more.
+///
 /// # Errors
 /// If the peer has broken the ring's rules.
 #[inline]
@@ -117,9 +121,19 @@ pub fn find(end: &End, found: &mut [Found], dont_wait: bool) -> Result<usize, Er
         && place::is_worth_spinning(end)
         && wait::spin_briefly(|| end.watches_record())
     {
-        return find_now(end, found);
+        return find_one(end, found);
     }
     Ok(count)
+}
+
+/// As [`find`], of the next record only and without waiting.
+///
+/// # Errors
+/// As [`find`].
+#[inline]
+pub fn find_one(end: &End, found: &mut [Found]) -> Result<usize, Errno> {
+    let most = found.len().min(1);
+    find_now(end, &mut found[..most])
 }
 
 #[inline]

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
+mod api;
 mod connections;
+mod monitor;
 mod output;
 mod peers;
 mod placement;
@@ -20,6 +22,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Bench {
+    /// Compare TCP, sockets under Crosslane and the native interface, copying and in place, in one run
+    Api(api::Args),
     /// Measure what 1, 100 and 10,000 connections cost in memory, and one active among them in latency
     Connections(connections::Args),
     /// Compare TCP, AF_UNIX, pipes, libfabric, UCX and Crosslane, in one run
@@ -33,6 +37,7 @@ enum Bench {
 /// Run a bench.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
+        Bench::Api(args) => api::run(args),
         Bench::Connections(args) => connections::run(args),
         Bench::Peers(args) => peers::run(args),
         Bench::Sockets(args) => sockets::run(args),

@@ -4,12 +4,11 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Context;
-use crosslane_benchkit::{Crosslane, End, Process, Verdict};
+use crosslane_benchkit::{End, Process, Verdict};
 use crosslane_sockbench::outcome::{Line, Ready};
 use crosslane_sockbench::span::Span;
-use tempfile::TempDir;
 
+use super::super::monitor::Monitor;
 use super::super::placement::Placement;
 use super::super::programs::{GRACE, Programs, Server, parse};
 use super::super::rounds::Measured;
@@ -27,14 +26,6 @@ pub struct Host {
     span: Span,
     /// The CPUs of the server and of the client, when they are to be pinned.
     cpus: Option<(usize, usize)>,
-}
-
-/// A monitor that serves the programs of one measurement.
-struct Monitor {
-    process: Process,
-    crosslane: Crosslane,
-    // Removed after the process has ended.
-    _directory: TempDir,
 }
 
 /// The processes of one measurement.
@@ -108,25 +99,6 @@ impl Host {
             command.args(["--cpu", &cpu.to_string()]);
         }
         command
-    }
-}
-
-impl Monitor {
-    fn start(crosslane: &Crosslane) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("crosslane-bench-")
-            .tempdir()
-            .context("cannot make a folder for a monitor")?;
-        let crosslane = crosslane.clone().with_monitor_in(directory.path());
-        let mut command = crosslane.command();
-        command.args(["monitor", "--private", "--announce", "--runtime-dir"]);
-        let mut process = Process::spawn("monitor", command.arg(directory.path()))?;
-        process.next_line(GRACE)?;
-        Ok(Self {
-            process,
-            crosslane,
-            _directory: directory,
-        })
     }
 }
 
