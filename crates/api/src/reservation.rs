@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use crosslane_ring::LaneMemory;
+use crosslane_ring::{LaneMemory, Piece, WindowLane};
 use crosslane_window::bytes::{Bytes, BytesMut};
+use crosslane_window::view::View;
 
 use crate::sender::{Place, Sender};
 
@@ -24,10 +25,16 @@ pub struct Reservation<'a> {
 impl Place {
     /// The bytes of the lane from `at` on that lie together.
     #[inline]
-    fn view(&self, at: usize) -> Option<crosslane_window::view::View> {
+    fn piece_of_lane(&self, at: usize) -> Option<(WindowLane, Piece)> {
         let Self::Lane(room) = self else { return None };
         let piece = room.reservation.piece(room.lane.lines(), at)?;
-        room.lane.view(piece)
+        Some((room.lane, piece))
+    }
+
+    #[inline]
+    fn view(&self, at: usize) -> Option<View> {
+        let (lane, piece) = self.piece_of_lane(at)?;
+        lane.view(piece)
     }
 
     /// The bytes of a reservation of `capacity` from `at` on that lie together.
@@ -78,18 +85,7 @@ impl<'a> Reservation<'a> {
     /// Put `bytes` behind what is there, as many as there is room for. Returns how many.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> usize {
-        let mut left = bytes;
-        while !left.is_empty() {
-            let mut room = self.spare();
-            let taken = room.len().min(left.len());
-            if taken == 0 {
-                break;
-            }
-            room.copy_from(0, &left[..taken]);
-            self.filled += taken;
-            left = &left[taken..];
-        }
-        bytes.len() - left.len()
+        self.put_bytes(Bytes::of_slice(bytes))
     }
 
     /// Put what has been received behind what is there, from where it came, as much as there is
@@ -97,18 +93,26 @@ impl<'a> Reservation<'a> {
     #[inline]
     pub fn put_bytes(&mut self, bytes: Bytes<'_>) -> usize {
         let mut left = bytes;
-        while !left.is_empty() {
-            let mut room = self.spare();
-            let taken = room.len().min(left.len());
-            if taken == 0 {
-                break;
-            }
-            let (now, rest) = left.split_at(taken);
-            room.copy_bytes(0, now);
-            self.filled += taken;
+        while !left.is_empty() && self.filled < self.capacity {
+            let (now, rest) = left.split_at(self.put_piece(left));
+            self.filled += now.len();
             left = rest;
         }
         bytes.len() - left.len()
+    }
+
+    /// Put as many of the bytes as lie together.
+    #[inline]
+    fn put_piece(&mut self, bytes: Bytes<'_>) -> usize {
+        if let Some((lane, piece)) = self.place.piece_of_lane(self.filled) {
+            let taken = piece.bytes.min(bytes.len());
+            lane.put(piece, bytes.split_at(taken).0);
+            return taken;
+        }
+        let mut room = self.spare();
+        let taken = room.len().min(bytes.len());
+        room.copy_bytes(0, bytes.split_at(taken).0);
+        taken
     }
 
     /// Overwrite what has been put at `offset`, such as a length that is known at last.

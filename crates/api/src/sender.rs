@@ -10,12 +10,17 @@ use crate::ready::Armed;
 use crate::reservation::Reservation;
 use crate::socket::Socket;
 
+/// Shorter reservations are private memory, from which a commit copies them into the lane. The
+/// receiver looks at the first line of a message all the time, and would take it away while it is built
+/// there, for the price of many such copies.
+const STAGED_BYTES: usize = 1024;
+
 /// Sends bytes: by [`Sender::reserve`] without a copy, by [`Write`] with one.
 #[derive(Debug)]
 pub struct Sender {
     pub(crate) socket: Arc<Socket>,
     pub(crate) armed: Armed,
-    /// Where reservations are while the direction is on TCP.
+    /// Where reservations are that are not in the lane.
     pub(crate) private: Vec<u8>,
     /// What has been committed and the kernel has had no room for yet, without waiting.
     kept: Vec<u8>,
@@ -26,7 +31,7 @@ pub struct Sender {
 pub(crate) enum Place {
     /// In the lane.
     Lane(Room),
-    /// In [`Sender::private`].
+    /// In [`Sender::private`], because the direction is on TCP or the reservation short.
     Private,
 }
 
@@ -77,14 +82,18 @@ impl Sender {
         }
         if let Some(end) = self.socket.end()
             && slices::is_granted(&end)
-            && let Some(room) = reserve::reserve(&end, bytes, dont_wait)?
         {
-            return Ok((Place::Lane(room), room.reservation.bytes()));
+            if bytes <= STAGED_BYTES && reserve::is_roomy(&end) {
+                return Ok((Place::Private, self.make_private(bytes)));
+            }
+            if let Some(room) = reserve::reserve(&end, bytes, dont_wait)? {
+                return Ok((Place::Lane(room), room.reservation.bytes()));
+            }
         }
         Ok((Place::Private, self.make_private(bytes)))
     }
 
-    #[cold]
+    #[inline]
     fn make_private(&mut self, bytes: usize) -> usize {
         // Enough for the kernel to be worth a call, and no more than a lane might have given.
         let bytes = bytes.min(16 * crate::WHOLE_BYTES);
@@ -109,7 +118,7 @@ impl Sender {
         }
     }
 
-    #[cold]
+    #[inline]
     fn send_private(&mut self, bytes: usize) -> io::Result<()> {
         let sent = match self.kept.is_empty() && bytes > 0 {
             false => 0,
@@ -119,6 +128,9 @@ impl Sender {
                 Err(error) => return Err(error),
             },
         };
+        if sent == bytes {
+            return Ok(());
+        }
         self.kept.extend_from_slice(&self.private[sent..bytes]);
         self.send_committed()
     }

@@ -16,22 +16,14 @@ fn words<const N: usize>(first: u64) -> [u64; N] {
     std::array::from_fn(|at| base.wrapping_add((at as u64).wrapping_mul(STEP)))
 }
 
-/// Eight words of the stream as bytes.
+/// Words as bytes.
 #[inline]
-pub fn chunk(first: u64) -> [u8; CHUNK] {
-    let words: [u64; 8] = words(first);
-    let mut bytes = [0; CHUNK];
+fn bytes_of<const BYTES: usize, const WORDS: usize>(words: [u64; WORDS]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
     for (to, word) in bytes.chunks_exact_mut(WORD).zip(words) {
         to.copy_from_slice(&word.to_le_bytes());
     }
     bytes
-}
-
-/// One word of the stream as bytes.
-#[inline]
-pub fn word(index: u64) -> [u8; WORD] {
-    let [word] = words(index);
-    word.to_le_bytes()
 }
 
 /// Where one end stands in a direction.
@@ -63,29 +55,31 @@ impl Position {
         self.is_last
     }
 
+    /// The words that are due next.
     #[inline]
-    fn mark<const N: usize>(&self, mut bytes: [u8; N]) -> [u8; N] {
-        if self.is_last {
-            bytes = bytes.map(|byte| !byte);
-        }
-        bytes
+    fn due<const N: usize>(&self) -> [u64; N] {
+        let mask = if self.is_last { u64::MAX } else { 0 };
+        words(self.words).map(|word| word ^ mask)
     }
 
     /// Whether these bytes are due, or begin the last message.
     #[inline]
-    fn accepts<const N: usize>(&mut self, bytes: [u8; N], due: [u8; N]) -> bool {
-        bytes == self.mark(due) || self.may_begin_last(&bytes, &due)
+    fn accepts<const BYTES: usize, const WORDS: usize>(&mut self, bytes: [u8; BYTES]) -> bool {
+        let due: [u64; WORDS] = self.due();
+        let found: [u64; WORDS] =
+            std::array::from_fn(|at| u64::from_le_bytes(part(&bytes, at * WORD)));
+        let pairs = found.iter().zip(due);
+        let differences = pairs.fold(0, |all, (word, due)| all | (word ^ due));
+        differences == 0 || self.may_begin_last(&found, &due)
     }
 
     /// The last message may begin at any word of what was read at a time.
     #[cold]
-    fn may_begin_last(&mut self, bytes: &[u8], due: &[u8]) -> bool {
-        let mut pairs = bytes.chunks_exact(WORD).zip(due.chunks_exact(WORD));
-        pairs.all(|(word, due)| {
-            let is_due = word == due;
-            let is_complement = word.iter().copied().eq(due.iter().map(|byte| !byte));
-            self.is_last |= is_complement;
-            is_complement || is_due && !self.is_last
+    fn may_begin_last(&mut self, found: &[u64], due: &[u64]) -> bool {
+        let was_last = self.is_last;
+        found.iter().zip(due).all(|(&word, &due)| {
+            self.is_last |= word == !due;
+            !was_last && word == if self.is_last { !due } else { due }
         })
     }
 
@@ -94,12 +88,12 @@ impl Position {
     pub fn build(&mut self, bytes: usize, mut write: impl FnMut(usize, &[u8])) {
         let mut at = 0;
         while at + CHUNK <= bytes {
-            write(at, &self.mark(chunk(self.words)));
+            write(at, &bytes_of::<CHUNK, 8>(self.due()));
             self.words += (CHUNK / WORD) as u64;
             at += CHUNK;
         }
         while at + WORD <= bytes {
-            write(at, &self.mark(word(self.words)));
+            write(at, &bytes_of::<WORD, 1>(self.due()));
             self.words += 1;
             at += WORD;
         }
@@ -117,12 +111,12 @@ impl Position {
     ) -> bool {
         let (mut at, mut good) = (0, true);
         while at + CHUNK <= bytes {
-            good &= self.accepts(read_chunk(at), chunk(self.words));
+            good &= self.accepts::<CHUNK, 8>(read_chunk(at));
             self.words += (CHUNK / WORD) as u64;
             at += CHUNK;
         }
         while at + WORD <= bytes {
-            good &= self.accepts(read_word(at), word(self.words));
+            good &= self.accepts::<WORD, 1>(read_word(at));
             self.words += 1;
             at += WORD;
         }

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use crosslane_api::{Connection, Listener};
+use crosslane_api::{Connection, Listener, WHOLE_BYTES};
 
 use crate::stream::{Position, WORD};
 
@@ -236,7 +236,8 @@ impl Wire for Direct {
     fn send(&mut self, position: &mut Position, bytes: usize) -> io::Result<()> {
         let mut left = bytes;
         while left > 0 {
-            let mut room = self.0.sender.reserve(left)?;
+            // The receiver reads one record while the next one is built.
+            let mut room = self.0.sender.reserve(left.min(WHOLE_BYTES))?;
             while room.filled() < room.capacity() {
                 let mut spare = room.spare();
                 // Pieces of the lane are whole words.

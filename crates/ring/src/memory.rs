@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crosslane_ctl::lane::{
     LANE_CONTROL_BYTES, LINE_BYTES, LaneControl, MAX_RING_LINES, MIN_RING_LINES,
 };
+use crosslane_window::bytes::Bytes;
 use crosslane_window::view::View;
 
 use crate::copy;
@@ -163,6 +164,18 @@ impl WindowLane {
         // mapped, and others reach them through atomics and raw copies only.
         let ring = unsafe { View::from_raw(start, ring_bytes) };
         ring.part(piece.offset, piece.bytes)
+    }
+
+    /// Copy bytes, perhaps of another lane, into a piece of the ring, in the way that is fastest for
+    /// so many; ordered before the next `publish`.
+    ///
+    /// # Panics
+    /// If they do not fit there.
+    #[inline]
+    pub fn put(&self, piece: Piece, from: Bytes<'_>) {
+        assert!(from.len() <= piece.bytes);
+        // SAFETY: the bytes are valid for as long as they are lent; `copy_in` checks the piece.
+        unsafe { self.copy_in(piece.offset, from.as_ptr(), from.len()) };
     }
 
     /// Split a range of the ring that may run over its end into two.

@@ -69,6 +69,12 @@ fn reserve_now(end: &End, bytes: usize) -> Result<Option<Room>, Errno> {
     Ok(Some(Room { lane, reservation }))
 }
 
+/// Whether the direction is in the lane, with so much room that a short message needs no waiting.
+#[inline]
+pub fn is_roomy(end: &End) -> bool {
+    end.tx_mode() == Mode::Ring && send::is_writable(end)
+}
+
 /// Send the first `bytes` of a reservation. Returns whether that could be done: the direction may
 /// have left the lane meanwhile, which has not touched the bytes; they must be sent from there.
 ///
