@@ -233,7 +233,10 @@ fn random_calls_carry_every_byte_in_memory() {
         stress(&host, seed, &[("CROSSLANE_WAIT", "spin")]);
     }
     let stats = host.stats();
-    assert!(stats.count("ring_bytes_sent") > 100_000_000, "too little went through memory");
+    assert!(
+        stats.count("ring_bytes_sent") > 100_000_000,
+        "too little went through memory"
+    );
 }
 
 #[test]
@@ -242,10 +245,7 @@ fn random_calls_carry_every_byte_while_the_path_changes() {
     for (seed, looks) in (10..14).zip(["1", "3", "20", "200"]) {
         stress(&host, seed, &[("CROSSLANE_CHAOS", looks)]);
     }
-    assert!(
-        host.stats().count("downgrades") > 0,
-        "no path has changed"
-    );
+    assert!(host.stats().count("downgrades") > 0, "no path has changed");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The processes of the bench: a monitor, a server for each mode, a client for each measurement.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -102,13 +103,14 @@ impl Servers<'_> {
 
     fn try_to_measure(&mut self, key: Key) -> anyhow::Result<Measured<Outcome>> {
         let (host, mode) = (self.host, key.mode);
-        if !self.running.contains_key(&mode) {
-            let mut command = host.program(mode, host.cpus.map(|(server, _)| server));
-            let server = Server::start(&mode.to_string(), command.arg("server"))?;
-            self.running.insert(mode, server);
-        }
-        let address = &self.running[&mode].address;
-        let mut command = host.client(key, address)?;
+        let server = match self.running.entry(mode) {
+            Entry::Occupied(running) => running.into_mut(),
+            Entry::Vacant(place) => {
+                let mut command = host.program(mode, host.cpus.map(|(server, _)| server));
+                place.insert(Server::start(&mode.to_string(), command.arg("server"))?)
+            }
+        };
+        let mut command = host.client(key, &server.address)?;
         let mut process = Process::spawn(format!("{mode} client"), &mut command)?;
         let patience = host.span.warmup + host.span.measure + GRACE;
         let line: Line = parse(&process.next_line(patience)?)?;
