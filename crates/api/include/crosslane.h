@@ -139,8 +139,7 @@ ssize_t crosslane_recv(struct crosslane_connection *connection, void *to, size_t
 
 // Prepare for sleeping in poll, select or epoll on the connection's descriptor, for POLLIN,
 // POLLOUT or both. Must be called each time before, because what is in memory wakes nobody who has
-// not asked for it. Returns 1 if the caller may sleep, 0 if something is there already, or -1 and
-// errno.
+// not asked for it. Returns 1 if the caller may sleep, 0 if something is there already.
 //
 // The caller shall poll for `*poll_for`, which is not what one would think: the wake-up of a sender
 // that waits for room comes as POLLIN. And for no longer than `*at_most_ms`, unless that is -1. When
