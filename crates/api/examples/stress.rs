@@ -206,7 +206,7 @@ fn both_ways(mut connection: Connection, mut dice: Dice, bytes: u64) -> io::Resu
         } else if unless_blocked(sender.flush())?.is_some() {
             interest.write = false;
         }
-        if interest.read && interest.write || interest.read && sent == bytes {
+        if interest.read && (interest.write || sent == bytes) {
             rest(&mut connection, &mut dice, interest)?;
         }
         path = format!("{:?}", connection.path());
