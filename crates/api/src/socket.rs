@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use crosslane_stream::family::Family;
 use crosslane_stream::{End, close, register, slices};
 use rustix::net::sockopt;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
@@ -29,7 +30,7 @@ impl Socket {
         process::prepare();
         // Messages leave when they are committed; batches are the caller's.
         sockopt::set_tcp_nodelay(&fd, true)?;
-        let end = register::track(fd.as_raw_fd(), passive, None);
+        let end = register::track(fd.as_raw_fd(), Family::Tcp, passive, None);
         if let Some(end) = end {
             register::hasten(&end);
         }
