@@ -50,7 +50,7 @@ pub unsafe extern "C" fn sendfile(
         if let Err(errno) = send::finish_replay(&end, false) {
             return c::fail(errno);
         }
-        if let Some(sent) = send::raw(&end, kernel) {
+        if let Some(sent) = send::raw(&end, bytes, kernel) {
             return sent;
         }
     }

@@ -150,13 +150,16 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Some(end) = End::of(fd)
-        && (libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how)
-    {
+    let end = End::of(fd).filter(|_| (libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how));
+    if let Some(end) = end {
         closing::before_shutdown(&end, how);
     }
     // SAFETY: passed on.
-    unsafe { real::shutdown(fd, how) }
+    let result = unsafe { real::shutdown(fd, how) };
+    if let Some(end) = end.filter(|_| result == 0) {
+        epoll::note_shutdown(&end);
+    }
+    result
 }
 
 /// What must be done before `fd` is closed by whatever call.

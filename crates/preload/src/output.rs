@@ -34,6 +34,9 @@ fn transmit(
     if flags & !RING_FLAGS != 0 {
         return by_kernel_only(end, flags, kernel);
     }
+    let wanted = parts
+        .iter()
+        .fold(0, |sum: usize, part| sum.saturating_add(part.bytes));
     loop {
         let mut sent = None;
         if is_granted(end) {
@@ -43,7 +46,7 @@ fn transmit(
                 Err(errno) => Some(refuse(errno, flags)),
             };
         }
-        if let Some(sent) = sent.or_else(|| send::raw(end, &mut kernel)) {
+        if let Some(sent) = sent.or_else(|| send::raw(end, wanted, &mut kernel)) {
             if end.local.blocked.load(Ordering::Relaxed) == Blocked::Fresh as u32 {
                 want_room(end);
             }
@@ -70,8 +73,10 @@ fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<Sent, Errno> {
         Err(errno) => {
             // SAFETY: there are no buffers.
             let mut nothing = unsafe { c::cursor(&[]) }?;
-            send::send(end, &mut nothing, dont_wait)?;
-            Err(errno)
+            match send::send(end, &mut nothing, dont_wait)? {
+                Sent::ByKernel => Ok(Sent::ByKernel),
+                Sent::Bytes(_) => Err(errno),
+            }
         }
     }
 }
@@ -89,7 +94,7 @@ fn refuse(errno: Errno, flags: c_int) -> ssize_t {
 fn by_kernel_only(end: &End, flags: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
     let urgent = flags & libc::MSG_OOB != 0;
     switch::pin(end, if urgent { Reason::Urgent } else { Reason::Call });
-    match send::raw(end, kernel) {
+    match send::raw(end, usize::MAX, kernel) {
         Some(sent) => sent,
         None => c::fail(Errno::AGAIN),
     }

@@ -89,7 +89,10 @@ pub fn before_passing(message: &msghdr) -> Vec<adopt::Given> {
 
 /// The program may have received descriptors over an AF_UNIX socket.
 pub fn after_receiving(message: &msghdr) {
-    for_each_passed(message, adopt::adopt);
+    for_each_passed(message, |fd| {
+        epoll::received(fd);
+        adopt::adopt(fd);
+    });
 }
 
 /// Each descriptor in a message's control data.

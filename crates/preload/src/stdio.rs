@@ -19,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// it below zero, and fileno(3) reads it.
 const FILENO_OFFSET: usize = 112;
 
+/// The buffer of a stream whose socket does not say.
+const PAGE: usize = 4096;
+
 /// `cookie_io_functions_t` of fopencookie(3).
 #[repr(C)]
 struct CookieFunctions {
@@ -36,9 +39,31 @@ unsafe extern "C" {
     ) -> *mut FILE;
 }
 
+/// What a cookie points to.
+struct Stream {
+    fd: c_int,
+    /// As large as that of libc's own stream, so that a stream is written in the same pieces.
+    buffer: Vec<u8>,
+}
+
+impl Stream {
+    fn new(fd: c_int) -> Self {
+        // SAFETY: a stat is plain integers, for which zero is a value.
+        let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+        // SAFETY: the stat is valid for writes.
+        let known = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
+        let block = usize::try_from(stat.st_blksize).ok().filter(|_| known);
+        Self {
+            fd,
+            buffer: vec![0; block.unwrap_or(PAGE)],
+        }
+    }
+}
+
 /// The descriptor that a cookie stands for.
 fn fd_of(cookie: *mut c_void) -> c_int {
-    c_int::try_from(cookie.addr()).unwrap_or(-1)
+    // SAFETY: a cookie points to a stream until that is closed.
+    unsafe { (*cookie.cast::<Stream>()).fd }
 }
 
 unsafe extern "C" fn read_stream(cookie: *mut c_void, to: *mut c_char, bytes: size_t) -> ssize_t {
@@ -66,8 +91,10 @@ unsafe extern "C" fn write_stream(
 }
 
 unsafe extern "C" fn close_stream(cookie: *mut c_void) -> c_int {
+    // SAFETY: `fdopen` leaked it, and stdio uses neither it nor its buffer after this.
+    let stream = unsafe { Box::from_raw(cookie.cast::<Stream>()) };
     // SAFETY: numbers only.
-    unsafe { lifecycle::close(fd_of(cookie)) }
+    unsafe { lifecycle::close(stream.fd) }
 }
 
 #[unsafe(no_mangle)]
@@ -82,15 +109,22 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         seek: None,
         close: close_stream,
     };
-    let cookie = core::ptr::without_provenance_mut(fd.unsigned_abs() as usize);
+    let mut cookie = Box::new(Stream::new(fd));
+    let (buffer, size) = (cookie.buffer.as_mut_ptr(), cookie.buffer.len());
+    let cookie = Box::into_raw(cookie);
     // SAFETY: the functions know what the cookie is; the mode is the program's.
-    let stream = unsafe { fopencookie(cookie, mode, functions) };
-    if !stream.is_null() {
-        // SAFETY: inside glibc's structure, see `FILENO_OFFSET`.
-        let fileno = unsafe { stream.byte_add(FILENO_OFFSET) };
-        // SAFETY: as above; it is an aligned int.
-        unsafe { fileno.cast::<c_int>().write(fd) };
+    let stream = unsafe { fopencookie(cookie.cast(), mode, functions) };
+    if stream.is_null() {
+        // SAFETY: just leaked, and nobody else has it.
+        drop(unsafe { Box::from_raw(cookie) });
+        return stream;
     }
+    // SAFETY: inside glibc's structure, see `FILENO_OFFSET`.
+    let fileno = unsafe { stream.byte_add(FILENO_OFFSET) };
+    // SAFETY: as above; it is an aligned int.
+    unsafe { fileno.cast::<c_int>().write(fd) };
+    // SAFETY: a new stream, and a buffer that lives until it is closed.
+    unsafe { libc::setvbuf(stream, buffer.cast(), libc::_IOFBF, size) };
     stream
 }
 

@@ -238,6 +238,25 @@ pub fn arrived_up_to(end: &End, from: u64) -> u64 {
     at.head
 }
 
+/// What TCP has brought up to now, for telling an edge from none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SeenByTcp {
+    /// Bytes in all, doorbells among them.
+    pub arrived: u64,
+    /// Which of POLLRDHUP, POLLERR and POLLHUP stand.
+    pub ends: i16,
+}
+
+/// Ask the kernel what TCP has brought up to now.
+pub fn seen_by_tcp(end: &End) -> SeenByTcp {
+    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    let queued = kernel::queued(end.fd(), libc::FIONREAD).unwrap_or(0);
+    SeenByTcp {
+        arrived: taken + u64::from(queued),
+        ends: kernel::poll_now(end.fd(), POLLRDHUP) & (POLLRDHUP | BROKEN),
+    }
+}
+
 /// Whether a record has arrived at or after line `from`, which [`arrived_up_to`] gave.
 #[inline]
 pub fn has_arrived_since(end: &End, from: u64) -> bool {

@@ -339,7 +339,7 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
         let mut pieces = Pieces::of(parts.clone());
         let message = pieces.message();
         // SAFETY: the message and its pieces live, and the pieces are valid.
-        let sent = raw(end, || unsafe {
+        let sent = raw(end, pieces.bytes(), || unsafe {
             real::sendmsg(end.fd(), &raw const message, flags)
         });
         let Some(sent) = sent else {
@@ -360,27 +360,29 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
     Ok(total)
 }
 
-/// Let the kernel send while the direction is on TCP, and count what it took. `None` when the
-/// direction has entered the ring meanwhile, and nothing was done.
+/// Let the kernel send `bytes` while the direction is on TCP, and count what it took. `None` when
+/// the direction has entered the ring meanwhile, and nothing was done.
 #[inline]
-pub fn raw(end: &End, call: impl FnOnce() -> isize) -> Option<isize> {
+pub fn raw(end: &End, bytes: usize, call: impl FnOnce() -> isize) -> Option<isize> {
     let tx = &end.entry.tx;
     tx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
     if end.entry.tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {
         tx.raw_calls.fetch_sub(1, Ordering::Release);
         return None;
     }
-    let sent = kernel_view::count_sending(end, call);
-    if let Ok(bytes) = u64::try_from(sent) {
-        tx.tcp_bytes.fetch_add(bytes, Ordering::Relaxed);
-        tx.tcp_data.fetch_add(bytes, Ordering::Relaxed);
+    let result = kernel_view::count_sending(end, call);
+    let sent = crosslane_sys::errno::check(result);
+    if let Ok(sent) = sent {
+        tx.tcp_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        tx.tcp_data.fetch_add(sent as u64, Ordering::Relaxed);
     }
     tx.raw_calls.fetch_sub(1, Ordering::Release); // SYNC: raw
-    if end.phase() == EndPhase::Granted {
-        // Perhaps it took less than all; the layer above asks the kernel then.
+    if sent.map_or_else(|errno| errno == Errno::AGAIN, |sent| sent < bytes)
+        && end.phase() == EndPhase::Granted
+    {
         end.note_blocked();
     }
-    Some(sent)
+    Some(result)
 }
 
 /// Let the kernel receive while the end has no rings, and count what it gave. `None` when rings

@@ -43,7 +43,7 @@ pub fn send(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno> {
             }
         }
         let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
-        let sent = send::raw(end, || {
+        let sent = send::raw(end, bytes.len(), || {
             // SAFETY: a slice is valid for its length.
             unsafe { real::send(end.fd(), bytes.as_ptr().cast(), bytes.len(), flags) }
         });

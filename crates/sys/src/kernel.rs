@@ -300,6 +300,14 @@ pub fn shutdown(fd: c_int, how: c_int) -> Result<(), Errno> {
     unsafe { syscall(libc::SYS_shutdown, [arg(fd), arg(how), 0, 0, 0, 0]) }.map(|_| ())
 }
 
+/// A descriptor of its own (eventfd(2)), for the caller to [`close`].
+pub fn event_descriptor() -> Result<c_int, Errno> {
+    let args = [0, arg(libc::EFD_CLOEXEC), 0, 0, 0, 0];
+    // SAFETY: numbers only.
+    let fd = unsafe { syscall(libc::SYS_eventfd2, args) }?;
+    c_int::try_from(fd).map_err(|_| Errno::INVAL)
+}
+
 /// Change an epoll set.
 pub fn epoll_ctl(
     epoll: c_int,

@@ -55,7 +55,10 @@ pub unsafe extern "C" fn epoll_ctl(
 /// A set that is watched by another set must show its readiness in the kernel.
 pub fn leave_nested(fd: c_int) {
     let Some(set) = set::get(fd) else { return };
-    let Ok(inner) = set.inner.lock() else { return };
+    let Ok(mut inner) = set.inner.lock() else {
+        return;
+    };
+    delete_in_kernel(set, &mut inner);
     let ends: Vec<End> = inner
         .all()
         .filter(|reg| reg.is_live())
@@ -189,6 +192,18 @@ pub fn want_room(end: &End) {
     });
 }
 
+/// The program has shut down a direction, for which the kernel wakes everybody.
+#[cold]
+pub fn note_shutdown(end: &End) {
+    for_each(end, |set, inner, key| {
+        if let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) {
+            reg.fresh = true;
+            inner.heat(key);
+            tell_sleepers(set, inner, key);
+        }
+    });
+}
+
 /// Do something to every registration of a connection.
 fn for_each(end: &End, mut act: impl FnMut(&'static Set, &mut Inner, u32)) {
     for set in set::sets_of(end) {
@@ -253,6 +268,34 @@ fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
         inner.remove(key);
     }
     result
+}
+
+/// Let the kernel know what the program has deleted, for those who ask the kernel alone.
+fn delete_in_kernel(set: &Set, inner: &mut Inner) {
+    let nothing = epoll_event { events: 0, u64: 0 };
+    for key in inner.deleted() {
+        if let Some(reg) = inner.remove(key) {
+            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, reg.end.fd, nothing);
+            set.ringed.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A descriptor has come from elsewhere: it may be another name of a set of this process.
+pub fn received(fd: c_int) {
+    let Ok(probe) = kernel::event_descriptor() else {
+        return;
+    };
+    let nothing = epoll_event { events: 0, u64: 0 };
+    let is_done = |set, operation| kernel::epoll_ctl(set, operation, probe, nothing).is_ok();
+    if is_done(fd, libc::EPOLL_CTL_ADD) {
+        let has_probe = |set: &c_int| *set != fd && is_done(*set, libc::EPOLL_CTL_DEL);
+        match set::sets().into_iter().find(has_probe) {
+            Some(set) => set::copied(set, fd),
+            None => set::created(fd),
+        }
+    }
+    kernel::close(probe);
 }
 
 /// The descriptor is being closed. With its last name the kernel forgets all registrations of a

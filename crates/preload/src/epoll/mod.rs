@@ -15,7 +15,9 @@ mod news;
 mod set;
 mod wait;
 
-pub use control::{adopt, epoll_ctl, forget, hand_back, leave_nested, want_room};
+pub use control::{
+    adopt, epoll_ctl, forget, hand_back, leave_nested, note_shutdown, received, want_room,
+};
 pub use early::connected;
 pub use set::{Fork, before_fork, copied, forget_set, is_known, sets};
 pub use wait::{epoll_pwait, epoll_pwait2, epoll_wait};

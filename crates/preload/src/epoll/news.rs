@@ -71,9 +71,14 @@ fn on_tcp(end: &End) -> bool {
 /// knows, and not its answer to a new wish of ours.
 fn may_be_edge(reg: &Reg) -> bool {
     let reads = reg.wanted() & (libc::POLLIN | libc::POLLRDHUP) != 0;
+    let reads_tcp = reads && reg.end.rx_mode() != Mode::Ring;
+    if reg.echoes {
+        let seen = ready::seen_by_tcp(&reg.end);
+        let arrived = reads_tcp && seen.arrived > reg.reported_tcp.arrived;
+        return arrived || seen.ends & !reg.reported_tcp.ends != 0;
+    }
     let writes = reg.wanted() & libc::POLLOUT != 0;
-    reads && reg.end.rx_mode() != Mode::Ring
-        || writes && reg.end.tx_mode() != Mode::Ring && !reg.echoes
+    reads_tcp || writes && reg.end.tx_mode() != Mode::Ring
 }
 
 /// Whether a send has found no room of which the program has not been told since.
@@ -107,6 +112,9 @@ pub fn reported(reg: &mut Reg, events: u32) {
     // Records that arrive after the look are read with those before, or reported next.
     if reg.is_edge() && events & libc::EPOLLIN.cast_unsigned() != 0 {
         reg.reported_line = ready::arrived_up_to(&reg.end, reg.reported_line);
+    }
+    if reg.is_edge() && on_tcp(&reg.end) {
+        reg.reported_tcp = ready::seen_by_tcp(&reg.end);
     }
     if events & libc::EPOLLOUT.cast_unsigned() != 0 {
         let blocked = &reg.end.local.blocked;

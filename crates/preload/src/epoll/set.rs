@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crosslane_stream::End;
 use crosslane_stream::process::MAX_FDS;
+use crosslane_stream::ready::SeenByTcp;
 use crosslane_sys::memory::Mapping;
 
 use super::early::Early;
@@ -116,6 +117,8 @@ pub struct Reg {
     pub echoes: bool,
     /// Edge-triggered: up to which line arrivals have been reported.
     pub reported_line: u64,
+    /// Edge-triggered: what TCP had brought when that was last reported.
+    pub reported_tcp: SeenByTcp,
     /// Which end of the stream has been reported.
     pub reported_ending: u32,
     /// Waits in a row without news, for leaving the hot list.
@@ -147,6 +150,7 @@ impl Reg {
             missed: false,
             echoes: false,
             reported_line: 0,
+            reported_tcp: SeenByTcp::default(),
             reported_ending: 0,
             quiet_waits: 0,
             scan: 0,
@@ -267,6 +271,15 @@ impl Inner {
     /// All registrations.
     pub fn all(&self) -> impl Iterator<Item = &Reg> {
         self.regs.iter().flatten()
+    }
+
+    /// The keys of what the program has deleted and the kernel still has.
+    pub fn deleted(&self) -> Vec<u32> {
+        let is_deleted = |reg: &Option<Reg>| reg.as_ref().is_some_and(|reg| reg.deleted);
+        let regs = (0..).zip(&self.regs);
+        regs.filter(|(_, reg)| is_deleted(reg))
+            .map(|(key, _)| key)
+            .collect()
     }
 
     /// Look at this connection before sleeping from now on.

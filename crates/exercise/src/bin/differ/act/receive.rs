@@ -162,8 +162,11 @@ fn by_stream(from: RawFd, count: usize) -> Outcome {
     // SAFETY: the mode is a C string.
     let file = unsafe { libc::fdopen(copy, MODE.as_ptr()) };
     assert!(!file.is_null(), "a stream can be made: {}", Errno::last());
-    // SAFETY: the stream is open; without a buffer it takes no more than it is asked for.
-    unsafe { libc::setvbuf(file, std::ptr::null_mut(), libc::_IONBF, 0) };
+    // Of its own it would take more than it is asked for.
+    let mut own = vec![0; count.max(1)];
+    let start = own.as_mut_ptr().cast();
+    // SAFETY: the stream is open, and its buffer outlives it.
+    unsafe { libc::setvbuf(file, start, libc::_IOFBF, own.len()) };
     let mut buffer = vec![0; count];
     // SAFETY: the buffer has the room that is claimed.
     let got = unsafe { libc::fread(buffer.as_mut_ptr().cast(), 1, count, file) };
