@@ -2,7 +2,7 @@
 //! any of this.
 
 use std::fmt::{self, Display};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use crosslane_ctl::reason::Reason;
@@ -124,12 +124,33 @@ impl EndpointError {
 }
 
 impl Endpoint {
+    /// As [`Endpoint::read`], for a socket that may have been reset, and has no peer then.
+    ///
+    /// # Errors
+    /// When the descriptor is not a TCP socket.
+    pub fn read_adopted(fd: BorrowedFd<'_>) -> Result<Self, EndpointError> {
+        Self::read_with(fd, |local| {
+            let unknown = match local {
+                SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            };
+            Ok(SocketAddr::new(unknown, 0))
+        })
+    }
+
     /// Ask the kernel about `fd`. Only calls that answer from memory are used, so that a
     /// descriptor of a hostile file system cannot hold the caller up.
     ///
     /// # Errors
     /// When the descriptor is not a connected stream.
     pub fn read(fd: BorrowedFd<'_>) -> Result<Self, EndpointError> {
+        Self::read_with(fd, |_| Err(EndpointError::NotConnected))
+    }
+
+    fn read_with(
+        fd: BorrowedFd<'_>,
+        without_peer: impl FnOnce(&SocketAddr) -> Result<SocketAddr, EndpointError>,
+    ) -> Result<Self, EndpointError> {
         let family = socket_domain(fd).map_err(|_| EndpointError::NotAStream)?;
         if family == AddressFamily::UNIX && socket_type(fd) == Ok(SocketType::STREAM) {
             return unix_peer::read(fd);
@@ -140,15 +161,15 @@ impl Endpoint {
         if !is_tcp {
             return Err(EndpointError::NotAStream);
         }
-        let remote = getpeername(fd)
-            .ok()
-            .flatten()
-            .and_then(|name| SocketAddr::try_from(name).ok())
-            .ok_or(EndpointError::NotConnected)?;
         let local = getsockname(fd)
             .ok()
             .and_then(|name| SocketAddr::try_from(name).ok())
             .ok_or(EndpointError::NotConnected)?;
+        let remote = getpeername(fd)
+            .ok()
+            .flatten()
+            .and_then(|name| SocketAddr::try_from(name).ok());
+        let remote = remote.map_or_else(|| without_peer(&local), Ok)?;
         let netns = netns_cookie(fd).map_err(|_| EndpointError::NoNetns)?;
         let cookie = socket_cookie(fd).map_err(|_| EndpointError::NotAStream)?;
         Ok(Self {

@@ -1,6 +1,8 @@
 //! read, recv and their families.
 
 use core::ffi::{c_int, c_void};
+use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_ring::Part;
 use crosslane_stream::beside::Beside;
@@ -289,16 +291,26 @@ pub unsafe extern "C" fn __recvfrom_chk(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: passed on.
-    let kernel = || unsafe { real::recvmsg(fd, message, flags) };
     let Some(end) = End::of(fd) else {
-        let received = kernel();
+        // SAFETY: passed on.
+        let received = unsafe { real::recvmsg(fd, message, flags) };
         if received >= 0 {
             // SAFETY: the kernel has just filled in the program's message.
             crate::plumbing::after_receiving(unsafe { &*message });
         }
         return received;
     };
+    // SAFETY: the program's promise.
+    unsafe { receive_message(&end, message, flags) }
+}
+
+/// recvmsg(2) on a connection.
+///
+/// # Safety
+/// As recvmsg(2) demands.
+unsafe fn receive_message(end: &End, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::recvmsg(end.fd, message, flags) };
     // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
     let Some(header) = (unsafe { message.as_mut() }) else {
         return kernel();
@@ -311,16 +323,10 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     let beside = unsafe { Beside::of(header, flags) };
     let is_unix = end.family() == Family::Unix;
     let mut by_kernel = false;
-    let received = receive_with(
-        &end,
-        parts,
-        flags,
-        Some(&beside).filter(|_| is_unix),
-        || {
-            by_kernel = true;
-            kernel()
-        },
-    );
+    let received = receive_with(end, parts, flags, Some(&beside).filter(|_| is_unix), || {
+        by_kernel = true;
+        kernel()
+    });
     if received >= 0 && !by_kernel {
         (header.msg_controllen, header.msg_flags) = beside.received();
         if header.msg_name.is_null() {
@@ -328,7 +334,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         } else {
             let name = header.msg_name.cast();
             // SAFETY: the program's promise about its message.
-            unsafe { source(&end, received, name, &raw mut header.msg_namelen) };
+            unsafe { source(end, received, name, &raw mut header.msg_namelen) };
         }
     }
     if received >= 0 && is_unix {
@@ -345,25 +351,74 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    let granted = End::of(fd).is_some_and(|end| is_granted(&end));
-    if !granted && End::of(fd).is_none() || messages.is_null() {
-        // SAFETY: passed on.
-        let received = unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
-        for at in 0..usize::try_from(received).unwrap_or(0) {
-            // SAFETY: the kernel has filled in so many of the program's messages.
-            crate::plumbing::after_receiving(unsafe { &(*messages.add(at)).msg_hdr });
-        }
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    // SAFETY: called with what the kernel has filled in of the program's messages.
+    let look_beside = |received| unsafe { after_receiving(messages, received) };
+    let Some(end) = End::of(fd).filter(|_| !messages.is_null()) else {
+        let received = kernel();
+        look_beside(received);
         return received;
+    };
+    let peeks = flags & libc::MSG_PEEK != 0;
+    while !is_granted(&end) {
+        let mut received = 0;
+        let counted = send::raw_receive(&end, peeks, || {
+            received = kernel();
+            // SAFETY: the kernel has filled in so many of the program's messages.
+            unsafe { bytes_of(messages, received) }
+        });
+        if counted.is_some() {
+            look_beside(received);
+            return received;
+        }
     }
-    if let Some(end) = End::of(fd)
-        && let Some(errno) = ending::take_error(&end)
-    {
+    // SAFETY: the program's promise; null means no limit.
+    let limit = unsafe { timeout.as_ref() }.map(crate::poll::duration);
+    // SAFETY: the program's promise.
+    unsafe { receive_messages(&end, messages, count, flags, limit) }
+}
+
+/// Look for descriptors beside so many messages.
+///
+/// # Safety
+/// There are so many.
+unsafe fn after_receiving(messages: *const mmsghdr, count: c_int) {
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the caller's promise.
+        crate::plumbing::after_receiving(unsafe { &(*messages.add(at)).msg_hdr });
+    }
+}
+
+/// What so many messages hold; below zero for a failure.
+///
+/// # Safety
+/// There are so many.
+unsafe fn bytes_of(messages: *const mmsghdr, count: c_int) -> ssize_t {
+    let Ok(count) = usize::try_from(count) else {
+        return -1;
+    };
+    // SAFETY: the caller's promise.
+    let bytes = |at| unsafe { (*messages.add(at)).msg_len };
+    (0..count).map(|at| bytes(at) as ssize_t).sum()
+}
+
+/// recvmmsg(2) on a connection that has rings; the descriptor may come to name another meanwhile.
+///
+/// # Safety
+/// As recvmmsg(2) demands.
+unsafe fn receive_messages(
+    end: &End,
+    messages: *mut mmsghdr,
+    count: u32,
+    flags: c_int,
+    limit: Option<Duration>,
+) -> c_int {
+    if let Some(errno) = ending::take_error(end) {
         // Unlike recvmsg it tells of an error before data and the end.
         return c::fail(errno);
     }
-    let started = std::time::Instant::now();
-    // SAFETY: the program's promise; null means no limit.
-    let limit = unsafe { timeout.as_ref() }.map(crate::poll::duration);
+    let started = Instant::now();
     let mut done = 0;
     while done < count {
         // MSG_WAITFORONE: only the first message may wait.
@@ -373,7 +428,7 @@ pub unsafe extern "C" fn recvmmsg(
         // SAFETY: `done` is below the count that the program has promised.
         let message = unsafe { messages.add(done as usize) };
         // SAFETY: as above; the header is part of the program's array.
-        let received = unsafe { recvmsg(fd, &raw mut (*message).msg_hdr, flags) };
+        let received = unsafe { receive_message(end, &raw mut (*message).msg_hdr, flags) };
         let Ok(length) = u32::try_from(received) else {
             break;
         };

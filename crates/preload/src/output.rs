@@ -239,7 +239,7 @@ fn pass_along(
             {
                 return refuse(errno, flags);
             }
-            if let Some(sent) = send::raw(end, &mut kernel) {
+            if let Some(sent) = send::raw(end, usize::MAX, &mut kernel) {
                 return sent;
             }
         }

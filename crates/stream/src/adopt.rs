@@ -119,7 +119,8 @@ fn lend(end: &End, table: &Table, index: u32) -> Option<Loaned> {
 
 /// A connection has come from elsewhere: adopt its end if it is lent.
 pub fn adopt(fd: RawFd) {
-    let Some(family) = Family::of(fd).filter(|_| !config::get().disabled && kernel::has_peer(fd))
+    let Some(family) =
+        Family::of(fd).filter(|family| !config::get().disabled && may_have(*family, fd))
     else {
         return;
     };
@@ -156,6 +157,13 @@ pub fn adopt(fd: RawFd) {
     if found {
         control::release(token);
     }
+}
+
+/// Whether a socket may have an end. A TCP socket that has been reset has no peer any more, but
+/// perhaps bytes in its ring.
+fn may_have(family: Family, fd: RawFd) -> bool {
+    let listens = || kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1);
+    kernel::has_peer(fd) || family == Family::Tcp && !listens()
 }
 
 /// Adopt what the program that became this one has left open.

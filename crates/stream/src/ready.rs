@@ -44,7 +44,7 @@ pub fn glance(end: &End, wanted: i16) -> bool {
     if wanted & READ != 0 && end.has_record() {
         return true;
     }
-    if end.ending() != Ending::Open {
+    if end.ending() != Ending::Open || end.has_flags(end_flags::SHUT_READ) {
         return true;
     }
     wanted & WRITE != 0 && end.tx_mode() == Mode::Ring && send::is_writable(end)
@@ -74,7 +74,7 @@ pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
     step::settle(end);
     let (rx, tx) = (end.rx_mode(), end.tx_mode());
     let mut found = 0;
-    if rx == Mode::Ring && end.has_record() {
+    if rx == Mode::Ring && end.has_record() || rx == Mode::Replay && step::may_read_frozen(end) {
         found |= wanted & READ;
     }
     if tx == Mode::Ring && wanted & WRITE != 0 && send::is_writable(end) {
@@ -116,19 +116,22 @@ fn by_kernel(end: &End, wanted: i16) -> i16 {
 
 /// What an end that the library has already taken from the kernel means.
 fn by_ending(end: &End, wanted: i16) -> i16 {
-    let shut = if end.has_flags(end_flags::SHUT_READ) {
+    let is_over = end.ending() != Ending::Open || end.has_flags(end_flags::SHUT_READ);
+    let over = if is_over {
         wanted & (READ | POLLRDHUP)
     } else {
         0
     };
-    shut | match end.ending() {
-        Ending::Open => 0,
-        Ending::Eof => wanted & (READ | POLLRDHUP),
-        Ending::Reset => {
-            let error = if ending::has_error(end) { POLLERR } else { 0 };
-            wanted & (READ | WRITE | POLLRDHUP) | POLLHUP | error
+    let closed = is_over && end.has_flags(end_flags::SHUT_WRITE);
+    let closed = if closed { POLLHUP } else { 0 };
+    over | closed
+        | match end.ending() {
+            Ending::Open | Ending::Eof => 0,
+            Ending::Reset => {
+                let error = if ending::has_error(end) { POLLERR } else { 0 };
+                wanted & (READ | WRITE | POLLRDHUP) | POLLHUP | error
+            }
         }
-    }
 }
 
 /// What to ask the kernel for while sleeping for `wanted`: doorbells come as POLLIN.

@@ -210,6 +210,14 @@ pub(crate) fn take_back_freeze(lane: &WindowLane) -> bool {
         .is_ok()
 }
 
+/// Whether [`read_frozen`] would give something now.
+pub(crate) fn may_read_frozen(end: &End) -> bool {
+    end.rx_lane().is_some_and(|lane| {
+        let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
+        flags & ANSWERED == 0 && end.rx_cursor().has_data(&lane)
+    })
+}
+
 /// A program that has given its socket away goes on reading: it gets what stands in the ring, which
 /// stays frozen for the others.
 fn read_frozen(

@@ -18,7 +18,7 @@ use crosslane_ctl::lane::receiver_flags::{
     ANSWERED, ARMED, CLOSED, ENTERED, FROZEN, READY, STOP_WANTED,
 };
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, PeerLied, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
@@ -431,15 +431,17 @@ fn may_rest(end: &End) -> bool {
     end.rx_lane().is_some_and(|lane| take_ready_back(&lane)) && is_plain(end)
 }
 
-/// Whether a frozen end has nothing left to wait for although the peer has not answered yet: its
-/// lane is empty and no doorbell is on its way, so that whatever comes by TCP is data.
+/// Whether an end has nothing left to wait for although the peer has not answered a freeze yet, or
+/// never will because its stream has ended: the lane is empty and no doorbell is on its way, so that
+/// whatever comes by TCP is data.
 pub fn is_quiet(end: &End) -> bool {
     let Some(lane) = end.rx_lane() else {
         return false;
     };
     let _rx = end.lock_rx();
     end.tx_mode() == Mode::Tcp
-        && end.rx_mode() == Mode::Replay
+        && (end.rx_mode() == Mode::Replay
+            || end.rx_mode() == Mode::Ring && end.ending() != Ending::Open)
         && !end.rx_cursor().has_record(&lane)
         && bell::take(end, &lane) == Bells::None
 }
@@ -467,7 +469,7 @@ fn begin_replay(end: &End, lane: &WindowLane) {
     let consumed = lane.consumed();
     let mut cursor = end.tx_cursor();
     if cursor.refresh(lane).is_err() {
-        end.note_ending(crosslane_ctl::slab::Ending::Reset);
+        end.note_ending(Ending::Reset);
         return;
     }
     end.set_tx_cursor(cursor);

@@ -200,6 +200,7 @@ impl Monitor {
         fds_lost: bool,
     ) -> Result<(), Fault> {
         let endpoint = match &fd {
+            Some(fd) if purpose == Purpose::Adopt => Endpoint::read_adopted(fd.as_fd()),
             Some(fd) => Endpoint::read(fd.as_fd()),
             // We may have had no room for the descriptor: nobody's fault.
             None if fds_lost => Err(EndpointError::NotAStream),

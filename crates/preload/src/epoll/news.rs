@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crosslane_ctl::slab::{Ending, Mode};
+use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_stream::end::Blocked;
 use crosslane_stream::{End, ready};
 
@@ -23,7 +23,7 @@ pub fn news(reg: &mut Reg) -> u32 {
         return 0;
     }
     let wanted = reg.wanted();
-    let is_open = reg.end.ending() == Ending::Open;
+    let is_open = reg.end.ending() == Ending::Open && !reg.end.has_flags(end_flags::SHUT_READ);
     if !reg.is_edge() && !on_tcp(&reg.end) && !reg.missed && is_open {
         if !ready::glance(&reg.end, wanted) {
             return 0;
