@@ -185,6 +185,7 @@ fn say_closing(end: &End) {
 }
 
 pub(crate) fn count_totals(end: &End) {
+    register::judge_unmet(end);
     ledger::close(end);
     let (tx, rx) = (&end.entry.tx, &end.entry.rx);
     for (counter, total) in [

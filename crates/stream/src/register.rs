@@ -204,12 +204,7 @@ fn progress_plain(end: &End) {
     }
     ledger::name(end);
     let calls = end.entry.id.calls.fetch_add(1, Ordering::Relaxed) + 1;
-    let (tx, rx) = (&end.entry.tx, &end.entry.rx);
-    let bytes = tx.tcp_data.load(Ordering::Relaxed) + rx.tcp_data.load(Ordering::Relaxed);
-    let worth = calls >= CALLS_BEFORE_REGISTERING
-        || bytes >= BYTES_BEFORE_REGISTERING
-        || end.has_flags(end_flags::EAGER);
-    if !worth {
+    if !is_worth(end, calls) && !end.has_flags(end_flags::EAGER) {
         return;
     }
     end.entry.id.calls.store(0, Ordering::Relaxed);
@@ -227,6 +222,22 @@ fn progress_plain(end: &End) {
     }
     if let Err(reason) = control::register(end) {
         end.set_reason(reason);
+    }
+}
+
+/// Whether so many calls and the bytes that they have moved are worth a ring.
+fn is_worth(end: &End, calls: u32) -> bool {
+    let (tx, rx) = (&end.entry.tx, &end.entry.rx);
+    let bytes = tx.tcp_data.load(Ordering::Relaxed) + rx.tcp_data.load(Ordering::Relaxed);
+    calls >= CALLS_BEFORE_REGISTERING || bytes >= BYTES_BEFORE_REGISTERING
+}
+
+/// The end is let go. One that was registered at once, and is closed within the calls that others
+/// have before they are registered, has not missed its peer: it was over too soon for any.
+pub(crate) fn judge_unmet(end: &End) {
+    let calls = end.entry.id.calls.load(Ordering::Relaxed) + 1;
+    if end.has_flags(end_flags::EAGER) && end.reason() == Reason::NoPeer && !is_worth(end, calls) {
+        end.set_reason(Reason::TooYoung);
     }
 }
 

@@ -287,11 +287,12 @@ fn stop_locked(end: &End, lane: &WindowLane) {
     end.count(Counter::Downgrades, 1);
     if end.reason() == Reason::None {
         let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
-        end.set_reason(if flags & (STOP_WANTED | CLOSED) != 0 {
-            Reason::PeerAsked
-        } else {
-            Reason::Overflow
-        });
+        match (flags & STOP_WANTED != 0, flags & CLOSED != 0) {
+            (true, _) => end.set_reason(Reason::PeerAsked),
+            // Nothing has brought it back: it has ended, in rings.
+            (false, true) => {}
+            (false, false) => end.set_reason(Reason::Overflow),
+        }
     }
 }
 

@@ -149,7 +149,10 @@ impl Suite for Redis {
                     Some(name) => verdicts.merge(&format!("{part}: {name}"), verdict),
                     None => verdicts.add(&format!("{part}: {name}"), verdict),
                 },
-                Self::Sentinel | Self::Cluster => verdicts.add(&name, verdict),
+                Self::Sentinel | Self::Cluster => match instances::stable(&name) {
+                    Some(name) => verdicts.merge(&name, verdict),
+                    None => verdicts.add(&name, verdict),
+                },
             }
         }
         Ok(verdicts)
@@ -216,15 +219,22 @@ fn test(line: &str) -> Option<(String, Verdict)> {
 /// are the same each time.
 fn stable(name: &str) -> Option<String> {
     let rest = name.strip_prefix("PSYNC2")?;
-    let mut stable = "PSYNC2".to_owned();
-    for c in rest.chars() {
+    Some(format!("PSYNC2{}", without_numbers(rest)))
+}
+
+/// The text with N for each number.
+fn without_numbers(text: &str) -> String {
+    let mut plain = String::new();
+    let mut is_in_number = false;
+    for c in text.chars() {
         match c.is_ascii_digit() {
-            true if stable.ends_with('N') => {}
-            true => stable.push('N'),
-            false => stable.push(c),
+            true if is_in_number => {}
+            true => plain.push('N'),
+            false => plain.push(c),
         }
+        is_in_number = c.is_ascii_digit();
     }
-    Some(stable)
+    plain
 }
 
 /// The text without the sequences that colour it.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::connections::{ConnectionReport, LINE_BYTES, Names};
 use super::families::{Families, Family, Process, SlabIdentity};
-use super::{Seen, Step, judge};
+use super::{Seen, State, Step, judge};
 use crate::endpoint::Name;
 use crate::registry::FamilyId;
 
@@ -193,14 +193,20 @@ fn read_closed(record: &EndRecord) -> Seen {
     let phase = EndPhase::from_code(record.phase.load(Relaxed)).unwrap_or(EndPhase::Plain);
     let told = Reason::from_code(record.reason.load(Relaxed)).unwrap_or(Reason::None);
     let rings = usize::try_from(record.rings.load(Relaxed)).unwrap_or(0);
-    let (state, reason) = judge(phase, rings, told);
+    let ring_bytes = [0, 1].map(|at| record.ring_bytes[at].load(Relaxed));
+    // Nothing spoke against it, and the last words of a connection may go by TCP.
+    let ended_in_rings = told == Reason::None && ring_bytes != [0, 0];
+    let (state, reason) = match ended_in_rings {
+        true => (State::Accelerated, Reason::None),
+        false => judge(phase, rings, told),
+    };
     Seen {
         generation: record.generation.load(Relaxed),
         fd: record.fd.load(Relaxed),
         pid: record.pid.load(Relaxed),
         state,
         reason,
-        ring_bytes: [0, 1].map(|at| record.ring_bytes[at].load(Relaxed)),
+        ring_bytes,
         tcp_bytes: [0, 1].map(|at| record.tcp_bytes[at].load(Relaxed)),
     }
 }
