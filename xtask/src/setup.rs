@@ -18,49 +18,67 @@ const fn program(name: &'static str, package: &'static str) -> Program {
     Program { name, package }
 }
 
+pub const AB: Program = program("ab", "apache2-utils");
 pub const CHROMIUM: Program = program("chromium", "chromium");
 pub const CMAKE: Program = program("cmake", "cmake");
 pub const CURL: Program = program("curl", "curl");
 pub const DPKG_SOURCE: Program = program("dpkg-source", "dpkg-dev");
 pub const FI_PINGPONG: Program = program("fi_pingpong", "libfabric-bin");
+pub const HAPROXY: Program = program("/usr/sbin/haproxy", "haproxy");
 pub const IP: Program = program("ip", "iproute2");
 pub const IPERF3: Program = program("iperf3", "iperf3");
+/// Java with its compiler.
+pub const JAVAC: Program = program("javac", "openjdk-17-jdk-headless");
 pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
+pub const NODE: Program = program("/usr/bin/node", "nodejs");
 pub const PYTHON: Program = program("/usr/bin/python3", "python3");
 /// CPython's tests are files, of which this is one.
 pub const PYTHON_TESTS: Program = program(
     "/usr/lib/python3.11/test/test_socket.py",
     "libpython3.11-testsuite",
 );
+/// A Go program.
+pub const RCLONE: Program = program("/usr/bin/rclone", "rclone");
 pub const REDIS_BENCHMARK: Program = program("redis-benchmark", "redis-tools");
 pub const REDIS_CLI: Program = program("redis-cli", "redis-tools");
 pub const REDIS_SERVER: Program = program("redis-server", "redis-server");
+pub const SSH: Program = program("ssh", "openssh-client");
+pub const SSHD: Program = program("/usr/sbin/sshd", "openssh-server");
 pub const SOCKPERF: Program = program("sockperf", "sockperf");
 pub const TCLSH: Program = program("tclsh", "tcl");
 pub const UCX_PERFTEST: Program = program("ucx_perftest", "ucx-utils");
 pub const WRK: Program = program("wrk", "wrk");
 
 /// Every program that the tests run.
-pub const ALL: [Program; 12] = [
+pub const ALL: [Program; 19] = [
+    AB,
     CHROMIUM,
     CURL,
     FI_PINGPONG,
+    HAPROXY,
     IPERF3,
+    JAVAC,
     NGINX,
+    NODE,
     PYTHON,
+    RCLONE,
     REDIS_BENCHMARK,
     REDIS_CLI,
     REDIS_SERVER,
     SOCKPERF,
+    SSH,
+    SSHD,
     UCX_PERFTEST,
     WRK,
 ];
 
 /// Services that Debian starts at boot once their package is installed.
-const SERVICES: [(&str, &str); 3] = [
+const SERVICES: [(&str, &str); 5] = [
     ("redis-server", "redis-server"),
     ("nginx", "nginx"),
     ("iperf3", "iperf3"),
+    ("haproxy", "haproxy"),
+    ("openssh-server", "ssh"),
 ];
 
 const POLICY: &str = "/usr/sbin/policy-rc.d";

@@ -114,6 +114,9 @@ reasons! {
     /// The peer of an AF_UNIX socket can be asked for in its own network namespace only.
     Namespace = 27, "namespace", "the monitor is in another network namespace than the AF_UNIX socket",
         "run crosslane monitor in the program's network namespace";
+    /// The program forbids system calls to itself.
+    Sandbox = 28, "sandbox", "the program has restricted its system calls (seccomp)",
+        "run it without its sandbox, if it can be done without";
 }
 
 impl Reason {

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_long, c_uint};
 use crosslane_stream::process;
 use crosslane_sys::{Errno, real};
 
-use crate::{bulk, c, epoll, input, lifecycle, options, output, plumbing, poll, select};
+use crate::{bulk, c, epoll, input, lifecycle, options, output, plumbing, poll, sandbox, select};
 
 fn int(argument: c_long) -> c_int {
     // The kernel takes the low half of the register.
@@ -86,12 +86,28 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_preadv2 => input::preadv2(int(a), at(b), int(d), e, int(f)) as c_long,
             libc::SYS_pwritev2 => output::pwritev2(int(a), at(b), int(d), e, int(f)) as c_long,
             libc::SYS_pselect6 => by_pselect6(number, [a, b, d, e, f, g]),
-            // Programs fall back to epoll, which can be accelerated.
-            libc::SYS_io_uring_setup => {
-                process::note_io_uring_refused();
-                c::fail(Errno::NOSYS)
+            _ => by_process(number, [a, b, d, e, f, g]),
+        }
+    }
+}
+
+/// Calls about the process itself.
+unsafe fn by_process(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, d, e, f, _] = arguments.map(c_long::cast_unsigned);
+    match number {
+        // SAFETY: passed on.
+        libc::SYS_prctl => unsafe { sandbox::prctl(int(arguments[0]), b, d, e, f) }.into(),
+        // Programs fall back to epoll, which can be accelerated.
+        libc::SYS_io_uring_setup => {
+            process::note_io_uring_refused();
+            c::fail(Errno::NOSYS)
+        }
+        _ => {
+            if number == libc::SYS_seccomp && sandbox::is_restriction_by_call(a, d) {
+                sandbox::leave();
             }
-            _ => by_architecture(number, [a, b, d, e, f, g]),
+            // SAFETY: passed on.
+            unsafe { by_architecture(number, arguments) }
         }
     }
 }

@@ -27,6 +27,7 @@ mod plumbing;
 mod poll;
 mod process;
 mod progress;
+mod sandbox;
 mod select;
 mod splice;
 mod stdio;

@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use crosslane_ctl::slab::end_flags;
 use crosslane_sys::{Errno, kernel};
 
-use crate::{End, config};
+use crate::{End, config, process};
 
 /// The kernel's stream under a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,11 @@ const SCRAP: usize = 64;
 
 impl Family {
     /// The family of a stream that could be accelerated. AF_UNIX only where it was asked for.
+    /// None at all in a process that the library leaves alone.
     pub fn of(fd: RawFd) -> Option<Self> {
+        if process::has_left() {
+            return None;
+        }
         let option = |name| kernel::getsockopt::<i32>(fd, libc::SOL_SOCKET, name);
         if option(libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP) {
             return Some(Self::Tcp);

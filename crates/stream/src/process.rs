@@ -1,7 +1,7 @@
 //! The tables of this process: which descriptor names which end, the slab, and its free entries.
 
 use core::num::NonZeroU64;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -33,6 +33,8 @@ pub const MAX_FDS: u32 = 1 << 20;
 const SWEEP: u32 = 64;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+/// The program has restricted its system calls, so that the library makes none any more.
+static LEFT: AtomicBool = AtomicBool::new(false);
 static STARTING: Mutex<()> = Mutex::new(());
 /// Refusals of io_uring that no slab has counted yet.
 static REFUSED_EARLY: AtomicU64 = AtomicU64::new(0);
@@ -72,6 +74,9 @@ pub fn start() -> Result<&'static Process, Reason> {
     if let Some(process) = get() {
         return Ok(process);
     }
+    if has_left() {
+        return Err(Reason::Sandbox);
+    }
     let _starting = STARTING.lock().map_err(|_| Reason::NoMemory)?;
     if let Some(process) = get() {
         return Ok(process);
@@ -80,6 +85,18 @@ pub fn start() -> Result<&'static Process, Reason> {
     PROCESS.store(process, Ordering::Release); // SYNC: process
     process.count_refused_early();
     Ok(process)
+}
+
+/// Leave the process alone from now on. Its connections, which have to be back on TCP by now, look
+/// to the library as if it had never seen them; their entries stay for others to see.
+pub fn leave() {
+    LEFT.store(true, Ordering::Release);
+    PROCESS.store(core::ptr::null_mut(), Ordering::Release);
+}
+
+/// Whether the library leaves the process alone.
+pub fn has_left() -> bool {
+    LEFT.load(Ordering::Acquire)
 }
 
 fn lack(error: &io::Error) -> Reason {

@@ -1,7 +1,7 @@
 //! The functions of the next library in the search order: what a program would have called
 //! without us.
 
-use core::ffi::{c_char, c_int, c_long, c_void};
+use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{
@@ -136,6 +136,7 @@ real! {
     fn posix_spawn_file_actions_init(actions: *mut c_void) -> c_int;
     fn posix_spawn_file_actions_destroy(actions: *mut c_void) -> c_int;
     fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, new: c_int) -> c_int;
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     fn system(command: *const c_char) -> c_int;
     fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;

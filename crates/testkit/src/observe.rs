@@ -94,6 +94,14 @@ impl Stats {
             .unwrap_or(0)
     }
 
+    /// How many connections were closed on TCP, or brought back to it, for this reason.
+    pub fn reason_count(&self, name: &str) -> u64 {
+        self.0
+            .get("reasons")
+            .and_then(|reasons| reasons.get(name)?.as_u64())
+            .unwrap_or(0)
+    }
+
     /// The monitor's own number of this name; 0 if there is none.
     pub fn monitor_count(&self, name: &str) -> u64 {
         self.0

@@ -244,6 +244,7 @@ impl Course<'_> {
             seconds: side.took.as_secs(),
             native_seconds: natively.took.as_secs(),
             date: super::report::today()?,
+            commit: super::report::commit()?,
         })
     }
 }

@@ -11,7 +11,7 @@ pub struct Suite {
 }
 
 /// All suites, in the order in which they run: first what explains failures of the later ones.
-pub const ALL: [Suite; 16] = [
+pub const ALL: [Suite; 17] = [
     Suite {
         name: "posix",
         needs: &[],
@@ -81,6 +81,21 @@ pub const ALL: [Suite; 16] = [
     Suite {
         name: "nginx",
         needs: &[setup::NGINX, setup::WRK, setup::CURL],
+    },
+    Suite {
+        name: "programs",
+        needs: &[
+            setup::AB,
+            setup::CURL,
+            setup::HAPROXY,
+            setup::JAVAC,
+            setup::NGINX,
+            setup::NODE,
+            setup::PYTHON,
+            setup::RCLONE,
+            setup::SSH,
+            setup::SSHD,
+        ],
     },
     Suite {
         name: "bench",

@@ -91,6 +91,20 @@ pub fn kill_self() {
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
+/// The system call `exit`, which ends the calling thread and is allowed after [`restrict_calls`].
+pub fn exit_thread(status: i32) -> ! {
+    // SAFETY: takes a number only; nothing that matters is left undone in a child.
+    unsafe { libc::syscall(libc::SYS_exit, status) };
+    unreachable!("the thread has ended")
+}
+
+/// prctl(2), SECCOMP_MODE_STRICT: only read, write, exit and returning from signals are left.
+pub fn restrict_calls() -> Result<(), Errno> {
+    let mode = libc::c_ulong::from(libc::SECCOMP_MODE_STRICT);
+    // SAFETY: takes numbers only.
+    answer_int(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode) }).map(drop)
+}
+
 /// waitpid(2): the exit status, or 128 and the signal.
 pub fn wait_for(pid: libc::pid_t) -> Result<i32, Errno> {
     let mut status = 0;

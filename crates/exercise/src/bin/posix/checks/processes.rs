@@ -4,7 +4,8 @@ use std::ffi::CString;
 
 use crosslane_exercise::calls::{
     close, dup2, exec_missing, exec_missing_by_list, exec_shell, exec_shell_by_list, exec_shell_in,
-    exit_now, fork, pipe_to, read, send, shutdown, system, wait_for, write,
+    exit_now, exit_thread, fork, pipe_to, read, restrict_calls, send, shutdown, system, wait_for,
+    write,
 };
 use libc::{MSG_NOSIGNAL, POLLRDHUP, SHUT_WR};
 
@@ -51,6 +52,17 @@ fn two_lines_in_silence(s: &mut Stage) {
     s.send(b"first\nsecond\n");
     s.wait();
     listen(s);
+}
+
+/// Go on with nothing but read, write and the plainest exit.
+fn talk_restricted(fd: i32) -> bool {
+    let mut buffer = [0; 4];
+    let mut talk =
+        || write(fd, b"word") == Ok(4) && read(fd, &mut buffer) == Ok(4) && &buffer == b"WORD";
+    if !talk() || restrict_calls().is_err() {
+        return false;
+    }
+    exit_thread(i32::from(!(0..20).all(|_| talk())))
 }
 
 pub const CHECKS: &[Check] = &[
@@ -184,6 +196,27 @@ pub const CHECKS: &[Check] = &[
             s.say("child", wait_for(child));
         },
         listen,
+    ),
+    pair(
+        "a_child_restricts_its_system_calls",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| talk_restricted(fd));
+            s.say("child", wait_for(child));
+            s.say("talk", says(fd, b"word") && hears(fd, b"WORD"));
+            s.say("close", close(s.fd));
+        },
+        echo,
+    ),
+    pair(
+        "the_only_holder_restricts_its_system_calls",
+        |s| {
+            let fd = s.fd;
+            let child = in_child(|| talk_restricted(fd));
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+        },
+        echo,
     ),
     pair(
         "exec_inherits",
