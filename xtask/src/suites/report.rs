@@ -182,9 +182,9 @@ of CPython's and Redis'.
 Mode `default` is `crosslane run`, which accelerates a connection after some round trips; `eager` is
 `crosslane run --eager 1-65535`, which begins with the first byte. Acceleration is counted by `crosslane stats` of a monitor
 that serves this run alone. A connection has two ends. An end is long-lived unless it was closed before both ends had taken part
-in an upgrade (`too-young`, `half-closed`, `switching`, and as many `no-peer` as there are `too-young`). Until commit 8899acf,
-an end of an eager run that was closed within its first few calls counted as `no-peer`, not as `too-young`: the rows of cpython
-and libuv are from then.
+in an upgrade (`too-young`, `half-closed`, `switching`, and as many `no-peer` as there are `too-young`). Before
+commit 1c83499, an end of an eager run that was closed within its first few calls counted as `no-peer`, not as `too-young`; rows
+that name no commit, or an older one, were counted so.
 
 Known, and seen in few runs only: a program that is awake may hear connections in rings in another order than that in which
 they were written to, as Redis' unit/pubsub notices in one of some 40 eager runs; one that sleeps in epoll_wait hears them in
