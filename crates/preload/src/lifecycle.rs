@@ -156,8 +156,10 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
     // SAFETY: passed on.
     let result = unsafe { real::shutdown(fd, how) };
-    if let Some(end) = end.filter(|_| result == 0) {
+    if let Some(end) = end {
+        let errno = Errno::last();
         epoll::note_shutdown(&end);
+        errno.set();
     }
     result
 }

@@ -54,6 +54,10 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
     if parts.left() == 0 {
         return Ok(Sent::Bytes(bytes));
     }
+    if done == 0 && end.tx_mode() == Mode::Tcp {
+        // The receiver has just asked for TCP, where the program's flags count.
+        return Ok(Sent::ByKernel);
+    }
     let outcome = send_slowly(end, parts, dont_wait, done);
     if end.local.kept.load(Ordering::Relaxed) != 0 {
         close::finish_kept(end);

@@ -73,9 +73,12 @@ fn may_be_edge(reg: &Reg) -> bool {
     let reads = reg.wanted() & (libc::POLLIN | libc::POLLRDHUP) != 0;
     let reads_tcp = reads && reg.end.rx_mode() != Mode::Ring;
     if reg.echoes {
-        let seen = ready::seen_by_tcp(&reg.end);
-        let arrived = reads_tcp && seen.arrived > reg.reported_tcp.arrived;
-        return arrived || seen.ends & !reg.reported_tcp.ends != 0;
+        // The end behind a ring is found by looking.
+        let seen = (reg.end.rx_mode() != Mode::Ring).then(|| ready::seen_by_tcp(&reg.end));
+        return seen.is_some_and(|seen| {
+            let arrived = reads && seen.arrived > reg.reported_tcp.arrived;
+            arrived || seen.ends & !reg.reported_tcp.ends != 0
+        });
     }
     let writes = reg.wanted() & libc::POLLOUT != 0;
     reads_tcp || writes && reg.end.tx_mode() != Mode::Ring
@@ -107,7 +110,9 @@ pub fn reported(reg: &mut Reg, events: u32) {
     reg.fresh = false;
     reg.quiet_waits = 0;
     if events & !libc::EPOLLOUT.cast_unsigned() != 0 {
-        reg.reported_ending = reg.end.ending() as u32;
+        let own = reg.end.has_flags(end_flags::SHUT_READ);
+        let known = if own { Ending::Eof } else { Ending::Open };
+        reg.reported_ending = (reg.end.ending() as u32).max(known as u32);
     }
     // Records that arrive after the look are read with those before, or reported next.
     if reg.is_edge() && events & libc::EPOLLIN.cast_unsigned() != 0 {
