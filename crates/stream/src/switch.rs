@@ -79,7 +79,9 @@ fn start(end: &End) {
         if end.rx_mode() != Mode::Ring && end.has_record() {
             step::take_passages(end);
         }
-        if !send::can_be_rung(end) {
+        // Where both directions have left their lanes, one of the ends has to begin.
+        let leads = end.entry.id.role.load(Ordering::Relaxed) == 0 && end.rx_mode() == Mode::Tcp;
+        if !leads && !send::can_be_rung(end) {
             return;
         }
     }

@@ -9,10 +9,35 @@ use crosslane_testkit::{End, Host, Process, Program, Route, binary};
 /// The lines of a run by the name of their check.
 type Lines = BTreeMap<String, String>;
 
+/// What the kernel does in a run with these options.
+struct Native {
+    options: &'static [&'static str],
+    lines: Lines,
+}
+
+impl Native {
+    fn run(options: &'static [&'static str]) -> Self {
+        let lines = run_natively(options);
+        Self { options, lines }
+    }
+
+    /// Whether the kernel shows this line, too, in one of some runs: what two processors do at the
+    /// same time has more than one outcome.
+    fn may_show(&self, name: &str, line: Option<&String>) -> bool {
+        let options = [self.options, &["--only", name]].concat();
+        let shows = |_| run_natively(&options).get(name) == line;
+        let is_shown = line.is_some() && (0..NATIVE_RUNS).any(shows);
+        if is_shown {
+            eprintln!("{name}: varies natively, too, and has shown what was found");
+        }
+        is_shown
+    }
+}
+
 /// What the kernel does. One run stands for all, as `tcp::` makes sure.
-fn native() -> &'static Lines {
-    static NATIVE: OnceLock<Lines> = OnceLock::new();
-    NATIVE.get_or_init(|| run_natively(&[]))
+fn native() -> &'static Native {
+    static NATIVE: OnceLock<Native> = OnceLock::new();
+    NATIVE.get_or_init(|| Native::run(&[]))
 }
 
 fn run_natively(options: &[&str]) -> Lines {
@@ -35,12 +60,13 @@ fn lines<'a>(text: impl Iterator<Item = &'a str>) -> Lines {
 const NATIVE_RUNS: usize = 20;
 
 /// Fail with every check whose line differs from what the kernel shows.
-fn assert_same(found: &Lines, expected: &Lines) {
+fn assert_same(found: &Lines, native: &Native) {
+    let expected = &native.lines;
     let names: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
     let differences: Vec<String> = names
         .into_iter()
         .filter(|name| found.get(*name) != expected.get(*name))
-        .filter(|name| !kernel_may_show(name, found.get(*name)))
+        .filter(|name| !native.may_show(name, found.get(*name)))
         .map(|name| {
             let shown = |lines: &Lines| lines.get(name).map_or("nothing", |line| line).to_owned();
             format!(
@@ -58,17 +84,6 @@ fn assert_same(found: &Lines, expected: &Lines) {
     );
 }
 
-/// Whether the kernel shows this line, too, in one of some runs: what two processors do at the same
-/// time has more than one outcome.
-fn kernel_may_show(name: &str, line: Option<&String>) -> bool {
-    let is_shown = line.is_some()
-        && (0..NATIVE_RUNS).any(|_| run_natively(&["--only", name]).get(name) == line);
-    if is_shown {
-        eprintln!("{name}: varies natively, too, and has shown what was found");
-    }
-    is_shown
-}
-
 /// Run all checks under Crosslane, and see before each that its connection is accelerated.
 fn assert_same_when_accelerated(options: &[&str]) {
     let host = Host::new(Route::Crosslane);
@@ -78,7 +93,7 @@ fn assert_same_when_accelerated(options: &[&str]) {
 
 /// Run a program that is this one with options, and see before each check that its connection is
 /// accelerated.
-fn assert_same_when_stepped(host: &Host, program: Program<'_>, expected: &Lines) {
+fn assert_same_when_stepped(host: &Host, program: Program<'_>, native: &Native) {
     let mut program = program.arg("--step").with_open_input().start();
     let mut text = Vec::new();
     let mut on_tcp = Vec::new();
@@ -88,7 +103,7 @@ fn assert_same_when_stepped(host: &Host, program: Program<'_>, expected: &Lines)
             None => text.push(line),
         }
     }
-    assert_same(&lines(text.iter().map(String::as_str)), expected);
+    assert_same(&lines(text.iter().map(String::as_str)), native);
     assert!(
         on_tcp.is_empty(),
         "not accelerated before its check:\n{}",
@@ -203,9 +218,9 @@ mod unix {
     }
 
     /// What the kernel does, whether a stream is connected or made as a pair.
-    fn native_unix() -> &'static Lines {
-        static NATIVE: OnceLock<Lines> = OnceLock::new();
-        NATIVE.get_or_init(|| run_natively(&["--over", "unix"]))
+    fn native_unix() -> &'static Native {
+        static NATIVE: OnceLock<Native> = OnceLock::new();
+        NATIVE.get_or_init(|| Native::run(&["--over", "unix"]))
     }
 
     #[test]
@@ -227,13 +242,10 @@ mod unix {
 
     #[test]
     fn the_one_who_connects_behaves_alike() {
-        const OPTIONS: [&str; 3] = ["--over", "unix", "--near-connects"];
+        let native = Native::run(&["--over", "unix", "--near-connects"]);
         let host = Host::new(Route::Crosslane);
         let program = under_crosslane(&host, "unix").arg("--near-connects");
-        assert_same(
-            &lines(program.run().text().lines()),
-            &run_natively(&OPTIONS),
-        );
+        assert_same(&lines(program.run().text().lines()), &native);
     }
 
     #[test]

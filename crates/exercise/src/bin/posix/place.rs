@@ -68,8 +68,9 @@ impl Options {
     pub fn place(&self, address: SocketAddr) -> Place {
         match self.over {
             Over::Tcp => Place::Ip(address),
+            // Of the same length in every run, because checks show it.
             Over::Unix | Over::Pair => {
-                Place::Unix(format!("crosslane-posix-{}", std::process::id()))
+                Place::Unix(format!("crosslane-posix-{:010}", std::process::id()))
             }
         }
     }
