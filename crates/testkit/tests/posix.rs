@@ -193,6 +193,22 @@ mod crosslane {
         assert_same(&lines(program.run().text().lines()), native());
     }
 
+    /// Where both directions have left the rings, each end could wait for the other for ever.
+    #[test]
+    fn both_directions_come_back_more_than_once() {
+        let host = Host::new(Route::Crosslane);
+        let program = host
+            .program(binary("crosslane-posix"))
+            .args(["--warm", "20000", "--only", "no_urgent_data"])
+            .env("CROSSLANE_CHAOS", "5");
+        program.run();
+        let left = host.stats().reason_count("chaos");
+        assert!(
+            left > 2,
+            "each of two ends has left the rings {left} times at most"
+        );
+    }
+
     #[test]
     fn the_programs_own_nagle_setting_is_what_it_sees() {
         const CHECK: [&str; 3] = ["--nagle", "--only", "nodelay_is_the_programs_own"];
