@@ -127,7 +127,7 @@ impl Endpoint {
     /// As [`Endpoint::read`], for a socket that may have been reset, and has no peer then.
     ///
     /// # Errors
-    /// When the descriptor is not a TCP socket.
+    /// When the descriptor is not a stream, or an AF_UNIX one without a peer.
     pub fn read_adopted(fd: BorrowedFd<'_>) -> Result<Self, EndpointError> {
         Self::read_with(fd, |local| {
             let unknown = match local {

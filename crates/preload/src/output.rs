@@ -34,9 +34,6 @@ fn transmit(
     if flags & !RING_FLAGS != 0 {
         return by_kernel_only(end, flags, kernel);
     }
-    let wanted = parts
-        .iter()
-        .fold(0, |sum: usize, part| sum.saturating_add(part.bytes));
     loop {
         let mut sent = None;
         if is_granted(end) {
@@ -46,13 +43,18 @@ fn transmit(
                 Err(errno) => Some(refuse(errno, flags)),
             };
         }
-        if let Some(sent) = sent.or_else(|| send::raw(end, wanted, &mut kernel)) {
+        if let Some(sent) = sent.or_else(|| send::raw(end, bytes_of(parts), &mut kernel)) {
             if end.local.blocked.load(Ordering::Relaxed) == Blocked::Fresh as u32 {
                 want_room(end);
             }
             return sent;
         }
     }
+}
+
+fn bytes_of(parts: &[Part]) -> usize {
+    let sum = |sum: usize, part: &Part| sum.saturating_add(part.bytes);
+    parts.iter().fold(0, sum)
 }
 
 /// Tell the epoll set of a short send, and leave errno as it was.
