@@ -156,7 +156,7 @@ pub fn fit(
     }
     fit.tail(&rows)?;
     fit.notes.push(format!(
-        "line_by_line_bytes, streams, line_mode_lasts, credits, sleep: as in {}",
+        "line_by_line_bytes, streams, line_mode_lasts, line_gap_ns, completion_bytes, credits, sleep: as in {}",
         base.name
     ));
     Ok(fit)

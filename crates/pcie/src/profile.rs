@@ -140,6 +140,8 @@ pub struct Host {
     pub read_ns: f64,
     /// Time that one line of a posted write takes to commit; lines commit one after another.
     pub write_line_ns: f64,
+    /// Largest payload that it puts into a completion, where the link allows more.
+    pub completion_bytes: u32,
     /// Idle time on the link after the completions of one request.
     pub completion_gap_ns: f64,
     /// Posted write committed to visible.
@@ -161,6 +163,9 @@ pub struct Host {
     pub streams: bool,
     /// How many requests after one served line by line are served so too.
     pub line_mode_lasts: u32,
+    /// Idle time on the link after a request served line by line that came right after another
+    /// read, unless both are of one pair of lines at most.
+    pub line_gap_ns: f64,
     /// Posted write credits.
     pub posted: Credits,
     /// Read request credits.
@@ -338,6 +343,13 @@ impl Host {
             units >= payload_units,
             "at least one maximum payload / 16 B",
         )?;
+        let most = self.completion_bytes;
+        self.range(
+            "completion_bytes",
+            f64::from(most),
+            most >= self.link.rcb_bytes && most.is_multiple_of(self.link.rcb_bytes),
+            "a multiple of link.rcb_bytes",
+        )?;
         let reads = f64::from(self.nonposted_headers);
         self.range("nonposted_headers", reads, reads >= 1.0, "1 or more")
     }
@@ -348,6 +360,7 @@ impl Host {
             ("write_ns", self.write_ns),
             ("write_line_ns", self.write_line_ns),
             ("completion_gap_ns", self.completion_gap_ns),
+            ("line_gap_ns", self.line_gap_ns),
             ("cold_ns", self.cold_ns),
             ("remote_node_ns", self.remote_node_ns),
             ("jitter_ns", self.jitter_ns),
@@ -451,6 +464,8 @@ mod tests {
         assert!(refused(|h| h.iommu.page_bytes = 5000).contains("power of two"));
         assert!(refused(|h| h.link.lanes = 3).contains("3 lanes"));
         assert!(refused(|h| h.posted.data_units = 1).contains("posted.data_units is 1"));
+        assert!(refused(|h| h.completion_bytes = 0).contains("completion_bytes is 0"));
+        assert!(refused(|h| h.completion_bytes = 100).contains("multiple of link.rcb_bytes"));
         assert!(refused(|h| h.link.write_dllp_bytes = 5000).contains("write_dllp_bytes is 5000"));
         let restless: fn(&mut Host) = |h| h.sleep.as_mut().unwrap().deep_every_ns = 0.0;
         assert!(refused(restless).contains("sleep.deep_every_ns is 0"));

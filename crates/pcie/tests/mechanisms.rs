@@ -251,6 +251,59 @@ fn an_idle_link_lets_the_root_complex_sleep_deeply() {
 }
 
 #[test]
+fn completions_are_no_larger_than_the_host_makes_them() {
+    let (mut host, device) = ideal();
+    let run = Run {
+        bench: Bench::BwRd,
+        size_bytes: 512,
+        ..Run::default()
+    };
+    // 20 B of header on each completion.
+    for (completion_bytes, wire_bytes) in [(256, 552.0), (128, 592.0), (4096, 552.0)] {
+        host.completion_bytes = completion_bytes;
+        let expected = 63.0154 * 512.0 / wire_bytes;
+        let found = gbps(&run, &host, &device);
+        assert!(
+            (found / expected - 1.0).abs() < 0.01,
+            "{completion_bytes}: {found} and {expected}"
+        );
+    }
+}
+
+#[test]
+fn a_short_read_of_several_pairs_of_lines_leaves_a_gap_behind_a_read() {
+    let (mut host, device) = ideal();
+    host.line_by_line_bytes = 448;
+    host.streams = false;
+    host.line_gap_ns = 25.0;
+    let each_ns = |bench, size_bytes| {
+        let run = Run {
+            bench,
+            size_bytes,
+            ..Run::default()
+        };
+        f64::from(size_bytes) * 8.0 / gbps(&run, &host, &device)
+    };
+    let wire_ns = |bytes: f64| bytes * 8.0 / 63.0154;
+    // Lines are 84 B each. A pair after a pair has none, nor has a read that is not short.
+    let expected = [
+        (Bench::BwRd, 128, wire_ns(2.0 * 84.0)),
+        (Bench::BwRd, 256, wire_ns(4.0 * 84.0) + 25.0),
+        (Bench::BwRd, 512, wire_ns(2.0 * 276.0)),
+        (Bench::BwRd, 576, wire_ns(2.0 * 276.0 + 84.0) + 25.0),
+        // Writes between the reads: 336 B down are more than 280 + 24 up.
+        (Bench::BwRdwr, 256, wire_ns(4.0 * 84.0)),
+    ];
+    for (bench, size_bytes, expected) in expected {
+        let found = each_ns(bench, size_bytes);
+        assert!(
+            (found / expected - 1.0).abs() < 0.02,
+            "{bench:?} {size_bytes}: {found} and {expected}"
+        );
+    }
+}
+
+#[test]
 fn a_read_does_not_pass_a_write() {
     let host = Host {
         write_line_ns: 5000.0,

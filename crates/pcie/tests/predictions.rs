@@ -62,9 +62,21 @@ fn xeon_e3_rates_follow_the_idle_time_of_the_link() {
         let count = f64::from(u32::try_from(judged.len()).unwrap());
         judged.iter().map(|j| j.error_percent.abs()).sum::<f64>() / count
     };
-    assert!(mean(Bench::BwRd) < 16.0, "{}", mean(Bench::BwRd));
-    assert!(mean(Bench::BwRdwr) < 8.0, "{}", mean(Bench::BwRdwr));
+    assert!(mean(Bench::BwRd) < 12.0, "{}", mean(Bench::BwRd));
+    assert!(mean(Bench::BwRdwr) < 7.0, "{}", mean(Bench::BwRdwr));
     assert!(mean(Bench::BwWr) < 45.0, "{}", mean(Bench::BwWr));
+}
+
+/// Reads of more than 320 B fill the link, so that it hardly sleeps, and repeat: all have to come out,
+/// those that its three numbers were found on too.
+#[test]
+fn xeon_e3_answers_long_reads_as_measured() {
+    let long_reads = rows().into_iter().filter(|row| {
+        row.host.starts_with("e3") && row.bench == Bench::BwRd && row.size_bytes > 320
+    });
+    let judged: Vec<_> = long_reads.map(|row| judge(&row, 4000).unwrap()).collect();
+    assert!(judged.len() > 50, "{}", judged.len());
+    assert!(share_within(&judged, 7.0) >= 1.0);
 }
 
 /// The window sweeps of 64 to 512 B, warm and untranslated: the published figures.

@@ -57,7 +57,7 @@ pub fn read_terms(
     bytes: u32,
 ) -> Vec<Term> {
     let hops = f64::from(path.hops);
-    let first = bytes.min(link.completion_bytes());
+    let first = bytes.min(link.completion_bytes().min(host.completion_bytes));
     let request = wire_ns(link, TlpKind::MemoryRead, 0);
     let answer = wire_ns(link, TlpKind::Completion, first);
     vec![

@@ -49,6 +49,7 @@ fn e5_2630v4() -> Host {
         link: gen3_x8(0.952),
         read_ns: 301.5,
         write_line_ns: 8.6,
+        completion_bytes: 256,
         completion_gap_ns: 1.0,
         write_ns: 20.0,
         cold_ns: 53.0,
@@ -59,6 +60,7 @@ fn e5_2630v4() -> Host {
         line_by_line_bytes: 256,
         streams: true,
         line_mode_lasts: 0,
+        line_gap_ns: 0.0,
         posted: Credits {
             headers: 64,
             data_units: 1024,
@@ -124,7 +126,9 @@ fn e3_1226v3() -> Host {
         name: "e3-1226v3".to_owned(),
         source: "Haswell client part, Fujitsu TX1310; fitted on its published measurements"
             .to_owned(),
-        link: gen3_x8(0.91),
+        completion_bytes: 128,
+        line_mode_lasts: 0,
+        line_gap_ns: 10.0,
         read_ns: base.read_ns - 14.0,
         cold_ns: 0.0,
         llc_bytes: 8 * MIB,

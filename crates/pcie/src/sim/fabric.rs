@@ -84,6 +84,8 @@ struct Packet {
     ends_request: bool,
     /// A request that is answered line by line.
     by_line: bool,
+    /// A request after whose answer the link is idle for a while.
+    gap: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +112,9 @@ type Scheduled = Reverse<(Ps, u64, Step, u32)>;
 #[derive(Debug)]
 pub struct Fabric {
     link: LinkConfig,
+    completion_bytes: u32,
     completion_gap: Ps,
+    line_gap: Ps,
     write_dllp: Ps,
     busy_until: Ps,
     now: Ps,
@@ -155,8 +159,10 @@ impl Fabric {
         let write_dllp = wire.time(host.link.write_dllp_bytes);
         let wires = vec![wire; options.hops.len() + 1];
         Ok(Self {
+            completion_bytes: link.completion_bytes().min(host.completion_bytes),
             link,
             completion_gap: ps(host.completion_gap_ns),
+            line_gap: ps(host.line_gap_ns),
             write_dllp,
             busy_until: 0,
             now: 0,
@@ -370,6 +376,7 @@ impl Fabric {
             segment,
             ends_request: false,
             by_line: false,
+            gap: false,
         })
     }
 
@@ -469,10 +476,11 @@ impl Fabric {
                 self.schedule(visible, Step::Visible, flag);
             }
             TlpKind::MemoryRead => {
-                let (ready, by_line) = self.root.read(self.now, packet.address, packet.data_bytes);
-                self.packets[id].by_line = by_line;
+                let answer = self.root.read(self.now, packet.address, packet.data_bytes);
+                self.packets[id].by_line = answer.by_line;
+                self.packets[id].gap = answer.gap;
                 self.nonposted.give_back(0);
-                self.schedule(ready, Step::DataReady, id);
+                self.schedule(answer.ready, Step::DataReady, id);
                 self.send_waiting();
             }
             TlpKind::Completion => {
@@ -527,7 +535,7 @@ impl Fabric {
         let most = if request.by_line {
             self.link.spec().rcb_bytes
         } else {
-            self.link.completion_bytes()
+            self.completion_bytes
         };
         let end = request.address + u64::from(request.data_bytes);
         for (address, bytes) in completions(request.address, end, most, self.link.spec().rcb_bytes)
@@ -543,7 +551,8 @@ impl Fabric {
             self.transmit(packet);
         }
         let root = self.hops.len();
-        self.down[root].pause(self.completion_gap);
+        let gap = if request.gap { self.line_gap } else { 0 };
+        self.down[root].pause(self.completion_gap + gap);
         self.busy_until = self.busy_until.max(self.down[root].free_at());
         self.root.read_ends(self.down[root].free_at());
     }

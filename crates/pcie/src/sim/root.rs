@@ -7,8 +7,20 @@ use super::{Ps, ps};
 use crate::model::TlpKind;
 use crate::profile::{Host, Sleep};
 
-/// What one translation serves of a read that is answered line by line: a pair of lines.
-const LOOKUP_BYTES: u32 = 128;
+/// A pair of lines: what one translation serves of a read that is answered line by line, and what
+/// such reads may ask for without a gap between their answers.
+const PAIR_BYTES: u32 = 128;
+
+/// When and how a read is answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    /// When its data is ready to be sent.
+    pub(crate) ready: Ps,
+    /// Whether its completions are of a line each.
+    pub(crate) by_line: bool,
+    /// Whether the link is idle for a while after them.
+    pub(crate) gap: bool,
+}
 
 #[derive(Debug)]
 pub(crate) struct Root {
@@ -17,6 +29,9 @@ pub(crate) struct Root {
     cache: Cache,
     remote: bool,
     last_read_end: u64,
+    last_read_was_pair: bool,
+    /// Whether no write has come since the last read.
+    last_was_read: bool,
     line_mode: u32,
     /// The last posted write's visibility: later writes and reads come after it
     /// (PCIe Base Specification 2.4.1).
@@ -63,6 +78,8 @@ impl Root {
             ),
             remote: setup.remote,
             last_read_end: u64::MAX,
+            last_read_was_pair: true,
+            last_was_read: false,
             line_mode: 0,
             posted_done: 0,
             awake_until: 0,
@@ -79,6 +96,7 @@ impl Root {
 
     /// A posted write arrives: when its buffer is free again, and when it is visible.
     pub(crate) fn write(&mut self, now: Ps, address: u64, bytes: u32) -> (Ps, Ps) {
+        self.last_was_read = false;
         let start = self.wake(now, true);
         let mut at = self.translate(start, address, true, 1);
         if !self.cache.write(address, bytes) {
@@ -90,8 +108,8 @@ impl Root {
         (self.posted_done, self.posted_done + ps(self.host.write_ns))
     }
 
-    /// A read request arrives: when its data is ready to be sent, and whether line by line.
-    pub(crate) fn read(&mut self, now: Ps, address: u64, bytes: u32) -> (Ps, bool) {
+    /// A read request arrives.
+    pub(crate) fn read(&mut self, now: Ps, address: u64, bytes: u32) -> Answer {
         self.reads += 1;
         let continues = self.last_read_end == address;
         self.last_read_end = address + u64::from(bytes);
@@ -102,9 +120,13 @@ impl Root {
         } else {
             self.line_mode.saturating_sub(1)
         };
+        let is_pair = bytes <= PAIR_BYTES;
+        let gap = by_line && self.last_was_read && !(is_pair && self.last_read_was_pair);
+        self.last_read_was_pair = is_pair;
+        self.last_was_read = true;
         let start = self.wake(now, false).max(self.posted_done);
         let lookups = if by_line {
-            bytes.div_ceil(LOOKUP_BYTES)
+            bytes.div_ceil(PAIR_BYTES)
         } else {
             1
         };
@@ -119,7 +141,11 @@ impl Root {
         }
         at += ps(service);
         self.stays_awake(at);
-        (at, by_line)
+        Answer {
+            ready: at,
+            by_line,
+            gap,
+        }
     }
 
     /// A read's completions will have left by then.
