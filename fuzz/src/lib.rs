@@ -7,3 +7,9 @@ pub mod lane;
 
 #[path = "../../crates/monitor/tests/registry/support/mod.rs"]
 pub mod registry;
+
+#[path = "../../crates/ring/tests/posted/support/mod.rs"]
+pub mod posted;
+
+/// Where the support of posted lanes looks for it.
+pub use lane::memory as lane_memory;

@@ -3,7 +3,8 @@
 //! | bits | meaning |
 //! |---|---|
 //! | 0-23 | payload bytes, 1 to [`MAX_RECORD_BYTES`]; 8 for a control record |
-//! | 24-31 | kind: 1 data, 2 start, 3 stop, 4 closing; never 0, so that 0 is no record |
+//! | 24-30 | kind: 1 data, 2 start, 3 stop, 4 closing; never 0, so that 0 is no record |
+//! | 31 | in posted lanes: the sender asks for credit when this record has been read |
 //! | 32-63 | lap of the ring in which the record starts |
 
 use crosslane_ctl::lane::LINE_BYTES;
@@ -49,6 +50,13 @@ pub enum PeerLied {
         /// The line that the receiver claims to have reached.
         line: u64,
     },
+    /// A request, or an answer to one, for a line at which the peer cannot stand. Where the peer is
+    /// honest, the window does not keep writes in order.
+    #[error("a request or its answer names line {line}, where the peer cannot be")]
+    Answer {
+        /// The line that the peer names.
+        line: u64,
+    },
 }
 
 /// A header that has been checked.
@@ -59,6 +67,9 @@ pub(crate) enum Record {
 }
 
 const KIND_DATA: u64 = 1;
+
+/// In posted lanes: return credit when this record has been read.
+pub(crate) const ASKS_FOR_CREDIT: u64 = 1 << 31;
 
 /// Lines that a record with this much payload takes.
 pub(crate) const fn lines_for(bytes: usize) -> u64 {

@@ -11,13 +11,15 @@
 //! The crate holds no state of a connection: cursors are the caller's, who keeps them where both
 //! its threads and its forked children find them. (Each thread remembers how to copy fast.) It never sleeps, rings no doorbell and takes no lock. Read
 //! [`header`], then [`send`] and [`receive`]; [`reserve`] and [`find`] are the same without a copy;
-//! [`memory`] is what a lane needs of its window.
+//! [`memory`] is what a lane needs of its window. [`posted`] is the same between hosts, over windows that
+//! can be written but not read.
 
 mod copy;
 pub mod find;
 pub mod header;
 pub mod memory;
 pub mod parts;
+pub mod posted;
 pub mod receive;
 pub mod reserve;
 pub mod send;

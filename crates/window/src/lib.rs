@@ -5,9 +5,15 @@
 //! must check before use.
 //!
 //! Read [`view`] first, and [`bytes`] for what programs see of it; [`arena`] is the memory of rings, [`slab`] the table of a process.
+//! Between hosts there are two types for the two memories: [`inbound`] is read, [`outbound`] only written;
+//! [`policy`] says in which ways windows differ.
 
 pub mod arena;
 pub mod bytes;
+pub mod cache;
+pub mod inbound;
 pub mod memory;
+pub mod outbound;
+pub mod policy;
 pub mod slab;
 pub mod view;

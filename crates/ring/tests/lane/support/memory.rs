@@ -56,13 +56,17 @@ impl Memory {
 
     /// The lane.
     pub fn lane(&self) -> WindowLane {
+        WindowLane::new(self.view(), self.lines).expect("the pages have room for the lane")
+    }
+
+    /// The lane's bytes.
+    pub fn view(&self) -> View {
         let start = self.pages.start();
-        // SAFETY: the pages are valid as long as `self`; whoever keeps the lane longer has to do
+        // SAFETY: the pages are valid as long as `self`; whoever keeps the view longer has to do
         // with a test that fails. Everybody else reaches them through atomics.
         let view = unsafe { View::from_raw(start, self.pages.bytes()) };
         let view = view.part(self.first, self.lane_words() * 8);
-        let lane = view.and_then(|view| WindowLane::new(view, self.lines));
-        lane.expect("the pages have room for the lane")
+        view.expect("the pages have room for the lane")
     }
 
     /// Every word of the lane, control lines first: what a peer could write to.

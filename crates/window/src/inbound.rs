@@ -1,0 +1,117 @@
+//! This host's own memory, into which another host writes.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cache::{Flush, GOES_AROUND, store_around};
+use crate::policy::Traits;
+use crate::view::View;
+
+const WORD: usize = size_of::<u64>();
+
+/// A range of memory that a peer writes and we read. What we read is an allegation.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbound {
+    start: NonNull<u8>,
+    bytes: usize,
+    refreshes: bool,
+    flush: Flush,
+}
+
+// SAFETY: an address range; every access through it is atomic or a raw copy.
+unsafe impl Send for Inbound {}
+// SAFETY: as above.
+unsafe impl Sync for Inbound {}
+
+impl Inbound {
+    /// Our memory that `view` shows, or `None` if it does not begin and end on a word.
+    pub fn new(view: View, traits: Traits) -> Option<Self> {
+        let is_whole =
+            view.start().addr().get().is_multiple_of(WORD) && view.bytes().is_multiple_of(WORD);
+        is_whole.then_some(Self {
+            start: view.start(),
+            bytes: view.bytes(),
+            refreshes: traits.refreshes,
+            flush: Flush::here(),
+        })
+    }
+
+    /// Bytes in the range.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The address of some bytes.
+    ///
+    /// # Panics
+    /// If they are not all inside. That is our own fault, never the peer's.
+    #[inline]
+    fn address(&self, at: usize, bytes: usize) -> *mut u8 {
+        let is_inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(is_inside, "{bytes} bytes at {at} of {} bytes", self.bytes);
+        // SAFETY: inside the range, as just checked.
+        unsafe { self.start.add(at) }.as_ptr()
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> *mut u64 {
+        assert!(at.is_multiple_of(WORD), "a word at {at}");
+        self.address(at, WORD).cast::<u64>()
+    }
+
+    /// Forget what this processor's caches hold of a range; nothing where they are kept coherent.
+    #[inline]
+    pub fn refresh(&self, at: usize, bytes: usize) {
+        if self.refreshes {
+            let start = self.address(at, bytes);
+            // SAFETY: checked to lie inside, and mapped.
+            unsafe { self.flush.lines(start, bytes) };
+        }
+    }
+
+    /// Read an aligned word with acquire order.
+    ///
+    /// # Panics
+    /// If it does not lie inside.
+    #[inline]
+    pub fn load(&self, at: usize) -> u64 {
+        // SAFETY: checked to lie inside, aligned, and an atomic may be changed by the peer.
+        let cell = unsafe { AtomicU64::from_ptr(self.word(at)) };
+        cell.load(Ordering::Acquire) // SYNC: posted record
+    }
+
+    /// Copy out of the range.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of `bytes`.
+    ///
+    /// # Panics
+    /// If they are not all inside.
+    #[inline]
+    pub unsafe fn copy_out(&self, at: usize, to: *mut u8, bytes: usize) {
+        let from = self.address(at, bytes);
+        // SAFETY: the source was checked, the target is the caller's promise; the range is no Rust
+        // object, so a racing peer can only spoil bytes.
+        unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) };
+    }
+
+    /// Make an aligned word 0; before what is written after the next fence of the outbound side.
+    ///
+    /// # Panics
+    /// If it does not lie inside.
+    #[inline]
+    pub fn clear(&self, at: usize) {
+        let word = self.word(at);
+        if self.refreshes {
+            // SAFETY: checked to lie inside and to be aligned.
+            unsafe { store_around(word, 0) };
+            if !GOES_AROUND {
+                self.refresh(at, WORD);
+            }
+        } else {
+            // SAFETY: checked to lie inside, aligned, and an atomic may be changed by the peer.
+            let cell = unsafe { AtomicU64::from_ptr(word) };
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a window is like: how its writes travel, and what a reader must do to see them.
+
+/// How writes into the other side's memory leave this processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// Into memory that all its users' caches keep coherent: in program order on x86-64.
+    Coherent,
+    /// Uncached: each store is a transaction of its own, in program order.
+    Uncached,
+    /// Through write-combining buffers, which leave in any order, and when they like, until a fence.
+    Combined,
+    /// Through caches that nobody keeps coherent: around them, or flushed line by line.
+    Flushed,
+}
+
+/// A window, as far as the code above it has to know. Lanes need nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// How writes leave.
+    pub writes: Writes,
+    /// Whether a look at this host's own side must forget what its caches hold.
+    pub refreshes: bool,
+    /// What to expect for a write to arrive, in ns: an order of magnitude for timers, measured by
+    /// `crosslane window test`, promised by nobody.
+    pub posted_latency_ns: u32,
+}
+
+impl Traits {
+    /// Memory of one machine.
+    pub const MEMORY: Self = Self {
+        writes: Writes::Coherent,
+        refreshes: false,
+        posted_latency_ns: 100,
+    };
+
+    /// A device's memory behind PCIe, mapped uncached.
+    pub const UNCACHED_BAR: Self = Self {
+        writes: Writes::Uncached,
+        refreshes: false,
+        posted_latency_ns: 1_000,
+    };
+
+    /// The same, mapped write-combining.
+    pub const COMBINED_BAR: Self = Self {
+        writes: Writes::Combined,
+        refreshes: false,
+        posted_latency_ns: 1_000,
+    };
+
+    /// Memory that several hosts share without coherence.
+    pub const FLUSHED: Self = Self {
+        writes: Writes::Flushed,
+        refreshes: true,
+        posted_latency_ns: 1_000,
+    };
+
+    /// Whether caches keep both sides coherent by themselves.
+    pub const fn is_coherent(&self) -> bool {
+        matches!(self.writes, Writes::Coherent)
+    }
+
+    /// Whether writes gather in write-combining buffers.
+    pub const fn is_write_combining(&self) -> bool {
+        matches!(self.writes, Writes::Combined)
+    }
+
+    /// Whether lines must be flushed or refreshed by instructions.
+    pub const fn needs_flush(&self) -> bool {
+        matches!(self.writes, Writes::Flushed)
+    }
+}
