@@ -1,5 +1,7 @@
 //! `cargo xtask setup`: the Debian packages that the tests and the demo run real programs from.
 
+mod unpack;
+
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -8,14 +10,32 @@ use anyhow::{Context, ensure};
 /// A program that a test or the demo needs, and where Debian has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The name that is looked for in PATH, or an absolute path.
+    /// The name that is looked for in PATH, or an absolute path; the place in the package of what
+    /// is unpacked.
     pub name: &'static str,
     /// The Debian package that brings it.
     pub package: &'static str,
+    how: How,
+}
+
+/// How it gets to where it is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// By installing its package.
+    Install,
+    /// By unpacking its package below the target folder: it is for virtual machines, and this machine
+    /// is to boot and work as before.
+    Unpack,
 }
 
 const fn program(name: &'static str, package: &'static str) -> Program {
-    Program { name, package }
+    let how = How::Install;
+    Program { name, package, how }
+}
+
+const fn unpacked(name: &'static str, package: &'static str) -> Program {
+    let how = How::Unpack;
+    Program { name, package, how }
 }
 
 pub const AB: Program = program("ab", "apache2-utils");
@@ -24,6 +44,8 @@ pub const CMAKE: Program = program("cmake", "cmake");
 pub const CURL: Program = program("curl", "curl");
 pub const DPKG_SOURCE: Program = program("dpkg-source", "dpkg-dev");
 pub const FI_PINGPONG: Program = program("fi_pingpong", "libfabric-bin");
+pub const GUEST_BUSYBOX: Program = unpacked("bin/busybox", "busybox-static");
+pub const GUEST_KERNEL: Program = unpacked("boot/vmlinuz", "linux-image-cloud-amd64");
 pub const HAPROXY: Program = program("/usr/sbin/haproxy", "haproxy");
 pub const IP: Program = program("ip", "iproute2");
 pub const IPERF3: Program = program("iperf3", "iperf3");
@@ -37,6 +59,7 @@ pub const PYTHON_TESTS: Program = program(
     "/usr/lib/python3.11/test/test_socket.py",
     "libpython3.11-testsuite",
 );
+pub const QEMU: Program = program("qemu-system-x86_64", "qemu-system-x86");
 /// A Go program.
 pub const RCLONE: Program = program("/usr/bin/rclone", "rclone");
 pub const REDIS_BENCHMARK: Program = program("redis-benchmark", "redis-tools");
@@ -50,17 +73,20 @@ pub const UCX_PERFTEST: Program = program("ucx_perftest", "ucx-utils");
 pub const WRK: Program = program("wrk", "wrk");
 
 /// Every program that the tests run.
-pub const ALL: [Program; 19] = [
+pub const ALL: [Program; 22] = [
     AB,
     CHROMIUM,
     CURL,
     FI_PINGPONG,
+    GUEST_BUSYBOX,
+    GUEST_KERNEL,
     HAPROXY,
     IPERF3,
     JAVAC,
     NGINX,
     NODE,
     PYTHON,
+    QEMU,
     RCLONE,
     REDIS_BENCHMARK,
     REDIS_CLI,
@@ -86,6 +112,9 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 impl Program {
     /// Whether it is there to be run.
     pub fn is_installed(&self) -> bool {
+        if self.how == How::Unpack {
+            return unpack::folder().join(self.name).is_file();
+        }
         let path = std::env::var_os("PATH").unwrap_or_default();
         // Joining an absolute name replaces the folder.
         std::env::split_paths(&path).any(|folder| folder.join(self.name).is_file())
@@ -103,26 +132,43 @@ pub fn run() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Install the missing ones among `programs` when root; return those that are missing still.
+/// Install the missing ones among `programs` when root, and unpack what is to be unpacked; return
+/// those that are missing still.
 pub fn ensure_installed(programs: &[Program]) -> anyhow::Result<Vec<Program>> {
     let missing = missing_among(programs);
-    if missing.is_empty() || !rustix::process::geteuid().is_root() {
-        return Ok(missing);
+    let (to_install, to_unpack) = packages_of(&missing);
+    if !to_install.is_empty() && rustix::process::geteuid().is_root() {
+        println!("setup: installing {}", to_install.join(" "));
+        if let Err(error) = install(&to_install) {
+            println!("setup: {error:#}");
+        }
     }
-    let packages = packages_of(&missing);
-    println!("setup: installing {}", packages.join(" "));
-    if let Err(error) = install(&packages) {
-        println!("setup: {error:#}");
+    for package in to_unpack {
+        println!("setup: unpacking {package}");
+        if let Err(error) = unpack::unpack(package) {
+            println!("setup: {error:#}");
+        }
     }
     Ok(missing_among(programs))
 }
 
 /// What a person has to type to get `missing`.
 pub fn how_to_install(missing: &[Program]) -> String {
-    format!(
-        "run as root: apt-get install {}",
-        packages_of(missing).join(" ")
-    )
+    let (to_install, to_unpack) = packages_of(missing);
+    let mut ways = Vec::new();
+    if !to_install.is_empty() {
+        ways.push(format!(
+            "run as root: apt-get install {}",
+            to_install.join(" ")
+        ));
+    }
+    if !to_unpack.is_empty() {
+        ways.push(format!(
+            "run: cargo xtask setup (unpacks {})",
+            to_unpack.join(" ")
+        ));
+    }
+    ways.join("; ")
 }
 
 fn missing_among(programs: &[Program]) -> Vec<Program> {
@@ -133,11 +179,16 @@ fn missing_among(programs: &[Program]) -> Vec<Program> {
         .collect()
 }
 
-fn packages_of(programs: &[Program]) -> Vec<&'static str> {
-    let mut packages: Vec<_> = programs.iter().map(|program| program.package).collect();
-    packages.sort_unstable();
-    packages.dedup();
-    packages
+/// The packages to install and those to unpack, each once.
+fn packages_of(programs: &[Program]) -> (Vec<&'static str>, Vec<&'static str>) {
+    let packages = |how| {
+        let wanted = programs.iter().filter(|program| program.how == how);
+        let mut packages: Vec<_> = wanted.map(|program| program.package).collect();
+        packages.sort_unstable();
+        packages.dedup();
+        packages
+    };
+    (packages(How::Install), packages(How::Unpack))
 }
 
 fn install(packages: &[&str]) -> anyhow::Result<()> {
@@ -243,6 +294,15 @@ mod tests {
         assert_eq!(
             how_to_install(&missing),
             "run as root: apt-get install redis-server redis-tools"
+        );
+    }
+
+    #[test]
+    fn what_is_unpacked_is_not_to_be_installed() {
+        assert_eq!(
+            how_to_install(&[QEMU, GUEST_KERNEL]),
+            "run as root: apt-get install qemu-system-x86; \
+             run: cargo xtask setup (unpacks linux-image-cloud-amd64)"
         );
     }
 }

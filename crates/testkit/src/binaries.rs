@@ -17,8 +17,8 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// A test lies in `target/PROFILE/deps`.
-fn target_folder() -> PathBuf {
+/// The folder that cargo builds into: a test lies in `target/PROFILE/deps`.
+pub fn target_folder() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a file");
     test.ancestors()
         .nth(3)

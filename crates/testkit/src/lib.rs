@@ -12,6 +12,7 @@
 
 mod binaries;
 mod cast;
+pub mod guest;
 mod host;
 mod observe;
 mod ports;

@@ -86,6 +86,21 @@ impl Observer {
 pub struct Stats(BTreeMap<String, serde_json::Value>);
 
 impl Stats {
+    /// What `crosslane stats --json` printed.
+    ///
+    /// # Panics
+    /// When that is something else.
+    pub fn parse(line: &str) -> Self {
+        serde_json::from_str(line)
+            .map(Self)
+            .unwrap_or_else(|error| panic!("`crosslane stats --json` printed {line:?}: {error}"))
+    }
+
+    /// How much of all bytes went through rings.
+    pub fn ring_share(&self) -> f64 {
+        ring_share(&Self::default(), self)
+    }
+
     /// The counter of this name; 0 if there is none.
     pub fn count(&self, name: &str) -> u64 {
         self.0
@@ -214,7 +229,7 @@ mod tests {
 
     fn stats(ring: u64, tcp: u64) -> Stats {
         let json = format!(r#"{{"ring_bytes_sent":{ring},"tcp_bytes_received":{tcp},"x":[1]}}"#);
-        serde_json::from_str(&json).map(Stats).unwrap()
+        Stats::parse(&json)
     }
 
     #[test]

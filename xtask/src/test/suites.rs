@@ -11,7 +11,7 @@ pub struct Suite {
 }
 
 /// All suites, in the order in which they run: first what explains failures of the later ones.
-pub const ALL: [Suite; 17] = [
+pub const ALL: [Suite; 18] = [
     Suite {
         name: "posix",
         needs: &[],
@@ -95,6 +95,17 @@ pub const ALL: [Suite; 17] = [
             setup::RCLONE,
             setup::SSH,
             setup::SSHD,
+        ],
+    },
+    Suite {
+        name: "qemu",
+        needs: &[
+            setup::GUEST_BUSYBOX,
+            setup::GUEST_KERNEL,
+            setup::QEMU,
+            setup::REDIS_SERVER,
+            setup::REDIS_CLI,
+            setup::REDIS_BENCHMARK,
         ],
     },
     Suite {
