@@ -8,6 +8,7 @@
 //! It is not a general binding: only what Crosslane calls is here.
 
 pub mod cpu;
+pub mod device;
 pub mod errno;
 pub mod futex;
 pub mod kernel;

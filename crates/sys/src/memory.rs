@@ -31,6 +31,12 @@ impl Mapping {
         )
     }
 
+    /// Map `bytes` of a device or file, from `offset` on, for reading and writing.
+    pub fn shared_at(fd: BorrowedFd<'_>, offset: usize, bytes: usize) -> Result<Self, Errno> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        Self::map_at(bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), offset)
+    }
+
     /// Map `bytes` of a memory object for reading.
     pub fn shared_read_only(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, Errno> {
         Self::map(bytes, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd())
@@ -74,6 +80,16 @@ impl Mapping {
     }
 
     fn map(bytes: usize, protection: i32, flags: i32, fd: i32) -> Result<Self, Errno> {
+        Self::map_at(bytes, protection, flags, fd, 0)
+    }
+
+    fn map_at(
+        bytes: usize,
+        protection: i32,
+        flags: i32,
+        fd: i32,
+        offset: usize,
+    ) -> Result<Self, Errno> {
         // Negative descriptors travel sign-extended, as the C ABI does it.
         let fd = isize::try_from(fd).map_err(|_| Errno::INVAL)?;
         let args = [
@@ -82,7 +98,7 @@ impl Mapping {
             protection as usize,
             flags as usize,
             fd.cast_unsigned(),
-            0,
+            offset,
         ];
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe { syscall(libc::SYS_mmap, args) }?;

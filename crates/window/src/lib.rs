@@ -6,11 +6,13 @@
 //!
 //! Read [`view`] first, and [`bytes`] for what programs see of it; [`arena`] is the memory of rings, [`slab`] the table of a process.
 //! Between hosts there are two types for the two memories: [`inbound`] is read, [`outbound`] only written;
-//! [`policy`] says in which ways windows differ.
+//! [`policy`] says in which ways windows differ, [`backend`] opens them, [`discover`] finds them.
 
 pub mod arena;
+pub mod backend;
 pub mod bytes;
 pub mod cache;
+pub mod discover;
 pub mod inbound;
 pub mod memory;
 pub mod outbound;

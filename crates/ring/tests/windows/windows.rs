@@ -1,0 +1,156 @@
+//! The windows to test, each opened twice, as two hosts would.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crosslane_window::backend::{BarWindow, DaxWindow, FileWindow, Place, Window, open};
+use crosslane_window::discover::{Roots, memory, pci};
+
+/// Bytes of the windows that the tests make.
+pub const BYTES: usize = 1 << 20;
+
+/// A window as each of both hosts sees it.
+pub type Opened = [Box<dyn Window>; 2];
+
+/// A folder of its own, removed at the end.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// Below `parent`.
+    pub fn new(parent: &Path, name: &str) -> Self {
+        let path = parent.join(format!("crosslane-test-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left behind is in memory only.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A device's folder as sysfs has it, with a region 2 of so many bytes.
+pub fn play_device(
+    root: &Path,
+    address: &str,
+    id: (&str, &str),
+    class: &str,
+    prefetchable: bool,
+) -> PathBuf {
+    let folder = root.join(address);
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    write("vendor", &format!("0x{}\n", id.0));
+    write("device", &format!("0x{}\n", id.1));
+    write("class", &format!("0x{class}\n"));
+    write("enable", "1\n");
+    write("numa_node", "-1\n");
+    let flags = if prefetchable { "14220c" } else { "140204" };
+    let none = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
+    let registers = "0x00000000febf1000 0x00000000febf10ff 0x0000000000040200\n";
+    let region = format!(
+        "0x{:016x} 0x{:016x} 0x{flags:0>16}\n",
+        0xfe00_0000_usize,
+        0xfe00_0000 + BYTES - 1
+    );
+    write(
+        "resource",
+        &[registers, none, &region, none, none, none].concat(),
+    );
+    File::create(folder.join("resource2"))
+        .unwrap()
+        .set_len(BYTES as u64)
+        .unwrap();
+    if prefetchable {
+        std::fs::hard_link(folder.join("resource2"), folder.join("resource2_wc")).unwrap();
+    }
+    folder
+}
+
+fn file(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    File::create(&path).unwrap().set_len(BYTES as u64).unwrap();
+    path
+}
+
+fn twice<W: Window + 'static>(open: impl Fn() -> W) -> Opened {
+    [Box::new(open()), Box::new(open())]
+}
+
+/// Memory, by each way in which windows are written and read.
+pub fn of_memory(name: &str) -> (Vec<(String, Opened)>, Vec<Folder>) {
+    let folder = Folder::new(Path::new("/dev/shm"), name);
+    let root = &folder.0;
+    let (_, object) = FileWindow::memfd(BYTES).unwrap();
+    let memfd = Path::new("memfd");
+    let shared = file(root, "shared");
+    let dax = file(root, "dax");
+    let bar = |address: &str, prefetchable| {
+        let folder = play_device(root, address, ("1af4", "1110"), "050000", prefetchable);
+        let device = pci::device(&folder).unwrap();
+        twice(move || BarWindow::open(&device, 2).unwrap())
+    };
+    let mut windows = vec![
+        (
+            "memfd".to_owned(),
+            twice(|| FileWindow::of(memfd, &object, "memfd").unwrap()),
+        ),
+        (
+            "tmpfs".to_owned(),
+            twice(|| FileWindow::open(&shared).unwrap()),
+        ),
+        ("played BAR".to_owned(), bar("0000:00:05.0", false)),
+        ("played combining BAR".to_owned(), bar("0000:00:06.0", true)),
+        (
+            "played DAX, flushed".to_owned(),
+            twice(|| DaxWindow::file(&dax, false).unwrap()),
+        ),
+        (
+            "played DAX, coherent".to_owned(),
+            twice(|| DaxWindow::file(&dax, true).unwrap()),
+        ),
+    ];
+    let mut folders = vec![folder];
+    if let Some((huge, folder)) = of_huge_pages(name) {
+        windows.push(("hugetlbfs".to_owned(), huge));
+        folders.push(folder);
+    }
+    windows.extend(named());
+    (windows, folders)
+}
+
+fn of_huge_pages(name: &str) -> Option<(Opened, Folder)> {
+    let mounts = memory::mounts(&Roots::system()).unwrap();
+    let mount = mounts
+        .iter()
+        .find(|mount| mount.kind == memory::Kind::Hugetlbfs);
+    let opened = mount.and_then(|mount| {
+        let folder = Folder::new(&mount.path, name);
+        let path = folder.0.join("window");
+        File::create(&path).ok()?.set_len(2 << 20).ok()?;
+        let both = [FileWindow::open(&path).ok()?, FileWindow::open(&path).ok()?];
+        Some((
+            both.map(|window| Box::new(window) as Box<dyn Window>),
+            folder,
+        ))
+    });
+    if opened.is_none() {
+        eprintln!("SKIPPED: hugetlbfs: none is mounted with free pages");
+    }
+    opened
+}
+
+/// Devices that somebody has named.
+fn named() -> Vec<(String, Opened)> {
+    let Ok(names) = std::env::var("CROSSLANE_TEST_WINDOWS") else {
+        eprintln!("SKIPPED: real devices: CROSSLANE_TEST_WINDOWS names none");
+        return Vec::new();
+    };
+    let opened = |name: &str| {
+        let window = || open(&Place::of(name), &Roots::system(), false).unwrap();
+        (name.to_owned(), [window(), window()])
+    };
+    names.split(',').map(opened).collect()
+}

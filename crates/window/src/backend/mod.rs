@@ -1,0 +1,169 @@
+//! Windows, whatever they are made of.
+//!
+//! A [`Window`] is memory that two hosts can reach. Each lends the other one half: side 0 reads the first
+//! and writes the second. (An NTB has two memories instead, one at each host; its driver would hand out
+//! the same two types.) Code above asks for [`halves`] and gets what may be read and what may be written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crosslane_sys::memory::Mapping;
+use thiserror::Error;
+
+use crate::inbound::Inbound;
+use crate::outbound::Outbound;
+use crate::policy::Traits;
+use crate::view::View;
+
+mod bar;
+mod dax;
+mod file;
+mod place;
+mod vfio;
+
+pub use bar::BarWindow;
+pub use dax::DaxWindow;
+pub use file::FileWindow;
+pub use place::{Place, open};
+pub use vfio::{Kernel, Region, SystemKernel, VfioWindow};
+
+/// A page: windows are mapped in whole ones.
+pub const PAGE_BYTES: usize = crosslane_ctl::lane::PAGE_BYTES;
+
+/// Memory that another host can reach, too.
+pub trait Window: Send + Sync {
+    /// In which ways it differs from others.
+    fn traits(&self) -> Traits;
+
+    /// What it is, for people: "ivshmem BAR, uncached".
+    fn description(&self) -> String;
+
+    /// The mapped memory. It is not handed out as such to anybody: see [`halves`].
+    fn mapping(&self) -> &Mapping;
+}
+
+/// A window that cannot be opened.
+#[derive(Debug, Error)]
+pub enum WindowError {
+    /// A file that cannot be opened, or asked what it is.
+    #[error("{}: cannot open the window: {cause}{}", path.display(), remedy(cause))]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: io::Error,
+    },
+    /// The kernel refused to map it.
+    #[error("{}: cannot map {bytes} bytes: {cause}", path.display())]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// How much.
+        bytes: usize,
+        /// Why not.
+        cause: io::Error,
+    },
+    /// No room for two halves of a page.
+    #[error("{}: {bytes} bytes are too small for a window; two pages of {PAGE_BYTES} at least", path.display())]
+    Small {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A device that does not answer at its addresses.
+    #[error("{address}: the device is not enabled; as root: echo 1 > {}", switch.display())]
+    Disabled {
+        /// The device.
+        address: String,
+        /// The file that enables it.
+        switch: PathBuf,
+    },
+    /// A device without such a region.
+    #[error("{address} has no memory region {bar} that programs may map")]
+    NoRegion {
+        /// The device.
+        address: String,
+        /// Which.
+        bar: u32,
+    },
+    /// VFIO is not there, or does not serve the device.
+    #[error("{address}: VFIO cannot be used: {why}")]
+    Vfio {
+        /// The device.
+        address: String,
+        /// What is missing, and what to do.
+        why: String,
+    },
+    /// Something that is no window.
+    #[error("{}: {why}", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        why: &'static str,
+    },
+}
+
+fn remedy(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => "; it takes root, or a group that owns the file",
+        io::ErrorKind::NotFound => "; `crosslane window probe` lists those that there are",
+        _ => "",
+    }
+}
+
+impl WindowError {
+    fn open(path: &Path, cause: impl Into<io::Error>) -> Self {
+        Self::Open {
+            path: path.to_owned(),
+            cause: cause.into(),
+        }
+    }
+
+    fn map(path: &Path, bytes: usize, cause: impl Into<io::Error>) -> Self {
+        Self::Map {
+            path: path.to_owned(),
+            bytes,
+            cause: cause.into(),
+        }
+    }
+}
+
+/// Bytes of each half of a window: whole pages.
+pub fn half_bytes(window: &dyn Window) -> usize {
+    window.mapping().bytes() / 2 / PAGE_BYTES * PAGE_BYTES
+}
+
+/// What `side`, 0 or 1, may read and write.
+///
+/// # Safety
+/// The window must outlive every use of what is returned.
+///
+/// # Panics
+/// If there is no such side.
+pub unsafe fn halves(window: &dyn Window, side: usize) -> (Inbound, Outbound) {
+    assert!(side < 2, "a window has sides 0 and 1");
+    let half = half_bytes(window);
+    // SAFETY: the caller's promise.
+    let whole = unsafe { View::of(window.mapping()) };
+    let part = |side: usize| whole.part(side * half, half);
+    let traits = window.traits();
+    let local = part(side).and_then(|view| Inbound::new(view, traits));
+    let remote = part(1 - side).and_then(|view| Outbound::new(view, traits));
+    let both = local.zip(remote);
+    both.expect("halves of whole pages lie inside and are aligned")
+}
+
+/// A size from the kernel, if a window of it has room for two halves.
+fn checked_bytes(path: &Path, bytes: u64) -> Result<usize, WindowError> {
+    let small = || WindowError::Small {
+        path: path.to_owned(),
+        bytes,
+    };
+    let bytes = usize::try_from(bytes).map_err(|_| small())?;
+    match bytes / PAGE_BYTES * PAGE_BYTES {
+        whole if whole >= 2 * PAGE_BYTES => Ok(whole),
+        _ => Err(small()),
+    }
+}

@@ -1,0 +1,180 @@
+//! A kernel that the test plays: a device whose descriptor is a memory object.
+
+use std::cell::RefCell;
+
+use super::*;
+use crate::discover::pci::Bar;
+
+const BAR_OFFSET: u64 = 1 << 16;
+const BAR_BYTES: u64 = 1 << 15;
+const CONFIG_OFFSET: u64 = 1 << 14;
+
+struct Played {
+    device: File,
+    asked: RefCell<Vec<String>>,
+    viable: bool,
+    bar: Region,
+}
+
+impl Played {
+    fn new() -> Self {
+        let object = crosslane_sys::memory::create_sealed(c"test-vfio", 1 << 18).unwrap();
+        let bar = Region {
+            flags: MAY_READ_WRITE | MAY_MAP,
+            bytes: BAR_BYTES,
+            offset: BAR_OFFSET,
+        };
+        Self {
+            device: File::from(object),
+            asked: RefCell::default(),
+            viable: true,
+            bar,
+        }
+    }
+
+    fn note(&self, what: impl Into<String>) {
+        self.asked.borrow_mut().push(what.into());
+    }
+}
+
+impl Kernel for Played {
+    fn open(&self, path: &Path) -> io::Result<File> {
+        self.note(path.display().to_string());
+        File::open("/dev/null")
+    }
+
+    fn version(&self, _container: BorrowedFd<'_>) -> io::Result<usize> {
+        self.note("version");
+        Ok(0)
+    }
+
+    fn is_viable(&self, _group: BorrowedFd<'_>) -> io::Result<bool> {
+        self.note("viable");
+        Ok(self.viable)
+    }
+
+    fn join(
+        &self,
+        _group: BorrowedFd<'_>,
+        _container: BorrowedFd<'_>,
+        iommu: usize,
+    ) -> io::Result<()> {
+        self.note(format!("join {iommu}"));
+        Ok(())
+    }
+
+    fn device(&self, _group: BorrowedFd<'_>, address: &str) -> io::Result<OwnedFd> {
+        self.note(address);
+        Ok(self.device.try_clone()?.into())
+    }
+
+    fn region(&self, _device: BorrowedFd<'_>, index: u32) -> io::Result<Region> {
+        self.note(format!("region {index}"));
+        Ok(match index {
+            CONFIG_REGION => Region {
+                flags: MAY_READ_WRITE,
+                bytes: 4096,
+                offset: CONFIG_OFFSET,
+            },
+            _ => self.bar,
+        })
+    }
+}
+
+fn device() -> PciDevice {
+    PciDevice {
+        address: "0000:00:05.0".to_owned(),
+        folder: "/nowhere/0000:00:05.0".into(),
+        id: (0x1af4, 0x1110),
+        role: Role::IvshmemPlain,
+        bars: vec![Bar {
+            index: 2,
+            bytes: BAR_BYTES,
+            is_prefetchable: false,
+            can_combine: false,
+        }],
+        is_enabled: false,
+        driver: Some("vfio-pci".to_owned()),
+        iommu_group: Some(7),
+        has_no_iommu: false,
+        numa_node: None,
+    }
+}
+
+#[test]
+fn requests_come_in_the_order_that_the_kernel_wants() {
+    let kernel = Played::new();
+    VfioWindow::open(&kernel, &device(), 2).unwrap();
+    let asked = [
+        "/dev/vfio/vfio",
+        "/dev/vfio/7",
+        "version",
+        "viable",
+        "join 1",
+        "0000:00:05.0",
+        "region 7",
+        "region 2",
+    ];
+    assert_eq!(*kernel.asked.borrow(), asked);
+}
+
+#[test]
+fn the_region_of_the_device_is_mapped_and_answers() {
+    let kernel = Played::new();
+    let window = VfioWindow::open(&kernel, &device(), 2).unwrap();
+    // SAFETY: the window outlives its halves.
+    let (_, remote) = unsafe { crate::backend::halves(&window, 1) };
+    remote.store(8, 0x1234);
+    remote.fence();
+    let mut found = [0; 8];
+    kernel
+        .device
+        .read_exact_at(&mut found, BAR_OFFSET + 8)
+        .unwrap();
+    assert_eq!(u64::from_le_bytes(found), 0x1234);
+    let mut command = [0; 2];
+    kernel
+        .device
+        .read_exact_at(&mut command, CONFIG_OFFSET + COMMAND)
+        .unwrap();
+    assert_eq!(u16::from_le_bytes(command), MEMORY_SPACE);
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let refused = |kernel: Played, device: PciDevice| {
+        VfioWindow::open(&kernel, &device, 2)
+            .unwrap_err()
+            .to_string()
+    };
+    let unbound = PciDevice {
+        driver: None,
+        ..device()
+    };
+    assert!(refused(Played::new(), unbound).contains("driver_override"));
+    let alone = PciDevice {
+        iommu_group: None,
+        ..device()
+    };
+    assert!(refused(Played::new(), alone).contains("IOMMU"));
+    let kernel = Played {
+        viable: false,
+        ..Played::new()
+    };
+    assert!(refused(kernel, device()).contains("other drivers"));
+    let mut kernel = Played::new();
+    kernel.bar.flags = MAY_READ_WRITE;
+    assert!(refused(kernel, device()).contains("no memory region 2"));
+}
+
+#[test]
+fn without_an_iommu_the_group_has_another_name() {
+    let kernel = Played::new();
+    let bare = PciDevice {
+        has_no_iommu: true,
+        ..device()
+    };
+    VfioWindow::open(&kernel, &bare, 2).unwrap();
+    assert_eq!(kernel.asked.borrow()[1], "/dev/vfio/noiommu-7");
+    assert!(kernel.asked.borrow().contains(&"join 8".to_owned()));
+}
