@@ -379,7 +379,7 @@ pub fn connect_unix(path: &[u8]) -> Result<c_int, Errno> {
         return Err(Errno::INVAL);
     }
     for (to, from) in address.sun_path.iter_mut().zip(path) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: numbers only.
