@@ -14,6 +14,13 @@ const MEMORY: &str = "512M";
 /// Size of the memory that both machines have.
 const WINDOW: &str = "64M";
 
+/// One CPU, and room for another: for a single one QEMU translates atomic additions and fences to plain
+/// instructions, and the machines share memory.
+const CPUS: &str = "1,maxcpus=2";
+
+/// With room for two CPUs Linux would rather ask a slow device for the time.
+const KERNEL_WORDS: &str = "console=ttyS1 quiet panic=-1 tsc=reliable clocksource=tsc";
+
 /// A virtual machine; it ends with the test.
 pub struct Machine {
     process: Process,
@@ -44,12 +51,12 @@ impl Machine {
             window.display()
         );
         let card = format!("virtio-net-pci,netdev=wire,mac=52:54:00:00:00:0{number}");
-        let kernel_words = format!("console=ttyS1 quiet panic=-1 crosslane.host={number}");
+        let kernel_words = format!("{KERNEL_WORDS} crosslane.host={number}");
         let process = host
             .plain("qemu-system-x86_64")
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-machine", "q35", "-accel", "tcg", "-cpu", "max"])
-            .args(["-smp", "1", "-m", MEMORY, "-no-reboot"])
+            .args(["-smp", CPUS, "-m", MEMORY, "-no-reboot"])
             .args(["-chardev", "stdio,id=commands,signal=off"])
             .args(["-chardev", "file,id=messages,path=/dev/stderr,append=on"])
             .args(["-serial", "chardev:commands", "-serial", "chardev:messages"])

@@ -1,7 +1,8 @@
 //! Passes a token to and fro through memory that two programs map, each on a host of its own.
 //!
 //! Each side has a slot that only it writes: a payload, and behind it the number of the round. A
-//! side that finds the other's number raised must find that round's payload, whole.
+//! side that finds the other's number raised must find that round's payload, whole. Then both add
+//! to one number at the same time, and nothing that was added may be missing.
 
 mod mapping;
 
@@ -23,18 +24,25 @@ struct Cli {
     /// File to map: a device's BAR (resource2), or a file in tmpfs
     #[arg(long)]
     path: PathBuf,
+    /// Write zeros, where an earlier run has left its numbers, and stop
+    #[arg(long)]
+    clear: bool,
     /// 0 passes first
-    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=1))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
     side: u8,
     /// Rounds
     #[arg(long, default_value_t = 2000)]
     rounds: u64,
+    /// How often each side adds
+    #[arg(long, default_value_t = 200_000)]
+    adds: u64,
 }
 
 #[derive(Debug, serde::Serialize)]
 struct Report {
     bench: &'static str,
     rounds: u64,
+    adds: u64,
     payload_bytes: usize,
     p50_ns: u64,
     p99_ns: u64,
@@ -53,27 +61,37 @@ enum TokenError {
         found: u64,
         expected: u64,
     },
+    #[error("both sides added 1 {adds} times each, and the sum is {sum}: adding is not atomic")]
+    Lost { adds: u64, sum: u64 },
 }
 
 fn main() -> ExitCode {
-    match pass(&Cli::parse()) {
-        Ok(report) => {
-            let line = serde_json::to_string(&report).expect("numbers and names");
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("crosslane-token: {error}");
-            ExitCode::FAILURE
-        }
+    if let Err(error) = run(&Cli::parse()) {
+        eprintln!("crosslane-token: {error}");
+        return ExitCode::FAILURE;
     }
+    ExitCode::SUCCESS
+}
+
+fn run(cli: &Cli) -> Result<(), TokenError> {
+    if cli.clear {
+        open(cli)?.clear();
+        return Ok(());
+    }
+    let line = serde_json::to_string(&pass(cli)?).expect("numbers and names");
+    println!("{line}");
+    Ok(())
+}
+
+fn open(cli: &Cli) -> Result<Mapping, TokenError> {
+    Mapping::open(&cli.path).map_err(|cause| TokenError::Map {
+        path: cli.path.display().to_string(),
+        cause,
+    })
 }
 
 fn pass(cli: &Cli) -> Result<Report, TokenError> {
-    let mapping = Mapping::open(&cli.path).map_err(|cause| TokenError::Map {
-        path: cli.path.display().to_string(),
-        cause,
-    })?;
+    let mapping = open(cli)?;
     let (own, other) = (usize::from(cli.side), usize::from(1 - cli.side));
     let mut times = Vec::new();
     for round in 1..=cli.rounds {
@@ -88,11 +106,13 @@ fn pass(cli: &Cli) -> Result<Report, TokenError> {
         }
         times.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
+    add_together(&mapping, cli)?;
     times.sort_unstable();
     let quantile = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or(0);
     Ok(Report {
         bench: "token",
         rounds: cli.rounds,
+        adds: cli.adds,
         payload_bytes: PAYLOAD_WORDS * 8,
         p50_ns: quantile(50),
         p99_ns: quantile(99),
@@ -125,6 +145,22 @@ fn check(mapping: &Mapping, slot: usize, round: u64) -> Result<(), TokenError> {
     Ok(())
 }
 
+/// Both sides begin once they have seen the last round, so at the same time.
+fn add_together(mapping: &Mapping, cli: &Cli) -> Result<(), TokenError> {
+    for _ in 0..cli.adds {
+        mapping.add();
+    }
+    let (own, other) = (usize::from(cli.side), usize::from(1 - cli.side));
+    mapping.publish(own, cli.rounds + 1, |_| 0);
+    await_round(mapping, other, cli.rounds + 1)?;
+    let (adds, sum) = (cli.adds, mapping.sum());
+    if sum == 2 * adds {
+        Ok(())
+    } else {
+        Err(TokenError::Lost { adds, sum })
+    }
+}
+
 /// A different word for each slot, round and place.
 fn content(slot: usize, round: u64, word: usize) -> u64 {
     let place = (slot * PAYLOAD_WORDS + word) as u64;
@@ -138,8 +174,10 @@ mod tests {
     fn cli(path: &std::path::Path, side: u8) -> Cli {
         Cli {
             path: path.to_owned(),
+            clear: false,
             side,
             rounds: 500,
+            adds: 100_000,
         }
     }
 

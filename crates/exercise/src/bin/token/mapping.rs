@@ -1,4 +1,4 @@
-//! The mapped memory: two slots of a payload and a number.
+//! The mapped memory: two slots of a payload and a number, and a sum.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Words of payload in a slot.
 pub const PAYLOAD_WORDS: usize = 31;
 const SLOT_WORDS: usize = PAYLOAD_WORDS + 1;
+/// Where both sides add.
+const SUM_AT: usize = 2 * SLOT_WORDS;
 const BYTES: usize = 4096;
 
 /// The first page of a file, shared with whoever maps it too.
@@ -43,25 +45,49 @@ impl Mapping {
     /// Write a slot's payload, then its round, so that who sees the round sees the payload.
     pub fn publish(&self, slot: usize, round: u64, content: impl Fn(usize) -> u64) {
         for word in 0..PAYLOAD_WORDS {
-            self.at(slot, word).store(content(word), Ordering::Relaxed);
+            self.in_slot(slot, word)
+                .store(content(word), Ordering::Relaxed);
         }
-        self.at(slot, PAYLOAD_WORDS).store(round, Ordering::Release);
+        self.in_slot(slot, PAYLOAD_WORDS)
+            .store(round, Ordering::Release);
     }
 
     /// The round that a slot was last published for.
     pub fn round(&self, slot: usize) -> u64 {
-        self.at(slot, PAYLOAD_WORDS).load(Ordering::Acquire)
+        self.in_slot(slot, PAYLOAD_WORDS).load(Ordering::Acquire)
     }
 
     /// A word of a slot's payload.
     pub fn word(&self, slot: usize, word: usize) -> u64 {
-        self.at(slot, word).load(Ordering::Relaxed)
+        self.in_slot(slot, word).load(Ordering::Relaxed)
     }
 
-    fn at(&self, slot: usize, word: usize) -> &AtomicU64 {
+    /// Write zeros everywhere.
+    pub fn clear(&self) {
+        for word in 0..=SUM_AT {
+            self.at(word).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Add 1 to the sum.
+    pub fn add(&self) {
+        self.at(SUM_AT).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The sum.
+    pub fn sum(&self) -> u64 {
+        self.at(SUM_AT).load(Ordering::Relaxed)
+    }
+
+    fn in_slot(&self, slot: usize, word: usize) -> &AtomicU64 {
         assert!(slot < 2 && word < SLOT_WORDS);
-        // SAFETY: both slots lie in the mapped page.
-        let address = unsafe { self.start.add(slot * SLOT_WORDS + word) };
+        self.at(slot * SLOT_WORDS + word)
+    }
+
+    fn at(&self, word: usize) -> &AtomicU64 {
+        assert!(word <= SUM_AT);
+        // SAFETY: the slots and the sum lie in the mapped page.
+        let address = unsafe { self.start.add(word) };
         // SAFETY: mapped for as long as `self`, aligned, and only ever used as atomics.
         unsafe { address.as_ref() }
     }
