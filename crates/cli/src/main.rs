@@ -95,6 +95,11 @@ enum Command {
     /// Sums over all programs that the monitor has seen, running and finished. Root sees those
     /// of all users, others their own. Counters start with the monitor.
     Stats(commands::stats::Args),
+    /// Find windows of memory between hosts, and test them
+    ///
+    /// A window is memory that two hosts can reach: inter-VM memory (ivshmem), memory behind a PCIe
+    /// bridge, CXL or DAX memory, or a file in memory for two hosts on one machine.
+    Window(commands::window::Args),
 }
 
 fn main() -> ExitCode {
@@ -109,6 +114,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args),
         Command::Ss(args) => commands::ss::run(&args),
         Command::Stats(args) => commands::stats::run(&args),
+        Command::Window(args) => commands::window::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("crosslane: {error:#}");

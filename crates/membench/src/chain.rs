@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::kernel::{LINE, flush, load, store};
+use crate::kernel::{LINE, fence, flush, load, store};
 use crate::map::Mapping;
 
 /// The order in which lines follow one another.
@@ -145,6 +145,32 @@ impl<'a> Chain<'a> {
         median(&mut times)
     }
 
+    /// Mean ns per step of a walk that stores what each place holds into it, and fences. On a BAR this is
+    /// how long a posted write keeps its processor; nothing waits for its arrival.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn write_ns(&self, steps: usize) -> f64 {
+        let around = self.places.min(steps).max(1);
+        let mut walk = Vec::with_capacity(around);
+        let mut at = self.first;
+        for _ in 0..around {
+            let next = load(self.window, at);
+            walk.push((at, next));
+            at = next as usize;
+        }
+        let mut times: Vec<f64> = (0..5)
+            .map(|_| {
+                let start = Instant::now();
+                for (at, next) in &walk {
+                    store(self.window, *at, *next);
+                    fence();
+                }
+                nanoseconds(start) / as_f64(around)
+            })
+            .collect();
+        median(&mut times)
+    }
+
     /// Mean ns per step of a walk that stores into each place and loads it back before going on, which
     /// on a BAR is a posted write and the read that pushes it.
     #[must_use]
@@ -240,6 +266,9 @@ mod tests {
         let chain = Chain::lay(&window, layout(Order::Random, 64, 0));
         assert!(chain.warm_ns(10_000) > 0.0);
         assert!(chain.write_read_ns(10_000) > 0.0);
+        assert!(chain.write_ns(10_000) > 0.0);
+        // What a walk of writes leaves behind is the chain.
+        assert!(chain.warm_ns(10_000) > 0.0);
         assert!(chain.flushed_ns(1000) > 0.0);
         let distribution = chain.distribution_ns(100);
         assert!(distribution.len() == 100 && distribution.is_sorted() && distribution[0] > 0.0);

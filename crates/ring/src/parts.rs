@@ -106,6 +106,28 @@ impl<'a> Parts<'a> {
     }
 }
 
+/// Let `act` read the bytes of a slice through a cursor.
+#[inline]
+pub(crate) fn of_slice<T>(bytes: &[u8], act: impl FnOnce(&mut Parts<'_>) -> T) -> T {
+    let part = [Part::of(bytes)];
+    act(&mut Parts {
+        parts: &part,
+        offset: 0,
+        left: bytes.len(),
+    })
+}
+
+/// Let `act` write the bytes of a slice through a cursor.
+#[inline]
+pub(crate) fn of_slice_mut<T>(bytes: &mut [u8], act: impl FnOnce(&mut Parts<'_>) -> T) -> T {
+    let part = [Part::of_mut(bytes)];
+    act(&mut Parts {
+        parts: &part,
+        offset: 0,
+        left: bytes.len(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@ use crosslane_ctl::lane::LINE_BYTES;
 
 use crate::header::{self, Control, HEADER_BYTES, PeerLied, Record, lines_for};
 use crate::memory::LaneMemory;
-use crate::parts::Parts;
+use crate::parts::{Parts, of_slice_mut};
 
 /// Where the receiver stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +107,19 @@ impl RxCursor {
             bytes,
             passed_quarter,
         })
+    }
+
+    /// The same into a slice.
+    ///
+    /// # Errors
+    /// As [`RxCursor::read`].
+    #[inline]
+    pub fn read_slice(
+        &mut self,
+        lane: &impl LaneMemory,
+        bytes: &mut [u8],
+    ) -> Result<Taken, PeerLied> {
+        of_slice_mut(bytes, |parts| self.read(lane, parts))
     }
 
     /// Copy bytes out as `read` does, but leave them in the ring.

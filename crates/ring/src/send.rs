@@ -2,7 +2,7 @@
 
 use crate::header::{self, Control, HEADER_BYTES, MAX_RECORD_BYTES, PeerLied, lines_for};
 use crate::memory::LaneMemory;
-use crate::parts::Parts;
+use crate::parts::{Parts, of_slice};
 use crosslane_ctl::lane::LINE_BYTES;
 
 /// Lines that data may not take: one that stays cleared after the last record, and one kept for a
@@ -103,6 +103,15 @@ impl TxCursor {
         lane.publish(Self::wrapped(lane, self.tail), header);
         self.tail = next;
         Ok(bytes)
+    }
+
+    /// Append one data record with as much of a slice as fits: 0 when the ring is full.
+    ///
+    /// # Errors
+    /// As [`TxCursor::refresh`].
+    #[inline]
+    pub fn write_slice(&mut self, lane: &impl LaneMemory, bytes: &[u8]) -> Result<usize, PeerLied> {
+        of_slice(bytes, |parts| self.write_record(lane, parts))
     }
 
     /// Append a control record; `false` if even the line kept for it is taken.

@@ -41,6 +41,18 @@ impl Inbound {
         self.bytes
     }
 
+    /// Whole words of this range, or `None` if they do not lie inside.
+    pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
+        let is_inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let is_whole = at.is_multiple_of(WORD) && bytes.is_multiple_of(WORD);
+        (is_inside && is_whole).then(|| Self {
+            // SAFETY: inside the range, as just checked.
+            start: unsafe { self.start.add(at) },
+            bytes,
+            ..*self
+        })
+    }
+
     /// The address of some bytes.
     ///
     /// # Panics
@@ -93,6 +105,27 @@ impl Inbound {
         // SAFETY: the source was checked, the target is the caller's promise; the range is no Rust
         // object, so a racing peer can only spoil bytes.
         unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) };
+    }
+
+    /// Copy words out of the range.
+    ///
+    /// # Panics
+    /// If they are not all inside.
+    #[inline]
+    pub fn take(&self, at: usize, words: &mut [u64]) {
+        let to = words.as_mut_ptr().cast::<u8>();
+        // SAFETY: a slice is valid for its length.
+        unsafe { self.copy_out(at, to, size_of_val(words)) };
+    }
+
+    /// Copy bytes out of the range.
+    ///
+    /// # Panics
+    /// If they are not all inside.
+    #[inline]
+    pub fn take_bytes(&self, at: usize, bytes: &mut [u8]) {
+        // SAFETY: a slice is valid for its length.
+        unsafe { self.copy_out(at, bytes.as_mut_ptr(), bytes.len()) };
     }
 
     /// Make an aligned word 0; before what is written after the next fence of the outbound side.

@@ -52,6 +52,18 @@ impl Outbound {
         self.bytes
     }
 
+    /// Whole words of this range, or `None` if they do not lie inside.
+    pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
+        let is_inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let is_whole = at.is_multiple_of(WORD) && bytes.is_multiple_of(WORD);
+        (is_inside && is_whole).then(|| Self {
+            // SAFETY: inside the range, as just checked.
+            start: unsafe { self.start.add(at) },
+            bytes,
+            ..*self
+        })
+    }
+
     /// The address of some words.
     ///
     /// # Panics
@@ -96,6 +108,27 @@ impl Outbound {
                 self.flush_unless_around(to, words);
             }
         }
+    }
+
+    /// Write whole words, in any order up to the next [`Outbound::fence`].
+    ///
+    /// # Panics
+    /// If they do not fit there.
+    #[inline]
+    pub fn put(&self, at: usize, words: &[u64]) {
+        // SAFETY: a slice is valid for its length.
+        unsafe { self.write(at, words.as_ptr().cast::<u8>(), words.len()) };
+    }
+
+    /// The same from bytes, which must be whole words.
+    ///
+    /// # Panics
+    /// If they are not, or do not fit there.
+    #[inline]
+    pub fn put_bytes(&self, at: usize, bytes: &[u8]) {
+        assert!(bytes.len().is_multiple_of(WORD), "{} bytes", bytes.len());
+        // SAFETY: a slice is valid for its length.
+        unsafe { self.write(at, bytes.as_ptr(), bytes.len() / WORD) };
     }
 
     /// Write one word, which arrives at once.

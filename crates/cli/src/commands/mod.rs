@@ -9,3 +9,4 @@ pub mod report;
 pub mod run;
 pub mod ss;
 pub mod stats;
+pub mod window;

@@ -6,7 +6,7 @@ use crosslane_ctl::posted::{Mark, receiver};
 use super::Slot;
 use super::memory::{Local, Remote};
 use crate::header::{self, ASKS_FOR_CREDIT, HEADER_BYTES, PeerLied, Record, lines_for};
-use crate::parts::Parts;
+use crate::parts::{Parts, of_slice_mut};
 use crate::receive::Next;
 
 /// Where the receiver stands.
@@ -119,6 +119,19 @@ impl PostedRx {
             self.credit(slot);
         }
         Ok(total)
+    }
+
+    /// The same into a slice.
+    ///
+    /// # Errors
+    /// As [`PostedRx::read`].
+    #[inline]
+    pub fn read_slice<L: Local, R: Remote>(
+        &mut self,
+        slot: &Slot<L, R>,
+        bytes: &mut [u8],
+    ) -> Result<usize, PeerLied> {
+        of_slice_mut(bytes, |parts| self.read(slot, parts))
     }
 
     /// Move over the control record at the cursor.

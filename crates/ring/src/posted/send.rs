@@ -8,7 +8,7 @@ use super::gather::Gather;
 use super::memory::{Local, Remote};
 use crate::header::lines_for;
 use crate::header::{self, ASKS_FOR_CREDIT, Control, HEADER_BYTES, MAX_RECORD_BYTES, PeerLied};
-use crate::parts::{Part, Parts};
+use crate::parts::{Parts, of_slice};
 
 /// Lines that data may not take: the receiver has not cleared the one that it polls when the ring is
 /// full, and one is kept for a control record, so that a sender can always stop.
@@ -102,6 +102,19 @@ impl PostedTx {
         Ok(bytes)
     }
 
+    /// Append one data record with as much of a slice as fits: 0 when the ring is full.
+    ///
+    /// # Errors
+    /// As [`PostedTx::refresh`].
+    #[inline]
+    pub fn write_slice<L: Local, R: Remote>(
+        &mut self,
+        slot: &Slot<L, R>,
+        bytes: &[u8],
+    ) -> Result<usize, PeerLied> {
+        of_slice(bytes, |parts| self.write_record(slot, parts))
+    }
+
     /// Append a control record; `false` if even the line kept for it is taken.
     ///
     /// # Errors
@@ -119,11 +132,9 @@ impl PostedTx {
             return Ok(false);
         }
         let value = value.to_ne_bytes();
-        let part = [Part::of(&value)];
-        // SAFETY: the array outlives the cursor.
-        if let Some(mut parts) = unsafe { Parts::new(&part) } {
-            Gather::into_record(slot, self.tail).write(&mut parts, value.len());
-        }
+        of_slice(&value, |parts| {
+            Gather::into_record(slot, self.tail).write(parts, value.len());
+        });
         let header = header::control(kind, self.tail, slot.lines());
         self.publish(slot, header, 1);
         Ok(true)

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crosslane_ctl::lane::MIN_RING_LINES;
 use crosslane_ring::posted::{PostedRx, PostedTx, Slot};
-use crosslane_ring::{Part, Parts};
 use crosslane_window::backend::{half_bytes, halves};
 use crosslane_window::inbound::Inbound;
 use crosslane_window::outbound::Outbound;
@@ -108,8 +107,7 @@ fn what_is_written_before_a_fence_is_there_before_what_is_written_after() {
             scope.spawn(|| {
                 for round in 1..=ROUNDS {
                     let payload = [round; WORDS];
-                    // SAFETY: the array has so many words.
-                    unsafe { there.write(128, payload.as_ptr().cast(), WORDS) };
+                    there.put(128, &payload);
                     there.fence();
                     there.store(64, round);
                     there.fence();
@@ -187,15 +185,10 @@ fn exchange(name: &str, slot: &Slot<Inbound, Outbound>, bytes: usize) {
     let mut buffer = vec![0; 10_000];
     while sent < bytes || received < bytes {
         let size = 1 + (sent * 7 + received * 13) % 9_000;
-        let part = [Part::of(&stream[sent..bytes.min(sent + size)])];
-        // SAFETY: the stream outlives the cursor.
-        let mut parts = unsafe { Parts::new(&part) }.unwrap();
-        let written = tx.write_record(slot, &mut parts).unwrap();
+        let piece = &stream[sent..bytes.min(sent + size)];
+        let written = tx.write_slice(slot, piece).unwrap();
         sent += written;
-        let part = [Part::of_mut(&mut buffer[..size])];
-        // SAFETY: the buffer outlives the cursor.
-        let mut parts = unsafe { Parts::new(&part) }.unwrap();
-        let taken = rx.read(slot, &mut parts).unwrap();
+        let taken = rx.read_slice(slot, &mut buffer[..size]).unwrap();
         assert_eq!(
             buffer[..taken],
             stream[received..received + taken],

@@ -18,35 +18,30 @@ fn roots(folder: &Path) -> Roots {
     }
 }
 
+/// Address, numbers, class, and what they mean.
+type Played = (
+    &'static str,
+    (&'static str, &'static str),
+    &'static str,
+    &'static str,
+);
+
+#[rustfmt::skip]
+const DEVICES: [Played; 7] = [
+    ("0000:00:05.0", ("1af4", "1110"), "050000", "ivshmem-plain"),
+    ("0000:00:06.0", ("1af4", "1110"), "050000", "ivshmem-doorbell"),
+    ("0000:17:00.0", ("8086", "201c"), "068000", "Intel NTB, Skylake"),
+    ("0000:18:00.0", ("8086", "347e"), "068000", "Intel NTB, Ice Lake"),
+    ("0000:19:00.1", ("11f8", "8546"), "068000", "Switchtec NTB"),
+    ("0000:1a:00.0", ("11f8", "8546"), "058000", "PCI device"),
+    ("0000:1b:00.0", ("8086", "100e"), "020000", "PCI device"),
+];
+
 #[test]
 fn devices_are_recognised_by_their_numbers() {
     let folder = Folder::new(Path::new("/dev/shm"), "sysfs");
     let roots = roots(&folder.0);
-    let devices = [
-        ("0000:00:05.0", ("1af4", "1110"), "050000", "ivshmem-plain"),
-        (
-            "0000:00:06.0",
-            ("1af4", "1110"),
-            "050000",
-            "ivshmem-doorbell",
-        ),
-        (
-            "0000:17:00.0",
-            ("8086", "201c"),
-            "068000",
-            "Intel NTB, Skylake",
-        ),
-        (
-            "0000:18:00.0",
-            ("8086", "347e"),
-            "068000",
-            "Intel NTB, Ice Lake",
-        ),
-        ("0000:19:00.1", ("11f8", "8546"), "068000", "Switchtec NTB"),
-        ("0000:1a:00.0", ("11f8", "8546"), "058000", "PCI device"),
-        ("0000:1b:00.0", ("8086", "100e"), "020000", "PCI device"),
-    ];
-    for (address, id, class, _) in devices {
+    for (address, id, class, _) in DEVICES {
         play_device(&roots.pci, address, id, class, address.ends_with('1'));
     }
     let doorbell = roots.pci.join("0000:00:06.0/resource");
@@ -70,7 +65,7 @@ fn devices_are_recognised_by_their_numbers() {
         .iter()
         .map(|device| (device.address.as_str(), device.role.name()))
         .collect();
-    assert_eq!(names, devices.map(|(address, _, _, name)| (address, name)));
+    assert_eq!(names, DEVICES.map(|(address, _, _, name)| (address, name)));
     let plain = &found[0];
     assert_eq!(plain.window_bar(), Some(2));
     assert_eq!(

@@ -15,6 +15,7 @@ use crate::policy::Traits;
 #[derive(Debug)]
 pub struct BarWindow {
     mapping: Mapping,
+    path: PathBuf,
     combined: bool,
     role: Role,
     bar: u32,
@@ -47,19 +48,21 @@ impl BarWindow {
             });
         }
         let combined = combine && region.can_combine;
-        let path = Self::path(&device.folder, bar, combined);
+        let suffix = if combined { "_wc" } else { "" };
+        let path = device.folder.join(format!("resource{bar}{suffix}"));
         let bytes = checked_bytes(&path, region.bytes)?;
         Ok(Self {
             mapping: map(&path, bytes)?,
+            path,
             combined,
             role: device.role,
             bar,
         })
     }
 
-    fn path(folder: &Path, bar: u32, combined: bool) -> PathBuf {
-        let suffix = if combined { "_wc" } else { "" };
-        folder.join(format!("resource{bar}{suffix}"))
+    /// The file that is mapped.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 

@@ -92,6 +92,10 @@ impl Window for DaxWindow {
         }
     }
 
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
     fn mapping(&self) -> &Mapping {
         &self.mapping
     }

@@ -38,6 +38,11 @@ pub trait Window: Send + Sync {
     /// What it is, for people: "ivshmem BAR, uncached".
     fn description(&self) -> String;
 
+    /// Whether what is in it may be somebody's data, and not just what is on its way.
+    fn keeps_data(&self) -> bool {
+        false
+    }
+
     /// The mapped memory. It is not handed out as such to anybody: see [`halves`].
     fn mapping(&self) -> &Mapping;
 }
@@ -133,6 +138,23 @@ impl WindowError {
 /// Bytes of each half of a window: whole pages.
 pub fn half_bytes(window: &dyn Window) -> usize {
     window.mapping().bytes() / 2 / PAGE_BYTES * PAGE_BYTES
+}
+
+/// What `side`, 0 or 1, may read and write of a window that is never closed, as those of lanes are
+/// (docs/decisions/arenas-stay-mapped.md).
+///
+/// # Panics
+/// If there is no such side.
+pub fn lasting_halves(window: &'static dyn Window, side: usize) -> (Inbound, Outbound) {
+    // SAFETY: it outlives everything.
+    unsafe { halves(window, side) }
+}
+
+/// A part of a window that is never closed, for lanes whose sides share all of it.
+pub fn lasting_view(window: &'static dyn Window, offset: usize, bytes: usize) -> Option<View> {
+    // SAFETY: it outlives everything.
+    let whole = unsafe { View::of(window.mapping()) };
+    whole.part(offset, bytes)
 }
 
 /// What `side`, 0 or 1, may read and write.

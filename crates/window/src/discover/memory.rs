@@ -42,7 +42,12 @@ pub struct Mount {
 /// If the kernel's list cannot be read.
 pub fn mounts(roots: &Roots) -> io::Result<Vec<Mount>> {
     let listed = std::fs::read_to_string(&roots.mounts)?;
-    Ok(listed.lines().filter_map(mount).collect())
+    let mut mounts: Vec<Mount> = Vec::new();
+    for mount in listed.lines().filter_map(mount) {
+        mounts.retain(|hidden| hidden.path != mount.path);
+        mounts.push(mount);
+    }
+    Ok(mounts)
 }
 
 /// A line of proc_pid_mountinfo(5): after ` - ` come the type, the source, and options.
@@ -61,8 +66,9 @@ fn mount(line: &str) -> Option<Mount> {
         _ => return None,
     };
     let is_writable = has(options, &["rw"]) && has(super_options, &["rw"]);
-    // Blanks and the like are written as \040.
-    (is_writable && !path.contains('\\')).then(|| Mount {
+    // Blanks and the like are written as \040; what lies in sysfs is a place for other mounts.
+    let is_usable = is_writable && !path.contains('\\') && !path.starts_with("/sys/");
+    is_usable.then(|| Mount {
         path: path.into(),
         kind,
     })
@@ -87,6 +93,7 @@ mod tests {
             "29 1 0:24 / /ro ro - tmpfs tmpfs rw",
             "30 1 0:25 / /sys ro - tmpfs tmpfs ro",
             "31 1 0:26 / /a\\040b rw - tmpfs tmpfs rw",
+            "32 1 0:27 / /sys/fs/cgroup rw - tmpfs tmpfs rw",
             "nonsense",
         ] {
             assert_eq!(found(other), None, "{other}");

@@ -12,6 +12,7 @@ mod programs;
 mod rounds;
 mod sockets;
 mod wait;
+mod window;
 
 /// Arguments of `crosslane bench`.
 #[derive(clap::Args)]
@@ -32,6 +33,8 @@ enum Bench {
     Sockets(sockets::Args),
     /// Compare ways of waiting: latency against processor time, at several rates of requests
     Wait(wait::Args),
+    /// Measure a memory window: latency and bandwidth of writes and reads, and what lanes add to it
+    Window(window::Args),
 }
 
 /// Run a bench.
@@ -42,5 +45,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Bench::Peers(args) => peers::run(args),
         Bench::Sockets(args) => sockets::run(args),
         Bench::Wait(args) => wait::run(args),
+        Bench::Window(args) => window::run(args),
     }
 }

@@ -1,6 +1,6 @@
 //! `crosslane pcie ...`: what PCIe allows, what it costs, and what this machine does.
 
-mod args;
+pub(crate) mod args;
 mod bench;
 mod bw;
 mod explain;
@@ -8,7 +8,7 @@ mod fit;
 mod judge;
 mod latency;
 mod nic;
-mod output;
+pub(crate) mod output;
 mod picture;
 mod plot;
 mod report;

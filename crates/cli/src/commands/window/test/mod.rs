@@ -1,0 +1,132 @@
+//! `crosslane window test`.
+
+mod checks;
+mod meet;
+
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use crosslane_window::backend::{Place, Window, half_bytes, lasting_halves, open};
+use crosslane_window::discover::Roots;
+use serde::{Deserialize, Serialize};
+
+use crate::commands::pcie::output::OutputArgs;
+use meet::Session;
+
+/// Arguments of `crosslane window test`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A file in memory, a PCI device such as 0000:00:05.0, vfio:0000:00:05.0, or /dev/dax0.0
+    place: String,
+    /// Play this side only; the other host plays the other one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..2))]
+    side: Option<u8>,
+    /// Seconds for each of the checks that go on for some time
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
+    seconds: f64,
+    /// Seconds to wait for the other side
+    #[arg(long, default_value_t = 60, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    patience: u64,
+    /// Bytes of each half that are written and read in full
+    #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
+    bytes: usize,
+    /// Confirm that what is in DAX memory may be destroyed
+    #[arg(long)]
+    overwrite: bool,
+    /// Hosts keep DAX memory coherent: do not flush
+    #[arg(long)]
+    coherent: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "no number".to_owned())?;
+    let is_sensible = (0.01..=3600.0).contains(&seconds);
+    is_sensible
+        .then_some(seconds)
+        .ok_or_else(|| "0.01 to 3600".to_owned())
+}
+
+/// What one check found on one side.
+#[derive(Debug, Serialize, Deserialize)]
+struct Row {
+    bench: String,
+    check: String,
+    side: u8,
+    ok: bool,
+    /// Words, rounds or bytes that were checked.
+    count: u64,
+    /// What was measured on the way, in ns.
+    ns: Option<f64>,
+    /// What failed, or what the count counts.
+    note: String,
+}
+
+/// Test, and print what came of it.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let place = Place::of(&args.place);
+    let window = open(&place, &Roots::system(), args.coherent)?;
+    ensure!(
+        args.overwrite || !window.keeps_data(),
+        "{}: what is in this memory would be destroyed; --overwrite confirms that it may be",
+        args.place
+    );
+    // As all windows of lanes, it stays mapped as long as the process lives.
+    let window: &'static dyn Window = Box::leak(window);
+    let other = match args.side {
+        None => Some(start_other(args)?),
+        Some(_) => None,
+    };
+    let title = format!(
+        "{}: {}, two halves of {} KiB",
+        args.place,
+        window.description(),
+        half_bytes(window) >> 10
+    );
+    let mut rows = play(args, window)?;
+    if let Some(other) = other {
+        let output = other
+            .wait_with_output()
+            .context("the process of the other side")?;
+        let lines = String::from_utf8(output.stdout)?;
+        for line in lines.lines() {
+            rows.push(serde_json::from_str(line).context("what the other side printed")?);
+        }
+    }
+    args.output.print(&title, &rows, 1)?;
+    Ok(match rows.iter().all(|row| row.ok) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn start_other(args: &Args) -> anyhow::Result<std::process::Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["window", "test", "--side", "1", "--json"]);
+    command.arg("--seconds").arg(args.seconds.to_string());
+    command.arg("--patience").arg(args.patience.to_string());
+    command.arg("--bytes").arg(args.bytes.to_string());
+    let flags = [
+        (args.overwrite, "--overwrite"),
+        (args.coherent, "--coherent"),
+    ];
+    command.args(
+        flags
+            .into_iter()
+            .filter(|(is_set, _)| *is_set)
+            .map(|(_, flag)| flag),
+    );
+    command.arg("--").arg(&args.place).stdout(Stdio::piped());
+    command.spawn().context("cannot start the other side")
+}
+
+fn play(args: &Args, window: &'static dyn Window) -> anyhow::Result<Vec<Row>> {
+    let side = args.side.unwrap_or(0);
+    let (local, remote) = lasting_halves(window, usize::from(side));
+    let patience = Duration::from_secs(args.patience);
+    let mut session = Session::meet(side, local, remote, patience)?;
+    let time = Duration::from_secs_f64(args.seconds);
+    checks::all(&mut session, time, args.bytes)
+}

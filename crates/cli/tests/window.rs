@@ -1,0 +1,170 @@
+//! `crosslane window` and `crosslane bench window`, as people run them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const WATCHDOG: Duration = Duration::from_secs(120);
+
+/// A file in memory, removed at the end.
+struct Window(PathBuf);
+
+impl Window {
+    fn new(name: &str, bytes: u64) -> Self {
+        let path = PathBuf::from(format!(
+            "/dev/shm/crosslane-test-{name}-{}",
+            std::process::id()
+        ));
+        std::fs::File::create(&path)
+            .unwrap()
+            .set_len(bytes)
+            .unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn crosslane(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crosslane"));
+    command.args(words);
+    command
+}
+
+/// Run to the end, but not for ever.
+fn run(mut command: Command) -> Output {
+    use std::process::Stdio;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > WATCHDOG {
+            child.kill().unwrap();
+            panic!("{command:?}: still not done after {WATCHDOG:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{complaint}");
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn probe_lists_the_memory_of_this_machine() {
+    let rows = lines(&run(crosslane(&["window", "probe", "--json"])));
+    let shm = rows
+        .iter()
+        .find(|row| row["place"] == "/dev/shm/...")
+        .expect("tmpfs is mounted there");
+    assert_eq!(
+        (&shm["kind"], &shm["usable"]),
+        (&"tmpfs".into(), &true.into())
+    );
+}
+
+#[test]
+fn both_sides_of_a_test_agree_and_what_was_there_before_means_nothing() {
+    let window = Window::new("window-test", 1 << 20);
+    let path = window.0.to_str().unwrap();
+    for _ in 0..2 {
+        let test = crosslane(&["window", "test", path, "--seconds", "0.05", "--json"]);
+        let rows = lines(&run(test));
+        let checks: BTreeSet<_> = rows
+            .iter()
+            .map(|row| (row["check"].to_string(), row["side"].as_u64()))
+            .collect();
+        assert_eq!(checks.len(), 10, "{rows:?}");
+        assert!(rows.iter().all(|row| row["ok"] == true), "{rows:?}");
+        let lanes = rows.iter().filter(|row| row["check"] == "lanes");
+        assert!(
+            lanes
+                .clone()
+                .all(|row| row["count"].as_u64() > Some(100_000)),
+            "{rows:?}"
+        );
+    }
+}
+
+#[test]
+fn one_side_alone_says_what_to_do() {
+    let window = Window::new("window-alone", 1 << 20);
+    let path = window.0.to_str().unwrap();
+    let output = run(crosslane(&[
+        "window",
+        "test",
+        path,
+        "--side",
+        "0",
+        "--patience",
+        "1",
+    ]));
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && complaint.contains("--side 1"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn what_is_no_window_is_refused() {
+    for (place, why) in [
+        ("/dev/shm/crosslane-no-such-window", "window probe"),
+        ("0000:ff:1f.7", "cannot open"),
+        ("/proc/self/exe", "cannot open"),
+    ] {
+        let output = run(crosslane(&["window", "test", place]));
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && complaint.contains(why),
+            "{place}: {complaint}"
+        );
+    }
+}
+
+#[test]
+fn the_bench_measures_every_kind() {
+    let bench = crosslane(&[
+        "bench",
+        "window",
+        "--quick",
+        "--json",
+        "--max-window",
+        "256K",
+    ]);
+    let rows = lines(&run(bench));
+    assert_eq!(rows[0]["bench"], "machine");
+    let kinds: BTreeSet<_> = rows[1..]
+        .iter()
+        .filter_map(|row| row["kind"].as_str())
+        .collect();
+    let mut wanted = vec![
+        "read",
+        "read_bandwidth",
+        "write",
+        "write_bandwidth",
+        "write_read",
+    ];
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        wanted.extend(["one_way", "one_way_best", "overhead", "overhead_best"]);
+    }
+    assert_eq!(kinds, wanted.into_iter().collect());
+    let is_figure = |row: &Value| row["ns"].as_f64().is_some() || row["gbps"].as_f64().is_some();
+    assert!(rows[1..].iter().all(is_figure), "{rows:?}");
+}
