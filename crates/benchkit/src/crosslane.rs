@@ -52,6 +52,9 @@ pub struct End {
     /// Why it is not accelerated.
     #[serde(default)]
     pub reason: Option<String>,
+    /// The window to another host that its rings are in.
+    #[serde(default)]
+    pub window: Option<String>,
     /// Bytes that this end has sent through its ring.
     pub ring_bytes_sent: u64,
     /// Bytes that this end has received through its ring.

@@ -44,6 +44,7 @@ Files:
   $XDG_RUNTIME_DIR/crosslane            the same of other users
   /tmp/crosslane-UID                    the same where XDG_RUNTIME_DIR is not set
   monitor.log in a private directory    its log
+  /etc/crosslane/rack.toml              other hosts, for the system service; see crosslane rack
 
 Examples:
   crosslane run redis-server &
@@ -73,6 +74,12 @@ enum Command {
     Monitor(commands::monitor::Args),
     /// Model, simulate and measure PCIe and memory windows
     Pcie(commands::pcie::Args),
+    /// Join hosts whose programs share memory windows
+    ///
+    /// Monitors of hosts that know each other's keys tell each other which connections their
+    /// programs have, and give both ends rings in a window that both hosts can map. Who may use
+    /// windows is said in rack.toml.
+    Rack(commands::rack::Args),
     /// Run the benches, or read their results, and write one page with plots
     ///
     /// Each bench compares within one run: Crosslane beside TCP, in turn. The page has latency and
@@ -110,6 +117,7 @@ fn main() -> ExitCode {
         Command::Man(args) => commands::man::run(&args),
         Command::Monitor(args) => commands::monitor::run(&args),
         Command::Pcie(args) => commands::pcie::run(&args),
+        Command::Rack(args) => commands::rack::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Ss(args) => commands::ss::run(&args),

@@ -198,6 +198,20 @@ impl Geometry {
     }
 }
 
+/// Where an arena lies behind the descriptor that comes with a grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Location {
+    /// A sealed memory object of its own.
+    #[default]
+    Sealed,
+    /// A part of a file that other hosts map, too. Nobody can seal it: whoever may write the file
+    /// can cut it short, which ends those who use it.
+    File {
+        /// Where the arena begins, a multiple of a page.
+        offset: u64,
+    },
+}
+
 const _: () = {
     assert!(size_of::<LaneControl>() == LANE_CONTROL_BYTES);
     assert!(core::mem::offset_of!(LaneControl, sender) == 0);

@@ -17,7 +17,7 @@
 use thiserror::Error;
 
 use crate::ABI_VERSION;
-use crate::lane::Geometry;
+use crate::lane::{Geometry, Location, PAGE_BYTES};
 
 /// First four bytes of every message.
 pub const MESSAGE_MAGIC: u32 = u32::from_le_bytes(*b"XLAN");
@@ -98,6 +98,8 @@ pub enum Query {
         /// The run, as it was watched.
         run: u64,
     },
+    /// The hosts and windows of the rack as one JSON object; an empty answer without a rack.
+    Rack,
 }
 
 /// What the monitor says.
@@ -164,6 +166,8 @@ pub struct Grant {
     pub role: u32,
     /// How the arena is cut.
     pub geometry: Geometry,
+    /// Where it lies behind its descriptor.
+    pub location: Location,
 }
 
 /// Why a message could not be understood. All of these are the sender's fault.
@@ -222,6 +226,11 @@ mod kind {
     pub const RETIRE: u16 = 134;
     pub const LENDABLE: u16 = 135;
     pub const LENT: u16 = 136;
+}
+
+mod location {
+    pub const SEALED: u32 = 0;
+    pub const FILE: u32 = 1;
 }
 
 /// An encoded message of fixed size.
@@ -350,6 +359,7 @@ impl ClientMessage {
             Self::Query(Query::Connections) => Packet::new(kind::QUERY, 0).with(&[0]),
             Self::Query(Query::Counters) => Packet::new(kind::QUERY, 0).with(&[1]),
             Self::Query(Query::Run { run }) => Packet::new(kind::QUERY, run).with(&[2]),
+            Self::Query(Query::Rack) => Packet::new(kind::QUERY, 0).with(&[3]),
         }
     }
 
@@ -378,6 +388,7 @@ impl ClientMessage {
                 0 => Ok(Self::Query(Query::Connections)),
                 1 => Ok(Self::Query(Query::Counters)),
                 2 => Ok(Self::Query(Query::Run { run: token })),
+                3 => Ok(Self::Query(Query::Rack)),
                 value => Err(MessageError::Field {
                     field: "query",
                     value: value.into(),
@@ -398,13 +409,7 @@ impl MonitorMessage {
             Self::Lent(loan) => Packet::new(kind::LENT, loan.token)
                 .with(&[loan.family, loan.member.into()])
                 .with_token(loan.original),
-            Self::Grant(grant) => Packet::new(kind::GRANT, grant.token).with(&[
-                grant.arena,
-                grant.slot,
-                grant.role,
-                grant.geometry.ring_lines,
-                grant.geometry.slots,
-            ]),
+            Self::Grant(grant) => grant.encode(),
             Self::Retire { arena } => Packet::new(kind::RETIRE, 0).with(&[*arena]),
             Self::Refused { token, reason } => Packet::new(kind::REFUSED, *token).with(&[*reason]),
             Self::Text(text) => {
@@ -445,6 +450,42 @@ impl MonitorMessage {
 }
 
 impl Grant {
+    fn encode(&self) -> Packet {
+        let (kind, offset) = match self.location {
+            Location::Sealed => (location::SEALED, 0),
+            Location::File { offset } => (location::FILE, offset),
+        };
+        Packet::new(kind::GRANT, self.token)
+            .with(&[
+                self.arena,
+                self.slot,
+                self.role,
+                self.geometry.ring_lines,
+                self.geometry.slots,
+                kind,
+            ])
+            .with_token(offset)
+    }
+
+    fn location(received: &Received<'_>) -> Result<Location, MessageError> {
+        let (kind, low, high) = (received.field(5)?, received.field(6)?, received.field(7)?);
+        let offset = u64::from(high) << 32 | u64::from(low);
+        match kind {
+            location::SEALED if offset == 0 => Ok(Location::Sealed),
+            location::FILE if offset.is_multiple_of(PAGE_BYTES as u64) => {
+                Ok(Location::File { offset })
+            }
+            location::SEALED | location::FILE => Err(MessageError::Field {
+                field: "offset",
+                value: offset,
+            }),
+            kind => Err(MessageError::Field {
+                field: "location",
+                value: kind.into(),
+            }),
+        }
+    }
+
     fn decode(received: &Received<'_>) -> Result<Self, MessageError> {
         let geometry = Geometry {
             ring_lines: received.field(3)?,
@@ -471,6 +512,7 @@ impl Grant {
             slot,
             role,
             geometry,
+            location: Self::location(received)?,
         })
     }
 }

@@ -117,6 +117,21 @@ reasons! {
     /// The program forbids system calls to itself.
     Sandbox = 28, "sandbox", "the program has restricted its system calls (seccomp)",
         "run it without its sandbox, if it can be done without";
+    /// The other host is of the rack, but there is no way to it but TCP.
+    NoWindow = 29, "no-window", "no window to the other host works at the moment",
+        "see crosslane rack status for what is missing";
+    /// This host's list of who may use windows.
+    RackPolicy = 30, "rack-policy", "this host does not let the program use a window",
+        "add an [[allow]] for its user, program, port and the other host to rack.toml";
+    /// The other host's list.
+    PeerPolicy = 31, "peer-policy", "the other host does not let the other program use a window",
+        "see the reason at the other end, and rack.toml there";
+    /// Too many connections of one user.
+    RackQuota = 32, "rack-quota", "a user has as many connections over windows as are allowed",
+        "raise connections_per_user in rack.toml of both hosts";
+    /// All of the window is used.
+    WindowFull = 33, "window-full", "the window to the other host has no room left",
+        "make the window larger, or ring_bytes or slots of [[window]] smaller, in rack.toml";
 }
 
 impl Reason {

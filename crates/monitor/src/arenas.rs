@@ -5,13 +5,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crosslane_ctl::lane::Geometry;
+use crosslane_ctl::lane::{Geometry, Location};
 
 use crate::registry::FamilyId;
 
 /// An arena in the monitor, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ArenaId(pub u64);
+
+/// A window to another host, as the monitor numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WindowId(pub u32);
 
 /// Where memory comes from; a fake one serves the tests of the bookkeeping.
 pub trait Backing {
@@ -26,6 +30,35 @@ pub trait Backing {
 
     /// Give a range back to the kernel, so that it reads as zeroes. False if that failed.
     fn punch(&mut self, memory: &Self::Memory, offset: usize, bytes: usize) -> bool;
+
+    /// Take a piece of a window, and how it is to be cut; `None` where all are in use.
+    fn create_in(&mut self, window: WindowId) -> Option<(Self::Memory, Geometry)> {
+        let _ = window;
+        None
+    }
+
+    /// No slot of this memory is used any more; processes may still map it.
+    fn gone(&mut self, memory: Self::Memory) {
+        drop(memory);
+    }
+
+    /// How programs find the memory behind its descriptor.
+    fn location(&self, memory: &Self::Memory) -> Location {
+        let _ = memory;
+        Location::default()
+    }
+
+    /// The window in which the memory is and which part of it, if it is in one.
+    fn place(&self, memory: &Self::Memory) -> Option<(WindowId, u32)> {
+        let _ = memory;
+        None
+    }
+
+    /// Open a part of a window that the other host deals out; `None` if that is not possible.
+    fn import(&mut self, window: WindowId, part: u32) -> Option<(Self::Memory, Geometry)> {
+        let _ = (window, part);
+        None
+    }
 }
 
 /// One side of one slot.
@@ -42,6 +75,8 @@ pub struct Side {
 #[derive(Debug)]
 struct Arena<M> {
     memory: M,
+    geometry: Geometry,
+    origin: Origin,
     pair: Pair,
     numbers: [u32; 2],
     /// Families that have adopted an end in it, with their numbers for it.
@@ -52,6 +87,17 @@ struct Arena<M> {
     slots_in_use: u32,
     /// One of the parties is gone: no slot is handed out any more.
     retired: bool,
+}
+
+/// Who else has a say in an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// Both parties are on this host.
+    Host,
+    /// It is in a window; the other party is on the other host, which asks us for slots.
+    Shared,
+    /// It is in a window, and the other host's monitor deals out its slots.
+    Imported,
 }
 
 /// The two parties in a fixed order; both may be the same.
@@ -73,6 +119,7 @@ pub struct Arenas<B: Backing> {
     /// How many hold a side beside its first holder, where any do.
     shared: HashMap<Side, u32>,
     dropped: Vec<Dropped>,
+    left: Vec<Side>,
     next: u64,
     slots_in_use: u64,
 }
@@ -103,14 +150,31 @@ impl<B: Backing> Arenas<B> {
             of_family: HashMap::new(),
             shared: HashMap::new(),
             dropped: Vec::new(),
+            left: Vec::new(),
             next: 0,
             slots_in_use: 0,
         }
     }
 
-    /// How arenas are cut.
-    pub fn geometry(&self) -> Geometry {
-        self.geometry
+    /// How an arena is cut, and where it lies behind its descriptor.
+    pub fn shape(&self, id: ArenaId) -> Option<(Geometry, Location)> {
+        let arena = self.arenas.get(&id)?;
+        Some((arena.geometry, self.backing.location(&arena.memory)))
+    }
+
+    /// The window in which an arena is and which part of it, if it is in one.
+    pub fn place(&self, id: ArenaId) -> Option<(WindowId, u32)> {
+        self.backing.place(&self.arenas.get(&id)?.memory)
+    }
+
+    /// Where memory comes from.
+    pub fn memories(&self) -> &B {
+        &self.backing
+    }
+
+    /// The same, to be changed.
+    pub fn backing(&mut self) -> &mut B {
+        &mut self.backing
     }
 
     /// Arenas there are.
@@ -164,6 +228,32 @@ impl<B: Backing> Arenas<B> {
             None if pair.iter().any(|party| self.of_family(*party) >= most) => return None,
             None => self.create(pair)?,
         };
+        self.take_slot(pair, id)
+    }
+
+    /// The same in a window, where `stranger` is a family on the other host.
+    pub fn take_in(
+        &mut self,
+        window: WindowId,
+        own: FamilyId,
+        stranger: FamilyId,
+        most: usize,
+    ) -> Option<[Side; 2]> {
+        let pair = pair_of(own, stranger);
+        let of_window = |id: &&ArenaId| self.place(**id).is_some_and(|place| place.0 == window);
+        let open = self.open.get(&pair);
+        let id = match open.and_then(|open| open.iter().rev().find(of_window)) {
+            Some(id) => *id,
+            None if self.of_family(own) >= most => return None,
+            None => {
+                let (memory, geometry) = self.backing.create_in(window)?;
+                self.enter(pair, memory, geometry, Origin::Shared)
+            }
+        };
+        self.take_slot(pair, id)
+    }
+
+    fn take_slot(&mut self, pair: Pair, id: ArenaId) -> Option<[Side; 2]> {
         let arena = self.arenas.get_mut(&id)?;
         let slot = arena.free.pop()?;
         *arena.held.get_mut(slot as usize)? = 0b11;
@@ -180,7 +270,18 @@ impl<B: Backing> Arenas<B> {
     }
 
     fn create(&mut self, pair: Pair) -> Option<ArenaId> {
-        let memory = self.backing.create(self.geometry.arena_bytes())?;
+        let geometry = self.geometry;
+        let memory = self.backing.create(geometry.arena_bytes())?;
+        Some(self.enter(pair, memory, geometry, Origin::Host))
+    }
+
+    fn enter(
+        &mut self,
+        pair: Pair,
+        memory: B::Memory,
+        geometry: Geometry,
+        origin: Origin,
+    ) -> ArenaId {
         let id = ArenaId(self.next);
         self.next += 1;
         let first = self.number_for(pair[0], id);
@@ -188,19 +289,56 @@ impl<B: Backing> Arenas<B> {
             true => first,
             false => self.number_for(pair[1], id),
         };
+        let is_ours = origin != Origin::Imported;
         let arena = Arena {
             memory,
+            geometry,
+            origin,
             pair,
             numbers: [first, second],
             guests: Vec::new(),
-            free: (0..self.geometry.slots).rev().collect(),
-            held: vec![0; self.geometry.slots as usize],
+            free: (0..geometry.slots).rev().filter(|_| is_ours).collect(),
+            held: vec![0; geometry.slots as usize],
             slots_in_use: 0,
             retired: false,
         };
         self.arenas.insert(id, arena);
-        self.open.entry(pair).or_default().push(id);
-        Some(id)
+        if is_ours {
+            self.open.entry(pair).or_default().push(id);
+        }
+        id
+    }
+
+    /// Enter an arena of a window whose slots the other host deals out.
+    pub fn import(&mut self, family: FamilyId, memory: B::Memory, geometry: Geometry) -> ArenaId {
+        self.enter([family; 2], memory, geometry, Origin::Imported)
+    }
+
+    /// Hold a side of an imported arena for `family`. False if that cannot be: the other host has
+    /// dealt it out before, or to somebody else, or there is no such side.
+    pub fn hold(&mut self, side: Side, family: FamilyId) -> bool {
+        let Some(arena) = self.arenas.get_mut(&side.arena) else {
+            return false;
+        };
+        let is_fit = arena.origin == Origin::Imported
+            && arena.pair.contains(&family)
+            && !arena.retired
+            && side.role < 2;
+        match arena.held.get_mut(side.slot as usize) {
+            Some(held) if is_fit && *held == 0 => *held = 1 << side.role,
+            _ => return false,
+        }
+        arena.slots_in_use += 1;
+        self.slots_in_use += 1;
+        true
+    }
+
+    /// No slot of an imported arena is dealt out any more: it goes with its last side.
+    pub fn retire(&mut self, id: ArenaId) {
+        if let Some(arena) = self.arenas.get_mut(&id) {
+            arena.retired = true;
+            self.drop_if_done(id);
+        }
     }
 
     fn number_for(&mut self, family: FamilyId, id: ArenaId) -> u32 {
@@ -260,15 +398,19 @@ impl<B: Backing> Arenas<B> {
         };
         let before = *held;
         *held &= !(1 << side.role);
+        if before != *held && arena.origin != Origin::Host {
+            self.left.push(side);
+        }
         if before == 0 || *held != 0 {
             return;
         }
         arena.slots_in_use -= 1;
         self.slots_in_use -= 1;
-        let bytes = self.geometry.slot_bytes();
+        let bytes = arena.geometry.slot_bytes();
         let offset = side.slot as usize * bytes;
+        let may_return = !arena.retired && arena.origin != Origin::Imported;
         // A slot that cannot be zeroed is lost: it must not show its past to another connection.
-        if !arena.retired && self.backing.punch(&arena.memory, offset, bytes) {
+        if may_return && self.backing.punch(&arena.memory, offset, bytes) {
             arena.free.push(side.slot);
             if arena.free.len() == 1 {
                 self.open.entry(arena.pair).or_default().push(side.arena);
@@ -315,7 +457,13 @@ impl<B: Backing> Arenas<B> {
                 }
             }
             self.dropped.push(Dropped { id, parties });
+            self.backing.gone(arena.memory);
         }
+    }
+
+    /// Sides in windows that have been left since the last call.
+    pub fn take_left(&mut self) -> Vec<Side> {
+        std::mem::take(&mut self.left)
     }
 
     /// Arenas that have gone since the last call.

@@ -1,15 +1,20 @@
-//! Memory for rings, and the guard that keeps the machine from running out of it.
+//! Memory for rings: sealed objects, with the guard that keeps the machine from running out of
+//! memory, and parts of windows to other hosts.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crosslane_ctl::lane::{Geometry, Location};
 use crosslane_window::memory::create_sealed;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::arenas::Backing;
+use crate::arenas::{Backing, WindowId};
+use crate::rack::extents::Extents;
+use crate::rack::window::Window;
 
 /// How long a look at the machine's free memory is good for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -61,14 +66,8 @@ fn available_in(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-impl Backing for SealedMemory {
-    type Memory = Arc<OwnedFd>;
-
-    fn has_room(&mut self) -> bool {
-        !self.is_short()
-    }
-
-    fn create(&mut self, bytes: usize) -> Option<Self::Memory> {
+impl SealedMemory {
+    fn create(&self, bytes: usize) -> Option<Arc<OwnedFd>> {
         match create_sealed("crosslane-arena", bytes) {
             Ok(fd) => Some(Arc::new(fd)),
             Err(error) => {
@@ -77,14 +76,168 @@ impl Backing for SealedMemory {
             }
         }
     }
+}
 
-    fn punch(&mut self, memory: &Self::Memory, offset: usize, bytes: usize) -> bool {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punched = fallocate(memory, flags, offset as u64, bytes as u64);
-        if let Err(error) = &punched {
-            tracing::warn!(%error, "a slot could not be given back and is lost");
+fn punch(memory: &OwnedFd, offset: usize, bytes: usize) -> bool {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let punched = fallocate(memory, flags, offset as u64, bytes as u64);
+    if let Err(error) = &punched {
+        tracing::warn!(%error, "a slot could not be given back and is lost");
+    }
+    punched.is_ok()
+}
+
+/// The memory of one arena.
+#[derive(Clone, Debug)]
+pub enum Memory {
+    /// An object of its own.
+    Sealed(Arc<OwnedFd>),
+    /// A part of a window.
+    Part(Arc<Part>),
+}
+
+/// A part of a window, held by its descriptor and by who maps it through that.
+#[derive(Debug)]
+pub struct Part {
+    fd: Arc<OwnedFd>,
+    window: WindowId,
+    part: u32,
+    offset: u64,
+}
+
+impl Memory {
+    /// What programs map it by.
+    pub fn descriptor(&self) -> Arc<OwnedFd> {
+        match self {
+            Self::Sealed(fd) => Arc::clone(fd),
+            Self::Part(part) => Arc::clone(&part.fd),
         }
-        punched.is_ok()
+    }
+}
+
+/// All memory that a monitor hands out.
+pub struct Memories {
+    sealed: SealedMemory,
+    windows: HashMap<WindowId, OpenFile>,
+}
+
+/// A window, and what is dealt out of it if that is our business.
+pub struct OpenFile {
+    /// Its file.
+    pub window: Window,
+    /// Its parts, if this host is its owner.
+    pub extents: Option<Extents>,
+}
+
+impl Memories {
+    /// Without windows.
+    pub fn new(sealed: SealedMemory) -> Self {
+        Self {
+            sealed,
+            windows: HashMap::new(),
+        }
+    }
+
+    /// A window that has been opened before.
+    pub fn open(&self, id: WindowId) -> Option<&OpenFile> {
+        self.windows.get(&id)
+    }
+
+    /// The same, to be changed.
+    pub fn window(&mut self, id: WindowId) -> Option<&mut OpenFile> {
+        self.windows.get_mut(&id)
+    }
+
+    /// A window has been opened.
+    pub fn add_window(&mut self, id: WindowId, window: Window, is_owner: bool) {
+        let extents = is_owner.then(|| Extents::unknown(window.parts()));
+        self.windows.insert(id, OpenFile { window, extents });
+    }
+
+    fn hold(&self, id: WindowId, part: u32) -> Option<(Memory, Geometry)> {
+        let window = &self.windows.get(&id)?.window;
+        let offset = window.offset_of(usize::try_from(part).ok()?)?;
+        match window.hold(usize::try_from(part).ok()?) {
+            Ok(fd) => {
+                let fd = Arc::new(fd);
+                let part = Part {
+                    fd,
+                    window: id,
+                    part,
+                    offset,
+                };
+                Some((Memory::Part(Arc::new(part)), window.geometry()))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no part of a window can be opened");
+                None
+            }
+        }
+    }
+
+    fn put_back(&mut self, id: WindowId, part: u32) {
+        let extents = self.windows.get_mut(&id).and_then(|w| w.extents.as_mut());
+        if let (Some(extents), Ok(part)) = (extents, usize::try_from(part)) {
+            extents.put_back(part);
+        }
+    }
+}
+
+impl Backing for Memories {
+    type Memory = Memory;
+
+    fn has_room(&mut self) -> bool {
+        !self.sealed.is_short()
+    }
+
+    fn create(&mut self, bytes: usize) -> Option<Memory> {
+        self.sealed.create(bytes).map(Memory::Sealed)
+    }
+
+    fn punch(&mut self, memory: &Memory, offset: usize, bytes: usize) -> bool {
+        match memory {
+            Memory::Sealed(fd) => punch(fd, offset, bytes),
+            Memory::Part(part) => self.windows.get(&part.window).is_some_and(|open| {
+                let at = part.offset + offset as u64;
+                open.window.clear(at, bytes as u64)
+            }),
+        }
+    }
+
+    fn create_in(&mut self, window: WindowId) -> Option<(Memory, Geometry)> {
+        let extents = self.windows.get_mut(&window)?.extents.as_mut()?;
+        let part = u32::try_from(extents.take()?).ok()?;
+        let held = self.hold(window, part);
+        if held.is_none() {
+            self.put_back(window, part);
+        }
+        held
+    }
+
+    fn gone(&mut self, memory: Memory) {
+        if let Memory::Part(part) = memory {
+            self.put_back(part.window, part.part);
+        }
+    }
+
+    fn location(&self, memory: &Memory) -> Location {
+        match memory {
+            Memory::Sealed(_) => Location::Sealed,
+            Memory::Part(part) => Location::File {
+                offset: part.offset,
+            },
+        }
+    }
+
+    fn place(&self, memory: &Memory) -> Option<(WindowId, u32)> {
+        match memory {
+            Memory::Sealed(_) => None,
+            Memory::Part(part) => Some((part.window, part.part)),
+        }
+    }
+
+    fn import(&mut self, window: WindowId, part: u32) -> Option<(Memory, Geometry)> {
+        self.hold(window, part)
     }
 }
 
@@ -102,16 +255,15 @@ mod tests {
 
     #[test]
     fn the_floor_decides() {
-        assert!(SealedMemory::new(0).has_room());
-        assert!(!SealedMemory::new(u64::MAX).has_room());
+        assert!(!SealedMemory::new(0).is_short());
+        assert!(SealedMemory::new(u64::MAX).is_short());
     }
 
     #[test]
     fn a_punched_range_reads_as_zeroes() {
-        let mut backing = SealedMemory::new(0);
-        let memory = backing.create(3 * 4096).unwrap();
+        let memory = SealedMemory::new(0).create(3 * 4096).unwrap();
         rustix::io::pwrite(&*memory, &[7; 3 * 4096], 0).unwrap();
-        assert!(backing.punch(&memory, 4096, 4096));
+        assert!(punch(&memory, 4096, 4096));
         let mut bytes = [1; 3 * 4096];
         rustix::io::pread(&*memory, &mut bytes, 0).unwrap();
         assert!(bytes[4096..8192].iter().all(|byte| *byte == 0));

@@ -17,7 +17,8 @@ use rustix::net::{
 use thiserror::Error;
 
 pub use crate::report::{
-    ConnectionReport, CountersReport, Counts, MonitorReport, RunEnd, RunLine, RunRest,
+    ConnectionReport, CountersReport, Counts, HostReport, MonitorReport, RackReport, RunEnd,
+    RunLine, RunRest, WindowReport,
 };
 
 /// Why a monitor could not be asked.
@@ -120,7 +121,7 @@ impl MonitorClient {
             .filter(|line| !line.is_empty())
         {
             match serde_json::from_slice(line)? {
-                RunLine::End(end) => ends.push(end),
+                RunLine::End(end) => ends.push(*end),
                 RunLine::Rest(last) => rest = last,
             }
         }
@@ -137,6 +138,18 @@ impl MonitorClient {
             .filter(|line| !line.is_empty())
             .map(|line| Ok(serde_json::from_slice(line)?))
             .collect()
+    }
+
+    /// This host and its rack; `None` where the monitor is in none.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn rack(&self, patience: Duration) -> Result<Option<RackReport>, ClientError> {
+        let text = self.ask(Query::Rack, patience)?;
+        match text.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(serde_json::from_slice(&text)?)),
+        }
     }
 
     /// Counters.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crosslane_ctl::lane::Geometry;
 
+use crate::rack::config::RackConfig;
+
 /// How a monitor is to run.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -18,6 +20,8 @@ pub struct Config {
     pub memory_floor_bytes: u64,
     /// Limits that keep one client from harming others.
     pub quotas: Quotas,
+    /// The other hosts of its rack, if it is in one.
+    pub rack: Option<RackConfig>,
 }
 
 /// Whom a monitor serves.

@@ -18,6 +18,7 @@ mod connection;
 pub mod directory;
 pub mod endpoint;
 pub mod matcher;
+pub mod rack;
 pub mod registry;
 mod report;
 pub mod secret;

@@ -4,9 +4,11 @@
 //!
 //! - `register`: a new end, its partner, the grant for both;
 //! - `release`: how ends and processes go, and leases that outlive both;
-//! - `lend`: ends whose sockets go to other processes.
+//! - `lend`: ends whose sockets go to other processes;
+//! - `rack`: ends whose other end is on another host.
 
 mod lend;
+pub mod rack;
 mod register;
 mod release;
 
@@ -35,6 +37,17 @@ impl FamilyId {
     fn number(self) -> u32 {
         u32::try_from(self.0 % u64::from(u32::MAX)).unwrap_or(0) + 1
     }
+
+    /// A family on another host; the server numbers its own from below.
+    pub fn stranger(number: u64) -> Self {
+        Self(Self::FIRST_STRANGER | number)
+    }
+
+    fn is_stranger(self) -> bool {
+        self.0 >= Self::FIRST_STRANGER
+    }
+
+    const FIRST_STRANGER: u64 = 1 << 63;
 }
 
 /// A lease, never used twice.
@@ -157,6 +170,8 @@ pub struct Registry<B: Backing> {
     next_seq: GrantSeq,
     totals: Totals,
     actions: Vec<Action>,
+    /// For the rack; `None` where there is none.
+    notices: Option<Vec<rack::Notice>>,
 }
 
 impl<B: Backing> Registry<B> {
@@ -179,6 +194,7 @@ impl<B: Backing> Registry<B> {
             next_seq: 0,
             totals: Totals::default(),
             actions: Vec::new(),
+            notices: None,
         }
     }
 
@@ -261,6 +277,10 @@ impl<B: Backing> Registry<B> {
     fn retire_dropped(&mut self) {
         for dropped in self.arenas.take_dropped() {
             for (family, arena) in dropped.parties {
+                if family.is_stranger() {
+                    self.notice(rack::Notice::Retired(dropped.id));
+                    continue;
+                }
                 let members = self.families.get(&family).cloned().unwrap_or_default();
                 for client in members {
                     let Some(state) = self.clients.get_mut(&client) else {

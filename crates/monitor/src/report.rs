@@ -7,6 +7,7 @@
 mod connections;
 mod counters;
 mod families;
+mod rack;
 mod runs;
 
 use crosslane_ctl::message::Query;
@@ -17,9 +18,11 @@ use std::sync::atomic::Ordering::Relaxed;
 pub use connections::ConnectionReport;
 pub use counters::{CountersReport, Counts, MonitorReport};
 pub use families::{Families, Family, Process};
+pub use rack::{HostReport, RackReport, WindowReport};
 pub use runs::{RunEnd, RunLine, RunRest};
 
-use crate::arenas::Backing;
+use crate::arenas::{Backing, WindowId};
+use crate::endpoint::EndKey;
 use crate::registry::{FamilyId, Registry};
 
 /// Entries that one step looks at.
@@ -33,6 +36,20 @@ pub struct World<'a, B: Backing> {
     pub registry: &'a Registry<B>,
     /// What the server counts.
     pub monitor: MonitorReport,
+    /// What is known of other hosts, where there are any.
+    pub rack: Option<&'a dyn OtherHosts>,
+}
+
+/// What answers need of a rack.
+pub trait OtherHosts {
+    /// A window's name.
+    fn window_name(&self, id: WindowId) -> Option<&str>;
+
+    /// Why an end of this key is on TCP, when nobody else knows better.
+    fn standing(&self, key: &EndKey) -> Option<Reason>;
+
+    /// The whole of it.
+    fn report(&self) -> RackReport;
 }
 
 /// An answer under way.
@@ -43,6 +60,8 @@ pub enum Answer {
     Counters(Box<counters::Sum>),
     /// To `crosslane run --explain`.
     Run(runs::RunListing),
+    /// To `crosslane rack status`.
+    Rack(rack::Telling),
 }
 
 /// What one step of an answer has brought.
@@ -64,6 +83,7 @@ impl Answer {
             Query::Connections => Self::Connections(connections::Listing::new(visible)),
             Query::Counters => Self::Counters(Box::new(counters::Sum::new(visible, uid))),
             Query::Run { run } => Self::Run(runs::RunListing::new(run, uid, families)),
+            Query::Rack => Self::Rack(rack::Telling::default()),
         }
     }
 
@@ -73,6 +93,7 @@ impl Answer {
             Self::Connections(listing) => listing.step(world),
             Self::Counters(sum) => sum.step(world),
             Self::Run(listing) => listing.step(world.families),
+            Self::Rack(telling) => telling.step(world.rack),
         }
     }
 }

@@ -33,10 +33,18 @@ pub fn keep_in(directory: &Path) -> io::Result<u64> {
     }
 }
 
-fn create(path: &Path) -> io::Result<u64> {
+/// A number that nobody can guess.
+///
+/// # Errors
+/// The kernel's.
+pub fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let secret = u64::from_ne_bytes(bytes);
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+fn create(path: &Path) -> io::Result<u64> {
+    let secret = random()?;
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -4,13 +4,15 @@
 //! - `accept`: new connections, who may have them, and running out of descriptors;
 //! - `message`: what clients say;
 //! - `loans`: slabs of ends that go to other processes;
-//! - `answer`: queries of the command, a piece at a time.
+//! - `answer`: queries of the command, a piece at a time;
+//! - `rack`: other hosts.
 
 mod accept;
 mod answer;
 mod complaints;
 mod loans;
 mod message;
+mod rack;
 
 use std::collections::HashMap;
 use std::io;
@@ -24,7 +26,9 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use thiserror::Error;
 
 use self::complaints::Complaints;
-use crate::backing::SealedMemory;
+use self::rack::Rack;
+pub use self::rack::RackError;
+use crate::backing::{Memories, Memory, SealedMemory};
 use crate::closer::Closer;
 use crate::config::{Config, Service};
 use crate::connection::{Connection, Said};
@@ -45,6 +49,9 @@ pub enum StartError {
     /// Its directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    /// It cannot be part of its rack.
+    #[error(transparent)]
+    Rack(#[from] RackError),
     /// The kernel refused something.
     #[error("cannot start the monitor: {0}")]
     Kernel(#[from] io::Error),
@@ -72,7 +79,8 @@ pub struct Monitor {
     lent_slabs: HashMap<FamilyId, Arc<OwnedFd>>,
     /// When loans are looked at again.
     loans_due: Option<Instant>,
-    registry: Registry<SealedMemory>,
+    registry: Registry<Memories>,
+    rack: Option<Box<Rack>>,
     next_source: u64,
     /// Connections whose answers go on without waiting for an event.
     busy: Vec<u64>,
@@ -104,7 +112,8 @@ enum Source {
 const DOOR: u64 = 0;
 const STOP: u64 = 1;
 const CLOSER: u64 = 2;
-const FIRST_SOURCE: u64 = 3;
+const RACK_DOOR: u64 = 3;
+const FIRST_SOURCE: u64 = 4;
 
 impl Monitor {
     /// Begin to listen. The monitor ends when `stop` becomes readable.
@@ -130,7 +139,13 @@ impl Monitor {
         watch(&epoll, &stop, STOP, EventFlags::IN)?;
         let closer = Closer::new()?;
         watch(&epoll, closer.bell(), CLOSER, EventFlags::IN)?;
-        let backing = SealedMemory::new(config.memory_floor_bytes);
+        let backing = Memories::new(SealedMemory::new(config.memory_floor_bytes));
+        let mut registry = Registry::new(backing, config.geometry, config.quotas);
+        let rack = config.rack.clone().map(Rack::start).transpose()?;
+        if let Some(rack) = &rack {
+            rack.watch(&epoll, RACK_DOOR)?;
+            registry.join_rack();
+        }
         Ok(Self {
             service: config.service,
             secret,
@@ -147,7 +162,8 @@ impl Monitor {
             families: Families::default(),
             lent_slabs: HashMap::new(),
             loans_due: None,
-            registry: Registry::new(backing, config.geometry, config.quotas),
+            registry,
+            rack: rack.map(Box::new),
             next_source: FIRST_SOURCE,
             busy: Vec::new(),
             counting: false,
@@ -181,6 +197,7 @@ impl Monitor {
             self.counting = self.families.go_on();
             self.reopen_door();
             self.look_at_loans();
+            self.tend_rack();
             if self.has_lingered() {
                 return Ok(());
             }
@@ -197,7 +214,13 @@ impl Monitor {
             (Service::Private { linger }, Some(since)) => since.checked_add(linger),
             _ => None,
         };
-        let next = [end_of_linger, self.door_shut_until, self.loans_due];
+        let rack_due = self.rack.as_ref().and_then(|rack| rack.due());
+        let next = [
+            end_of_linger,
+            self.door_shut_until,
+            self.loans_due,
+            rack_due,
+        ];
         let left = next.into_iter().flatten().min()?.duration_since(now);
         Some(Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -223,6 +246,8 @@ impl Monitor {
         match self.sources.get(&id) {
             None if id == DOOR => self.accept(),
             None if id == CLOSER => self.resume_closed(),
+            None if id == RACK_DOOR => self.accept_hosts(),
+            None if self.rack.as_ref().is_some_and(|rack| rack.owns(id)) => self.serve_host(id),
             None => {}
             Some(Source::Lease(lease, _)) => {
                 let lease = *lease;
@@ -287,11 +312,12 @@ impl Monitor {
     fn deliver(&mut self) {
         loop {
             let actions = self.registry.take_actions();
-            if actions.is_empty() {
-                return;
-            }
+            let is_quiet = actions.is_empty();
             for action in actions {
                 self.say(&action);
+            }
+            if !self.relay() && is_quiet {
+                return;
             }
         }
     }
@@ -301,7 +327,7 @@ impl Monitor {
             return;
         };
         let memory = action.beside.and_then(|beside| match beside {
-            Beside::Arena(arena) => self.registry.memory(arena).map(Arc::clone),
+            Beside::Arena(arena) => self.registry.memory(arena).map(Memory::descriptor),
             Beside::Slab(family) => self.lent_slabs.get(&family).map(Arc::clone),
         });
         let bytes = action.message.encode();

@@ -18,7 +18,7 @@ fn pairs(listen: &str, connect: &str) {
     assert_eq!(at_one.slot, at_two.slot);
     assert_eq!((at_one.role, at_two.role), (0, 1));
     let (arena_one, arena_two) = (arena_one.unwrap(), arena_two.unwrap());
-    assert!(Arena::open(arena_one.as_fd(), GEOMETRY).is_ok());
+    assert!(Arena::open(arena_one.as_fd(), GEOMETRY, at_one.location).is_ok());
     rustix::io::pwrite(&arena_one, b"shared", 0).unwrap();
     let mut seen = [0; 6];
     rustix::io::pread(&arena_two, &mut seen, 0).unwrap();

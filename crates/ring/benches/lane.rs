@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
-use crosslane_ctl::lane::{Geometry, LINE_BYTES};
+use crosslane_ctl::lane::{Geometry, LINE_BYTES, Location};
 use crosslane_ring::{Part, Parts, RxCursor, TxCursor, WindowLane};
 use crosslane_sys::cpu::{ticks, ticks_per_us};
 use crosslane_window::arena::Arena;
@@ -169,7 +169,7 @@ fn arena() -> Arena {
     };
     let memory = crosslane_window::memory::create_sealed("lane-bench", geometry.arena_bytes());
     let memory = memory.expect("memory for an arena");
-    Arena::open(memory.as_fd(), geometry).expect("the arena that was just made")
+    Arena::open(memory.as_fd(), geometry, Location::Sealed).expect("the arena that was just made")
 }
 
 /// The first byte of a message that ends a case.

@@ -14,7 +14,6 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::Geometry;
 use crosslane_ctl::message::{
     ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
 };
@@ -435,7 +434,7 @@ impl Control {
         let key = (self.monitor, grant.arena);
         let arenas = self.arenas.get_or_insert_with(HashMap::new);
         if let Some(fd) = fd {
-            let arena = open(&mut self.retired, &fd, grant.geometry).ok_or(Reason::NoMemory)?;
+            let arena = open(&mut self.retired, &fd, grant).ok_or(Reason::NoMemory)?;
             arenas.insert(key, arena);
         }
         // The kernel drops a passed descriptor for which there is no number left.
@@ -477,18 +476,15 @@ impl Control {
 /// Map an arena, at the addresses of a retired one if there is one of the same shape. Arenas are
 /// never unmapped, so that a thread that peeks into a lane while another one closes the
 /// connection reads stale memory at worst.
-fn open(
-    retired: &mut Vec<&'static Arena>,
-    fd: &OwnedFd,
-    geometry: Geometry,
-) -> Option<&'static Arena> {
+fn open(retired: &mut Vec<&'static Arena>, fd: &OwnedFd, grant: &Grant) -> Option<&'static Arena> {
+    let (geometry, location) = (grant.geometry, grant.location);
     if let Some(place) = retired
         .iter()
         .position(|arena| arena.geometry() == geometry)
     {
         let arena = retired.swap_remove(place);
-        return arena.reuse(fd.as_fd()).is_ok().then_some(arena);
+        return arena.reuse(fd.as_fd(), location).is_ok().then_some(arena);
     }
-    let arena = Arena::open(fd.as_fd(), geometry).ok()?;
+    let arena = Arena::open(fd.as_fd(), geometry, location).ok()?;
     Some(Box::leak(Box::new(arena)))
 }

@@ -12,6 +12,7 @@ pub mod device;
 pub mod errno;
 pub mod futex;
 pub mod kernel;
+pub mod lock;
 pub mod memory;
 pub mod process;
 pub mod raw;

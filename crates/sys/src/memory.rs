@@ -23,12 +23,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Map `bytes` of a memory object for reading and writing.
     pub fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, Errno> {
-        Self::map(
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            fd.as_raw_fd(),
-        )
+        Self::shared_at(fd, 0, bytes)
     }
 
     /// Map `bytes` of a device or file, from `offset` on, for reading and writing.
@@ -50,7 +45,12 @@ impl Mapping {
 
     /// Put another memory object of the same size in the place of this one, at the same address.
     pub fn replace_shared(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.remap(libc::MAP_SHARED, fd.as_raw_fd())
+        self.replace_shared_at(fd, 0)
+    }
+
+    /// The same from `offset` of that object on, a multiple of a page.
+    pub fn replace_shared_at(&self, fd: BorrowedFd<'_>, offset: usize) -> Result<(), Errno> {
+        self.remap(libc::MAP_SHARED, fd.as_raw_fd(), offset)
     }
 
     /// Put zeroed private memory in the place of what is mapped, at the same address.
@@ -58,10 +58,11 @@ impl Mapping {
         self.remap(
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
+            0,
         )
     }
 
-    fn remap(&self, flags: i32, fd: i32) -> Result<(), Errno> {
+    fn remap(&self, flags: i32, fd: i32, offset: usize) -> Result<(), Errno> {
         let fd = isize::try_from(fd).map_err(|_| Errno::INVAL)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = flags | libc::MAP_FIXED;
@@ -72,7 +73,7 @@ impl Mapping {
             protection as usize,
             flags as usize,
             fd.cast_unsigned(),
-            0,
+            offset,
         ];
         // SAFETY: the range is this mapping's own; nobody holds references into it, only raw
         // pointers, which stay valid.
@@ -181,10 +182,13 @@ pub fn is_sealed(fd: BorrowedFd<'_>, bytes: usize) -> bool {
         )
     };
     let shrink = libc::F_SEAL_SHRINK as usize;
-    if !seals.is_ok_and(|seals| seals & shrink == shrink) {
-        return false;
-    }
+    seals.is_ok_and(|seals| seals & shrink == shrink) && reaches(fd, bytes as u64)
+}
+
+/// Whether the object behind `fd` has at least `bytes` now; one that is not sealed may shrink.
+pub fn reaches(fd: BorrowedFd<'_>, bytes: u64) -> bool {
+    let raw = fd.as_raw_fd().cast_unsigned() as usize;
     // SAFETY: numbers only; the offset does not matter to a mapping.
     let end = unsafe { syscall(libc::SYS_lseek, [raw, 0, libc::SEEK_END as usize, 0, 0, 0]) };
-    end.is_ok_and(|end| end >= bytes)
+    end.is_ok_and(|end| end as u64 >= bytes)
 }

@@ -1,9 +1,10 @@
-//! The memory of rings between two processes on one host.
+//! The memory of rings between two processes: on one host a sealed memory object, between two a
+//! part of a file that both map.
 
 use std::os::fd::BorrowedFd;
 
-use crosslane_ctl::lane::Geometry;
-use crosslane_sys::memory::{Mapping, is_sealed};
+use crosslane_ctl::lane::{Geometry, Location};
+use crosslane_sys::memory::{Mapping, is_sealed, reaches};
 use thiserror::Error;
 
 use crate::view::View;
@@ -19,6 +20,12 @@ pub enum ArenaError {
     Unsealed {
         /// Bytes that the geometry demands.
         bytes: usize,
+    },
+    /// The file is shorter than the monitor says; its fault, or that of who has cut it short.
+    #[error("the window's file does not reach to byte {end}")]
+    Short {
+        /// Where the arena should end.
+        end: u64,
     },
     /// No address space or memory; a local lack.
     #[error("cannot map {bytes} bytes of rings: {error:?}")]
@@ -42,16 +49,18 @@ impl Arena {
     ///
     /// # Errors
     /// See [`ArenaError`].
-    pub fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<Self, ArenaError> {
+    pub fn open(
+        fd: BorrowedFd<'_>,
+        geometry: Geometry,
+        location: Location,
+    ) -> Result<Self, ArenaError> {
         if !geometry.is_valid() {
             return Err(ArenaError::Geometry(geometry));
         }
         let bytes = geometry.arena_bytes();
-        if !is_sealed(fd, bytes) {
-            return Err(ArenaError::Unsealed { bytes });
-        }
-        let mapping =
-            Mapping::shared(fd, bytes).map_err(|error| ArenaError::Map { bytes, error })?;
+        let offset = check(fd, bytes, location)?;
+        let mapping = Mapping::shared_at(fd, offset, bytes)
+            .map_err(|error| ArenaError::Map { bytes, error })?;
         Ok(Self { mapping, geometry })
     }
 
@@ -68,13 +77,11 @@ impl Arena {
     ///
     /// # Errors
     /// See [`ArenaError`].
-    pub fn reuse(&self, fd: BorrowedFd<'_>) -> Result<(), ArenaError> {
+    pub fn reuse(&self, fd: BorrowedFd<'_>, location: Location) -> Result<(), ArenaError> {
         let bytes = self.geometry.arena_bytes();
-        if !is_sealed(fd, bytes) {
-            return Err(ArenaError::Unsealed { bytes });
-        }
+        let offset = check(fd, bytes, location)?;
         self.mapping
-            .replace_shared(fd)
+            .replace_shared_at(fd, offset)
             .map_err(|error| ArenaError::Map { bytes, error })
     }
 
@@ -101,6 +108,19 @@ impl Arena {
     }
 }
 
+/// See that the memory is there; returns where it begins.
+fn check(fd: BorrowedFd<'_>, bytes: usize, location: Location) -> Result<usize, ArenaError> {
+    match location {
+        Location::Sealed if is_sealed(fd, bytes) => Ok(0),
+        Location::Sealed => Err(ArenaError::Unsealed { bytes }),
+        Location::File { offset } => {
+            let end = offset.saturating_add(bytes as u64);
+            let start = usize::try_from(offset).ok().filter(|_| reaches(fd, end));
+            start.ok_or(ArenaError::Short { end })
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
@@ -116,7 +136,7 @@ mod tests {
     #[test]
     fn a_sealed_object_of_the_right_size_opens() {
         let fd = create_sealed("test-arena", SMALL.arena_bytes()).unwrap();
-        let arena = Arena::open(fd.as_fd(), SMALL).unwrap();
+        let arena = Arena::open(fd.as_fd(), SMALL, Location::Sealed).unwrap();
         // SAFETY: the arena outlives the views.
         let last = unsafe { arena.lane(1, 1) }.unwrap();
         assert_eq!(last.bytes(), SMALL.lane_bytes());
@@ -128,12 +148,38 @@ mod tests {
     fn an_object_that_could_be_cut_short_is_refused() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(matches!(
-            Arena::open(file.as_fd(), SMALL),
+            Arena::open(file.as_fd(), SMALL, Location::Sealed),
             Err(ArenaError::Unsealed { .. })
         ));
         let small = create_sealed("test-arena", SMALL.arena_bytes() - 1).unwrap();
         assert!(matches!(
-            Arena::open(small.as_fd(), SMALL),
+            Arena::open(small.as_fd(), SMALL, Location::Sealed),
+            Err(ArenaError::Unsealed { .. })
+        ));
+    }
+
+    #[test]
+    fn a_part_of_a_file_opens_where_the_file_has_it() {
+        use std::os::unix::fs::FileExt;
+        let file = tempfile::tempfile().unwrap();
+        let offset = 4096;
+        file.set_len(offset + SMALL.arena_bytes() as u64).unwrap();
+        let place = Location::File { offset };
+        let arena = Arena::open(file.as_fd(), SMALL, place).unwrap();
+        let at = offset + SMALL.lane_bytes() as u64;
+        file.write_all_at(&[7; 8], at).unwrap();
+        // SAFETY: the arena outlives the views.
+        let lane = unsafe { arena.lane(0, 1) }.unwrap();
+        // SAFETY: a lane is longer than eight bytes, and nobody changes them now.
+        let seen = unsafe { lane.start().cast::<[u8; 8]>().read_volatile() };
+        assert_eq!(seen, [7; 8]);
+        let beyond = Location::File { offset: 8192 };
+        assert!(matches!(
+            Arena::open(file.as_fd(), SMALL, beyond),
+            Err(ArenaError::Short { .. })
+        ));
+        assert!(matches!(
+            Arena::open(file.as_fd(), SMALL, Location::Sealed),
             Err(ArenaError::Unsealed { .. })
         ));
     }
@@ -146,7 +192,7 @@ mod tests {
             slots: 1,
         };
         assert!(matches!(
-            Arena::open(fd.as_fd(), lie),
+            Arena::open(fd.as_fd(), lie, Location::Sealed),
             Err(ArenaError::Geometry(_))
         ));
     }

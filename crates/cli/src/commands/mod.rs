@@ -5,6 +5,7 @@ pub mod check;
 pub mod man;
 pub mod monitor;
 pub mod pcie;
+pub mod rack;
 pub mod report;
 pub mod run;
 pub mod ss;

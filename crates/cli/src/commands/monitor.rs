@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 use crosslane_ctl::lane::{Geometry, LINE_BYTES, MAX_RING_LINES, MIN_RING_LINES};
 use crosslane_ctl::paths::SYSTEM_RUNTIME_DIR;
 use crosslane_monitor::config::{Config, Quotas, Service};
+use crosslane_monitor::rack::config::{RackConfig, SYSTEM_PATH};
 use crosslane_monitor::server::Monitor;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -44,6 +45,12 @@ pub struct Args {
     /// Bytes of each ring, a power of two; a connection has two rings
     #[arg(long, value_name = "BYTES", default_value_t = Geometry::default().ring_lines as usize * LINE_BYTES)]
     ring_bytes: usize,
+
+    /// Join the rack that this file describes (see crosslane rack)
+    ///
+    /// By default /etc/crosslane/rack.toml for the system service if it is there, else none.
+    #[arg(long, value_name = "FILE")]
+    rack: Option<PathBuf>,
 
     /// Grant no rings while the machine has less free memory than this
     #[arg(long, value_name = "MIB", default_value_t = 64)]
@@ -127,6 +134,7 @@ fn config(args: &Args, directory: PathBuf) -> anyhow::Result<Config> {
         false => Service::System,
     };
     Ok(Config {
+        rack: rack(args)?,
         directory,
         service,
         geometry: Geometry {
@@ -141,6 +149,17 @@ fn config(args: &Args, directory: PathBuf) -> anyhow::Result<Config> {
             ..Quotas::default()
         },
     })
+}
+
+fn rack(args: &Args) -> anyhow::Result<Option<RackConfig>> {
+    let system = Path::new(SYSTEM_PATH);
+    let is_system = !args.private && args.runtime_dir.is_none();
+    let path = match &args.rack {
+        Some(path) => std::path::absolute(path)?,
+        None if is_system && system.exists() => system.to_owned(),
+        None => return Ok(None),
+    };
+    Ok(Some(RackConfig::read(&path)?))
 }
 
 /// Readable after the first SIGTERM or SIGINT, so that the socket can be removed.

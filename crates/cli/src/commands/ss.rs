@@ -33,6 +33,7 @@ Fields of an object:
   program, pid, fd                          whose end it is
   local, peer                               names of the socket; empty if they cannot be found out
   state, reason, reason_text, remedy        all but state are null if it is accelerated
+  window                                    the window to another host that its rings are in, or null
   ring_bytes_sent, ring_bytes_received      bytes that went through rings
   tcp_bytes_sent, tcp_bytes_received        bytes that went through TCP
 
@@ -91,13 +92,14 @@ fn table(connections: &[ConnectionReport]) -> String {
         "Peer",
         "State",
         "Reason",
+        "Window",
         "Ring sent",
         "Ring received",
         "TCP sent",
         "TCP received",
     ];
     let rows = connections.iter().map(row).collect();
-    let table = show::table(7, header.map(str::to_owned).to_vec(), rows);
+    let table = show::table(8, header.map(str::to_owned).to_vec(), rows);
     format!("{table}\n{}", explanation(connections))
 }
 
@@ -120,6 +122,7 @@ fn row(connection: &ConnectionReport) -> Vec<String> {
         or_dash(&connection.peer),
         connection.state.clone(),
         or_dash(connection.reason.as_deref().unwrap_or_default()),
+        or_dash(connection.window.as_deref().unwrap_or_default()),
     ];
     row.extend(bytes.map(|bytes| bytes.to_string()));
     row

@@ -22,6 +22,7 @@ fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Query(Query::Connections),
         ClientMessage::Query(Query::Counters),
         ClientMessage::Query(Query::Run { run: u64::MAX }),
+        ClientMessage::Query(Query::Rack),
         ClientMessage::Watch { run: 7 << 40 | 1 },
     ]
 }
@@ -37,6 +38,15 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             slot: 63,
             role: 1,
             geometry,
+            location: Location::File { offset: 7 << 32 },
+        }),
+        MonitorMessage::Grant(Grant {
+            token: 9,
+            arena: 2,
+            slot: 0,
+            role: 0,
+            geometry,
+            location: Location::Sealed,
         }),
         MonitorMessage::Lendable { token: 8 },
         MonitorMessage::Lent(Loan {
@@ -104,6 +114,7 @@ fn a_grant_outside_its_arena_is_refused() {
             slot,
             role,
             geometry,
+            location: Location::Sealed,
         };
         let error = MonitorMessage::decode(&MonitorMessage::Grant(grant).encode());
         assert!(
@@ -111,6 +122,24 @@ fn a_grant_outside_its_arena_is_refused() {
             "{slot} {role}"
         );
     }
+}
+
+#[test]
+fn a_grant_off_the_pages_of_its_file_is_refused() {
+    let grant = Grant {
+        token: 1,
+        arena: 0,
+        slot: 0,
+        role: 0,
+        geometry: Geometry::default(),
+        location: Location::File { offset: 4095 },
+    };
+    let error = MonitorMessage::decode(&MonitorMessage::Grant(grant).encode());
+    let expected = MessageError::Field {
+        field: "offset",
+        value: 4095,
+    };
+    assert_eq!(error, Err(expected));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crosslane_ctl::message::{Grant, MonitorMessage};
 use crosslane_ctl::reason::Reason;
 
+use super::rack::Notice;
 use super::{Action, Beside, ClientId, End, FamilyId, Granted, Registry, Violation};
 use crate::arenas::{Backing, Side};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -64,8 +65,9 @@ impl<B: Backing> Registry<B> {
     fn seek(&mut self, id: EndId, endpoint: &Endpoint) {
         self.totals.registered += 1;
         let entered = self.matcher.enter(endpoint.key, id);
-        if let Some(partner) = entered.partner {
-            self.pair(partner, id);
+        match entered.partner {
+            Some(partner) => self.pair(partner, id),
+            None => self.notice(Notice::Seeking(id)),
         }
     }
 
@@ -193,28 +195,34 @@ impl<B: Backing> Registry<B> {
             return;
         };
         let Some(sides) = self.arenas.take(a, b, self.quotas.arenas_per_process) else {
-            self.refuse_end(older);
-            self.refuse_end(newer);
+            self.refuse_end(older, Reason::NoMemory);
+            self.refuse_end(newer, Reason::NoMemory);
             return;
         };
         self.totals.paired += 1;
         for (id, side) in [older, newer].into_iter().zip(sides) {
-            let seq = self.next_seq();
-            if let Some(end) = self.ends.get_mut(&id) {
-                let to = end.client;
-                end.grants.push(Granted { seq, side, to });
-            }
-            self.send_grant(id, side);
+            self.give(id, side);
         }
     }
 
-    fn refuse_end(&mut self, id: EndId) {
+    /// An end that is looked for stays on TCP.
+    pub(super) fn refuse_end(&mut self, id: EndId, reason: Reason) {
         let Some(end) = self.ends.get(&id) else {
             return;
         };
         let (client, token, key) = (end.client, end.token, end.key);
         self.matcher.leave(&key, id);
-        self.refuse(client, token, Reason::NoMemory);
+        self.refuse(client, token, reason);
+    }
+
+    /// An end is granted a side, and told so.
+    pub(super) fn give(&mut self, id: EndId, side: Side) {
+        let seq = self.next_seq();
+        if let Some(end) = self.ends.get_mut(&id) {
+            let to = end.client;
+            end.grants.push(Granted { seq, side, to });
+        }
+        self.send_grant(id, side);
     }
 
     pub(super) fn send_grant(&mut self, id: EndId, side: Side) {
@@ -225,12 +233,16 @@ impl<B: Backing> Registry<B> {
         let Some(arena) = self.arenas.number(side.arena, end.family) else {
             return;
         };
+        let Some((geometry, location)) = self.arenas.shape(side.arena) else {
+            return;
+        };
         let grant = Grant {
             token,
             arena,
             slot: side.slot,
             role: side.role,
-            geometry: self.arenas.geometry(),
+            geometry,
+            location,
         };
         let Some(state) = self.clients.get_mut(&client) else {
             return;

@@ -1,5 +1,6 @@
 //! How ends and processes go, and leases that outlive both.
 
+use super::rack::Notice;
 use super::{Client, ClientId, End, Granted, LeaseId, Parked, Registry, Violation};
 use crate::arenas::Backing;
 use crate::matcher::EndId;
@@ -23,6 +24,7 @@ impl<B: Backing> Registry<B> {
         self.orphan(id, &mut end);
         self.by_token.remove(&(end.family, end.token));
         self.matcher.leave(&end.key, id);
+        self.notice(Notice::Settled(id));
         self.charge(end.client, |user| user.ends -= 1);
         if let Some(owner) = self.clients.get_mut(&end.client) {
             owner.ends.remove(&id);
@@ -128,6 +130,7 @@ impl<B: Backing> Registry<B> {
         if members.is_empty() {
             self.families.remove(&state.family);
             self.arenas.family_gone(state.family);
+            self.notice(Notice::Gone(state.family));
         }
     }
 }

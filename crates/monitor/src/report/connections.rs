@@ -37,6 +37,9 @@ pub struct ConnectionReport {
     pub reason_text: Option<String>,
     /// What would change it.
     pub remedy: Option<String>,
+    /// The window to another host over which it goes, or would if it were accelerated.
+    #[serde(default)]
+    pub window: Option<String>,
     /// Bytes sent through the ring.
     pub ring_bytes_sent: u64,
     /// Bytes received through the ring.
@@ -60,29 +63,51 @@ impl ConnectionReport {
         let key = world.registry.key_of(id, token);
         let program = process.map_or("", |process| &process.program);
         let names = [key.map(|key| key.local), key.map(|key| key.remote)];
-        Self {
+        let window = world.registry.window_of(id, token);
+        let window = window.and_then(|window| world.rack?.window_name(window));
+        let report = Self {
             pid: family.pid_of(seen.pid),
+            window: window.map(str::to_owned),
             ..Self::of(program, names, seen)
+        };
+        // Of an end that only waits for its partner, the rack may know more.
+        let standing = key.filter(|_| seen.reason == Reason::NoPeer);
+        match standing.and_then(|key| world.rack?.standing(key)) {
+            Some(reason) => report.because(reason),
+            None => report,
+        }
+    }
+
+    fn because(self, reason: Reason) -> Self {
+        Self {
+            reason: Some(reason.slug().to_owned()),
+            reason_text: Some(reason.text().to_owned()),
+            remedy: Some(reason.remedy().to_owned()),
+            ..self
         }
     }
 
     pub(super) fn of(program: &str, names: Names, seen: &Seen) -> Self {
-        let told = Some(seen.reason).filter(|reason| *reason != Reason::None);
         let [local, peer] = names.map(|name| name.map_or_else(String::new, |n| n.to_string()));
-        Self {
+        let report = Self {
             program: program.to_owned(),
             pid: seen.pid,
             fd: seen.fd,
             local,
             peer,
             state: seen.state.slug().to_owned(),
-            reason: told.map(|reason| reason.slug().to_owned()),
-            reason_text: told.map(|reason| reason.text().to_owned()),
-            remedy: told.map(|reason| reason.remedy().to_owned()),
+            reason: None,
+            reason_text: None,
+            remedy: None,
+            window: None,
             ring_bytes_sent: seen.ring_bytes[0],
             ring_bytes_received: seen.ring_bytes[1],
             tcp_bytes_sent: seen.tcp_bytes[0],
             tcp_bytes_received: seen.tcp_bytes[1],
+        };
+        match seen.reason {
+            Reason::None => report,
+            reason => report.because(reason),
         }
     }
 }

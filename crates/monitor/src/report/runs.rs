@@ -32,7 +32,7 @@ const RECORDS_PER_STEP: u32 = 1024;
 #[serde(untagged)]
 pub enum RunLine {
     /// One end.
-    End(RunEnd),
+    End(Box<RunEnd>),
     /// The last line.
     Rest(RunRest),
 }
@@ -182,10 +182,10 @@ impl Remembered {
     }
 
     fn report(&self) -> RunLine {
-        RunLine::End(RunEnd {
+        RunLine::End(Box::new(RunEnd {
             connection: ConnectionReport::of(&self.program, self.names, &self.seen),
             ended: self.ended,
-        })
+        }))
     }
 }
 

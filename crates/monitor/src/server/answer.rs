@@ -4,7 +4,7 @@ use crosslane_ctl::message::MonitorMessage;
 
 use super::Monitor;
 use crate::connection::{Connection, Said};
-use crate::report::{MonitorReport, Step, World};
+use crate::report::{MonitorReport, OtherHosts, Step, World};
 
 impl Monitor {
     /// Go on with answers that wait for nothing but their turn.
@@ -27,10 +27,12 @@ impl Monitor {
         let Some(mut answer) = connection.answer.take() else {
             return;
         };
+        let rack = self.rack.as_ref().map(|rack| rack.seen(&self.registry));
         let world = World {
             families: &self.families,
             registry: &self.registry,
             monitor: report,
+            rack: rack.as_ref().map(|rack| rack as &dyn OtherHosts),
         };
         let step = answer.step(&world);
         let Some(connection) = self.connection(id) else {

@@ -49,6 +49,7 @@ pub fn config(directory: &Path) -> Config {
         geometry: GEOMETRY,
         memory_floor_bytes: 0,
         quotas: Quotas::default(),
+        rack: None,
     }
 }
 

@@ -233,6 +233,7 @@ pub(super) mod tests {
                 reason: reason.map(|reason| reason.slug().into()),
                 reason_text: reason.map(|reason| reason.text().into()),
                 remedy: reason.map(|reason| reason.remedy().into()),
+                window: None,
                 ring_bytes_sent: 10,
                 ring_bytes_received: 20,
                 tcp_bytes_sent: 1,

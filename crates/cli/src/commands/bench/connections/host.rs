@@ -223,6 +223,7 @@ mod tests {
             peer: "127.0.0.1:2".into(),
             state: state.into(),
             reason: reason.map(Into::into),
+            window: None,
             ring_bytes_sent: 0,
             ring_bytes_received: 0,
             tcp_bytes_sent: 100,

@@ -1,0 +1,60 @@
+//! `crosslane rack`: this host's key, the other hosts, and how it goes with them.
+
+mod add;
+mod init;
+mod status;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crosslane_monitor::rack::config::SYSTEM_PATH;
+
+/// Arguments of `crosslane rack`.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Two hosts (as root; each fingerprint is what init has printed on the other host):
+      alpha# crosslane rack init --name alpha
+      beta#  crosslane rack init --name beta
+      alpha# crosslane rack add beta --address 10.0.0.2 --fingerprint sha256:... --window /dev/shm/lanes
+      beta#  crosslane rack add alpha --address 10.0.0.1 --fingerprint sha256:... --window /dev/shm/lanes
+      both#  crosslane monitor --rack /etc/crosslane/rack.toml &
+      both#  crosslane rack status";
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Make this host's key, certificate and rack.toml, and print its fingerprint
+    Init(init::Args),
+    /// Add another host to rack.toml, and a window to it
+    ///
+    /// The file is checked as a whole before it is written. The monitor reads it when it starts.
+    Add(add::Args),
+    /// Show the other hosts, whether they are connected, and the windows to them
+    ///
+    /// Asks the running monitor: of `CROSSLANE_RUNTIME_DIR`, the system's, or this user's.
+    Status(status::Args),
+}
+
+/// Where the configuration is.
+#[derive(clap::Args)]
+struct Place {
+    /// The configuration; key and certificate lie beside it
+    #[arg(long, value_name = "FILE", default_value = SYSTEM_PATH)]
+    rack: PathBuf,
+}
+
+/// Run a subcommand.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Init(args) => init::run(args),
+        Command::Add(args) => add::run(args),
+        Command::Status(args) => status::run(args),
+    }
+    .map(|()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,103 @@
+//! `crosslane rack add`.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use crosslane_monitor::rack::config::RackConfig;
+
+use super::Place;
+use crate::output;
+
+/// Arguments of `crosslane rack add`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    place: Place,
+
+    /// The other host's name, as its rack.toml says
+    host: String,
+
+    /// Where its monitor listens
+    #[arg(long, value_name = "IP[:PORT]")]
+    address: String,
+
+    /// Where its programs are, if not at that address alone; may be repeated
+    #[arg(long, value_name = "IP")]
+    programs_at: Vec<IpAddr>,
+
+    /// What `crosslane rack init` has printed there
+    #[arg(long)]
+    fingerprint: String,
+
+    /// File in tmpfs that both hosts share; made by the monitor
+    #[arg(long, value_name = "PATH")]
+    window: Option<PathBuf>,
+
+    /// How long that is
+    #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
+    window_bytes: u64,
+}
+
+/// Add to the file, if it is right as a whole then.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let path = std::path::absolute(&args.place.rack)?;
+    let before = RackConfig::read(&path)?;
+    let mut text = std::fs::read_to_string(&path)?;
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(&tables(args, &before.name)?);
+    RackConfig::parse(&path, &text)?;
+    replace(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    output::print(&format!(
+        "{} is in {}; the monitor reads that when it starts.\n",
+        args.host,
+        path.display()
+    ))
+}
+
+fn tables(args: &Args, own: &str) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let quoted = |value: &str| format!("{value:?}");
+    writeln!(text, "\n[[host]]\nname = {}", quoted(&args.host))?;
+    writeln!(text, "address = {}", quoted(&args.address))?;
+    if !args.programs_at.is_empty() {
+        let all: Vec<String> = args
+            .programs_at
+            .iter()
+            .map(|ip| quoted(&ip.to_string()))
+            .collect();
+        writeln!(text, "addresses = [{}]", all.join(", "))?;
+    }
+    writeln!(text, "fingerprint = {}", quoted(&args.fingerprint))?;
+    if let Some(window) = &args.window {
+        // The same on both hosts.
+        let (first, second) = match own < args.host.as_str() {
+            true => (own, args.host.as_str()),
+            false => (args.host.as_str(), own),
+        };
+        let name: String = format!("{first}-{second}").chars().take(63).collect();
+        writeln!(text, "\n[[window]]\nname = {}", quoted(&name))?;
+        let path = window.to_str().context("the window's path is not UTF-8")?;
+        writeln!(text, "kind = \"file\"\npath = {}", quoted(path))?;
+        writeln!(text, "bytes = {}", args.window_bytes)?;
+        writeln!(text, "host = {}", quoted(&args.host))?;
+    }
+    Ok(text)
+}
+
+/// Nobody finds half of the file.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let new = path.with_extension("toml.new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o644);
+    let mut file = options.open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(new, path)
+}

@@ -1,0 +1,126 @@
+use std::path::Path;
+
+use super::*;
+
+const PRINT: &str = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+fn whole() -> String {
+    format!(
+        r#"name = "alpha"
+listen = "10.0.0.1"
+
+[[host]]
+name = "beta"
+address = "10.0.0.2:7000"
+fingerprint = "{PRINT}"
+
+[[window]]
+name = "shm"
+kind = "file"
+path = "/dev/shm/window"
+bytes = 16777216
+host = "beta"
+
+[[allow]]
+users = ["root", 1000]
+programs = ["redis-server"]
+ports = [6379, "8000-8099"]
+hosts = ["beta"]
+"#
+    )
+}
+
+fn parse(text: &str) -> Result<RackConfig, ConfigError> {
+    RackConfig::parse(Path::new("/etc/crosslane/rack.toml"), text)
+}
+
+#[test]
+fn a_whole_file_is_understood() {
+    let config = parse(&whole()).unwrap();
+    assert_eq!(config.listen, "10.0.0.1:7411".parse().unwrap());
+    assert_eq!(config.key, Path::new("/etc/crosslane/rack.key"));
+    let beta = &config.hosts[0];
+    assert_eq!(beta.address, "10.0.0.2:7000".parse().unwrap());
+    assert_eq!(beta.addresses, ["10.0.0.2".parse::<IpAddr>().unwrap()]);
+    let window = &config.windows[0];
+    assert_eq!((window.ring_bytes, window.slots), (32 << 10, 8));
+    assert_eq!(config.allow[0].users, Some(vec![0, 1000]));
+}
+
+#[test]
+fn errors_name_the_line_the_value_and_the_remedy() {
+    for (from, to, line, value) in [
+        ("name = \"alpha\"", "name = \"al pha\"", 1, "al pha"),
+        ("\"10.0.0.1\"", "\"somewhere\"", 2, "somewhere"),
+        ("10.0.0.2:7000", "beta:7000", 6, "beta:7000"),
+        ("sha256:0011", "sha256:0x11", 7, "0x11"),
+        ("\"file\"", "\"floppy\"", 11, "floppy"),
+        ("/dev/shm/window", "window", 12, "window"),
+        ("16777216", "4096", 13, "4096"),
+        ("host = \"beta\"", "host = \"gamma\"", 14, "gamma"),
+        ("\"root\"", "\"nobody-at-all\"", 17, "nobody-at-all"),
+        ("8000-8099", "8099-8000", 19, "8099-8000"),
+        ("hosts = [\"beta\"]", "hosts = [\"delta\"]", 20, "delta"),
+        ("name = \"beta\"", "name = \"alpha\"", 5, "alpha"),
+    ] {
+        let text = whole();
+        assert!(text.contains(from), "{from}");
+        let error = parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.contains(&format!("line {line}:")), "{error}");
+        assert!(error.contains(value), "{error}");
+    }
+}
+
+#[test]
+fn unknown_and_missing_keys_are_errors_with_their_line() {
+    let unknown = whole().replace("[[allow]]\nusers", "[[allow]]\nuser");
+    let error = parse(&unknown).unwrap_err().to_string();
+    assert!(
+        error.contains("line 17") && error.contains("user"),
+        "{error}"
+    );
+    let missing = whole().replace("kind = \"file\"\n", "");
+    let error = parse(&missing).unwrap_err().to_string();
+    assert!(error.contains("kind"), "{error}");
+}
+
+#[test]
+fn two_hosts_cannot_have_the_same_address() {
+    let again = format!(
+        "[[host]]\nname = \"gamma\"\naddress = \"10.0.0.2\"\nfingerprint = \"{PRINT}\"\n\n[[window]]"
+    );
+    let error = parse(&whole().replacen("[[window]]", &again, 1)).unwrap_err();
+    assert!(error.to_string().contains("two hosts"), "{error}");
+}
+
+#[test]
+fn who_is_not_named_is_not_let_in() {
+    let config = parse(&whole()).unwrap();
+    let subject = Subject {
+        uid: 0,
+        program: "redis-server",
+        ports: [6379, 40_000],
+        host: "beta",
+    };
+    assert!(config.permits(&subject));
+    for other in [
+        Subject { uid: 7, ..subject },
+        Subject {
+            program: "nginx",
+            ..subject
+        },
+        Subject {
+            ports: [80, 40_000],
+            ..subject
+        },
+        Subject {
+            host: "gamma",
+            ..subject
+        },
+    ] {
+        assert!(!config.permits(&other), "{other:?}");
+    }
+    let end = whole().find("[[allow]]").unwrap();
+    let nobody = parse(&whole()[..end]).unwrap();
+    assert!(!nobody.permits(&subject), "without [[allow]], nobody");
+}

@@ -1,0 +1,325 @@
+//! Pairs of ends across hosts: what is told to the other hosts' monitors, and what is believed of
+//! what they say. No socket, no clock and no system call.
+//!
+//! The owner of the windows between two hosts knows both hosts' seeking ends, its own from the
+//! registry and the guest's from offers; it deals out sides, and the guest imports them. Ends stay
+//! known until they are closed, so that one whose socket is dead is replaced by its successor of
+//! the same names.
+
+mod guest;
+mod owner;
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crosslane_ctl::reason::Reason;
+use thiserror::Error;
+
+use super::config::{RackConfig, Subject};
+use super::message::{HostMessage, Offer, Tuple};
+use crate::arenas::{ArenaId, Backing, Side, WindowId};
+use crate::endpoint::{EndKey, Name};
+use crate::matcher::EndId;
+use crate::registry::rack::Notice;
+use crate::registry::{FamilyId, Registry};
+
+/// A host in the order of `rack.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostId(pub usize);
+
+/// A window that both hosts have found to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenWindow {
+    /// As this monitor numbers it.
+    pub id: WindowId,
+    /// As both hosts know it.
+    pub epoch: u64,
+}
+
+/// How the other host has broken the rules; the session ends for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the other host {0}")]
+pub struct Lie(pub &'static str);
+
+/// See the module's description.
+pub struct Matching {
+    config: Arc<RackConfig>,
+    /// Only ends in the monitor's own network namespace have addresses of this host.
+    netns: u64,
+    hosts: Vec<Host>,
+    by_address: HashMap<IpAddr, HostId>,
+    /// Where the ends that we know are sought.
+    ends: HashMap<EndId, (HostId, Tuple)>,
+    /// Sides in windows that are held here.
+    sides: HashMap<Side, Held>,
+    of_user: HashMap<u32, usize>,
+    next_stranger: u64,
+    outbox: Vec<(HostId, HostMessage)>,
+}
+
+/// What is known of one host.
+#[derive(Default)]
+struct Host {
+    is_owner: bool,
+    windows: Vec<OpenWindow>,
+    /// Our ends with partners there.
+    known: HashMap<Tuple, Known>,
+    owned: owner::Ledger,
+    visited: guest::Ledger,
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    id: EndId,
+    uid: u32,
+    /// It may use a window, as far as we are concerned.
+    allowed: bool,
+}
+
+struct Held {
+    host: HostId,
+    uid: u32,
+    /// The offer that has brought it, if we are the guest.
+    offer: Option<u64>,
+}
+
+impl Matching {
+    /// Nobody is connected and nothing is known.
+    pub fn new(config: Arc<RackConfig>, netns: u64) -> Self {
+        let host = |other: &super::config::HostConfig| Host {
+            is_owner: config.name < other.name,
+            ..Host::default()
+        };
+        let hosts = config.hosts.iter().map(host).collect();
+        let addresses = config.hosts.iter().enumerate().flat_map(|(index, host)| {
+            let of_host = move |ip: &IpAddr| (*ip, HostId(index));
+            host.addresses.iter().map(of_host)
+        });
+        Self {
+            netns,
+            hosts,
+            by_address: addresses.collect(),
+            ends: HashMap::new(),
+            sides: HashMap::new(),
+            of_user: HashMap::new(),
+            next_stranger: 0,
+            outbox: Vec::new(),
+            config,
+        }
+    }
+
+    /// Whether we own the windows to this host, and connect to it.
+    pub fn is_owner(&self, host: HostId) -> bool {
+        self.hosts.get(host.0).is_some_and(|host| host.is_owner)
+    }
+
+    /// Connections over windows to this host.
+    pub fn connections(&self, host: HostId) -> usize {
+        self.sides.values().filter(|held| held.host == host).count()
+    }
+
+    /// What has to be said since the last call, in order.
+    pub fn take_messages(&mut self) -> Vec<(HostId, HostMessage)> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    fn say(&mut self, host: HostId, message: HostMessage) {
+        self.outbox.push((host, message));
+    }
+
+    /// Why an end of this key is not accelerated, when nobody else knows better.
+    pub fn standing(&self, key: &EndKey) -> Option<Reason> {
+        let (host, _) = self.host_of(key)?;
+        self.hosts[host.0]
+            .windows
+            .is_empty()
+            .then_some(Reason::NoWindow)
+    }
+
+    /// The host that an end's partner is on, and its names as hosts tell each other.
+    fn host_of(&self, key: &EndKey) -> Option<(HostId, Tuple)> {
+        let (Name::Ip(local), Name::Ip(remote)) = (key.local, key.remote) else {
+            return None;
+        };
+        let host = *self.by_address.get(&remote.ip())?;
+        let tuple = Tuple { local, remote };
+        (key.netns == self.netns).then_some((host, tuple))
+    }
+
+    /// The registry has something to tell; `program` names a family's program.
+    pub fn notice<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        notice: Notice,
+        program: impl Fn(FamilyId) -> String,
+    ) {
+        match notice {
+            Notice::Seeking(id) => self.seek(registry, id, program),
+            Notice::Settled(id) => self.settled(id),
+            Notice::Left(side) => self.left(side),
+            Notice::Gone(family) => {
+                for host in 0..self.hosts.len() {
+                    self.family_gone(HostId(host), family);
+                }
+            }
+            Notice::Retired(arena) => {
+                for host in 0..self.hosts.len() {
+                    self.retired(HostId(host), arena);
+                }
+            }
+        }
+    }
+
+    fn seek<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        id: EndId,
+        program: impl Fn(FamilyId) -> String,
+    ) {
+        let Some(seeker) = registry.seeker(id) else {
+            return;
+        };
+        let Some((host, tuple)) = self.host_of(&seeker.key) else {
+            return;
+        };
+        let subject = Subject {
+            uid: seeker.uid,
+            program: &program(seeker.family),
+            ports: [tuple.local.port(), tuple.remote.port()],
+            host: &self.config.hosts[host.0].name,
+        };
+        let verdict = match self.config.permits(&subject) {
+            false => Some(Reason::RackPolicy),
+            true if self.is_over_quota(seeker.uid) => Some(Reason::RackQuota),
+            true => None,
+        };
+        let known = Known {
+            id,
+            uid: seeker.uid,
+            allowed: verdict.is_none(),
+        };
+        self.ends.insert(id, (host, tuple));
+        self.hosts[host.0].known.insert(tuple, known);
+        if let Some(reason) = verdict {
+            registry.deny(id, reason);
+        }
+        match self.hosts[host.0].is_owner {
+            true => self.look_among_offers(registry, host, tuple),
+            false => self.offer(host, tuple, known, seeker.family),
+        }
+    }
+
+    /// One of our ends stays on TCP for good.
+    fn deny<B: Backing>(&mut self, registry: &mut Registry<B>, id: EndId, reason: Reason) {
+        if let Some((host, tuple)) = self.ends.get(&id)
+            && let Some(known) = self.hosts[host.0].known.get_mut(tuple)
+            && known.id == id
+        {
+            known.allowed = false;
+        }
+        registry.deny(id, reason);
+    }
+
+    fn settled(&mut self, id: EndId) {
+        let Some((host, tuple)) = self.ends.remove(&id) else {
+            return;
+        };
+        let known = &mut self.hosts[host.0].known;
+        if known.get(&tuple).is_some_and(|known| known.id == id) {
+            known.remove(&tuple);
+        }
+        self.withdraw_if_void(host, id.0, true);
+    }
+
+    fn hold(&mut self, side: Side, held: Held) {
+        *self.of_user.entry(held.uid).or_default() += 1;
+        self.sides.insert(side, held);
+    }
+
+    fn left(&mut self, side: Side) {
+        // Sides that the other host leaves are not held here.
+        let Some(held) = self.sides.remove(&side) else {
+            return;
+        };
+        if let Some(count) = self.of_user.get_mut(&held.uid) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_user.remove(&held.uid);
+            }
+        }
+        if let Some(offer) = held.offer {
+            self.side_left(held.host, offer);
+        }
+    }
+
+    fn is_over_quota(&self, uid: u32) -> bool {
+        let used = self.of_user.get(&uid).copied().unwrap_or(0);
+        used >= self.config.connections_per_user
+    }
+
+    /// A window to this host works from now on.
+    pub fn window_opened<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        window: OpenWindow,
+    ) {
+        self.hosts[host.0].windows.push(window);
+        match (
+            self.hosts[host.0].is_owner,
+            self.hosts[host.0].windows.len(),
+        ) {
+            (true, 1) => self.meet_all(registry, host),
+            (false, 1) => self.offer_all(registry, host),
+            _ => {}
+        }
+    }
+
+    /// Do what another host says.
+    ///
+    /// # Errors
+    /// When it breaks the rules.
+    pub fn hear<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        message: &HostMessage,
+    ) -> Result<(), Lie> {
+        match (message, self.is_owner(host)) {
+            (HostMessage::Offer(offer), true) => self.offered(registry, host, offer),
+            (HostMessage::Withdraw { offer }, true) => {
+                self.withdrawn(registry, host, *offer);
+                Ok(())
+            }
+            (HostMessage::Gone { family }, true) => {
+                self.stranger_gone(registry, host, *family);
+                Ok(())
+            }
+            (HostMessage::Deal(deal), false) => self.dealt(registry, host, deal),
+            (HostMessage::Refuse { offer, reason }, false) => {
+                self.refused(registry, host, *offer, *reason);
+                Ok(())
+            }
+            (HostMessage::Retire { arena }, false) => {
+                self.retire_import(registry, host, *arena);
+                Ok(())
+            }
+            _ => Err(Lie("says what is not its part")),
+        }
+    }
+
+    /// The session with a host has ended. Connections over its windows go on; what they use is
+    /// not dealt out again before both hosts have looked who maps it.
+    pub fn session_lost<B: Backing>(&mut self, registry: &mut Registry<B>, host: HostId) {
+        self.hosts[host.0].windows.clear();
+        self.outbox.retain(|(to, _)| *to != host);
+        match self.hosts[host.0].is_owner {
+            true => self.guest_lost(registry, host),
+            false => self.owner_lost(registry, host),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

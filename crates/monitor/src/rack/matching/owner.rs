@@ -1,0 +1,206 @@
+//! The owner's part: pair its own ends with those that the guest offers.
+
+use super::*;
+use crate::rack::message::Deal;
+
+/// Offers of one host that may wait.
+const MOST_OFFERS: usize = 1 << 17;
+
+/// What the owner remembers of a guest.
+#[derive(Default)]
+pub(super) struct Ledger {
+    offers: HashMap<Tuple, Offer>,
+    by_number: HashMap<u64, Tuple>,
+    /// Sides that the guest's ends hold.
+    dealt: HashMap<u64, Vec<Side>>,
+    strangers: HashMap<u64, FamilyId>,
+    /// Arenas that the guest knows.
+    shared: HashSet<ArenaId>,
+}
+
+impl Matching {
+    /// One of our ends seeks its partner.
+    pub(super) fn look_among_offers<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        tuple: Tuple,
+    ) {
+        let offers = &self.hosts[host.0].owned.offers;
+        if let Some(offer) = offers.get(&tuple.mirrored()).copied() {
+            self.meet(registry, host, &offer);
+        }
+    }
+
+    /// One of theirs does.
+    pub(super) fn offered<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        offer: &Offer,
+    ) -> Result<(), Lie> {
+        // Only the addresses that rack.toml gives it: it could take over others' connections.
+        if self.by_address.get(&offer.tuple.local.ip()) != Some(&host) {
+            return Err(Lie("offers an end with an address that is not its own"));
+        }
+        let ledger = &mut self.hosts[host.0].owned;
+        if ledger.by_number.contains_key(&offer.offer) {
+            return Err(Lie("offers the same end twice"));
+        }
+        if ledger.by_number.len() >= MOST_OFFERS {
+            return Err(Lie("offers more ends than a host can have"));
+        }
+        ledger.by_number.insert(offer.offer, offer.tuple);
+        ledger.offers.insert(offer.tuple, *offer);
+        self.meet(registry, host, offer);
+        Ok(())
+    }
+
+    /// See whether an offer and one of our ends belong together.
+    fn meet<B: Backing>(&mut self, registry: &mut Registry<B>, host: HostId, offer: &Offer) {
+        let known = self.hosts[host.0].known.get(&offer.tuple.mirrored());
+        let Some(known) = known.copied() else {
+            return;
+        };
+        match (known.allowed, offer.allowed) {
+            // They meet again when a window opens.
+            (true, true) if self.hosts[host.0].windows.is_empty() => {}
+            (true, true) => self.pair(registry, host, known, offer),
+            (true, false) => self.deny(registry, known.id, Reason::PeerPolicy),
+            (false, true) => self.refuse(host, offer.offer, Reason::PeerPolicy),
+            (false, false) => {}
+        }
+    }
+
+    /// The first window has opened.
+    pub(super) fn meet_all<B: Backing>(&mut self, registry: &mut Registry<B>, host: HostId) {
+        let ledger = &self.hosts[host.0].owned;
+        let mut offers: Vec<Offer> = ledger.offers.values().copied().collect();
+        offers.sort_unstable_by_key(|offer| offer.offer);
+        for offer in offers {
+            self.meet(registry, host, &offer);
+        }
+    }
+
+    fn refuse(&mut self, host: HostId, offer: u64, reason: Reason) {
+        let reason = reason as u32;
+        self.say(host, HostMessage::Refuse { offer, reason });
+    }
+
+    fn pair<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        known: Known,
+        offer: &Offer,
+    ) {
+        let dealt = match self.is_over_quota(known.uid) {
+            true => Err(Reason::RackQuota),
+            false => self.deal(registry, host, known, offer),
+        };
+        if let Err(reason) = dealt {
+            self.deny(registry, known.id, reason);
+            self.refuse(host, offer.offer, reason);
+        }
+    }
+
+    fn deal<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        known: Known,
+        offer: &Offer,
+    ) -> Result<(), Reason> {
+        let stranger = self.stranger(host, offer.family);
+        let windows = self.hosts[host.0].windows.clone();
+        // Connections are spread over the windows; a full one is passed over.
+        let first = usize::try_from(offer.offer).unwrap_or(0) % windows.len().max(1);
+        let (before, after) = windows.split_at(first);
+        let mut granted = after
+            .iter()
+            .chain(before)
+            .filter_map(|window| Some((window, registry.grant_in(window.id, known.id, stranger)?)));
+        let (window, theirs) = granted.next().ok_or(Reason::WindowFull)?;
+        let part = registry
+            .arenas()
+            .place(theirs.arena)
+            .map_or(0, |place| place.1);
+        if let Some(ours) = registry.side_of(known.id) {
+            let uid = known.uid;
+            let offer = None;
+            self.hold(ours, Held { host, uid, offer });
+        }
+        let ledger = &mut self.hosts[host.0].owned;
+        ledger.dealt.entry(offer.offer).or_default().push(theirs);
+        ledger.shared.insert(theirs.arena);
+        let deal = Deal {
+            offer: offer.offer,
+            epoch: window.epoch,
+            arena: theirs.arena.0,
+            part,
+            slot: theirs.slot,
+            role: theirs.role,
+        };
+        self.say(host, HostMessage::Deal(deal));
+        Ok(())
+    }
+
+    /// A family of the guest, as our registry knows it.
+    fn stranger(&mut self, host: HostId, family: u64) -> FamilyId {
+        let next = &mut self.next_stranger;
+        let strangers = &mut self.hosts[host.0].owned.strangers;
+        *strangers.entry(family).or_insert_with(|| {
+            *next += 1;
+            FamilyId::stranger(*next)
+        })
+    }
+
+    pub(super) fn withdrawn<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        number: u64,
+    ) {
+        let ledger = &mut self.hosts[host.0].owned;
+        if let Some(tuple) = ledger.by_number.remove(&number)
+            && ledger
+                .offers
+                .get(&tuple)
+                .is_some_and(|offer| offer.offer == number)
+        {
+            ledger.offers.remove(&tuple);
+        }
+        for side in ledger.dealt.remove(&number).unwrap_or_default() {
+            registry.stranger_left(side);
+        }
+    }
+
+    pub(super) fn stranger_gone<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        family: u64,
+    ) {
+        if let Some(stranger) = self.hosts[host.0].owned.strangers.remove(&family) {
+            registry.stranger_gone(stranger);
+        }
+    }
+
+    /// An arena is no more: the guest may unmap it.
+    pub(super) fn retired(&mut self, host: HostId, arena: ArenaId) {
+        if self.hosts[host.0].owned.shared.remove(&arena) {
+            self.say(host, HostMessage::Retire { arena: arena.0 });
+        }
+    }
+
+    pub(super) fn guest_lost<B: Backing>(&mut self, registry: &mut Registry<B>, host: HostId) {
+        let ledger = std::mem::take(&mut self.hosts[host.0].owned);
+        // First nothing is dealt out of these arenas, and so nothing cleared, any more.
+        for stranger in ledger.strangers.into_values() {
+            registry.stranger_gone(stranger);
+        }
+        for side in ledger.dealt.into_values().flatten() {
+            registry.stranger_left(side);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Pairs across hosts, in named cases and in random histories.
+
+mod world;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::rack::message::Deal;
+use world::{PARTS, WINDOW, World};
+
+#[test]
+fn ends_of_one_connection_get_the_same_slot_whoever_comes_first() {
+    for first in 0..2 {
+        let mut world = World::new(9);
+        world.connect();
+        for at in [first, 1 - first] {
+            let client = world.hosts[at].hello(1);
+            world.hosts[at].register(client, 3);
+            world.settle(at);
+            world.deliver_all();
+        }
+        assert!(world.paired(3));
+        assert_eq!(world.hosts[0].matching.connections(HostId(0)), 1);
+    }
+}
+
+#[test]
+fn ends_that_were_there_before_the_session_are_paired() {
+    let mut world = World::new(9);
+    for at in 0..2 {
+        let client = world.hosts[at].hello(1);
+        world.hosts[at].register(client, 3);
+        world.settle(at);
+    }
+    world.connect();
+    world.deliver_all();
+    assert!(world.paired(3));
+}
+
+#[test]
+fn who_is_not_allowed_is_told_and_so_is_the_other_end() {
+    for strict in 0..2 {
+        let mut world = World::new(9);
+        world.connect();
+        for at in 0..2 {
+            let client = world.hosts[at].hello(if at == strict { 7 } else { 1 });
+            world.hosts[at].register(client, 3);
+            world.settle(at);
+        }
+        world.deliver_all();
+        let reasons = |at: usize| {
+            world.hosts[at]
+                .denied
+                .iter()
+                .map(|d| d.1)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(reasons(strict), [Reason::RackPolicy]);
+        assert_eq!(reasons(1 - strict), [Reason::PeerPolicy]);
+    }
+}
+
+#[test]
+fn a_slot_is_used_again_when_both_have_left_and_a_part_when_both_have_unmapped() {
+    let mut world = World::new(99);
+    world.connect();
+    for round in 0..40u16 {
+        let clients = [0, 1].map(|at| world.hosts[at].hello(1));
+        let tokens = [0, 1].map(|at| world.hosts[at].register(clients[at], round));
+        for at in 0..2 {
+            world.settle(at);
+        }
+        world.deliver_all();
+        assert!(world.paired(round), "round {round}");
+        match round % 2 {
+            0 => (0..2).for_each(|at| world.hosts[at].kill(clients[at])),
+            _ => {
+                (0..2).for_each(|at| world.hosts[at].release(clients[at], tokens[at]));
+                (0..2).for_each(|at| world.settle(at));
+                (0..2).for_each(|at| world.hosts[at].kill(clients[at]));
+            }
+        }
+        (0..2).for_each(|at| world.settle(at));
+        world.deliver_all();
+        world.probe();
+    }
+    for host in &world.hosts {
+        assert!(host.registry.is_empty());
+        assert!(host.matching.sides.is_empty() && host.matching.of_user.is_empty());
+    }
+}
+
+#[test]
+fn a_host_that_lies_is_noticed() {
+    let mut world = World::new(9);
+    world.connect();
+    let tuple = Tuple {
+        local: "10.0.0.3:1".parse().unwrap(),
+        remote: "10.0.0.1:2".parse().unwrap(),
+    };
+    let offer = Offer {
+        offer: 1,
+        family: 1,
+        tuple,
+        allowed: true,
+    };
+    let owner = &mut world.hosts[0];
+    let mut hear = |message| {
+        owner
+            .matching
+            .hear(&mut owner.registry, HostId(0), &message)
+    };
+    assert!(
+        hear(HostMessage::Offer(offer)).is_err(),
+        "another's address"
+    );
+    let tuple = Tuple {
+        local: "10.0.0.2:1".parse().unwrap(),
+        ..tuple
+    };
+    let offer = Offer { tuple, ..offer };
+    assert!(hear(HostMessage::Offer(offer)).is_ok());
+    assert!(hear(HostMessage::Offer(offer)).is_err(), "the same twice");
+    assert!(
+        hear(HostMessage::Retire { arena: 1 }).is_err(),
+        "not its part"
+    );
+    assert!(
+        hear(HostMessage::Withdraw { offer: 77 }).is_ok(),
+        "too late"
+    );
+    let client = world.hosts[1].hello(1);
+    let clients = world.hosts[1].register(client, 3);
+    world.settle(1);
+    let guest = &mut world.hosts[1];
+    let number = *guest.matching.ends.keys().next().unwrap();
+    let deal = Deal {
+        offer: number.0,
+        epoch: WINDOW.epoch,
+        arena: 1,
+        part: 0,
+        slot: 0,
+        role: 1,
+    };
+    let mut hear = |deal| {
+        let message = HostMessage::Deal(deal);
+        guest
+            .matching
+            .hear(&mut guest.registry, HostId(0), &message)
+    };
+    for lie in [
+        Deal { epoch: 6, ..deal },
+        Deal { slot: 2, ..deal },
+        Deal { role: 2, ..deal },
+    ] {
+        assert!(hear(lie).is_err(), "{lie:?}");
+    }
+    assert!(hear(deal).is_ok());
+    for lie in [deal, Deal { arena: 2, ..deal }, Deal { part: 1, ..deal }] {
+        assert!(hear(lie).is_err(), "{lie:?}");
+    }
+    world.hosts[1].release(client, clients);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Hello(usize),
+    Register(usize, usize, u16),
+    Release(usize, usize),
+    Kill(usize, usize),
+    Deliver(usize),
+    /// All processes of a host fork.
+    Fork(usize),
+    /// All forked children of a host end.
+    ChildrenEnd(usize),
+    Probe,
+    Break,
+    Connect,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let host = || 0..2usize;
+    prop_oneof![
+        2 => host().prop_map(Step::Hello),
+        6 => (host(), 0..8usize, 0..5u16).prop_map(|(at, by, c)| Step::Register(at, by, c)),
+        4 => (host(), 0..16usize).prop_map(|(at, end)| Step::Release(at, end)),
+        1 => (host(), 0..8usize).prop_map(|(at, by)| Step::Kill(at, by)),
+        10 => host().prop_map(Step::Deliver),
+        2 => Just(Step::Probe),
+        1 => Just(Step::Break),
+        4 => Just(Step::Connect),
+        1 => host().prop_map(Step::Fork),
+        1 => host().prop_map(Step::ChildrenEnd),
+    ]
+}
+
+fn run(steps: &[Step]) {
+    let mut world = World::new(4);
+    let mut clients: [Vec<u64>; 2] = [vec![], vec![]];
+    for step in steps {
+        match *step {
+            Step::Hello(at) => {
+                let client = world.hosts[at].hello(1);
+                clients[at].push(client);
+            }
+            Step::Register(at, by, connection) => {
+                if clients[at].is_empty() {
+                    continue;
+                }
+                let client = clients[at][by % clients[at].len()];
+                // A process has one socket of a connection at a time.
+                let mut ends = world.hosts[at].ends.values();
+                if ends.all(|end| end.connection != connection) {
+                    world.hosts[at].register(client, connection);
+                }
+            }
+            Step::Release(at, end) => {
+                let ends = &world.hosts[at].ends;
+                let chosen = ends.keys().nth(end % ends.len().max(1)).copied();
+                if let Some((client, token)) = chosen {
+                    world.hosts[at].release(client, token);
+                }
+            }
+            Step::Kill(at, by) => {
+                if !clients[at].is_empty() {
+                    let at_list = by % clients[at].len();
+                    let client = clients[at].swap_remove(at_list);
+                    world.hosts[at].kill(client);
+                }
+            }
+            Step::Deliver(at) => {
+                world.deliver(at);
+            }
+            Step::Fork(at) => clients[at].iter().for_each(|by| world.hosts[at].fork(*by)),
+            Step::ChildrenEnd(at) => world.hosts[at].end_children(),
+            Step::Probe if world.is_up => world.probe(),
+            Step::Probe => {}
+            Step::Break => world.disconnect(),
+            Step::Connect => world.connect(),
+        }
+        world.settle(0);
+        world.settle(1);
+    }
+    finish(world, clients);
+}
+
+/// When all programs have ended and all has been said, nothing is left.
+fn finish(mut world: World, clients: [Vec<u64>; 2]) {
+    world.connect();
+    for (at, clients) in clients.into_iter().enumerate() {
+        for client in clients {
+            world.hosts[at].kill(client);
+        }
+        world.hosts[at].end_children();
+        world.settle(at);
+    }
+    world.deliver_all();
+    world.probe();
+    for host in &world.hosts {
+        assert!(host.registry.is_empty());
+        let matching = &host.matching;
+        assert!(matching.ends.is_empty() && matching.sides.is_empty());
+        assert!(matching.of_user.is_empty() && matching.hosts[0].known.is_empty());
+        assert!(host.held.0.borrow().open.values().all(|open| *open == 0));
+    }
+    let free = world.hosts[0]
+        .held
+        .0
+        .borrow()
+        .extents
+        .as_ref()
+        .unwrap()
+        .tally()
+        .free;
+    assert_eq!(free, PARTS);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn no_lane_is_shared_by_strangers_and_nothing_is_left(
+        steps in proptest::collection::vec(step(), 0..120),
+    ) {
+        run(&steps);
+    }
+}

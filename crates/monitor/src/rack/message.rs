@@ -1,0 +1,449 @@
+//! What two monitors say to each other over TLS: frames of a length (4 bytes), a kind (2 bytes) and
+//! a body, little-endian. The first frame of each is [`HostMessage::Hello`].
+//!
+//! The other host is a stranger with a known key: what it says is checked here for form, and in
+//! [`matching`](super::matching) for sense.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use thiserror::Error;
+
+/// Version of these messages and of the window's header.
+pub const RACK_VERSION: u16 = 1;
+
+/// Most bytes of a frame behind its length.
+pub const FRAME_BYTES: usize = 1024;
+
+/// Most parts that a window may be cut into, so that a set of them fits a frame.
+pub const MAX_EXTENTS: usize = 4096;
+
+const NAME_BYTES: usize = super::config::NAME_BYTES;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"XLRK");
+
+/// A connection's two names, as the end sees them that is spoken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// The end's own.
+    pub local: SocketAddr,
+    /// Its partner's.
+    pub remote: SocketAddr,
+}
+
+impl Tuple {
+    /// As the partner sees them.
+    pub fn mirrored(self) -> Self {
+        Self {
+            local: self.remote,
+            remote: self.local,
+        }
+    }
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostMessage {
+    /// Who speaks, and which versions.
+    Hello {
+        /// [`RACK_VERSION`].
+        version: u16,
+        /// [`crosslane_ctl::ABI_VERSION`], as programs will share lanes.
+        abi: u16,
+        /// The host's name.
+        name: String,
+    },
+    /// Nothing else was said for a while.
+    Ping,
+    /// Owner: this window is to be used; its header says so, too.
+    WindowOffer(WindowOffer),
+    /// Guest: what it thinks of that.
+    WindowAnswer {
+        /// The offer's.
+        epoch: u64,
+        /// Whether it has read the offer in the window and answered there.
+        works: bool,
+    },
+    /// Guest: an end seeks its partner.
+    Offer(Offer),
+    /// Guest: nothing here uses what this offer has brought; it is void.
+    Withdraw {
+        /// The offer's number.
+        offer: u64,
+    },
+    /// Guest: the last process of a family is gone.
+    Gone {
+        /// The family.
+        family: u64,
+    },
+    /// Owner: the partner has been found.
+    Deal(Deal),
+    /// Owner: the partner has been found, and both stay on TCP.
+    Refuse {
+        /// The offer's number.
+        offer: u64,
+        /// A [`crosslane_ctl::reason::Reason`] code.
+        reason: u32,
+    },
+    /// Owner: no more slots of this arena will be dealt out.
+    Retire {
+        /// The arena.
+        arena: u64,
+    },
+    /// Owner: which parts of this window are in use on your host?
+    Probe {
+        /// The window's epoch.
+        epoch: u64,
+    },
+    /// Guest: these.
+    InUse {
+        /// The window's epoch.
+        epoch: u64,
+        /// One bit for each part, lowest first.
+        parts: Vec<u8>,
+    },
+}
+
+/// See [`HostMessage::WindowOffer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowOffer {
+    /// The window's name in both configurations.
+    pub name: String,
+    /// A number that is in the window's header, never used twice.
+    pub epoch: u64,
+    /// Bytes of the window that are used.
+    pub bytes: u64,
+    /// Lines of each ring.
+    pub ring_lines: u32,
+    /// Slots of each arena.
+    pub slots: u32,
+}
+
+/// See [`HostMessage::Offer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Names it in this session.
+    pub offer: u64,
+    /// Processes that may share an arena.
+    pub family: u64,
+    /// The connection, as the guest's end sees it.
+    pub tuple: Tuple,
+    /// Whether the guest lets the end use a window.
+    pub allowed: bool,
+}
+
+/// See [`HostMessage::Deal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deal {
+    /// The offer's number.
+    pub offer: u64,
+    /// The window's epoch.
+    pub epoch: u64,
+    /// The arena, never used twice in a session.
+    pub arena: u64,
+    /// Which part of the window it is.
+    pub part: u32,
+    /// Slot in it.
+    pub slot: u32,
+    /// The guest's role.
+    pub role: u32,
+}
+
+/// Why a frame could not be understood. All of these are the other host's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FrameError {
+    /// Longer than any message.
+    #[error("a frame of {bytes} bytes, {FRAME_BYTES} is the most")]
+    Long {
+        /// Bytes announced.
+        bytes: u32,
+    },
+    /// Longer or shorter than its message.
+    #[error("a frame of kind {kind} has the wrong length")]
+    Length {
+        /// Its kind.
+        kind: u16,
+    },
+    /// No such message.
+    #[error("a frame of unknown kind {kind}")]
+    Kind {
+        /// Its kind.
+        kind: u16,
+    },
+    /// A field out of range.
+    #[error("a frame of kind {kind} has an illegal {field}")]
+    Field {
+        /// Its kind.
+        kind: u16,
+        /// Name of the field.
+        field: &'static str,
+    },
+}
+
+mod kind {
+    pub const HELLO: u16 = 1;
+    pub const PING: u16 = 2;
+    pub const WINDOW_OFFER: u16 = 3;
+    pub const WINDOW_ANSWER: u16 = 4;
+    pub const OFFER: u16 = 5;
+    pub const WITHDRAW: u16 = 6;
+    pub const GONE: u16 = 7;
+    pub const DEAL: u16 = 8;
+    pub const REFUSE: u16 = 9;
+    pub const RETIRE: u16 = 10;
+    pub const PROBE: u16 = 11;
+    pub const IN_USE: u16 = 12;
+}
+
+impl HostMessage {
+    /// The whole frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let frame = match self {
+            Self::Hello { version, abi, name } => Frame::new(kind::HELLO)
+                .u32(MAGIC)
+                .u16(*version)
+                .u16(*abi)
+                .text(name),
+            Self::Ping => Frame::new(kind::PING),
+            Self::WindowOffer(offer) => Frame::new(kind::WINDOW_OFFER)
+                .u64(offer.epoch)
+                .u64(offer.bytes)
+                .u32(offer.ring_lines)
+                .u32(offer.slots)
+                .text(&offer.name),
+            Self::WindowAnswer { epoch, works } => Frame::new(kind::WINDOW_ANSWER)
+                .u64(*epoch)
+                .u16((*works).into()),
+            Self::Offer(offer) => Frame::new(kind::OFFER)
+                .u64(offer.offer)
+                .u64(offer.family)
+                .address(offer.tuple.local)
+                .address(offer.tuple.remote)
+                .u16(offer.allowed.into()),
+            Self::Withdraw { offer } => Frame::new(kind::WITHDRAW).u64(*offer),
+            Self::Gone { family } => Frame::new(kind::GONE).u64(*family),
+            Self::Deal(deal) => Frame::new(kind::DEAL)
+                .u64(deal.offer)
+                .u64(deal.epoch)
+                .u64(deal.arena)
+                .u32(deal.part)
+                .u32(deal.slot)
+                .u32(deal.role),
+            Self::Refuse { offer, reason } => Frame::new(kind::REFUSE).u64(*offer).u32(*reason),
+            Self::Retire { arena } => Frame::new(kind::RETIRE).u64(*arena),
+            Self::Probe { epoch } => Frame::new(kind::PROBE).u64(*epoch),
+            Self::InUse { epoch, parts } => Frame::new(kind::IN_USE).u64(*epoch).rest(parts),
+        };
+        frame.finish()
+    }
+
+    /// Take the first frame out of what has been received; `None` while it is not all there.
+    ///
+    /// # Errors
+    /// See [`FrameError`]; nothing more can be understood then.
+    pub fn take(received: &mut Vec<u8>) -> Result<Option<Self>, FrameError> {
+        let Some((length, rest)) = received.split_first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let bytes = u32::from_le_bytes(*length);
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if length > FRAME_BYTES {
+            return Err(FrameError::Long { bytes });
+        }
+        let Some(frame) = rest.get(..length) else {
+            return Ok(None);
+        };
+        let message = Self::decode(frame)?;
+        received.drain(..4 + length);
+        Ok(Some(message))
+    }
+
+    fn decode(frame: &[u8]) -> Result<Self, FrameError> {
+        let (kind, body) = frame
+            .split_first_chunk::<2>()
+            .ok_or(FrameError::Length { kind: 0 })?;
+        let kind = u16::from_le_bytes(*kind);
+        let mut body = Body { kind, rest: body };
+        let message = body.message()?;
+        match body.rest.is_empty() {
+            true => Ok(message),
+            false => Err(FrameError::Length { kind }),
+        }
+    }
+}
+
+/// A frame that is being written.
+struct Frame(Vec<u8>);
+
+impl Frame {
+    fn new(kind: u16) -> Self {
+        Self(vec![0; 4]).u16(kind)
+    }
+
+    fn rest(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn u16(self, value: u16) -> Self {
+        self.rest(&value.to_le_bytes())
+    }
+
+    fn u32(self, value: u32) -> Self {
+        self.rest(&value.to_le_bytes())
+    }
+
+    fn u64(self, value: u64) -> Self {
+        self.rest(&value.to_le_bytes())
+    }
+
+    fn text(self, text: &str) -> Self {
+        self.rest(text.as_bytes())
+    }
+
+    /// IPv4 as IPv4 in IPv6; scopes mean something on one host only.
+    fn address(self, address: SocketAddr) -> Self {
+        let ip = match address.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        self.rest(&ip.octets()).u16(address.port())
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let length = u32::try_from(self.0.len() - 4).expect("frames are short");
+        self.0[..4].copy_from_slice(&length.to_le_bytes());
+        self.0
+    }
+}
+
+/// A frame's body that is being read.
+struct Body<'a> {
+    kind: u16,
+    rest: &'a [u8],
+}
+
+impl Body<'_> {
+    fn message(&mut self) -> Result<HostMessage, FrameError> {
+        Ok(match self.kind {
+            kind::HELLO => self.hello()?,
+            kind::PING => HostMessage::Ping,
+            kind::WINDOW_OFFER => HostMessage::WindowOffer(WindowOffer {
+                epoch: self.u64()?,
+                bytes: self.u64()?,
+                ring_lines: self.u32()?,
+                slots: self.u32()?,
+                name: self.name()?,
+            }),
+            kind::WINDOW_ANSWER => HostMessage::WindowAnswer {
+                epoch: self.u64()?,
+                works: self.flag()?,
+            },
+            kind::OFFER => HostMessage::Offer(Offer {
+                offer: self.u64()?,
+                family: self.u64()?,
+                tuple: Tuple {
+                    local: self.address()?,
+                    remote: self.address()?,
+                },
+                allowed: self.flag()?,
+            }),
+            kind::WITHDRAW => HostMessage::Withdraw { offer: self.u64()? },
+            kind::GONE => HostMessage::Gone {
+                family: self.u64()?,
+            },
+            kind::DEAL => HostMessage::Deal(Deal {
+                offer: self.u64()?,
+                epoch: self.u64()?,
+                arena: self.u64()?,
+                part: self.u32()?,
+                slot: self.u32()?,
+                role: self.u32()?,
+            }),
+            kind::REFUSE => HostMessage::Refuse {
+                offer: self.u64()?,
+                reason: self.u32()?,
+            },
+            kind::RETIRE => HostMessage::Retire { arena: self.u64()? },
+            kind::PROBE => HostMessage::Probe { epoch: self.u64()? },
+            kind::IN_USE => HostMessage::InUse {
+                epoch: self.u64()?,
+                parts: self.parts()?,
+            },
+            kind => return Err(FrameError::Kind { kind }),
+        })
+    }
+
+    fn hello(&mut self) -> Result<HostMessage, FrameError> {
+        if self.u32()? != MAGIC {
+            return Err(self.illegal("magic number"));
+        }
+        Ok(HostMessage::Hello {
+            version: self.u16()?,
+            abi: self.u16()?,
+            name: self.name()?,
+        })
+    }
+
+    fn illegal(&self, field: &'static str) -> FrameError {
+        FrameError::Field {
+            kind: self.kind,
+            field,
+        }
+    }
+
+    fn chunk<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
+        let kind = self.kind;
+        let (chunk, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(FrameError::Length { kind })?;
+        self.rest = rest;
+        Ok(*chunk)
+    }
+
+    fn u16(&mut self) -> Result<u16, FrameError> {
+        self.chunk().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, FrameError> {
+        self.chunk().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, FrameError> {
+        self.chunk().map(u64::from_le_bytes)
+    }
+
+    fn flag(&mut self) -> Result<bool, FrameError> {
+        match self.u16()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.illegal("flag")),
+        }
+    }
+
+    fn address(&mut self) -> Result<SocketAddr, FrameError> {
+        let ip = Ipv6Addr::from(self.chunk::<16>()?);
+        Ok(SocketAddr::new(IpAddr::V6(ip).to_canonical(), self.u16()?))
+    }
+
+    /// What is left, as a name.
+    fn name(&mut self) -> Result<String, FrameError> {
+        let bytes = std::mem::take(&mut self.rest);
+        let is_plain = |byte: &u8| byte.is_ascii_graphic();
+        match (1..=NAME_BYTES).contains(&bytes.len()) && bytes.iter().all(is_plain) {
+            true => Ok(String::from_utf8_lossy(bytes).into_owned()),
+            false => Err(self.illegal("name")),
+        }
+    }
+
+    fn parts(&mut self) -> Result<Vec<u8>, FrameError> {
+        let bytes = std::mem::take(&mut self.rest);
+        match bytes.len() <= MAX_EXTENTS / 8 {
+            true => Ok(bytes.to_vec()),
+            false => Err(self.illegal("set of parts")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,408 @@
+//! A window's memory: a file that the monitors of two hosts open, a header in its first page, and
+//! parts of one size behind it, each an arena.
+//!
+//! Whoever maps a part does so by an open file description of its own that holds a lock on it,
+//! which lives exactly as long as the mapping (see [`crosslane_sys::lock`]): so a monitor that was
+//! just started knows what its host's programs use without having been told.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use crosslane_ctl::lane::{Geometry, LINE_BYTES, PAGE_BYTES};
+use crosslane_sys::lock::{hold_range, is_range_held};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use thiserror::Error;
+
+use super::config::WindowConfig;
+use super::message::{MAX_EXTENTS, WindowOffer};
+
+/// Bytes before the first part.
+pub const HEADER_BYTES: u64 = PAGE_BYTES as u64;
+
+/// First bytes of a header. What follows, in order: the version (4 bytes), lines of each ring (4),
+/// slots (4), four bytes of zero, the window's length (8) and the epoch (8), written by the owner;
+/// and the guest's answer (8), the epoch's complement, in the next line.
+const MAGIC: [u8; 8] = *b"XLWINDOW";
+const ANSWER_AT: u64 = LINE_BYTES as u64;
+const RECORD_BYTES: usize = 40;
+
+/// Why a window cannot be used.
+#[derive(Debug, Error)]
+pub enum WindowError {
+    /// The kernel refuses.
+    #[error("cannot use the window {path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// Others could cut it short or read what is in it.
+    #[error(
+        "the window {path} belongs to user {owner} with mode {mode:o}: it must be a file of the \
+         monitor's user or root that nobody else can read or write"
+    )]
+    Unsafe {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The other host sees other memory.
+    #[error(
+        "the window {path} does not show what the other host has written: both must name the same \
+         memory, with the same offset"
+    )]
+    OtherMemory {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The other host cuts it in a way that does not fit.
+    #[error(
+        "the other host cuts the window {path} into {ring_lines} lines, {slots} slots, {bytes} bytes"
+    )]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// Lines of each ring.
+        ring_lines: u32,
+        /// Slots of each arena.
+        slots: u32,
+        /// Bytes.
+        bytes: u64,
+    },
+}
+
+/// An open window.
+#[derive(Debug)]
+pub struct Window {
+    config: WindowConfig,
+    file: File,
+    geometry: Geometry,
+    bytes: u64,
+}
+
+impl Window {
+    /// Open the file, made if it is not there.
+    ///
+    /// # Errors
+    /// See [`WindowError`].
+    pub fn open(config: &WindowConfig) -> Result<Self, WindowError> {
+        let failed = |error| WindowError::File {
+            path: config.path.clone(),
+            error,
+        };
+        let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        options.mode(0o600).custom_flags(no_follow);
+        let file = options.open(&config.path).map_err(failed)?;
+        let found = file.metadata().map_err(failed)?;
+        let own = rustix::process::geteuid().as_raw();
+        let is_ours = found.uid() == own || found.uid() == 0;
+        if !found.is_file() || !is_ours || found.mode() & 0o077 != 0 {
+            return Err(WindowError::Unsafe {
+                path: config.path.clone(),
+                owner: found.uid(),
+                mode: found.mode() & 0o7777,
+            });
+        }
+        let end = config.offset.saturating_add(config.bytes);
+        if found.len() < end {
+            file.set_len(end).map_err(failed)?;
+        }
+        let line = u32::try_from(LINE_BYTES).unwrap_or(u32::MAX);
+        Ok(Self {
+            geometry: Geometry {
+                ring_lines: config.ring_bytes / line,
+                slots: config.slots,
+            },
+            bytes: config.bytes,
+            config: config.clone(),
+            file,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// The host at its other side.
+    pub fn host(&self) -> &str {
+        &self.config.host
+    }
+
+    /// How arenas are cut.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Parts that fit.
+    pub fn parts(&self) -> usize {
+        let room = self.bytes.saturating_sub(HEADER_BYTES);
+        let parts = room / self.geometry.arena_bytes() as u64;
+        usize::try_from(parts).map_or(MAX_EXTENTS, |parts| parts.min(MAX_EXTENTS))
+    }
+
+    /// Owner: write the header. The other host is to find this in it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn offer(&self, epoch: u64) -> Result<WindowOffer, WindowError> {
+        let offer = WindowOffer {
+            name: self.config.name.clone(),
+            epoch,
+            bytes: self.bytes,
+            ring_lines: self.geometry.ring_lines,
+            slots: self.geometry.slots,
+        };
+        self.write(0, &record(&offer))?;
+        Ok(offer)
+    }
+
+    /// Guest: see that the header says what the owner has said, cut the window accordingly, and
+    /// answer in it.
+    ///
+    /// # Errors
+    /// When this is other memory, or the offer does not fit it.
+    pub fn accept(&mut self, offer: &WindowOffer) -> Result<(), WindowError> {
+        let geometry = Geometry {
+            ring_lines: offer.ring_lines,
+            slots: offer.slots,
+        };
+        let fits = offer.bytes <= self.config.bytes && geometry.is_valid();
+        if !fits || HEADER_BYTES + geometry.arena_bytes() as u64 > offer.bytes {
+            return Err(WindowError::Shape {
+                path: self.config.path.clone(),
+                ring_lines: offer.ring_lines,
+                slots: offer.slots,
+                bytes: offer.bytes,
+            });
+        }
+        let mut found = [0; RECORD_BYTES];
+        self.read(0, &mut found)?;
+        if found != record(offer) {
+            return Err(self.is_other_memory());
+        }
+        (self.geometry, self.bytes) = (geometry, offer.bytes);
+        self.write(ANSWER_AT, &(!offer.epoch).to_le_bytes())
+    }
+
+    /// Owner: see that the guest's answer is in the header.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn confirm(&self, epoch: u64) -> Result<(), WindowError> {
+        let mut answer = [0; 8];
+        self.read(ANSWER_AT, &mut answer)?;
+        match u64::from_le_bytes(answer) == !epoch {
+            true => Ok(()),
+            false => Err(self.is_other_memory()),
+        }
+    }
+
+    fn is_other_memory(&self) -> WindowError {
+        WindowError::OtherMemory {
+            path: self.config.path.clone(),
+        }
+    }
+
+    /// Where a part begins in the file; `None` if there is no such part.
+    pub fn offset_of(&self, part: usize) -> Option<u64> {
+        let at = part as u64 * self.geometry.arena_bytes() as u64;
+        (part < self.parts()).then_some(self.config.offset + HEADER_BYTES + at)
+    }
+
+    /// A descriptor by which programs map a part, and hold it for as long as they do.
+    ///
+    /// # Errors
+    /// The kernel's, or that there is no such part.
+    pub fn hold(&self, part: usize) -> Result<OwnedFd, WindowError> {
+        let failed = |error| WindowError::File {
+            path: self.config.path.clone(),
+            error,
+        };
+        let at = self
+            .offset_of(part)
+            .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        // The same file whatever its name stands for by now, by a description of its own.
+        let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = OpenOptions::new().read(true).write(true).open(again);
+        let file = file.map_err(failed)?;
+        let bytes = self.geometry.arena_bytes() as u64;
+        hold_range(file.as_fd(), at, bytes).map_err(|error| failed(error.into()))?;
+        Ok(file.into())
+    }
+
+    /// Whether somebody on this host may be using a part.
+    pub fn is_held(&self, part: usize) -> bool {
+        let bytes = self.geometry.arena_bytes() as u64;
+        self.offset_of(part)
+            .is_none_or(|at| is_range_held(self.file.as_fd(), at, bytes).unwrap_or(true))
+    }
+
+    /// One bit for each part that somebody on this host may be using.
+    pub fn parts_held(&self) -> Vec<u8> {
+        let mut bits = vec![0; self.parts().div_ceil(8)];
+        for part in 0..self.parts() {
+            if self.is_held(part) {
+                bits[part / 8] |= 1 << (part % 8);
+            }
+        }
+        bits
+    }
+
+    /// Make `bytes` at `offset` of the file read as zeroes.
+    pub fn clear(&self, offset: u64, bytes: u64) -> bool {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let cleared = fallocate(&self.file, flags, offset, bytes);
+        if let Err(error) = &cleared {
+            tracing::warn!(%error, window = self.name(), "a part cannot be cleared and is lost");
+        }
+        cleared.is_ok()
+    }
+
+    /// Clear a whole part.
+    pub fn clear_part(&self, part: usize) -> bool {
+        let bytes = self.geometry.arena_bytes() as u64;
+        self.offset_of(part).is_some_and(|at| self.clear(at, bytes))
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), WindowError> {
+        let written = self.file.write_all_at(bytes, self.config.offset + at);
+        written.map_err(|error| self.failed(error))
+    }
+
+    fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), WindowError> {
+        let read = self.file.read_exact_at(bytes, self.config.offset + at);
+        read.map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: io::Error) -> WindowError {
+        WindowError::File {
+            path: self.config.path.clone(),
+            error,
+        }
+    }
+}
+
+/// The header's record of an offer.
+fn record(offer: &WindowOffer) -> [u8; RECORD_BYTES] {
+    let mut bytes = [0; RECORD_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&u32::from(super::message::RACK_VERSION).to_le_bytes());
+    bytes[12..16].copy_from_slice(&offer.ring_lines.to_le_bytes());
+    bytes[16..20].copy_from_slice(&offer.slots.to_le_bytes());
+    bytes[24..32].copy_from_slice(&offer.bytes.to_le_bytes());
+    bytes[32..40].copy_from_slice(&offer.epoch.to_le_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use super::*;
+    use crate::rack::config::WindowKind;
+
+    fn config(path: &Path) -> WindowConfig {
+        WindowConfig {
+            name: "test".to_owned(),
+            kind: WindowKind::File,
+            path: path.to_owned(),
+            offset: 0,
+            bytes: 1 << 20,
+            ring_bytes: 32 << 10,
+            slots: 2,
+            host: "beta".to_owned(),
+        }
+    }
+
+    #[test]
+    fn two_monitors_find_out_that_they_see_the_same_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("window");
+        let owner = Window::open(&config(&path)).unwrap();
+        let mut guest = Window::open(&config(&path)).unwrap();
+        let offer = owner.offer(77).unwrap();
+        assert!(owner.confirm(77).is_err(), "not answered yet");
+        guest.accept(&offer).unwrap();
+        owner.confirm(77).unwrap();
+        assert!(owner.confirm(78).is_err(), "an answer to another offer");
+        let mut elsewhere = Window::open(&config(&folder.path().join("other"))).unwrap();
+        assert!(matches!(
+            elsewhere.accept(&offer),
+            Err(WindowError::OtherMemory { .. })
+        ));
+    }
+
+    #[test]
+    fn a_shape_that_does_not_fit_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("window");
+        let offer = Window::open(&config(&path)).unwrap().offer(1).unwrap();
+        let mut guest = Window::open(&config(&path)).unwrap();
+        for wrong in [
+            WindowOffer {
+                bytes: 2 << 20,
+                ..offer.clone()
+            },
+            WindowOffer {
+                ring_lines: 7,
+                ..offer.clone()
+            },
+            WindowOffer {
+                slots: 4096,
+                ..offer.clone()
+            },
+        ] {
+            assert!(guest.accept(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_held_by_its_descriptor_and_cleared_without_its_neighbours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("window");
+        let (window, other) = (
+            Window::open(&config(&path)).unwrap(),
+            Window::open(&config(&path)).unwrap(),
+        );
+        let held = window.hold(1).unwrap();
+        assert!(other.is_held(1) && !other.is_held(0));
+        assert_eq!(other.parts_held()[0], 0b10);
+        drop(held);
+        assert!(!other.is_held(1));
+        assert!(other.is_held(1000), "what is not there is not free");
+        assert!(window.hold(1000).is_err());
+        let (first, second) = (window.offset_of(1).unwrap(), window.offset_of(2).unwrap());
+        window.file.write_all_at(&[7], first - 1).unwrap();
+        window.file.write_all_at(&[7], first).unwrap();
+        window.file.write_all_at(&[7], second).unwrap();
+        assert!(window.clear_part(1));
+        let mut bytes = [1; 1];
+        for (at, expected) in [(first - 1, 7), (first, 0), (second, 7)] {
+            other.file.read_exact_at(&mut bytes, at).unwrap();
+            assert_eq!(bytes, [expected]);
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_may_use_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("window");
+        std::fs::write(&path, b"").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o660)).unwrap();
+        assert!(matches!(
+            Window::open(&config(&path)),
+            Err(WindowError::Unsafe { mode: 0o660, .. })
+        ));
+    }
+}

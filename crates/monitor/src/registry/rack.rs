@@ -1,0 +1,140 @@
+//! Ends whose other end is on another host. The registry does not know hosts: it tells which ends
+//! have found no partner here, and is told which of them have found one there.
+
+use crosslane_ctl::reason::Reason;
+
+use super::{FamilyId, Registry};
+use crate::arenas::{ArenaId, Backing, Side, WindowId};
+use crate::endpoint::EndKey;
+use crate::matcher::EndId;
+
+/// What a rack has to know of ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The end has no partner on this host.
+    Seeking(EndId),
+    /// The end is closed.
+    Settled(EndId),
+    /// Nobody here uses this side of a window any more.
+    Left(Side),
+    /// The last process of this family is gone.
+    Gone(FamilyId),
+    /// An arena that was shared with another host is no more.
+    Retired(ArenaId),
+}
+
+/// An end that seeks its partner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeker {
+    /// Which connection.
+    pub key: EndKey,
+    /// Whose it is.
+    pub family: FamilyId,
+    /// The user whose process has registered it.
+    pub uid: u32,
+}
+
+impl<B: Backing> Registry<B> {
+    /// Collect notices from now on.
+    pub fn join_rack(&mut self) {
+        self.notices = Some(Vec::new());
+    }
+
+    pub(super) fn notice(&mut self, notice: Notice) {
+        if let Some(notices) = &mut self.notices {
+            notices.push(notice);
+        }
+    }
+
+    /// What has happened since the last call, in order.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        let left = self.arenas.take_left();
+        let Some(notices) = &mut self.notices else {
+            return Vec::new();
+        };
+        let mut taken = std::mem::take(notices);
+        taken.extend(left.into_iter().map(Notice::Left));
+        taken
+    }
+
+    /// What is known of an end.
+    pub fn seeker(&self, id: EndId) -> Option<Seeker> {
+        let end = self.ends.get(&id)?;
+        Some(Seeker {
+            key: end.key,
+            family: end.family,
+            uid: self.clients.get(&end.client)?.uid,
+        })
+    }
+
+    /// The end has a partner of the family `stranger` on the other side of a window: give it
+    /// rings there. Returns the partner's side, or `None` where the window has no room.
+    pub fn grant_in(&mut self, window: WindowId, id: EndId, stranger: FamilyId) -> Option<Side> {
+        let own = self.ends.get(&id)?.family;
+        let most = self.quotas.arenas_per_process;
+        let [side, others] = self.arenas.take_in(window, own, stranger, most)?;
+        self.totals.paired += 1;
+        self.give(id, side);
+        Some(others)
+    }
+
+    /// The newest side of an end.
+    pub fn side_of(&self, id: EndId) -> Option<Side> {
+        Some(self.ends.get(&id)?.grants.last()?.side)
+    }
+
+    /// The other host has dealt out a part of a window for connections of this family.
+    pub fn import(&mut self, family: FamilyId, window: WindowId, part: u32) -> Option<ArenaId> {
+        let (memory, geometry) = self.arenas.backing().import(window, part)?;
+        Some(self.arenas.import(family, memory, geometry))
+    }
+
+    /// The other host has found the partner of an end, and says which side is its. False if it
+    /// lies.
+    pub fn grant_imported(&mut self, id: EndId, side: Side) -> bool {
+        let Some(family) = self.ends.get(&id).map(|end| end.family) else {
+            return false;
+        };
+        let is_held = self.arenas.hold(side, family);
+        if is_held {
+            self.totals.paired += 1;
+            self.give(id, side);
+        }
+        is_held
+    }
+
+    /// No more slots of an imported arena will be dealt out.
+    pub fn retire_import(&mut self, arena: ArenaId) {
+        self.arenas.retire(arena);
+        self.retire_dropped();
+    }
+
+    /// An end may not be accelerated to another host.
+    pub fn deny(&mut self, id: EndId, reason: Reason) {
+        self.refuse_end(id, reason);
+    }
+
+    /// The other host does not use this side any more.
+    pub fn stranger_left(&mut self, side: Side) {
+        self.arenas.leave(side);
+        self.retire_dropped();
+    }
+
+    /// A family on another host is gone.
+    pub fn stranger_gone(&mut self, family: FamilyId) {
+        self.arenas.family_gone(family);
+        self.retire_dropped();
+    }
+
+    /// The window over which a connection goes.
+    pub fn window_of(&self, family: FamilyId, token: u64) -> Option<WindowId> {
+        let id = self.by_token.get(&(family, token))?;
+        let newest = self.ends.get(id)?.grants.last()?;
+        Some(self.arenas.place(newest.side.arena)?.0)
+    }
+
+    /// Where memory comes from.
+    pub fn backing(&mut self) -> &mut B {
+        self.arenas.backing()
+    }
+}

@@ -1,0 +1,491 @@
+//! The rack: moves messages between the registry, [`Matching`] and the other hosts, and windows
+//! from being configured to being used.
+
+mod seen;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crosslane_sys::socket::netns_cookie;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use thiserror::Error;
+
+use self::seen::Seen;
+use super::Monitor;
+use crate::arenas::WindowId;
+use crate::backing::Memories;
+use crate::rack::config::RackConfig;
+use crate::rack::identity::{Fingerprint, Identity, IdentityError};
+use crate::rack::links::{Event, Links};
+use crate::rack::matching::{HostId, Lie, Matching, OpenWindow};
+use crate::rack::message::{HostMessage, WindowOffer};
+use crate::rack::session::Tls;
+use crate::rack::window::Window;
+use crate::registry::{FamilyId, Registry};
+use crate::secret;
+
+/// How often the guest is asked what it uses while parts are in quarantine; doubles up to the
+/// latter while that changes nothing.
+const FIRST_PROBE: Duration = Duration::from_millis(500);
+const LONGEST_PROBE: Duration = Duration::from_secs(16);
+
+/// Why a monitor cannot be part of a rack.
+#[derive(Debug, Error)]
+pub enum RackError {
+    /// Its key.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Its key and its certificate.
+    #[error(
+        "the key {key} and the certificate do not belong together: {error}; remove both and run `crosslane rack init`"
+    )]
+    Mismatch {
+        /// The key's file.
+        key: String,
+        /// What is wrong.
+        error: rustls::Error,
+    },
+    /// Its address.
+    #[error("cannot listen on {address}: {error}; correct `listen` in rack.toml")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+}
+
+/// See the module's description.
+pub(super) struct Rack {
+    config: Arc<RackConfig>,
+    fingerprint: Fingerprint,
+    links: Links,
+    matching: Matching,
+    /// In the order of `rack.toml`; the index is the [`WindowId`].
+    windows: Vec<State>,
+}
+
+/// How far a window is.
+struct State {
+    host: HostId,
+    phase: Phase,
+    epoch: u64,
+    trouble: Option<String>,
+    probe_due: Option<Instant>,
+    probe_wait: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No session, or trouble.
+    Closed,
+    /// The guest has been told.
+    Offered,
+    /// It has answered, and is asked what it uses.
+    Probing,
+    /// Connections can go over it.
+    Open,
+}
+
+impl Rack {
+    /// Begin to listen for other hosts.
+    pub(super) fn start(config: RackConfig) -> Result<Self, RackError> {
+        let config = Arc::new(config);
+        let identity = Identity::read(&config.certificate, &config.key)?;
+        let fingerprint = identity.fingerprint();
+        let pins = config.hosts.iter().map(|host| host.fingerprint).collect();
+        let tls = Tls::new(identity, pins).map_err(|error| RackError::Mismatch {
+            key: config.key.display().to_string(),
+            error,
+        })?;
+        let failed = |error| RackError::Listen {
+            address: config.listen,
+            error,
+        };
+        let links = Links::new(Arc::clone(&config), tls).map_err(failed)?;
+        let netns = netns_cookie(links.listener().as_fd()).map_err(|error| failed(error.into()))?;
+        let state = |window: &crate::rack::config::WindowConfig| State {
+            host: HostId(
+                config
+                    .hosts
+                    .iter()
+                    .position(|host| host.name == window.host)
+                    .unwrap_or(usize::MAX),
+            ),
+            phase: Phase::Closed,
+            epoch: 0,
+            trouble: None,
+            probe_due: None,
+            probe_wait: FIRST_PROBE,
+        };
+        Ok(Self {
+            windows: config.windows.iter().map(state).collect(),
+            matching: Matching::new(Arc::clone(&config), netns),
+            fingerprint,
+            links,
+            config,
+        })
+    }
+
+    pub(super) fn watch(&self, epoll: &OwnedFd, id: u64) -> io::Result<()> {
+        let data = EventData::new_u64(id);
+        Ok(epoll::add(
+            epoll,
+            self.links.listener(),
+            data,
+            EventFlags::IN,
+        )?)
+    }
+
+    pub(super) fn owns(&self, id: u64) -> bool {
+        self.links.owns(id)
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        let probes = self.windows.iter().filter_map(|window| window.probe_due);
+        self.links.due().into_iter().chain(probes).min()
+    }
+
+    /// What answers to queries need of it.
+    pub(super) fn seen<'a>(&'a self, registry: &'a Registry<Memories>) -> Seen<'a> {
+        Seen {
+            rack: self,
+            registry,
+        }
+    }
+
+    fn epoch_of(&self, epoch: u64, host: HostId) -> Option<usize> {
+        self.windows
+            .iter()
+            .position(|w| w.epoch == epoch && w.host == host && w.phase != Phase::Closed)
+    }
+
+    /// Do what other hosts and time bring. True if there was something.
+    fn advance(&mut self, registry: &mut Registry<Memories>, epoll: &OwnedFd) -> bool {
+        let events = self.links.take_events();
+        let is_busy = !events.is_empty();
+        for event in events {
+            match event {
+                Event::Up(host) => self.host_up(host, registry, epoll),
+                Event::Down(host) => self.host_down(host, registry),
+                Event::Said(host, message) => {
+                    // What was said before the session ended is not obeyed after it.
+                    if self.links.is_up(host)
+                        && let Err(lie) = self.obey(host, &message, registry, epoll)
+                    {
+                        self.links.expel(host, lie);
+                    }
+                }
+            }
+        }
+        is_busy
+    }
+
+    fn host_up(&mut self, host: HostId, registry: &mut Registry<Memories>, epoll: &OwnedFd) {
+        if !self.matching.is_owner(host) {
+            return;
+        }
+        for index in 0..self.windows.len() {
+            if self.windows[index].host != host {
+                continue;
+            }
+            match self.offer_window(index, registry) {
+                Ok(offer) => {
+                    self.links
+                        .say(host, &HostMessage::WindowOffer(offer), epoll);
+                    self.windows[index].phase = Phase::Offered;
+                    self.windows[index].trouble = None;
+                }
+                Err(trouble) => self.complain(index, trouble),
+            }
+        }
+    }
+
+    fn complain(&mut self, index: usize, trouble: String) {
+        let name = &self.config.windows[index].name;
+        tracing::warn!(window = %name, "{trouble}");
+        self.windows[index].trouble = Some(trouble);
+    }
+
+    fn offer_window(
+        &mut self,
+        index: usize,
+        registry: &mut Registry<Memories>,
+    ) -> Result<WindowOffer, String> {
+        self.open_window(index, registry, true)?;
+        let epoch = secret::random().map_err(|error| error.to_string())?;
+        let open = registry.backing().window(window_id(index));
+        let open = open.ok_or("the window is not open")?;
+        if let Some(extents) = &mut open.extents {
+            extents.forget_question();
+        }
+        self.windows[index].epoch = epoch;
+        open.window.offer(epoch).map_err(|error| error.to_string())
+    }
+
+    /// Open a window's file, if that is not done.
+    fn open_window(
+        &mut self,
+        index: usize,
+        registry: &mut Registry<Memories>,
+        is_owner: bool,
+    ) -> Result<(), String> {
+        let id = window_id(index);
+        if registry.backing().window(id).is_none() {
+            let window =
+                Window::open(&self.config.windows[index]).map_err(|error| error.to_string())?;
+            registry.backing().add_window(id, window, is_owner);
+        }
+        Ok(())
+    }
+
+    fn host_down(&mut self, host: HostId, registry: &mut Registry<Memories>) {
+        self.matching.session_lost(registry, host);
+        for window in self.windows.iter_mut().filter(|w| w.host == host) {
+            window.phase = Phase::Closed;
+            window.probe_due = None;
+        }
+    }
+
+    fn obey(
+        &mut self,
+        host: HostId,
+        message: &HostMessage,
+        registry: &mut Registry<Memories>,
+        epoll: &OwnedFd,
+    ) -> Result<(), Lie> {
+        let is_owner = self.matching.is_owner(host);
+        match message {
+            HostMessage::WindowOffer(offer) if !is_owner => {
+                let works = self.accept_window(host, offer, registry);
+                let epoch = offer.epoch;
+                let answer = HostMessage::WindowAnswer { epoch, works };
+                self.links.say(host, &answer, epoll);
+                if works && let Some(index) = self.epoch_of(epoch, host) {
+                    self.open(index, registry);
+                }
+                Ok(())
+            }
+            HostMessage::WindowAnswer { epoch, works } if is_owner => {
+                self.window_answered(host, *epoch, *works, registry, epoll)
+            }
+            HostMessage::Probe { epoch } if !is_owner => {
+                let index = self.epoch_of(*epoch, host);
+                let index = index.ok_or(Lie("asks about a window that is not open"))?;
+                let open = registry.backing().window(window_id(index));
+                let parts = open
+                    .map(|open| open.window.parts_held())
+                    .unwrap_or_default();
+                let epoch = *epoch;
+                let answer = HostMessage::InUse { epoch, parts };
+                self.links.say(host, &answer, epoll);
+                Ok(())
+            }
+            HostMessage::InUse { epoch, parts } if is_owner => {
+                let index = self.epoch_of(*epoch, host);
+                let index = index.ok_or(Lie("tells about a window that is not open"))?;
+                self.told_of_use(index, parts, registry);
+                Ok(())
+            }
+            message => self.matching.hear(registry, host, message),
+        }
+    }
+
+    /// Guest: whether this window works.
+    fn accept_window(
+        &mut self,
+        host: HostId,
+        offer: &WindowOffer,
+        registry: &mut Registry<Memories>,
+    ) -> bool {
+        let windows = &self.config.windows;
+        let found = windows.iter().position(|window| window.name == offer.name);
+        let Some(index) = found.filter(|index| self.windows[*index].host == host) else {
+            let (name, host) = (&offer.name, &self.config.hosts[host.0].name);
+            tracing::warn!(window = %name, host = %host, "no such [[window]] is in rack.toml here");
+            return false;
+        };
+        let accepted = self.open_window(index, registry, false).and_then(|()| {
+            let open = registry.backing().window(window_id(index));
+            let open = open.ok_or("the window is not open")?;
+            open.window.accept(offer).map_err(|error| error.to_string())
+        });
+        match accepted {
+            Ok(()) => {
+                self.windows[index].epoch = offer.epoch;
+                self.windows[index].phase = Phase::Offered;
+                self.windows[index].trouble = None;
+                true
+            }
+            Err(trouble) => {
+                self.complain(index, trouble);
+                false
+            }
+        }
+    }
+
+    fn open(&mut self, index: usize, registry: &mut Registry<Memories>) {
+        let state = &mut self.windows[index];
+        state.phase = Phase::Open;
+        let open = OpenWindow {
+            id: window_id(index),
+            epoch: state.epoch,
+        };
+        tracing::info!(window = %self.config.windows[index].name, "open");
+        self.matching.window_opened(registry, state.host, open);
+    }
+
+    /// Owner: the guest has looked at a window.
+    fn window_answered(
+        &mut self,
+        host: HostId,
+        epoch: u64,
+        works: bool,
+        registry: &mut Registry<Memories>,
+        epoll: &OwnedFd,
+    ) -> Result<(), Lie> {
+        let index = self.epoch_of(epoch, host);
+        let index = index.ok_or(Lie("answers what it was not asked"))?;
+        if self.windows[index].phase != Phase::Offered {
+            return Err(Lie("answers twice"));
+        }
+        let confirmed = match works {
+            false => Err(
+                "the other host cannot use it; its log and `crosslane rack status` there \
+                          say why"
+                    .to_owned(),
+            ),
+            true => {
+                let open = registry.backing().window(window_id(index));
+                open.map_or(Ok(()), |open| open.window.confirm(epoch))
+                    .map_err(|error| error.to_string())
+            }
+        };
+        match confirmed {
+            Ok(()) => {
+                self.windows[index].phase = Phase::Probing;
+                self.probe(index, registry, epoll);
+            }
+            Err(trouble) => {
+                self.windows[index].phase = Phase::Closed;
+                self.complain(index, trouble);
+            }
+        }
+        Ok(())
+    }
+
+    fn probe(&mut self, index: usize, registry: &mut Registry<Memories>, epoll: &OwnedFd) {
+        let state = &mut self.windows[index];
+        state.probe_due = None;
+        let open = registry.backing().window(window_id(index));
+        if let Some(extents) = open.and_then(|open| open.extents.as_mut()) {
+            extents.ask();
+            let probe = HostMessage::Probe { epoch: state.epoch };
+            self.links.say(state.host, &probe, epoll);
+        }
+    }
+
+    /// Owner: these parts are in use on the guest.
+    fn told_of_use(&mut self, index: usize, parts: &[u8], registry: &mut Registry<Memories>) {
+        let Some(open) = registry.backing().window(window_id(index)) else {
+            return;
+        };
+        let Some(extents) = &mut open.extents else {
+            return;
+        };
+        let before = extents.tally();
+        let window = &open.window;
+        extents.answer(
+            |part| {
+                parts
+                    .get(part / 8)
+                    .is_none_or(|byte| byte >> (part % 8) & 1 != 0)
+            },
+            |part| window.is_held(part),
+            |part| window.clear_part(part),
+        );
+        let state = &mut self.windows[index];
+        if extents.tally() != before {
+            state.probe_wait = FIRST_PROBE;
+        }
+        if state.phase == Phase::Probing {
+            self.open(index, registry);
+        }
+    }
+
+    /// Owner: see that parts in quarantine are asked about.
+    fn plan_probes(&mut self, registry: &mut Registry<Memories>, epoll: &OwnedFd, now: Instant) {
+        for index in 0..self.windows.len() {
+            if self.windows[index].phase != Phase::Open {
+                continue;
+            }
+            let open = registry.backing().window(window_id(index));
+            let extents = open.and_then(|open| open.extents.as_ref());
+            let has_quarantine = extents.is_some_and(|extents| extents.has_quarantine());
+            let state = &mut self.windows[index];
+            match state.probe_due {
+                Some(due) if due <= now => {
+                    state.probe_wait = (state.probe_wait * 2).min(LONGEST_PROBE);
+                    self.probe(index, registry, epoll);
+                }
+                None if has_quarantine => state.probe_due = Some(now + state.probe_wait),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn window_id(index: usize) -> WindowId {
+    WindowId(u32::try_from(index).unwrap_or(u32::MAX))
+}
+
+impl Monitor {
+    /// Another host connects.
+    pub(super) fn accept_hosts(&mut self) {
+        if let Some(rack) = &mut self.rack {
+            rack.links.accept(&self.epoll, &mut self.next_source);
+        }
+    }
+
+    /// Something has happened to a session with another host.
+    pub(super) fn serve_host(&mut self, id: u64) {
+        if let Some(rack) = &mut self.rack {
+            rack.links.serve(id, &self.epoll);
+        }
+    }
+
+    /// Do what is due.
+    pub(super) fn tend_rack(&mut self) {
+        let Some(rack) = &mut self.rack else {
+            return;
+        };
+        let now = Instant::now();
+        rack.links.tick(&self.epoll, &mut self.next_source, now);
+        rack.plan_probes(&mut self.registry, &self.epoll, now);
+        self.deliver();
+    }
+
+    /// Move what is to be moved between the registry and other hosts. True if there was something.
+    pub(super) fn relay(&mut self) -> bool {
+        let Some(rack) = &mut self.rack else {
+            return false;
+        };
+        let mut is_busy = rack.advance(&mut self.registry, &self.epoll);
+        let families = &self.families;
+        let program = |family: FamilyId| {
+            let process = families.find(family).and_then(|family| family.process(0));
+            process.map_or_else(String::new, |process| process.program.clone())
+        };
+        for notice in self.registry.take_notices() {
+            is_busy = true;
+            rack.matching.notice(&mut self.registry, notice, program);
+        }
+        for (host, message) in rack.matching.take_messages() {
+            is_busy = true;
+            rack.links.say(host, &message, &self.epoll);
+        }
+        is_busy
+    }
+}
