@@ -1,5 +1,6 @@
 //! A host for one test: a folder, a monitor, a watchdog, and the programs that run on it.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -35,6 +36,10 @@ pub struct Host {
     monitor: Mutex<Option<Process>>,
     cast: Cast,
     folder: Option<TempDir>,
+    /// The network namespace that its programs run in, if not the test's.
+    namespace: Option<String>,
+    /// What its monitor is told beside the usual.
+    monitor_options: Vec<OsString>,
 }
 
 impl Host {
@@ -59,7 +64,28 @@ impl Host {
             monitor: Mutex::new(None),
             cast,
             folder: Some(folder.expect("the system's folder for temporary files is writable")),
+            namespace: None,
+            monitor_options: Vec::new(),
         }
+    }
+
+    /// The same with all programs in this network namespace, of those that ip-netns(8) names.
+    #[must_use]
+    pub fn in_namespace(mut self, name: &str) -> Self {
+        self.namespace = Some(name.to_owned());
+        self
+    }
+
+    /// The same with an option for monitors that are started from now on.
+    #[must_use]
+    pub fn with_monitor_option(mut self, option: &str, value: impl AsRef<OsStr>) -> Self {
+        self.monitor_options
+            .extend([option.into(), value.as_ref().to_owned()]);
+        self
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
     }
 
     /// How its programs reach each other.
@@ -102,6 +128,7 @@ impl Host {
             .arg("monitor")
             .arg("--runtime-dir")
             .arg(self.folder())
+            .args(&self.monitor_options)
             .start();
         wait_until("the monitor's socket", || {
             monitor.assert_running();

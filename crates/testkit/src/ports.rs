@@ -23,12 +23,12 @@ pub fn free_port() -> u16 {
         .expect("one of 12,000 ports is free")
 }
 
-/// Whether some socket of this network namespace listens on `port`. Looking at the kernel's table
-/// makes no connection that a server would have to serve.
-pub fn is_listening(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
+/// Whether some socket in the network namespace of process `pid` listens on `port`. Looking at the
+/// kernel's table makes no connection that a server would have to serve.
+pub fn is_listening(pid: u32, port: u16) -> bool {
+    ["tcp", "tcp6"]
         .iter()
-        .filter_map(|table| std::fs::read_to_string(table).ok())
+        .filter_map(|table| std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).ok())
         .any(|table| table.lines().any(|line| listens(line, port)))
 }
 
@@ -49,15 +49,18 @@ mod tests {
     fn free_ports_differ_and_can_be_bound() {
         let (a, b) = (free_port(), free_port());
         assert_ne!(a, b);
-        assert!(!is_listening(a));
+        assert!(!is_listening(std::process::id(), a));
         let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, a)).unwrap();
-        assert!(is_listening(a));
+        assert!(is_listening(std::process::id(), a));
     }
 
     #[test]
     fn a_connection_is_not_a_listener() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert!(!is_listening(client.local_addr().unwrap().port()));
+        assert!(!is_listening(
+            std::process::id(),
+            client.local_addr().unwrap().port()
+        ));
     }
 }

@@ -80,7 +80,7 @@ impl Process {
     pub fn wait_for_port(&self, port: u16) {
         wait_until(&format!("{} to listen on {port}", self.member.name), || {
             self.assert_running();
-            is_listening(port).then_some(())
+            is_listening(self.pid(), port).then_some(())
         });
     }
 

@@ -150,6 +150,9 @@ impl<'a> Program<'a> {
         // killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]);
+        if let Some(namespace) = self.host.namespace() {
+            command.args(["ip", "netns", "exec", namespace]);
+        }
         if self.route == Route::Crosslane {
             command
                 .arg(crate::binary("crosslane"))

@@ -21,7 +21,7 @@ mod server;
 mod threads;
 mod transfer;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -59,6 +59,9 @@ enum Role {
         /// Port to listen on
         #[arg(long)]
         port: u16,
+        /// Address to listen at
+        #[arg(long, default_value_t = Ipv4Addr::LOCALHOST)]
+        address: Ipv4Addr,
     },
     /// Be the client only
     Connect {
@@ -94,9 +97,14 @@ impl Victim {
 fn main() -> ExitCode {
     match Cli::parse() {
         Cli {
-            role: Some(Role::Serve { rules, port }),
+            role:
+                Some(Role::Serve {
+                    rules,
+                    port,
+                    address,
+                }),
             ..
-        } => server::run(rules, port),
+        } => server::run(rules, (address, port).into()),
         Cli {
             role:
                 Some(Role::Connect {

@@ -1,7 +1,7 @@
 //! The server: accepts, learns from each connection which one it is, and plays its part.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,10 +21,10 @@ use crate::{Rules, board, crowd, event_loop, pingpong, threads};
 pub const HELLO: u64 = 0x7374_7265_7373_2e31;
 
 /// Serve until standard input ends.
-pub fn run(rules: Rules, port: u16) {
+pub fn run(rules: Rules, at: SocketAddr) {
     board::watch_for_stalls();
-    let listener = listen_on(port);
-    println!("listening on {port}");
+    let listener = listen_at(at);
+    println!("listening on {}", at.port());
     let groups = Arc::new(Groups::default());
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut random = Random::of(&[rules.seed, 5]);
@@ -47,11 +47,10 @@ fn join(thread: JoinHandle<()>) {
     thread.join().expect("a connection's thread does not panic");
 }
 
-fn listen_on(port: u16) -> RawFd {
+fn listen_at(at: SocketAddr) -> RawFd {
     let fd = socket(libc::AF_INET, 0).expect("a socket can be made");
     setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).expect("an option can be set");
-    bind(fd, (Ipv4Addr::LOCALHOST, port).into())
-        .unwrap_or_else(|errno| panic!("cannot bind port {port}: {errno}"));
+    bind(fd, at).unwrap_or_else(|errno| panic!("cannot bind {at}: {errno}"));
     listen(fd, 100).expect("a bound socket can listen");
     set_nonblocking(fd, true).expect("a flag can be set");
     fd
