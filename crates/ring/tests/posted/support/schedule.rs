@@ -9,8 +9,9 @@ use super::dice::Dice;
 use super::programs::{Failure, Lapse, Receiver, Sender, State, Stream};
 use super::world::{Access, Fault, Habits, World};
 
-/// Far more steps than any schedule that ends.
-const STEPS: usize = 200_000;
+/// Far more steps than any schedule that ends. (Some take 300,000: everybody asks all the time, and the
+/// world hardly gets to deliver a word.)
+const STEPS: usize = 2_000_000;
 
 /// Safety timers that may ring one after the other without anything having come of it.
 const FRUITLESS_TIMERS: usize = 4;
