@@ -31,7 +31,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const PING_AFTER: Duration = Duration::from_secs(5);
 /// After so much silence, the other host is taken for dead.
 const DEAD_AFTER: Duration = Duration::from_secs(16);
-/// Between attempts to connect; doubles up to the latter.
+/// A session that has lasted so long was a good one.
+const STEADY: Duration = Duration::from_secs(10);
+/// Between attempts to connect; doubles up to the latter, until a session is a good one.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
@@ -365,7 +367,7 @@ impl Links {
             up_since: Some(Instant::now()),
             trouble: None,
             next_try: None,
-            wait: FIRST_WAIT,
+            wait: self.hosts[host.0].wait,
         };
         self.events.push(Event::Up(host));
         Ok(())
@@ -411,7 +413,10 @@ impl Links {
         let link = &mut self.hosts[host.0];
         if link.session == Some(id) {
             link.session = None;
-            link.up_since = None;
+            let was_good = |since: Instant| since.elapsed() >= STEADY;
+            if link.up_since.take().is_some_and(was_good) {
+                link.wait = FIRST_WAIT;
+            }
         }
         if open.is_up {
             self.events.push(Event::Down(host));
