@@ -555,3 +555,40 @@ fn a_full_window_leaves_the_others_on_tcp() {
     });
     drop(server);
 }
+
+/// Opens 60 connections to the other monitor; some say nothing, some nonsense.
+const CROWD: &str = r#"
+import socket, sys
+crowd = [socket.create_connection((sys.argv[1], 7411)) for _ in range(60)]
+for number, stranger in enumerate(crowd):
+    if number % 2:
+        try:
+            stranger.sendall(bytes([number]) * 4096)
+        except OSError:
+            pass
+print("there", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn strangers_at_the_door_keep_nobody_out() {
+    if !can_run() {
+        return;
+    }
+    let rack = Rack::new();
+    let mut crowd = rack.hosts[0]
+        .plain("python3")
+        .args(["-c", CROWD, ADDRESS[1]])
+        .with_open_input()
+        .start();
+    assert_eq!(crowd.next_line().as_deref(), Some("there"));
+    // Who was connected stays so, and who comes anew gets in.
+    rack.wait_for_window();
+    let mut talk = Talk::new(&rack);
+    talk.until_accelerated();
+    rack.hosts[0].kill_monitor();
+    rack.hosts[0].start_monitor();
+    rack.wait_for_window();
+    talk.until_accelerated();
+    crowd.assert_running();
+}
