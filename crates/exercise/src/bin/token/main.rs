@@ -17,6 +17,9 @@ use mapping::{Mapping, PAYLOAD_WORDS};
 /// How long the other side may take for one round.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Looks before others may have the CPU.
+const LOOKS: u32 = 10_000;
+
 /// Pass a token to and fro through memory that two programs map
 #[derive(Parser)]
 #[command(name = "crosslane-token")]
@@ -121,13 +124,19 @@ fn pass(cli: &Cli) -> Result<Report, TokenError> {
 
 fn await_round(mapping: &Mapping, slot: usize, round: u64) -> Result<(), TokenError> {
     let deadline = Instant::now() + PATIENCE;
-    while mapping.round(slot) != round {
-        std::hint::spin_loop();
+    loop {
+        for _ in 0..LOOKS {
+            if mapping.round(slot) == round {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
         if Instant::now() > deadline {
             return Err(TokenError::Silent { round });
         }
+        // The other side may need this CPU.
+        std::thread::yield_now();
     }
-    Ok(())
 }
 
 fn check(mapping: &Mapping, slot: usize, round: u64) -> Result<(), TokenError> {
