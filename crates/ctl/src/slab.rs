@@ -133,6 +133,8 @@ pub mod end_flags {
     pub const UNIX: u32 = 1024;
     /// Bytes sent by the kernel are counted in [`crate::lane::SenderLine::counted`].
     pub const COUNTED: u32 = 2048;
+    /// The other end is on another host.
+    pub const FAR: u32 = 4096;
 }
 
 /// How far the upgrade of an end has come.

@@ -8,6 +8,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
+use crosslane_ctl::slab::end_flags;
 use crosslane_sys::cpu;
 
 use crate::End;
@@ -26,6 +27,10 @@ thread_local! {
 
 /// Say where we wait for `end`, and tell whether spinning makes sense there.
 pub fn is_worth_spinning(end: &End) -> bool {
+    // Another host's processors are others, whatever their numbers.
+    if end.entry.id.flags.load(Ordering::Relaxed) & end_flags::FAR != 0 {
+        return true;
+    }
     let (Some(rx), Some(tx)) = (end.rx_lane(), end.tx_lane()) else {
         return true;
     };

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::Location;
 use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, SLAB_ENTRIES, end_flags};
@@ -372,7 +373,11 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
         reset_directions(end.entry);
         end.set_lanes(tx, rx);
         let id = &end.entry.id;
-        id.flags.fetch_and(!end_flags::COUNTED, Ordering::Relaxed);
+        id.flags
+            .fetch_and(!(end_flags::COUNTED | end_flags::FAR), Ordering::Relaxed);
+        if matches!(grant.location, Location::File { .. }) {
+            id.flags.fetch_or(end_flags::FAR, Ordering::Relaxed);
+        }
         id.role.store(grant.role, Ordering::Relaxed);
         id.arena.store(grant.arena, Ordering::Relaxed);
         id.slot.store(grant.slot, Ordering::Relaxed);

@@ -96,11 +96,6 @@ impl Stats {
             .unwrap_or_else(|error| panic!("`crosslane stats --json` printed {line:?}: {error}"))
     }
 
-    /// How much of all bytes went through rings.
-    pub fn ring_share(&self) -> f64 {
-        ring_share(&Self::default(), self)
-    }
-
     /// The counter of this name; 0 if there is none.
     pub fn count(&self, name: &str) -> u64 {
         self.0

@@ -18,4 +18,5 @@ pub mod memory;
 pub mod outbound;
 pub mod policy;
 pub mod slab;
+pub mod span;
 pub mod view;

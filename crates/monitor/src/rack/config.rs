@@ -63,6 +63,8 @@ pub struct HostConfig {
 pub enum WindowKind {
     /// A file in tmpfs that both hosts open: two hosts on one machine.
     File,
+    /// A region of a PCI device, by its file in sysfs (`resource2`).
+    Bar,
 }
 
 /// A window to another host.

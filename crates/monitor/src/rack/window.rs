@@ -1,5 +1,5 @@
 //! A window's memory: a file that the monitors of two hosts open, a header in its first page, and
-//! parts of one size behind it, each an arena.
+//! parts of one size behind it, each an arena. The file of a PCI device's region can only be mapped.
 //!
 //! Whoever maps a part does so by an open file description of its own that holds a lock on it,
 //! which lives exactly as long as the mapping (see [`crosslane_sys::lock`]): so a monitor that was
@@ -13,10 +13,11 @@ use std::path::PathBuf;
 
 use crosslane_ctl::lane::{Geometry, LINE_BYTES, PAGE_BYTES};
 use crosslane_sys::lock::{hold_range, is_range_held};
+use crosslane_window::span::Span;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use thiserror::Error;
 
-use super::config::WindowConfig;
+use super::config::{WindowConfig, WindowKind};
 use super::message::{MAX_EXTENTS, WindowOffer};
 
 /// Bytes before the first part.
@@ -39,6 +40,18 @@ pub enum WindowError {
         path: PathBuf,
         /// The kernel's answer.
         error: io::Error,
+    },
+    /// A device's region is as long as it is.
+    #[error(
+        "the window {path} has {bytes} bytes, but {end} are asked of it: write fewer into rack.toml"
+    )]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// Where the window should end.
+        end: u64,
     },
     /// Others could cut it short or read what is in it.
     #[error(
@@ -83,12 +96,15 @@ pub enum WindowError {
 pub struct Window {
     config: WindowConfig,
     file: File,
+    /// Mapped, where it cannot be read and written as files are. (A file can, and is: touching what
+    /// somebody has cut off would end the monitor.)
+    span: Option<Span>,
     geometry: Geometry,
     bytes: u64,
 }
 
 impl Window {
-    /// Open the file, made if it is not there.
+    /// Open the file, made if it is not there and no device's.
     ///
     /// # Errors
     /// See [`WindowError`].
@@ -99,7 +115,12 @@ impl Window {
         };
         let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
+        let is_file = config.kind == WindowKind::File;
+        options
+            .read(true)
+            .write(true)
+            .create(is_file)
+            .truncate(false);
         options.mode(0o600).custom_flags(no_follow);
         let file = options.open(&config.path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
@@ -113,9 +134,21 @@ impl Window {
             });
         }
         let end = config.offset.saturating_add(config.bytes);
-        if found.len() < end {
-            file.set_len(end).map_err(failed)?;
+        match found.len() < end {
+            true if is_file => file.set_len(end).map_err(failed)?,
+            true => {
+                return Err(WindowError::Short {
+                    path: config.path.clone(),
+                    bytes: found.len(),
+                    end,
+                });
+            }
+            false => {}
         }
+        let span = match config.kind {
+            WindowKind::File => None,
+            WindowKind::Bar => Some(map(config, &file).map_err(failed)?),
+        };
         let line = u32::try_from(LINE_BYTES).unwrap_or(u32::MAX);
         Ok(Self {
             geometry: Geometry {
@@ -125,6 +158,7 @@ impl Window {
             bytes: config.bytes,
             config: config.clone(),
             file,
+            span,
         })
     }
 
@@ -260,6 +294,10 @@ impl Window {
 
     /// Make `bytes` at `offset` of the file read as zeroes.
     pub fn clear(&self, offset: u64, bytes: u64) -> bool {
+        if let Some(span) = &self.span {
+            let at = offset.checked_sub(self.config.offset);
+            return at.is_some_and(|at| span.clear(at, bytes));
+        }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let cleared = fallocate(&self.file, flags, offset, bytes);
         if let Err(error) = &cleared {
@@ -275,12 +313,18 @@ impl Window {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), WindowError> {
-        let written = self.file.write_all_at(bytes, self.config.offset + at);
+        let written = match &self.span {
+            Some(span) => inside(span.write(at, bytes)),
+            None => self.file.write_all_at(bytes, self.config.offset + at),
+        };
         written.map_err(|error| self.failed(error))
     }
 
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), WindowError> {
-        let read = self.file.read_exact_at(bytes, self.config.offset + at);
+        let read = match &self.span {
+            Some(span) => inside(span.read(at, bytes)),
+            None => self.file.read_exact_at(bytes, self.config.offset + at),
+        };
         read.map_err(|error| self.failed(error))
     }
 
@@ -289,6 +333,20 @@ impl Window {
             path: self.config.path.clone(),
             error,
         }
+    }
+}
+
+fn map(config: &WindowConfig, file: &File) -> io::Result<Span> {
+    let number = |bytes: u64| usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory.into());
+    let (offset, bytes): (io::Result<usize>, io::Result<usize>) =
+        (number(config.offset), number(config.bytes));
+    Span::open(file.as_fd(), offset?, bytes?)
+}
+
+fn inside(is_inside: bool) -> io::Result<()> {
+    match is_inside {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
@@ -392,6 +450,45 @@ mod tests {
             other.file.read_exact_at(&mut bytes, at).unwrap();
             assert_eq!(bytes, [expected]);
         }
+    }
+
+    /// A file in the place of a region: both can be mapped.
+    #[test]
+    fn a_region_is_mapped_and_neither_made_nor_lengthened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("resource2");
+        let region = WindowConfig {
+            kind: WindowKind::Bar,
+            ..config(&path)
+        };
+        assert!(Window::open(&region).is_err(), "it is not there");
+        assert!(!path.exists());
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .unwrap();
+        file.set_len(region.bytes - 4096).unwrap();
+        assert!(matches!(
+            Window::open(&region),
+            Err(WindowError::Short { .. })
+        ));
+        file.set_len(region.bytes).unwrap();
+        let owner = Window::open(&region).unwrap();
+        let mut guest = Window::open(&config(&path)).unwrap();
+        let offer = owner.offer(5).unwrap();
+        guest.accept(&offer).unwrap();
+        owner.confirm(5).unwrap();
+        let (at, end) = (owner.offset_of(1).unwrap(), owner.offset_of(2).unwrap());
+        file.write_all_at(&[7; 2], at - 1).unwrap();
+        file.write_all_at(&[7; 2], end - 1).unwrap();
+        assert!(owner.clear_part(1));
+        let mut bytes = [1; 2];
+        guest.file.read_exact_at(&mut bytes, at - 1).unwrap();
+        assert_eq!(bytes, [7, 0]);
+        guest.file.read_exact_at(&mut bytes, end - 1).unwrap();
+        assert_eq!(bytes, [0, 7]);
     }
 
     #[test]

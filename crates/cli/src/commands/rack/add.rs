@@ -34,14 +34,18 @@ pub struct Args {
     #[arg(long)]
     fingerprint: String,
 
-    /// File in tmpfs that both hosts share; made by the monitor
+    /// File in tmpfs that both hosts share, made by the monitor; or a PCI device's memory that they
+    /// share, such as /sys/bus/pci/devices/ADDRESS/resource2 of ivshmem
     #[arg(long, value_name = "PATH")]
     window: Option<PathBuf>,
 
-    /// How long that is
-    #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
-    window_bytes: u64,
+    /// How long that is; by default a device's whole memory, of a file 256 MiB
+    #[arg(long, value_name = "BYTES")]
+    window_bytes: Option<u64>,
 }
+
+/// Length of a window's file, unless said otherwise.
+const FILE_BYTES: u64 = 256 << 20;
 
 /// Add to the file, if it is right as a whole then.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
@@ -84,11 +88,24 @@ fn tables(args: &Args, own: &str) -> anyhow::Result<String> {
         let name: String = format!("{first}-{second}").chars().take(63).collect();
         writeln!(text, "\n[[window]]\nname = {}", quoted(&name))?;
         let path = window.to_str().context("the window's path is not UTF-8")?;
-        writeln!(text, "kind = \"file\"\npath = {}", quoted(path))?;
-        writeln!(text, "bytes = {}", args.window_bytes)?;
+        let region = region_bytes(window);
+        let kind = region.map_or("file", |_| "bar");
+        let bytes = args.window_bytes.or(region).unwrap_or(FILE_BYTES);
+        writeln!(text, "kind = \"{kind}\"\npath = {}", quoted(path))?;
+        writeln!(text, "bytes = {bytes}")?;
         writeln!(text, "host = {}", quoted(&args.host))?;
     }
     Ok(text)
+}
+
+/// How long the region of a device is; `None` for files that are no device's.
+fn region_bytes(window: &Path) -> Option<u64> {
+    let real = window.canonicalize().ok()?;
+    let is_region = real.starts_with("/sys/devices");
+    is_region
+        .then(|| real.metadata().ok())
+        .flatten()
+        .map(|found| found.len())
 }
 
 /// Nobody finds half of the file.

@@ -192,8 +192,10 @@ fn window(
 ) -> Result<WindowConfig, ConfigError> {
     let kind = match table.kind.as_ref().as_str() {
         "file" => WindowKind::File,
+        "bar" => WindowKind::Bar,
         other => {
-            let problem = "is no kind of window that this monitor drives: write \"file\"";
+            let problem =
+                "is no kind of window that this monitor drives: write \"file\" or \"bar\"";
             return Err(place.error(table.kind.span(), "kind", other, problem));
         }
     };
