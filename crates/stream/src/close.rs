@@ -35,8 +35,17 @@ pub fn before_close(end: &End) {
 
 /// A descriptor no longer names `end`. With the last one, the end is let go.
 pub(crate) fn drop_name(end: &End) {
-    if end.local.fds.fetch_sub(1, Ordering::AcqRel) == 1 {
+    let kept = end.local.kept.load(Ordering::Acquire);
+    let is_last = end.local.fds.fetch_sub(1, Ordering::SeqCst) == 1;
+    // Whoever sleeps by this name goes on with a descriptor of our own.
+    let outlived = is_asleep(end) && !end.process().is_shared(end.index) && keep(end);
+    if !is_last || outlived {
+        return;
+    }
+    if kept == 0 {
         let_go(end);
+    } else {
+        drop_kept(end, kept);
     }
 }
 
@@ -47,16 +56,29 @@ pub fn add_name(end: &End, fd: RawFd) {
     end.process().name(fd, Some(end.index));
 }
 
+fn is_asleep(end: &End) -> bool {
+    end.entry.wait.sleepers.load(Ordering::SeqCst) > 0
+}
+
 /// Another thread sleeps in a call on the connection: keep a descriptor of our own until that is
-/// over. Returns whether there is one.
+/// over, or the connection has no name any more. Returns whether there is one.
 fn keep(end: &End) -> bool {
+    if end.local.kept.load(Ordering::Acquire) != 0 {
+        return true;
+    }
     let lowest = [control::LOWEST_FD, control::LOWEST_FD_FALLBACK, 3];
     let twin = lowest
         .iter()
         .find_map(|lowest| kernel::duplicate_above(end.fd, *lowest).ok());
     let Some(twin) = twin else { return false };
     let kept = twin.cast_unsigned() + 1;
-    end.local.kept.store(kept, Ordering::Release);
+    let stored = end
+        .local
+        .kept
+        .compare_exchange(0, kept, Ordering::SeqCst, Ordering::Acquire);
+    if stored.is_err() {
+        kernel::close(twin);
+    }
     true
 }
 
@@ -64,14 +86,21 @@ fn keep(end: &End) -> bool {
 /// else sleeps on it, it is closed now.
 #[cold]
 pub(crate) fn finish_kept(end: &End) {
-    if end.entry.wait.sleepers.load(Ordering::SeqCst) > 0 {
-        return;
+    let kept = end.local.kept.load(Ordering::Acquire);
+    let has_name = end.local.fds.load(Ordering::SeqCst) > 0;
+    if kept != 0 && !has_name && !is_asleep(end) {
+        drop_kept(end, kept);
     }
-    let twin = end.fd();
-    let kept = twin.cast_unsigned() + 1;
+}
+
+/// Close the connection, which has no other name than our own. Of several callers one does it.
+fn drop_kept(end: &End, kept: u32) {
     let own = &end.local.kept;
-    let is_ours = own.compare_exchange(kept, 0, Ordering::AcqRel, Ordering::Relaxed);
-    if is_ours.is_ok() {
+    if own
+        .compare_exchange(kept, 0, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+    {
+        let twin = (kept - 1).cast_signed();
         let_go(&End::at(end.process(), end.index, twin));
         kernel::close(twin);
     }
@@ -81,10 +110,6 @@ fn let_go(end: &End) {
     let token = end.token();
     let phase = end.phase();
     let shared = end.process().is_shared(end.index);
-    let asleep = end.entry.wait.sleepers.load(Ordering::SeqCst) > 0;
-    if asleep && !shared && keep(end) {
-        return;
-    }
     if phase == EndPhase::Granted && !shared {
         finish_rings(end, Instant::now() + PATIENCE);
     }

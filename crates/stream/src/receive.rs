@@ -177,14 +177,13 @@ fn peeked<'a>(
 }
 
 /// A peek that wants all it asked for must look again, because what it has seen stays there.
-/// Returns whether more may come.
+/// Returns whether more may come; a signal ends the wait.
 fn waits_for_more(end: &End, options: Options<'_>) -> bool {
     look_at_kernel(end);
     if options.dont_wait || end.is_nonblocking() || end.ending() != Ending::Open {
         return false;
     }
-    kernel::nap(core::time::Duration::from_micros(100));
-    true
+    !kernel::nap(core::time::Duration::from_micros(500))
 }
 
 fn is_look_due(end: &End) -> bool {

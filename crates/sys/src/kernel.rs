@@ -403,13 +403,14 @@ pub fn connect_unix(path: &[u8]) -> Result<c_int, Errno> {
     }
 }
 
-/// Sleep in the kernel for about this long.
-pub fn nap(duration: core::time::Duration) {
+/// Sleep in the kernel for about this long, or until a signal has been handled. Returns whether one
+/// has.
+pub fn nap(duration: core::time::Duration) -> bool {
     let time = timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),
     };
     let args = [core::ptr::from_ref(&time).addr(), 0, 0, 0, 0, 0];
     // SAFETY: the timespec outlives the call.
-    let _ = unsafe { syscall(libc::SYS_nanosleep, args) };
+    unsafe { syscall(libc::SYS_nanosleep, args) }.is_err()
 }

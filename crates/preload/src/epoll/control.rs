@@ -10,7 +10,7 @@ use crosslane_stream::{End, close as closing, ready, switch};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
-use super::early;
+use super::{beacon, early};
 use super::set::{self, Inner, Reg, Set};
 use crate::{c, progress};
 
@@ -54,7 +54,8 @@ pub unsafe extern "C" fn epoll_ctl(
 
 /// A set that is watched by another set must show its readiness in the kernel.
 pub fn leave_nested(fd: c_int) {
-    let Some(set) = set::get(fd) else { return };
+    let Some(set) = set::known(fd) else { return };
+    set.is_nested.store(true, Ordering::Relaxed);
     let Ok(mut inner) = set.inner.lock() else {
         return;
     };
@@ -66,11 +67,15 @@ pub fn leave_nested(fd: c_int) {
         .collect();
     drop(inner);
     for end in ends {
-        if !closing::make_plain(&end, Reason::EpollUse, PATIENCE) {
+        // Whoever has not answered a first freeze is not waited for again.
+        if !end.is_pinned() && !closing::make_plain(&end, Reason::EpollUse, PATIENCE) {
             // Nobody reads it past the library, so what stands in the ring may be read there.
             switch::unfreeze(&end);
         }
         progress::hand_back(&end);
+    }
+    if let Ok(mut inner) = set.inner.lock() {
+        beacon::look(set, &mut inner);
     }
 }
 
@@ -93,6 +98,10 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
         return result;
     };
     record(set, &mut inner, end, (wish.events, wish.u64));
+    drop(inner);
+    if set.is_nested.load(Ordering::Relaxed) {
+        leave_nested(epoll);
+    }
     result
 }
 
@@ -349,7 +358,12 @@ fn take_over(set: &Set, inner: &mut Inner, key: u32) {
     if reg.ringed {
         return;
     }
-    (reg.ringed, reg.fresh, reg.kernel_events) = (true, true, 0);
+    // With nothing pending in the kernel, it has told of all that TCP has brought.
+    let is_told = reg.is_edge() && kernel::poll_now(set.fd(), libc::POLLIN) == 0;
+    if is_told {
+        reg.reported_tcp = ready::seen_by_tcp(&reg.end);
+    }
+    (reg.ringed, reg.fresh, reg.kernel_events) = (true, !is_told, 0);
     set.ringed.fetch_add(1, Ordering::SeqCst);
     sync(set.fd(), key, reg);
     inner.heat(key);

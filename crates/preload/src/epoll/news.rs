@@ -36,6 +36,12 @@ pub fn news(reg: &mut Reg) -> u32 {
     slow_news(reg, wanted)
 }
 
+/// Whether [`news`] may find something in the rings. Uses nothing up.
+pub fn has_news(reg: &Reg) -> bool {
+    let due = !reg.is_edge() || reg.fresh || has_arrivals(reg);
+    due && ready::look(&reg.end, reg.wanted(), false) & reg.wanted() != 0
+}
+
 #[cold]
 fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     let on_tcp = on_tcp(&reg.end);

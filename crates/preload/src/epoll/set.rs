@@ -1,7 +1,7 @@
 //! What was registered in which epoll set.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crosslane_stream::End;
@@ -9,6 +9,7 @@ use crosslane_stream::process::MAX_FDS;
 use crosslane_stream::ready::SeenByTcp;
 use crosslane_sys::memory::Mapping;
 
+use super::beacon::Beacon;
 use super::early::Early;
 
 /// Kernel data of registrations that carry our tag: the tag in the upper half, a key in the lower.
@@ -32,6 +33,8 @@ pub struct Set {
     pub ringed: AtomicU32,
     /// Threads asleep in the kernel on this set.
     pub sleepers: AtomicU32,
+    /// It is polled, or in another set: its connections stay on TCP.
+    pub is_nested: AtomicBool,
 }
 
 /// What is known of the descriptors that lead to a record.
@@ -55,6 +58,7 @@ impl Set {
             inner: Mutex::new(Inner::default()),
             ringed: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
+            is_nested: AtomicBool::new(false),
         }
     }
 
@@ -91,6 +95,8 @@ pub struct Inner {
     pub kernel_turn: bool,
     /// Room for what a spin watches, kept so that a wait allocates nothing.
     pub watched: Vec<(End, i16)>,
+    /// Lit while the kernel must show the set as ready for what stands in rings.
+    pub beacon: Option<Beacon>,
 }
 
 /// One registration of a connection.
@@ -273,6 +279,11 @@ impl Inner {
         self.regs.iter().flatten()
     }
 
+    /// The keys of all registrations.
+    pub fn keys(&self) -> impl Iterator<Item = u32> + use<> {
+        0..u32::try_from(self.regs.len()).unwrap_or(u32::MAX)
+    }
+
     /// The keys of what the program has deleted and the kernel still has.
     pub fn deleted(&self) -> Vec<u32> {
         let is_deleted = |reg: &Option<Reg>| reg.as_ref().is_some_and(|reg| reg.deleted);
@@ -334,13 +345,18 @@ pub fn created(epoll: c_int) {
 /// `new` is a copy of `fd`, which may be an epoll descriptor.
 pub fn copied(fd: c_int, new: c_int) {
     forget_set(new);
-    if let Some(set) = record(fd).filter(|set| !set.is(State::Closed))
+    if let Some(set) = known(fd)
         && let Some(cell) = cell(new)
     {
         set.names.fetch_add(1, Ordering::Relaxed);
         cell.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release); // SYNC: set
         HIGHEST.fetch_max(new.cast_unsigned(), Ordering::Relaxed);
     }
+}
+
+/// The record of a descriptor that is known to be an epoll set.
+pub fn known(fd: c_int) -> Option<&'static Set> {
+    record(fd).filter(|set| !set.is(State::Closed))
 }
 
 /// The record of a set, if a connection has been registered in it.
@@ -368,6 +384,7 @@ fn make(epoll: c_int, state: State) -> Option<&'static Set> {
         if set.is(State::Closed) {
             set.epoll.store(epoll, Ordering::Relaxed);
             set.names.store(1, Ordering::Relaxed);
+            set.is_nested.store(false, Ordering::Relaxed);
         }
         set.enter(state);
         return Some(set);
@@ -391,7 +408,7 @@ fn make(epoll: c_int, state: State) -> Option<&'static Set> {
 
 /// Whether a descriptor is known to be an epoll set.
 pub fn is_known(fd: c_int) -> bool {
-    record(fd).is_some_and(|set| !set.is(State::Closed))
+    known(fd).is_some()
 }
 
 /// Descriptors of epoll sets.
@@ -404,7 +421,7 @@ pub fn sets() -> Vec<c_int> {
 }
 
 /// All sets with connections in them, each once.
-fn all() -> Vec<&'static Set> {
+pub fn all() -> Vec<&'static Set> {
     let is_first = |(fd, set): &(c_int, &Set)| set.fd() == *fd;
     let named = sets().into_iter().filter_map(|fd| Some((fd, get(fd)?)));
     named.filter(is_first).map(|(_, set)| set).collect()
@@ -426,7 +443,7 @@ pub fn sets_of(end: &End) -> impl Iterator<Item = &'static Set> {
 
 /// The epoll descriptor is closed.
 pub fn forget_set(fd: c_int) {
-    let Some(set) = record(fd).filter(|set| !set.is(State::Closed)) else {
+    let Some(set) = known(fd) else {
         return;
     };
     let Ok(mut inner) = set.inner.lock() else {

@@ -12,6 +12,7 @@ use crosslane_stream::{place, ready, wait};
 use crosslane_sys::{Errno, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
+use super::beacon;
 use super::control::sync;
 use super::news::{is_blocked, news, reported, waits_for_look};
 use super::set::{self, Inner, Set};
@@ -61,6 +62,7 @@ fn wait_set(
     mask: *const sigset_t,
 ) -> Result<usize, Errno> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    beacon::refresh();
     let mut view = Wait {
         set,
         out,
@@ -231,6 +233,7 @@ impl Wait<'_> {
     /// Returns how long the caller may sleep at most; zero if there may be news.
     fn arm_all(&self) -> Option<Duration> {
         let mut inner = self.set.inner.lock().ok()?;
+        beacon::put_out(self.set, &mut inner);
         let (mut quiet, mut mixed, mut waits_for_room) = (true, false, false);
         let surplus = inner.hot.len().saturating_sub(MOST_HOT);
         for place in 0..inner.hot.len() {
@@ -390,6 +393,7 @@ fn wait_without_rings(
     mask: *const sigset_t,
     kernel: impl FnOnce() -> c_int,
 ) -> c_int {
+    beacon::refresh();
     let asleep = set::for_wait(epoll).map(Asleep::new);
     if let Some(set) = ringed(epoll) {
         drop(asleep);

@@ -66,7 +66,9 @@ fn lock_soon() -> Option<MutexGuard<'static, Control>> {
         match CONTROL.try_lock() {
             Ok(control) => return Some(control),
             Err(_) if Instant::now() > deadline => return None,
-            Err(_) => kernel::nap(Duration::from_micros(100)),
+            Err(_) => {
+                kernel::nap(Duration::from_micros(100));
+            }
         }
     }
 }

@@ -1,0 +1,97 @@
+//! Readiness of a set for those who ask the kernel alone: who polls it, or holds it in another set.
+//!
+//! Its connections go to TCP ([`super::leave_nested`]), but what a silent peer has put into a ring
+//! stays there until it is read. While there is such, the set also holds a beacon, a descriptor
+//! that is always ready.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crosslane_stream::control::OwnFd;
+use crosslane_stream::ready;
+use crosslane_sys::kernel;
+use libc::epoll_event;
+
+use super::control::sync;
+use super::news::has_news;
+use super::set::{self, Inner, Set};
+
+/// Sets with a beacon.
+static LIT: AtomicU32 = AtomicU32::new(0);
+
+/// The key of a beacon's registration, which no connection has.
+const KEY: u32 = u32::MAX;
+
+/// A beacon in a set.
+pub struct Beacon(OwnFd);
+
+impl Beacon {
+    fn light(set: &Set) -> Option<Self> {
+        let fd = OwnFd::new(kernel::event_descriptor().ok()?);
+        let event = epoll_event {
+            events: libc::EPOLLOUT.cast_unsigned(),
+            u64: set::tagged(KEY),
+        };
+        kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_ADD, fd.number(), event).ok()?;
+        LIT.fetch_add(1, Ordering::Relaxed);
+        Some(Self(fd))
+    }
+}
+
+impl Drop for Beacon {
+    fn drop(&mut self) {
+        LIT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Light or put out the beacon of a set, as its rings are.
+pub fn look(set: &Set, inner: &mut Inner) {
+    let mut waiting = Vec::new();
+    for key in inner.keys() {
+        let Some(reg) = inner.reg(key).filter(|reg| reg.ringed && reg.is_live()) else {
+            continue;
+        };
+        sync(set.fd(), key, reg);
+        // The kernel is not to show doorbells that nobody needs any more.
+        if !reg.end.has_record() {
+            ready::take_bells(&reg.end);
+        }
+        if has_news(reg) {
+            waiting.push(key);
+        }
+    }
+    if waiting.is_empty() {
+        put_out(set, inner);
+    } else if inner.beacon.is_none() {
+        inner.beacon = Beacon::light(set);
+    }
+    waiting.into_iter().for_each(|key| inner.heat(key));
+}
+
+/// Nothing stands in the rings any more.
+#[inline]
+pub fn put_out(set: &Set, inner: &mut Inner) {
+    if let Some(beacon) = inner.beacon.take() {
+        // Forked processes may hold it too.
+        let nothing = epoll_event { events: 0, u64: 0 };
+        let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, beacon.0.number(), nothing);
+    }
+}
+
+/// Look after all beacons, before a call that may ask the kernel about a set.
+#[inline]
+pub fn refresh() {
+    if LIT.load(Ordering::Relaxed) > 0 {
+        refresh_all();
+    }
+}
+
+#[cold]
+fn refresh_all() {
+    for set in set::all() {
+        if let Ok(mut inner) = set.inner.lock()
+            && inner.beacon.is_some()
+        {
+            look(set, &mut inner);
+        }
+    }
+}
