@@ -119,6 +119,12 @@ fn peek_one(end: &End, options: Options<'_>) -> Result<usize, Errno> {
 /// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).
 fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Errno> {
     let mut left: usize = parts.iter().map(|part| part.bytes).sum();
+    if options.peek {
+        return Ok(match peek_one(end, options)? {
+            0 => 0,
+            found => receive::readable_bytes(end)?.clamp(found, left),
+        });
+    }
     let mut total = 0;
     let mut scratch = [0u8; 4096];
     while left > 0 {
@@ -135,7 +141,7 @@ fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Err
             Ok(taken) => {
                 total += taken;
                 left -= taken;
-                if options.peek || taken < bytes {
+                if taken < bytes {
                     break;
                 }
             }

@@ -59,7 +59,10 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     let dissolves = |end: &End| disconnects && end.family() == Family::Tcp;
     if let Some(end) = End::of(fd).filter(dissolves) {
         closing::make_plain(&end, Reason::Call, PATIENCE);
-        crate::progress::hand_back(&end);
+        if !crate::progress::hand_back(&end) {
+            // What stands in its ring is lost with the connection.
+            epoll::hand_back(&end);
+        }
         register::forget(fd);
     }
     // SAFETY: passed on.

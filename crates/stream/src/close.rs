@@ -133,9 +133,7 @@ fn finish_rings(end: &End, deadline: Instant) {
     send::push_replay(end, deadline);
     say_closing(end);
     let Some(lane) = end.rx_lane() else { return };
-    // A peer that has seen our end must not ring to learn whether we live.
-    let flags = &lane.control().receiver.flags;
-    flags.fetch_or(receiver_flags::CLOSED, Ordering::SeqCst);
+    say_closed(end);
     await_last_bells(end, deadline);
     let _rx = end.lock_rx();
     let unread = end.rx_mode() == Mode::Ring
@@ -143,6 +141,14 @@ fn finish_rings(end: &End, deadline: Instant) {
     // The peer of an AF_UNIX stream sees in the lane what was not read.
     if unread && end.family() == Family::Tcp {
         reset_on_close(end);
+    }
+}
+
+/// A peer that has seen our end must not ring to learn whether we live.
+fn say_closed(end: &End) {
+    if let Some(lane) = end.rx_lane() {
+        let flags = &lane.control().receiver.flags;
+        flags.fetch_or(receiver_flags::CLOSED, Ordering::SeqCst);
     }
 }
 
@@ -249,6 +255,9 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
     let both = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
     if end.phase() == EndPhase::Granted && end.has_flags(both) {
         // The kernel answers whatever comes now with a reset.
+        if end.family() == Family::Tcp {
+            say_closed(end);
+        }
         await_last_bells(end, Instant::now() + PATIENCE);
     }
 }
@@ -314,7 +323,7 @@ pub fn at_exit() {
     };
     await_registrations();
     let deadline = Instant::now() + PATIENCE;
-    for end in process.ends() {
+    for end in process.ends().chain(process.kept_ends()) {
         let locks = [&end.entry.tx.lock, &end.entry.rx.lock];
         let is_busy = locks.iter().any(|lock| lock.load(Ordering::Relaxed) != 0);
         let alone = !process.is_shared(end.index);

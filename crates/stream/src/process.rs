@@ -245,6 +245,17 @@ impl Process {
         (0..=highest).filter_map(move |fd| self.index_of(fd).map(|index| End::at(self, index, fd)))
     }
 
+    /// Ends without a descriptor of the program's, kept for calls that sleep on them.
+    pub(crate) fn kept_ends(&'static self) -> impl Iterator<Item = End> {
+        let used = self.own.header().entries_used.load(Ordering::Relaxed);
+        (0..used.min(SLAB_ENTRIES)).filter_map(move |index| {
+            let local = self.local(index);
+            let kept = local.kept.load(Ordering::Acquire).checked_sub(1)?;
+            let has_name = local.fds.load(Ordering::Relaxed) > 0;
+            (!has_name).then(|| End::at(self, index, kept.cast_signed()))
+        })
+    }
+
     /// An entry of the slab.
     #[inline]
     pub fn entry(&self, index: u32) -> &EndEntry {

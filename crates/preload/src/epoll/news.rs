@@ -8,6 +8,9 @@ use crosslane_stream::{End, ready};
 
 use super::set::Reg;
 
+/// What the kernel tells without being asked for it.
+const BROKEN: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
+
 /// A record that is no data yet, which a look has to take before the caller may sleep.
 pub fn waits_for_look(end: &End) -> bool {
     end.rx_mode() == Mode::Ring
@@ -60,7 +63,8 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
         reg.fresh = reg.fresh && reg.is_edge();
     }
     // A doorbell for arrivals that have been reported already is no edge; an end is one.
-    let ended = reg.end.ending() as u32 > reg.reported_ending;
+    let ended = reg.end.ending() as u32 > reg.reported_ending
+        || found & BROKEN & !reg.reported_broken != 0;
     let has_room = due_for_room && found & libc::EPOLLOUT.cast_unsigned() != 0;
     if due || has_room || ended || has_arrivals(reg) {
         found
@@ -115,6 +119,7 @@ fn may_have_room(reg: &Reg) -> bool {
 pub fn reported(reg: &mut Reg, events: u32) {
     reg.fresh = false;
     reg.quiet_waits = 0;
+    reg.reported_broken |= events & BROKEN;
     if events & !libc::EPOLLOUT.cast_unsigned() != 0 {
         let own = reg.end.has_flags(end_flags::SHUT_READ);
         let known = if own { Ending::Eof } else { Ending::Open };

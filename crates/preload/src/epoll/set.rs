@@ -127,6 +127,8 @@ pub struct Reg {
     pub reported_tcp: SeenByTcp,
     /// Which end of the stream has been reported.
     pub reported_ending: u32,
+    /// Which of POLLERR and POLLHUP have been reported.
+    pub reported_broken: u32,
     /// Waits in a row without news, for leaving the hot list.
     pub quiet_waits: u32,
     /// The scan that has looked at it last.
@@ -158,6 +160,7 @@ impl Reg {
             reported_line: 0,
             reported_tcp: SeenByTcp::default(),
             reported_ending: 0,
+            reported_broken: 0,
             quiet_waits: 0,
             scan: 0,
             hot: false,
