@@ -11,7 +11,7 @@ use crate::beside::Beside;
 use crate::end::add;
 use crate::ending::{at_end, lied, look_at_kernel};
 use crate::family::Family;
-use crate::step::{Step, settle, step};
+use crate::step::{Step, left_on_tcp, settle, step};
 use crate::{End, bell, close, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
@@ -65,7 +65,17 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result
 /// between ring and TCP.
 #[inline]
 fn is_enough(end: &End, parts: &Parts<'_>, options: Options<'_>, taken: usize) -> bool {
-    taken > 0 && (parts.left() == 0 || !options.wait_all && !end.has_record())
+    let goes_on = || options.wait_all || end.has_record() || is_at_passage(end);
+    taken > 0 && (parts.left() == 0 || !goes_on())
+}
+
+/// Whether the stream goes on elsewhere than where the last bytes came from.
+fn is_at_passage(end: &End) -> bool {
+    match end.rx_mode() {
+        Mode::Ring => false,
+        Mode::Tcp => left_on_tcp(end) == Ok(0),
+        Mode::Drain | Mode::Replay => true,
+    }
 }
 
 /// Data of the ring only; 0 when a control record or nothing comes next.
