@@ -55,7 +55,9 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Result<&'a [Part],
 const LOWEST_ADDRESS: usize = 1 << 16;
 const HIGHEST_ADDRESS: usize = 1 << 47;
 
-fn is_plausible(part: &Part) -> bool {
+/// Whether a buffer may be the program's.
+#[inline]
+pub fn is_plausible(part: &Part) -> bool {
     let start = part.start.addr();
     let end = start.saturating_add(part.bytes);
     part.bytes == 0 || start >= LOWEST_ADDRESS && end <= HIGHEST_ADDRESS

@@ -8,12 +8,15 @@ use crosslane_ring::Part;
 use crosslane_stream::beside::Beside;
 use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
-use crosslane_stream::{End, ending, send};
+use crosslane_stream::{End, ending, send, short};
 use crosslane_sys::{Errno, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::c;
 use crate::progress::is_granted;
+
+/// Flags that change nothing about a short message that is there.
+const SHORT_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// Whether flags ask for something beside the stream, which only the kernel has. It ignores those that
 /// it does not know.
@@ -25,8 +28,20 @@ fn asks_beside(end: &End, flags: c_int) -> bool {
     flags & names != 0
 }
 
-/// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted.
+/// As [`receive`], into one buffer.
 #[inline]
+fn receive_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
+    if flags & !SHORT_FLAGS == 0 && c::is_plausible(&part) {
+        // SAFETY: the program's buffer, by the manual of its call.
+        let received = unsafe { short::receive(end, part, flags & libc::MSG_DONTWAIT == 0) };
+        if let Some(bytes) = received {
+            return c::count(Ok(bytes));
+        }
+    }
+    receive(end, &[part], flags, kernel)
+}
+
+/// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted.
 fn receive(end: &End, parts: &[Part], flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
     receive_with(end, parts, flags, None, kernel)
 }
@@ -157,7 +172,7 @@ pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> 
     // SAFETY: passed on.
     let kernel = || unsafe { real::read(fd, buffer, bytes) };
     match End::of(fd) {
-        Some(end) if bytes > 0 => receive(&end, &[c::part(buffer, bytes)], 0, kernel),
+        Some(end) if bytes > 0 => receive_one(&end, c::part(buffer, bytes), 0, kernel),
         _ => kernel(),
     }
 }
@@ -223,7 +238,7 @@ pub unsafe extern "C" fn recv(
     // SAFETY: passed on.
     let kernel = || unsafe { real::recv(fd, buffer, bytes, flags) };
     match End::of(fd) {
-        Some(end) => receive(&end, &[c::part(buffer, bytes)], flags, kernel),
+        Some(end) => receive_one(&end, c::part(buffer, bytes), flags, kernel),
         None => kernel(),
     }
 }
@@ -254,7 +269,7 @@ pub unsafe extern "C" fn recvfrom(
     let Some(end) = End::of(fd) else {
         return kernel();
     };
-    let received = receive(&end, &[c::part(buffer, bytes)], flags, kernel);
+    let received = receive_one(&end, c::part(buffer, bytes), flags, kernel);
     if received >= 0 && !address.is_null() && !length.is_null() {
         // SAFETY: the program's promise.
         unsafe { source(&end, received, address, length) };

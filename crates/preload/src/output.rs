@@ -8,7 +8,7 @@ use crosslane_ring::Part;
 use crosslane_stream::end::Blocked;
 use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
-use crosslane_stream::{End, adopt, switch};
+use crosslane_stream::{End, adopt, short, switch};
 use crosslane_sys::{Errno, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
@@ -23,8 +23,20 @@ const RING_FLAGS: c_int = libc::MSG_DONTWAIT
     | libc::MSG_CONFIRM
     | libc::MSG_DONTROUTE;
 
-/// Send by ring if there is one, otherwise by `kernel`, whose bytes are counted.
+/// As [`transmit`], of one buffer.
 #[inline]
+fn transmit_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
+    if flags & !RING_FLAGS == 0
+        && c::is_plausible(&part)
+        // SAFETY: the program's buffer, by the manual of its call.
+        && unsafe { short::send(end, part) }
+    {
+        return c::count(Ok(part.bytes));
+    }
+    transmit(end, &[part], flags, kernel)
+}
+
+/// Send by ring if there is one, otherwise by `kernel`, whose bytes are counted.
 fn transmit(
     end: &End,
     parts: &[Part],
@@ -107,7 +119,7 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, bytes: size_t) 
     // SAFETY: passed on.
     let kernel = || unsafe { real::write(fd, buffer, bytes) };
     match End::of(fd) {
-        Some(end) => transmit(&end, &[c::part(buffer, bytes)], 0, kernel),
+        Some(end) => transmit_one(&end, c::part(buffer, bytes), 0, kernel),
         None => kernel(),
     }
 }
@@ -163,7 +175,7 @@ pub unsafe extern "C" fn send(
     // SAFETY: passed on.
     let kernel = || unsafe { real::send(fd, buffer, bytes, flags) };
     match End::of(fd) {
-        Some(end) => transmit(&end, &[c::part(buffer, bytes)], flags, kernel),
+        Some(end) => transmit_one(&end, c::part(buffer, bytes), flags, kernel),
         None => kernel(),
     }
 }
@@ -181,7 +193,7 @@ pub unsafe extern "C" fn sendto(
     let kernel = || unsafe { real::sendto(fd, buffer, bytes, flags, address, length) };
     match End::of(fd) {
         Some(end) if end.family() == Family::Unix && !address.is_null() && length > 0 => kernel(),
-        Some(end) => transmit(&end, &[c::part(buffer, bytes)], flags, kernel),
+        Some(end) => transmit_one(&end, c::part(buffer, bytes), flags, kernel),
         None => kernel(),
     }
 }

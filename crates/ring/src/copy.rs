@@ -10,6 +10,7 @@
 use crosslane_ctl::lane::LINE_BYTES;
 
 const WORD_BYTES: usize = 8;
+const PAIR_BYTES: usize = 2 * WORD_BYTES;
 
 /// Copy out of the ring.
 ///
@@ -41,24 +42,43 @@ pub(crate) unsafe fn into_ring(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { out_of_ring(from, to, bytes) }
 }
 
-/// Copy word by word; the last two may overlap. Payload begins on a word of the ring, so that no
-/// store goes over two lines.
+/// Copy in words and pairs of words; the last two may overlap. Payload begins on a word of the ring
+/// and pairs of words on even ones, so that no store goes over two lines.
 ///
 /// # Safety
 /// As [`out_of_ring`]; `bytes` must be at least a word.
 #[inline]
 unsafe fn copy_words(from: *const u8, to: *mut u8, bytes: usize) {
-    let word = |offset| {
-        let (from, to): (*const u8, *mut u8) = (from.wrapping_add(offset), to.wrapping_add(offset));
-        // SAFETY: the caller's promise; `offset` is at most `bytes` less a word.
-        unsafe { core::ptr::copy_nonoverlapping(from, to, WORD_BYTES) };
-    };
-    for index in 0..bytes / WORD_BYTES {
-        word(index * WORD_BYTES);
+    // SAFETY: the caller's promise; a piece ends at `bytes` at most.
+    let word = |at| unsafe { copy_piece::<WORD_BYTES>(from, to, at) };
+    // SAFETY: as above.
+    let pair = |at| unsafe { copy_piece::<PAIR_BYTES>(from, to, at) };
+    let mut done = 0;
+    if !to.addr().is_multiple_of(PAIR_BYTES) {
+        word(0);
+        done = WORD_BYTES;
     }
-    if !bytes.is_multiple_of(WORD_BYTES) {
+    while done + PAIR_BYTES <= bytes {
+        pair(done);
+        done += PAIR_BYTES;
+    }
+    if bytes - done > WORD_BYTES {
+        word(done);
+    }
+    if bytes > done {
         word(bytes - WORD_BYTES);
     }
+}
+
+/// Copy `BYTES` bytes that begin at `at`.
+///
+/// # Safety
+/// As [`out_of_ring`], for these bytes.
+#[inline(always)]
+unsafe fn copy_piece<const BYTES: usize>(from: *const u8, to: *mut u8, at: usize) {
+    let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(from, to, BYTES) };
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]

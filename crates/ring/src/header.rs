@@ -72,11 +72,13 @@ const KIND_DATA: u64 = 1;
 pub(crate) const ASKS_FOR_CREDIT: u64 = 1 << 31;
 
 /// Lines that a record with this much payload takes.
+#[inline]
 pub(crate) const fn lines_for(bytes: usize) -> u64 {
     (HEADER_BYTES + bytes).div_ceil(LINE_BYTES) as u64
 }
 
 /// The header of a data record that starts at `line` of a ring of `ring_lines`.
+#[inline]
 pub(crate) fn data(bytes: usize, line: u64, ring_lines: u32) -> u64 {
     debug_assert!(0 < bytes && bytes <= MAX_RECORD_BYTES);
     bytes as u64 | KIND_DATA << 24 | lap(line, ring_lines) << 32
@@ -88,6 +90,7 @@ pub(crate) fn control(kind: Control, line: u64, ring_lines: u32) -> u64 {
 }
 
 /// The lap of a line, as far as the header has room for it.
+#[inline]
 fn lap(line: u64, ring_lines: u32) -> u64 {
     (line >> ring_lines.trailing_zeros()) & 0xffff_ffff
 }
@@ -99,6 +102,7 @@ pub(crate) fn claims_data(header: u64) -> bool {
 }
 
 /// Check a header, not 0, that was found at `line`.
+#[inline]
 pub(crate) fn check(header: u64, line: u64, ring_lines: u32) -> Result<Record, PeerLied> {
     let lie = PeerLied::Header { header, line };
     if header >> 32 != lap(line, ring_lines) {

@@ -23,6 +23,7 @@ pub mod posted;
 pub mod receive;
 pub mod reserve;
 pub mod send;
+pub mod short;
 
 pub use find::Found;
 pub use header::{Control, MAX_RECORD_BYTES, PeerLied};

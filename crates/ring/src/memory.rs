@@ -39,6 +39,17 @@ pub trait LaneMemory {
     /// `from` must be valid for reads of `bytes`.
     unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize);
 
+    /// As [`LaneMemory::copy_in`], from byte `at` of a line on, of which the bytes leave none.
+    ///
+    /// # Safety
+    /// `from` must be valid for reads of `bytes`.
+    #[inline]
+    unsafe fn copy_into_line(&self, line: u32, at: usize, from: *const u8, bytes: usize) {
+        debug_assert!(at + bytes <= LINE_BYTES);
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_in(line as usize * LINE_BYTES + at, from, bytes) };
+    }
+
     /// Copy out of the ring, from byte `offset` of the ring on, which is not wrapped here.
     ///
     /// # Safety
@@ -243,6 +254,16 @@ impl LaneMemory for WindowLane {
             // SAFETY: as above, from the start of the ring.
             unsafe { copy::into_ring(rest, self.ring, bytes - first) };
         }
+    }
+
+    #[inline]
+    unsafe fn copy_into_line(&self, line: u32, at: usize, from: *const u8, bytes: usize) {
+        assert!(at + bytes <= LINE_BYTES);
+        let offset = (line & (self.lines - 1)) as usize * LINE_BYTES + at;
+        // SAFETY: masked to lie inside the ring.
+        let target = unsafe { self.ring.add(offset) };
+        // SAFETY: the range lies inside the line; as in `copy_in`.
+        unsafe { copy::out_of_ring(from, target, bytes) };
     }
 
     #[inline]

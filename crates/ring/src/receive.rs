@@ -207,13 +207,13 @@ impl RxCursor {
     }
 
     #[inline]
-    fn wrapped(lane: &impl LaneMemory, line: u64) -> u32 {
+    pub(crate) fn wrapped(lane: &impl LaneMemory, line: u64) -> u32 {
         // Masked to the ring, which has at most 2^18 lines.
         u32::try_from(line & u64::from(lane.lines() - 1)).unwrap_or(0)
     }
 
     #[inline]
-    fn offset(lane: &impl LaneMemory, line: u64) -> usize {
+    pub(crate) fn offset(lane: &impl LaneMemory, line: u64) -> usize {
         Self::wrapped(lane, line) as usize * LINE_BYTES
     }
 }

@@ -21,7 +21,7 @@ pub struct TxCursor {
 impl TxCursor {
     /// Lines free for data as far as is known without looking at the receiver's line.
     #[inline]
-    fn free(&self, lane: &impl LaneMemory) -> u64 {
+    pub(crate) fn free(&self, lane: &impl LaneMemory) -> u64 {
         (u64::from(lane.lines()) - RESERVED_LINES)
             .saturating_sub(self.tail.wrapping_sub(self.credit))
     }
@@ -161,7 +161,7 @@ impl TxCursor {
     }
 
     #[inline]
-    fn offset(lane: &impl LaneMemory, line: u64) -> usize {
+    pub(crate) fn offset(lane: &impl LaneMemory, line: u64) -> usize {
         Self::wrapped(lane, line) as usize * LINE_BYTES
     }
 }

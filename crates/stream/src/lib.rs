@@ -50,6 +50,7 @@ pub mod register;
 pub mod reserve;
 pub mod rest;
 pub mod send;
+pub mod short;
 pub mod slices;
 pub mod step;
 mod strict;

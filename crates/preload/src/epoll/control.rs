@@ -10,8 +10,8 @@ use crosslane_stream::{End, close as closing, ready, switch};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
-use super::{beacon, early};
 use super::set::{self, Inner, Reg, Set};
+use super::{beacon, early};
 use crate::{c, progress};
 
 const EDGE: u32 = libc::EPOLLET.cast_unsigned();

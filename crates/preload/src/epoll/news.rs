@@ -63,8 +63,8 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
         reg.fresh = reg.fresh && reg.is_edge();
     }
     // A doorbell for arrivals that have been reported already is no edge; an end is one.
-    let ended = reg.end.ending() as u32 > reg.reported_ending
-        || found & BROKEN & !reg.reported_broken != 0;
+    let ended =
+        reg.end.ending() as u32 > reg.reported_ending || found & BROKEN & !reg.reported_broken != 0;
     let has_room = due_for_room && found & libc::EPOLLOUT.cast_unsigned() != 0;
     if due || has_room || ended || has_arrivals(reg) {
         found

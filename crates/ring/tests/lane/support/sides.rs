@@ -37,9 +37,19 @@ impl<L: LaneMemory> SendSide<L> {
         Self { lane, cursor }
     }
 
-    /// Write `payload` from buffers of `sizes` until all is written or the ring is full, and
+    /// Write `payload` from buffers of `sizes`, as one short record if that is possible, until all is written or the ring is full, and
     /// return the lengths of the records.
     pub fn write(&mut self, sizes: &[usize], payload: &[u8]) -> Result<Vec<usize>, PeerLied> {
+        // SAFETY: a slice is valid for its length.
+        let is_short = sizes.len() == 1
+            && unsafe {
+                self.cursor
+                    .write_short(&self.lane, payload.as_ptr(), payload.len())
+            };
+        if is_short {
+            self.check_cursor();
+            return Ok(vec![payload.len()]);
+        }
         let mut scatter = Scatter::filled(sizes, payload);
         let records = scatter.with_parts(|parts| {
             let mut records = Vec::new();
@@ -147,8 +157,22 @@ impl<L: LaneMemory> ReceiveSide<L> {
 
     /// Read into buffers of `sizes`: what was read, and what else the read tells.
     pub fn read(&mut self, sizes: &[usize]) -> Result<(Vec<u8>, Taken), PeerLied> {
-        let mut scatter = Scatter::empty(sizes);
         let before = self.cursor;
+        if let [most] = sizes {
+            let mut bytes = vec![0xee; most + 1];
+            // SAFETY: the vector is longer than `most`.
+            let taken = unsafe {
+                self.cursor
+                    .read_short(&self.lane, bytes.as_mut_ptr(), *most)
+            };
+            if let Some(taken) = taken {
+                assert!(bytes[taken.bytes..].iter().all(|byte| *byte == 0xee));
+                bytes.truncate(taken.bytes);
+                return Ok((bytes, taken));
+            }
+            assert_eq!(self.cursor, before, "nothing was read");
+        }
+        let mut scatter = Scatter::empty(sizes);
         let taken = scatter.with_parts(|parts| self.cursor.read(&self.lane, parts));
         scatter.check_gaps();
         let taken = taken.inspect_err(|_| assert_eq!(self.cursor, before, "nothing was read"))?;

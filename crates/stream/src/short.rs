@@ -1,0 +1,101 @@
+//! Short messages while nothing is unusual: one buffer, few lines, both lanes in use and nobody
+//! waiting for anything. What is not done here is done, with the same outcome, by [`crate::send`]
+//! and [`crate::receive`].
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
+use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
+use crosslane_ring::Part;
+use crosslane_ring::short::SHORT_BYTES;
+
+use crate::end::add;
+use crate::{End, bell, place, send, wait};
+
+/// What another call has to look at first.
+const UNUSUAL: u32 = end_flags::PINNED
+    | end_flags::SHUT_WRITE
+    | end_flags::SHUT_READ
+    | end_flags::FROZEN
+    | end_flags::RESTING
+    | end_flags::UNIX;
+
+#[inline]
+fn is_usual(end: &End) -> bool {
+    let is_zero = |cell: &AtomicU32| cell.load(Ordering::Relaxed) == 0;
+    let local = end.local;
+    end.phase() == EndPhase::Granted
+        && local.adopted.load(Ordering::Acquire) != 0
+        && end.entry.id.flags.load(Ordering::Relaxed) & UNUSUAL == 0
+        && is_zero(&end.entry.wait.ending)
+        && is_zero(&local.chaos)
+        && is_zero(&local.rung)
+        && is_zero(&local.kept)
+        && is_zero(&local.blocked)
+}
+
+/// Send all of `part`. False if it was not sent.
+///
+/// # Safety
+/// The part must be valid for reads.
+#[inline]
+pub unsafe fn send(end: &End, part: Part) -> bool {
+    if part.bytes > SHORT_BYTES || !is_usual(end) {
+        return false;
+    }
+    let Some(lane) = end.tx_lane() else {
+        return false;
+    };
+    let flags = &lane.control().receiver.flags;
+    if flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED) != 0 {
+        return false;
+    }
+    let _tx = end.lock_tx();
+    let mut cursor = end.tx_cursor();
+    let before = cursor.tail;
+    // SAFETY: the caller's promise.
+    let is_written =
+        end.tx_mode() == Mode::Ring && unsafe { cursor.write_short(&lane, part.start, part.bytes) };
+    if is_written {
+        end.set_tx_cursor(cursor);
+        add(&end.entry.tx.ring_bytes, part.bytes as u64);
+        send::note_published(end, &lane, before);
+    }
+    is_written
+}
+
+/// Receive into `part`, waiting for the moment that an answer takes if the call `waits`. `None` if
+/// nothing was received.
+///
+/// # Safety
+/// The part must be valid for writes.
+#[inline]
+pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
+    if !is_usual(end) || !end.has_record() && !(waits && comes_soon(end)) {
+        return None;
+    }
+    let lane = end.rx_lane()?;
+    let taken = {
+        let _rx = end.lock_rx();
+        if end.rx_mode() != Mode::Ring {
+            return None;
+        }
+        let mut cursor = end.rx_cursor();
+        // SAFETY: the caller's promise.
+        let taken = unsafe { cursor.read_short(&lane, part.start, part.bytes) }?;
+        end.set_rx_cursor(cursor);
+        add(&end.entry.rx.ring_bytes, taken.bytes as u64);
+        taken
+    };
+    if taken.passed_quarter {
+        bell::answer_space(end);
+    }
+    Some(taken.bytes)
+}
+
+fn comes_soon(end: &End) -> bool {
+    end.rx_mode() == Mode::Ring
+        && end.is_blocking()
+        && place::is_worth_spinning(end)
+        && wait::spin_briefly(|| end.watches_record())
+}
