@@ -71,7 +71,8 @@ pub unsafe fn send(end: &End, part: Part) -> bool {
 /// The part must be valid for writes.
 #[inline]
 pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
-    if !is_usual(end) || !end.has_record() && !(waits && comes_soon(end)) {
+    let is_there = is_usual(end) && (end.has_record() || waits && comes_soon(end));
+    if !is_there {
         return None;
     }
     let lane = end.rx_lane()?;
