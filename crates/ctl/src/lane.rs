@@ -22,8 +22,8 @@ pub const MIN_RING_LINES: u32 = 1 << 9;
 /// Most lines in a ring (16 MiB).
 pub const MAX_RING_LINES: u32 = 1 << 18;
 
-/// Lines per ring when nothing else is configured (128 KiB per direction).
-pub const DEFAULT_RING_LINES: u32 = 1 << 11;
+/// Lines per ring when nothing else is configured (256 KiB per direction).
+pub const DEFAULT_RING_LINES: u32 = 1 << 12;
 
 /// Most slots in one arena.
 pub const MAX_ARENA_SLOTS: u32 = 1 << 12;
