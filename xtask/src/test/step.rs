@@ -27,6 +27,8 @@ pub struct Step {
     kind: Kind,
     /// The part of the toolchain that it needs beyond the compiler.
     component: Option<&'static str>,
+    /// The other kind of machine that it compiles for.
+    target: Option<&'static str>,
     limit: Duration,
 }
 
@@ -66,14 +68,18 @@ impl Outcome {
     }
 }
 
-/// fmt, clippy, tidy and the unit tests.
+/// fmt, clippy, tidy, a check for the other kind of machine, and the unit tests.
 pub fn quick_tier() -> Vec<Step> {
     let clippy = "cargo clippy --workspace --all-targets -- -D warnings";
+    // What links C for the other machine would need its C compiler; these do not.
+    let other = "cargo check --target aarch64-unknown-linux-gnu --package crosslane-preload \
+                 --package crosslane-api --package crosslane-exercise --package crosslane-membench";
     let unit = "cargo test --workspace --exclude crosslane-testkit --no-fail-fast";
     vec![
         Step::check("fmt", "cargo fmt --all --check").with_component("rustfmt"),
         Step::check("clippy", clippy).with_component("clippy"),
         Step::check("tidy", "cargo xtask tidy"),
+        Step::check("aarch64", other).with_target("aarch64-unknown-linux-gnu"),
         Step::tests("unit", unit),
         Step::tests("testkit", "cargo test --package crosslane-testkit --lib"),
     ]
@@ -118,6 +124,7 @@ impl Step {
             environment: Vec::new(),
             kind,
             component: None,
+            target: None,
             limit: LIMIT,
         }
     }
@@ -127,12 +134,23 @@ impl Step {
         self
     }
 
+    fn with_target(mut self, target: &'static str) -> Self {
+        self.target = Some(target);
+        self
+    }
+
     /// Run it, showing what it prints.
     pub fn run(&self) -> anyhow::Result<Outcome> {
         if let Some(component) = self.component.filter(|_| !self.has_subcommand()) {
             return Ok(Outcome::skipped(
                 1,
                 &format!("run: rustup component add {component}"),
+            ));
+        }
+        if let Some(target) = self.target.filter(|target| !has_target(target)) {
+            return Ok(Outcome::skipped(
+                1,
+                &format!("run: rustup target add {target}"),
             ));
         }
         println!("==> {}: {}", self.name, self.words.join(" "));
@@ -219,6 +237,24 @@ impl Step {
         self.stream(|line| lines.push(String::from_utf8_lossy(line).trim_end().to_owned()))?;
         Ok(lines)
     }
+}
+
+/// Whether the standard library for this kind of machine is there, or can be had.
+fn has_target(target: &str) -> bool {
+    let output = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", target])
+        .output();
+    let is_there = output.is_ok_and(|output| {
+        let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        std::path::Path::new(&folder).is_dir()
+    });
+    let add = || {
+        let status = Command::new("rustup")
+            .args(["target", "add", target])
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    is_there || add()
 }
 
 fn show(line: &[u8]) {
@@ -318,6 +354,17 @@ mod tests {
         let mut step = Step::check("sleepy", "sleep 1000");
         step.limit = Duration::from_millis(10);
         assert_eq!(step.run().unwrap().failed, 1);
+    }
+
+    #[test]
+    fn a_kind_of_machine_that_cannot_be_had_is_a_loud_skip() {
+        let step = Step::check("odd", "true").with_target("no-such-machine");
+        let outcome = step.run().unwrap();
+        assert_eq!((outcome.failed, outcome.skipped), (0, 1));
+        assert_eq!(
+            outcome.notes,
+            ["SKIPPED: run: rustup target add no-such-machine"]
+        );
     }
 
     #[test]

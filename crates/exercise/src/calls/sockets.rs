@@ -39,7 +39,7 @@ impl Name {
         address.sun_family = family(libc::AF_UNIX);
         // The first byte stays zero.
         for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
-            *to = from.cast_signed();
+            *to = libc::c_char::from_ne_bytes([from]);
         }
         let length = size_of::<libc::sa_family_t>() + 1 + name.len();
         Self::of(
