@@ -70,10 +70,11 @@ pub const SSHD: Program = program("/usr/sbin/sshd", "openssh-server");
 pub const SOCKPERF: Program = program("sockperf", "sockperf");
 pub const TCLSH: Program = program("tclsh", "tcl");
 pub const UCX_PERFTEST: Program = program("ucx_perftest", "ucx-utils");
+pub const VALGRIND: Program = program("valgrind", "valgrind");
 pub const WRK: Program = program("wrk", "wrk");
 
 /// Every program that the tests run.
-pub const ALL: [Program; 22] = [
+pub const ALL: [Program; 24] = [
     AB,
     CHROMIUM,
     CURL,
@@ -81,6 +82,7 @@ pub const ALL: [Program; 22] = [
     GUEST_BUSYBOX,
     GUEST_KERNEL,
     HAPROXY,
+    IP,
     IPERF3,
     JAVAC,
     NGINX,
@@ -95,6 +97,7 @@ pub const ALL: [Program; 22] = [
     SSH,
     SSHD,
     UCX_PERFTEST,
+    VALGRIND,
     WRK,
 ];
 

@@ -15,6 +15,7 @@
 
 pub mod address;
 pub mod arrivals;
+pub mod both;
 pub mod client;
 pub mod connection;
 pub mod cpus;

@@ -15,7 +15,7 @@ use crosslane_sockbench::load::{self, Load, Pace};
 use crosslane_sockbench::outcome::{Line, Listening, Ready};
 use crosslane_sockbench::receiving::Receiving;
 use crosslane_sockbench::span::Span;
-use crosslane_sockbench::{cpus, limit, server};
+use crosslane_sockbench::{both, cpus, limit, server};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// An ordinary blocking socket program that measures what it is run over.
@@ -82,6 +82,15 @@ enum Role {
         bytes: u64,
         #[command(flatten)]
         span: SpanArgs,
+    },
+    /// Be both ends of a connection in one thread, for counting instructions
+    Both {
+        /// Message size
+        #[arg(long, default_value_t = 64)]
+        bytes: usize,
+        /// How many to send after the warm-up
+        #[arg(long, default_value_t = 10_000)]
+        messages: u64,
     },
     /// Measure the cache-line ping-pong between two CPUs
     Limit {
@@ -170,6 +179,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             };
             crowd::run(connect, &crowd).with_context(|| format!("{connect}"))
         }
+        Role::Both { bytes, messages } => Ok(both::run(*messages, *bytes)?),
         Role::Limit { span } => print(&limit::run(span.span())?),
         Role::Client {
             connect,

@@ -11,7 +11,7 @@ pub struct Suite {
 }
 
 /// All suites, in the order in which they run: first what explains failures of the later ones.
-pub const ALL: [Suite; 18] = [
+pub const ALL: [Suite; 20] = [
     Suite {
         name: "posix",
         needs: &[],
@@ -98,6 +98,16 @@ pub const ALL: [Suite; 18] = [
         ],
     },
     Suite {
+        name: "rack",
+        needs: &[
+            setup::IP,
+            setup::IPERF3,
+            setup::REDIS_SERVER,
+            setup::REDIS_CLI,
+            setup::REDIS_BENCHMARK,
+        ],
+    },
+    Suite {
         name: "qemu",
         needs: &[
             setup::GUEST_BUSYBOX,
@@ -107,6 +117,10 @@ pub const ALL: [Suite; 18] = [
             setup::REDIS_CLI,
             setup::REDIS_BENCHMARK,
         ],
+    },
+    Suite {
+        name: "instructions",
+        needs: &[setup::VALGRIND],
     },
     Suite {
         name: "bench",

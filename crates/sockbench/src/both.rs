@@ -1,0 +1,39 @@
+//! Both ends of one connection in one thread, where nobody ever waits: every message costs the same
+//! instructions, so that they can be counted.
+
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+use crate::address::Address;
+use crate::connection::{Connection, Listener};
+
+/// Round trips before the counted ones, with time for a monitor to find the ends.
+const WARMUP: u64 = 50;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Sends `messages` of `bytes` each, in turn from either end, after a warm-up.
+///
+/// # Errors
+/// As the system gives them.
+pub fn run(messages: u64, bytes: usize) -> io::Result<()> {
+    let any = Address::Tcp(([127, 0, 0, 1], 0).into());
+    let (listener, address) = Listener::open(&any)?;
+    let mut one = Connection::open(&address)?;
+    let mut other = listener.accept()?;
+    let mut message = vec![0; bytes];
+    for _ in 0..WARMUP {
+        round_trip(&mut one, &mut other, &mut message)?;
+        std::thread::sleep(PAUSE);
+    }
+    for _ in 0..messages / 2 {
+        round_trip(&mut one, &mut other, &mut message)?;
+    }
+    Ok(())
+}
+
+fn round_trip(one: &mut Connection, other: &mut Connection, message: &mut [u8]) -> io::Result<()> {
+    one.write_all(message)?;
+    other.read_exact(message)?;
+    other.write_all(message)?;
+    one.read_exact(message)
+}
