@@ -139,6 +139,7 @@ mod tests {
             ring_bytes_received: 0,
             tcp_bytes_sent: tcp,
             tcp_bytes_received: 0,
+            window: None,
         }
     }
 
