@@ -64,7 +64,7 @@ reasons! {
     Uncounted = 10, "uncounted", "bytes moved past the library",
         "let the program use the C library's functions on this socket, not system calls of its own";
     /// Printed to by dprintf(3), whose bytes go around the library.
-    Stdio = 11, "stdio", "something was printed to the descriptor itself (dprintf)",
+    Stdio = 11, "stdio", "libc reads or writes the descriptor itself: dprintf, or a standard stream",
         "print to a stream (fdopen) instead";
     /// A socket option that only the kernel can honour.
     Option = 12, "option", "a socket option or mode was set that only the kernel can honour",

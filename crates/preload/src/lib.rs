@@ -12,6 +12,7 @@
 //! promises of the function's manual; the shim passes them on unchanged.
 #![allow(clippy::missing_safety_doc, clippy::multiple_unsafe_ops_per_block)]
 
+mod alias;
 mod borrow;
 mod bulk;
 mod c;

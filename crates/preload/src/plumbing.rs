@@ -20,7 +20,14 @@ pub fn copied(fd: c_int, new: c_int) {
     }
     epoll::copied(fd, new);
     match End::of(fd) {
-        Some(end) => closing::add_name(&end, new),
+        Some(end) => {
+            closing::add_name(&end, new);
+            if adopt::is_standard(new) {
+                // libc's own streams go around us.
+                closing::make_plain(&end, Reason::Stdio, PATIENCE);
+                progress::hand_back(&end);
+            }
+        }
         None => register::forget(new),
     }
 }

@@ -2,7 +2,9 @@
 //! ours to read and write by (fopencookie(3)); what is printed to a descriptor goes by TCP.
 
 use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use std::sync::Mutex;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
@@ -97,9 +99,40 @@ unsafe extern "C" fn close_stream(cookie: *mut c_void) -> c_int {
     unsafe { lifecycle::close(stream.fd) }
 }
 
+/// Sockets that libc has made streams of before they were connections, by their cookies.
+static EARLY: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+static HAS_EARLY: AtomicBool = AtomicBool::new(false);
+
+fn cookie_of(fd: c_int) -> Option<u64> {
+    kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE).ok()
+}
+
+fn note_early(fd: c_int) {
+    if let Some(cookie) = cookie_of(fd)
+        && let Ok(mut early) = EARLY.lock()
+    {
+        early.push(cookie);
+        HAS_EARLY.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The socket is a connection now. One of which libc has a stream stays on TCP.
+pub fn connected(end: &End) {
+    let is_early = || {
+        let cookie = cookie_of(end.fd);
+        EARLY
+            .lock()
+            .is_ok_and(|early| early.iter().any(|known| Some(*known) == cookie))
+    };
+    if HAS_EARLY.load(Ordering::SeqCst) && is_early() {
+        switch::pin(end, Reason::Stdio);
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if End::of(fd).is_none() {
+        note_early(fd);
         // SAFETY: passed on.
         return unsafe { real::fdopen(fd, mode) }.cast();
     }
@@ -148,6 +181,18 @@ pub unsafe extern "C" fn vdprintf(
     send_by_tcp(fd);
     // SAFETY: passed on; a va_list travels as a pointer.
     unsafe { real::vdprintf(fd, format, arguments) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __vdprintf_chk(
+    fd: c_int,
+    flag: c_int,
+    format: *const c_char,
+    arguments: *mut c_void,
+) -> c_int {
+    send_by_tcp(fd);
+    // SAFETY: passed on; a va_list travels as a pointer.
+    unsafe { real::__vdprintf_chk(fd, flag, format, arguments) }
 }
 
 /// Has the descriptor in the first argument send by TCP; returns where the next library's function

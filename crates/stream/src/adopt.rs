@@ -142,10 +142,16 @@ pub fn adopt(fd: RawFd) {
         false => None,
     };
     match known {
-        Some(known) => close::add_name(&End::at(process, known, fd), fd),
+        Some(known) => {
+            let end = End::at(process, known, fd);
+            close::add_name(&end, fd);
+            leave_to_libc(&end);
+        }
         None if found => {
             process.name(fd, Some(index));
-            rest::look_now(&End::at(process, index, fd));
+            let end = End::at(process, index, fd);
+            leave_to_libc(&end);
+            rest::look_now(&end);
             return;
         }
         None => {}
@@ -156,6 +162,19 @@ pub fn adopt(fd: RawFd) {
     process.let_go(index);
     if found {
         control::release(token);
+    }
+}
+
+/// Whether libc has a stream of this descriptor from the start, which reads and writes it where we
+/// do not see it.
+pub fn is_standard(fd: RawFd) -> bool {
+    (0..=libc::STDERR_FILENO).contains(&fd)
+}
+
+/// A connection that is a standard stream stays on TCP.
+fn leave_to_libc(end: &End) {
+    if is_standard(end.fd) {
+        switch::pin(end, Reason::Stdio);
     }
 }
 
@@ -183,6 +202,7 @@ pub fn adopt_inherited() {
             Some(first) => {
                 if let Some(end) = End::of(first) {
                     close::add_name(&end, fd);
+                    leave_to_libc(&end.by_name(fd));
                 }
             }
             None => {

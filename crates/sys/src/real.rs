@@ -141,4 +141,11 @@ real! {
     fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn aio_read(request: *mut libc::aiocb) -> c_int;
+    fn aio_write(request: *mut libc::aiocb) -> c_int;
+    fn aio_read64(request: *mut libc::aiocb) -> c_int;
+    fn aio_write64(request: *mut libc::aiocb) -> c_int;
+    fn lio_listio(mode: c_int, requests: *const *mut libc::aiocb, count: c_int, event: *mut libc::sigevent) -> c_int;
+    fn lio_listio64(mode: c_int, requests: *const *mut libc::aiocb, count: c_int, event: *mut libc::sigevent) -> c_int;
 }

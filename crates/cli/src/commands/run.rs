@@ -4,13 +4,13 @@ mod child;
 mod explain;
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use crosslane_ctl::paths::{RUN_VARIABLE, RUNTIME_DIR_VARIABLE, SECRET_VARIABLE};
 use crosslane_ctl::reason::STRICT_STATUS;
@@ -256,16 +256,27 @@ fn prepare(
     Ok(())
 }
 
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"\x7fELF"
+}
+
 /// Where the library is: beside this command, in its installation, or where we are told.
 fn library() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os("CROSSLANE_LIBRARY").map(PathBuf::from) {
-        return match path.is_file() {
-            true => Ok(std::path::absolute(path)?),
-            false => Err(anyhow!(
-                "CROSSLANE_LIBRARY names {}, which is no file",
-                path.display()
-            )),
-        };
+        ensure!(
+            path.is_file(),
+            "CROSSLANE_LIBRARY names {}, which is no file",
+            path.display()
+        );
+        // The loader would only complain, and run the program without it.
+        ensure!(
+            is_elf(&path),
+            "CROSSLANE_LIBRARY names {}, which is no shared library; name libcrosslane.so",
+            path.display()
+        );
+        return Ok(std::path::absolute(path)?);
     }
     let own = std::env::current_exe().context("cannot find the crosslane command itself")?;
     let beside = own.with_file_name("libcrosslane.so");

@@ -2,6 +2,7 @@
 //! compared.
 
 mod fetch;
+mod filter;
 mod go;
 mod haproxy;
 mod java;

@@ -1,0 +1,92 @@
+//! Other names under which glibc exports the functions of this library, and asynchronous I/O, whose
+//! threads inside libc go around it.
+
+use core::ffi::{c_int, c_void};
+
+use crosslane_ctl::reason::Reason;
+use crosslane_stream::{End, close as closing};
+use crosslane_sys::real;
+use libc::{
+    aiocb, c_long, fd_set, nfds_t, pollfd, sigevent, size_t, sockaddr, socklen_t, ssize_t, timeval,
+};
+
+use crate::{input, lifecycle, options, output, plumbing, poll, progress, select};
+
+/// How long an asynchronous call waits for its connection to be back on TCP.
+const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
+
+macro_rules! alias {
+    ($($name:ident is $module:ident::$function:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
+                // SAFETY: passed on.
+                unsafe { $module::$function($($arg),*) }
+            }
+        )*
+    };
+}
+
+alias! {
+    __read is input::read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t;
+    __recv is input::recv(fd: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t;
+    __write is output::write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t;
+    __send is output::send(fd: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t;
+    __connect is lifecycle::connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    __close is lifecycle::close(fd: c_int) -> c_int;
+    __dup2 is plumbing::dup2(fd: c_int, to: c_int) -> c_int;
+    __fcntl is options::fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
+    __poll is poll::poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    __select is select::select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+}
+
+/// Leave the connection to the kernel, for libc reads and writes it where we do not see it.
+fn leave(fd: c_int) {
+    if let Some(end) = End::of(fd) {
+        closing::make_plain(&end, Reason::Call, PATIENCE);
+        progress::hand_back(&end);
+    }
+}
+
+macro_rules! asynchronous {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(request: *mut aiocb) -> c_int {
+                // SAFETY: the program's promise; null is for libc to refuse.
+                if let Some(request) = unsafe { request.as_ref() } {
+                    leave(request.aio_fildes);
+                }
+                // SAFETY: passed on.
+                unsafe { real::$name(request) }
+            }
+        )*
+    };
+}
+
+asynchronous! { aio_read aio_write aio_read64 aio_write64 }
+
+macro_rules! listed {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(
+                mode: c_int,
+                requests: *const *mut aiocb,
+                count: c_int,
+                event: *mut sigevent,
+            ) -> c_int {
+                for place in 0..usize::try_from(count).unwrap_or(0) {
+                    // SAFETY: the program's promise; null requests are skipped.
+                    if let Some(request) = unsafe { (*requests.add(place)).as_ref() } {
+                        leave(request.aio_fildes);
+                    }
+                }
+                // SAFETY: passed on.
+                unsafe { real::$name(mode, requests, count, event) }
+            }
+        )*
+    };
+}
+
+listed! { lio_listio lio_listio64 }
