@@ -174,6 +174,9 @@ fn peeked<'a>(
     mut bytes: usize,
     options: Options<'_>,
 ) -> Result<Option<usize>, Errno> {
+    // Known before the look: what stands before an end is all there is, on TCP too, where the end is
+    // taken notice of behind the data only.
+    let is_over = options.wait_all && has_kernel_end(end);
     if parts.left() > 0 && end.rx_mode() != Mode::Replay {
         *parts = whole.clone();
         bytes = peek::peek_on(end, parts, options.beside)?;
@@ -182,8 +185,15 @@ fn peeked<'a>(
             return Ok(None);
         }
     }
-    let is_enough = parts.left() == 0 || !options.wait_all || !waits_for_more(end, options);
+    let is_enough =
+        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options);
     Ok(is_enough.then_some(bytes))
+}
+
+/// Whether the kernel has seen the end of the stream.
+fn has_kernel_end(end: &End) -> bool {
+    let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    kernel::poll_now(end.fd(), libc::POLLRDHUP) & ends != 0
 }
 
 /// A peek that wants all it asked for must look again, because what it has seen stays there.
