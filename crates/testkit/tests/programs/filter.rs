@@ -46,7 +46,7 @@ fn filters_of_libc(host: &Host) {
         server.wait_for_port(port);
         let client = host.program(PYTHON).args(["-c", CLIENT, &port.to_string()]);
         assert_eq!(client.run().text(), "OK\n", "{filter:?}");
-        server.finish().expect_success();
+        let _ = server.finish().expect_success();
     }
     if host.route() == Route::Crosslane {
         let by_ring = host.stats().count("ring_bytes_sent");
