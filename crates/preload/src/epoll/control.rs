@@ -358,12 +358,7 @@ fn take_over(set: &Set, inner: &mut Inner, key: u32) {
     if reg.ringed {
         return;
     }
-    // With nothing pending in the kernel, it has told of all that TCP has brought.
-    let is_told = reg.is_edge() && kernel::poll_now(set.fd(), libc::POLLIN) == 0;
-    if is_told {
-        reg.reported_tcp = ready::seen_by_tcp(&reg.end);
-    }
-    (reg.ringed, reg.fresh, reg.kernel_events) = (true, !is_told, 0);
+    (reg.ringed, reg.fresh, reg.kernel_events) = (true, true, 0);
     set.ringed.fetch_add(1, Ordering::SeqCst);
     sync(set.fd(), key, reg);
     inner.heat(key);
