@@ -119,13 +119,13 @@ fn a_server_that_forks_into_a_sandbox(host: &Host) {
     assert_counted(host, "sandbox");
 }
 
-/// As it is usually run: each image inherits its connection, and goes into the sandbox, too.
+/// As it is usually run: each image inherits its connection as its standard input.
 fn a_server_that_starts_itself_anew(host: &Host) {
     open(host);
     let server = Server::start(host, &[]);
     there_and_back(host, &server);
     several_at_once(host, &server);
-    assert_counted(host, "sandbox");
+    assert_counted(host, "stdio");
 }
 
 fn assert_counted(host: &Host, reason: &str) {
