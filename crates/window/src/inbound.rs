@@ -1,6 +1,5 @@
 //! This host's own memory, into which another host writes.
 
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache::{Flush, GOES_AROUND, store_around};
@@ -12,25 +11,16 @@ const WORD: usize = size_of::<u64>();
 /// A range of memory that a peer writes and we read. What we read is an allegation.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound {
-    start: NonNull<u8>,
-    bytes: usize,
+    view: View,
     refreshes: bool,
     flush: Flush,
 }
 
-// SAFETY: an address range; every access through it is atomic or a raw copy.
-unsafe impl Send for Inbound {}
-// SAFETY: as above.
-unsafe impl Sync for Inbound {}
-
 impl Inbound {
     /// Our memory that `view` shows, or `None` if it does not begin and end on a word.
     pub fn new(view: View, traits: Traits) -> Option<Self> {
-        let is_whole =
-            view.start().addr().get().is_multiple_of(WORD) && view.bytes().is_multiple_of(WORD);
-        is_whole.then_some(Self {
-            start: view.start(),
-            bytes: view.bytes(),
+        view.is_of_words().then_some(Self {
+            view,
             refreshes: traits.refreshes,
             flush: Flush::here(),
         })
@@ -38,19 +28,13 @@ impl Inbound {
 
     /// Bytes in the range.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.view.bytes()
     }
 
     /// Whole words of this range, or `None` if they do not lie inside.
     pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
-        let is_inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        let is_whole = at.is_multiple_of(WORD) && bytes.is_multiple_of(WORD);
-        (is_inside && is_whole).then(|| Self {
-            // SAFETY: inside the range, as just checked.
-            start: unsafe { self.start.add(at) },
-            bytes,
-            ..*self
-        })
+        let view = self.view.part(at, bytes).filter(View::is_of_words)?;
+        Some(Self { view, ..*self })
     }
 
     /// The address of some bytes.
@@ -59,10 +43,10 @@ impl Inbound {
     /// If they are not all inside. That is our own fault, never the peer's.
     #[inline]
     fn address(&self, at: usize, bytes: usize) -> *mut u8 {
-        let is_inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        assert!(is_inside, "{bytes} bytes at {at} of {} bytes", self.bytes);
-        // SAFETY: inside the range, as just checked.
-        unsafe { self.start.add(at) }.as_ptr()
+        let Some(part) = self.view.part(at, bytes) else {
+            panic!("{bytes} bytes at {at} of {} bytes", self.bytes());
+        };
+        part.start().as_ptr()
     }
 
     #[inline]

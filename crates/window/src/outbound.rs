@@ -11,7 +11,6 @@
 //! }
 //! ```
 
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::cache::{Flush, GOES_AROUND, store_around, store_fence};
@@ -23,25 +22,16 @@ const WORD: usize = size_of::<u64>();
 /// A range of another host's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Outbound {
-    start: NonNull<u8>,
-    bytes: usize,
+    view: View,
     writes: Writes,
     flush: Flush,
 }
 
-// SAFETY: an address range; every access through it is a store of words.
-unsafe impl Send for Outbound {}
-// SAFETY: as above.
-unsafe impl Sync for Outbound {}
-
 impl Outbound {
     /// The other side's memory that `view` shows, or `None` if it does not begin and end on a word.
     pub fn new(view: View, traits: Traits) -> Option<Self> {
-        let is_whole =
-            view.start().addr().get().is_multiple_of(WORD) && view.bytes().is_multiple_of(WORD);
-        is_whole.then_some(Self {
-            start: view.start(),
-            bytes: view.bytes(),
+        view.is_of_words().then_some(Self {
+            view,
             writes: traits.writes,
             flush: Flush::here(),
         })
@@ -49,19 +39,13 @@ impl Outbound {
 
     /// Bytes in the range.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.view.bytes()
     }
 
     /// Whole words of this range, or `None` if they do not lie inside.
     pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
-        let is_inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        let is_whole = at.is_multiple_of(WORD) && bytes.is_multiple_of(WORD);
-        (is_inside && is_whole).then(|| Self {
-            // SAFETY: inside the range, as just checked.
-            start: unsafe { self.start.add(at) },
-            bytes,
-            ..*self
-        })
+        let view = self.view.part(at, bytes).filter(View::is_of_words)?;
+        Some(Self { view, ..*self })
     }
 
     /// The address of some words.
@@ -70,14 +54,14 @@ impl Outbound {
     /// If they are not all inside. That is our own fault, never the peer's.
     #[inline]
     fn words(&self, at: usize, words: usize) -> *mut u64 {
-        let end = words
+        let part = words
             .checked_mul(WORD)
-            .and_then(|bytes| at.checked_add(bytes));
-        let is_inside = end.is_some_and(|end| end <= self.bytes) && at.is_multiple_of(WORD);
-        assert!(is_inside, "{words} words at {at} of {} bytes", self.bytes);
-        // SAFETY: inside the range, as just checked.
-        let address = unsafe { self.start.add(at) };
-        address.cast::<u64>().as_ptr()
+            .and_then(|bytes| self.view.part(at, bytes))
+            .filter(View::is_of_words);
+        let Some(part) = part else {
+            panic!("{words} words at {at} of {} bytes", self.bytes());
+        };
+        part.start().cast::<u64>().as_ptr()
     }
 
     /// Write whole words, in any order up to the next [`Outbound::fence`].
@@ -180,6 +164,8 @@ impl Outbound {
 
 #[cfg(test)]
 mod tests {
+    use core::ptr::NonNull;
+
     use super::*;
     use crate::inbound::Inbound;
 

@@ -39,6 +39,7 @@ impl View {
     }
 
     /// Part of this view, or `None` if it does not lie inside.
+    #[inline]
     pub fn part(&self, offset: usize, bytes: usize) -> Option<Self> {
         if offset.checked_add(bytes)? > self.bytes {
             return None;
@@ -48,12 +49,21 @@ impl View {
         Some(Self { start, bytes })
     }
 
+    /// Whether it begins and ends on a word of 8 bytes.
+    #[inline]
+    pub fn is_of_words(&self) -> bool {
+        const WORD: usize = size_of::<u64>();
+        self.start.addr().get().is_multiple_of(WORD) && self.bytes.is_multiple_of(WORD)
+    }
+
     /// First byte.
+    #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Bytes in the range.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
