@@ -45,7 +45,7 @@ impl Drop for Beacon {
 
 /// Light or put out the beacon of a set, as its rings are.
 pub fn look(set: &Set, inner: &mut Inner) {
-    let mut waiting = Vec::new();
+    let mut is_wanted = false;
     for key in inner.keys() {
         let Some(reg) = inner.reg(key).filter(|reg| reg.ringed && reg.is_live()) else {
             continue;
@@ -56,15 +56,15 @@ pub fn look(set: &Set, inner: &mut Inner) {
             ready::take_bells(&reg.end);
         }
         if has_news(reg) {
-            waiting.push(key);
+            is_wanted = true;
+            inner.heat(key);
         }
     }
-    if waiting.is_empty() {
+    if !is_wanted {
         put_out(set, inner);
     } else if inner.beacon.is_none() {
         inner.beacon = Beacon::light(set);
     }
-    waiting.into_iter().for_each(|key| inner.heat(key));
 }
 
 /// Nothing stands in the rings any more.
