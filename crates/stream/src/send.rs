@@ -7,6 +7,7 @@ use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::short::SHORT_LINES;
 use crosslane_ring::{LaneMemory, Parts, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel, real};
 
@@ -19,9 +20,6 @@ use crate::{
 
 /// After so many lines the sender looks whether the peer still lives.
 const LINES_PER_LOOK: u32 = 256;
-
-/// A record of so many lines is a short message.
-const SHORT_LINES: u64 = 4;
 
 /// How long a receiver may take nothing before TCP carries the rest.
 pub const STANDSTILL: Duration = Duration::from_millis(20);
@@ -208,7 +206,7 @@ pub(crate) fn note_published(end: &End, lane: &WindowLane, before: u64) {
 /// first, which the receiver takes away with every look.
 #[inline]
 fn prepare_next(lane: &WindowLane, tail: u64, lines: u64) {
-    if lines <= SHORT_LINES {
+    if lines <= SHORT_LINES as u64 {
         for line in tail + 1..=tail + lines {
             lane.prefetch_to_write(u32::try_from(line & u64::from(lane.lines() - 1)).unwrap_or(0));
         }
@@ -494,7 +492,7 @@ fn wait_or_overflow(end: &End) -> Result<(), Errno> {
         if stands_still(end) {
             if !switch::overflow(end) {
                 // Doorbells are owed on a socket that is full from before the switch.
-                kernel::nap(NAP);
+                rest_a_moment()?;
             }
             break;
         }
@@ -535,9 +533,17 @@ fn sleep(end: &End, limit: Duration) -> Result<(), Errno> {
     if slept == Ok(1) && !is_writable(end) {
         // A doorbell for a reader of ours, or the end of the stream.
         end.count(Counter::Backoffs, 1);
-        kernel::nap(NAP);
+        rest_a_moment()?;
     }
     slept.map(|_| ())
+}
+
+/// Nap, unless a signal comes, which ends a send as it does in the kernel.
+fn rest_a_moment() -> Result<(), Errno> {
+    match kernel::nap(NAP) {
+        true => Err(Errno::INTR),
+        false => Ok(()),
+    }
 }
 
 /// Whether a writer that found the lane full should go on: a quarter of it is free, for which the
