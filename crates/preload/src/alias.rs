@@ -3,17 +3,12 @@
 
 use core::ffi::{c_int, c_void};
 
-use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, close as closing};
 use crosslane_sys::real;
 use libc::{
     aiocb, c_long, fd_set, nfds_t, pollfd, sigevent, size_t, sockaddr, socklen_t, ssize_t, timeval,
 };
 
-use crate::{input, lifecycle, options, output, plumbing, poll, progress, select};
-
-/// How long an asynchronous call waits for its connection to be back on TCP.
-const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
+use crate::{bulk, input, lifecycle, options, output, plumbing, poll, select};
 
 macro_rules! alias {
     ($($name:ident is $module:ident::$function:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
@@ -40,25 +35,15 @@ alias! {
     __select is select::select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
 }
 
-/// Leave the connection to the kernel, for libc reads and writes it where we do not see it.
-fn leave(fd: c_int) {
-    if let Some(end) = End::of(fd) {
-        closing::make_plain(&end, Reason::Call, PATIENCE);
-        progress::hand_back(&end);
-    }
-}
-
 macro_rules! asynchronous {
     ($($name:ident)*) => {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(request: *mut aiocb) -> c_int {
                 // SAFETY: the program's promise; null is for libc to refuse.
-                if let Some(request) = unsafe { request.as_ref() } {
-                    leave(request.aio_fildes);
-                }
+                let fd = unsafe { request.as_ref() }.map(|request| request.aio_fildes);
                 // SAFETY: passed on.
-                unsafe { real::$name(request) }
+                bulk::with_plain(fd, || unsafe { real::$name(request) })
             }
         )*
     };
@@ -76,14 +61,13 @@ macro_rules! listed {
                 count: c_int,
                 event: *mut sigevent,
             ) -> c_int {
-                for place in 0..usize::try_from(count).unwrap_or(0) {
+                let fds = (0..usize::try_from(count).unwrap_or(0)).filter_map(|place| {
                     // SAFETY: the program's promise; null requests are skipped.
-                    if let Some(request) = unsafe { (*requests.add(place)).as_ref() } {
-                        leave(request.aio_fildes);
-                    }
-                }
+                    let request = unsafe { (*requests.add(place)).as_ref() };
+                    request.map(|request| request.aio_fildes)
+                });
                 // SAFETY: passed on.
-                unsafe { real::$name(mode, requests, count, event) }
+                bulk::with_plain(fds, || unsafe { real::$name(mode, requests, count, event) })
             }
         )*
     };

@@ -133,8 +133,11 @@ fn seek(fd: c_int, offset: off_t, whence: c_int) -> Result<off_t, Errno> {
     }
 }
 
-/// Run `kernel` with whichever of two descriptors names a connection back on TCP.
-fn with_plain<T: From<i8>>(fds: [c_int; 2], kernel: impl FnOnce() -> T) -> T {
+/// Run `kernel` with whichever of these descriptors names a connection back on TCP.
+pub fn with_plain<T: From<i8>>(
+    fds: impl IntoIterator<Item = c_int>,
+    kernel: impl FnOnce() -> T,
+) -> T {
     for end in fds.into_iter().filter_map(End::of) {
         if !close::make_plain(&end, Reason::Call, PATIENCE) {
             return c::fail(Errno::AGAIN);

@@ -76,7 +76,6 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         let port = unsafe { port(address, length) }.filter(|_| family == Family::Tcp);
         if let Some(end) = register::track(fd, family, false, port) {
             crate::epoll::connected(&end);
-            crate::stdio::connected(&end);
         }
     }
     saved.set();

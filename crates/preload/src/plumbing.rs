@@ -3,12 +3,12 @@
 use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, adopt, close as closing, register};
+use crosslane_stream::{End, adopt, close as closing, register, standard};
 use crosslane_sys::real;
 use libc::msghdr;
 
 use crate::process::is_own;
-use crate::{borrow, epoll, lifecycle, progress};
+use crate::{borrow, epoll, lifecycle, progress, stdio};
 
 /// How long passing a descriptor waits for its connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
@@ -22,10 +22,8 @@ pub fn copied(fd: c_int, new: c_int) {
     match End::of(fd) {
         Some(end) => {
             closing::add_name(&end, new);
-            if adopt::is_standard(new) {
-                // libc's own streams go around us.
-                closing::make_plain(&end, Reason::Stdio, PATIENCE);
-                progress::hand_back(&end);
+            if standard::is(new) {
+                stdio::leave(&end);
             }
         }
         None => register::forget(new),

@@ -2,20 +2,22 @@
 //! ours to read and write by (fopencookie(3)); what is printed to a descriptor goes by TCP.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::sync::Mutex;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
-use crosslane_stream::{End, switch};
+use crosslane_stream::family::Family;
+use crosslane_stream::{End, close as closing, switch};
 use crosslane_sys::{kernel, real};
 use libc::{FILE, size_t, ssize_t};
 
-use crate::{input, lifecycle, output};
+use crate::{input, lifecycle, output, progress};
 
 /// How long a call that prints to a descriptor waits for TCP to have room for what comes before.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a peer is waited for to come back to TCP.
+const PATIENCE_FOR_PEER: Duration = Duration::from_millis(500);
 
 /// Where glibc keeps a stream's descriptor, on every 64-bit Linux since 1998; fopencookie leaves
 /// it below zero, and fileno(3) reads it.
@@ -99,40 +101,10 @@ unsafe extern "C" fn close_stream(cookie: *mut c_void) -> c_int {
     unsafe { lifecycle::close(stream.fd) }
 }
 
-/// Sockets that libc has made streams of before they were connections, by their cookies.
-static EARLY: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-static HAS_EARLY: AtomicBool = AtomicBool::new(false);
-
-fn cookie_of(fd: c_int) -> Option<u64> {
-    kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE).ok()
-}
-
-fn note_early(fd: c_int) {
-    if let Some(cookie) = cookie_of(fd)
-        && let Ok(mut early) = EARLY.lock()
-    {
-        early.push(cookie);
-        HAS_EARLY.store(true, Ordering::SeqCst);
-    }
-}
-
-/// The socket is a connection now. One of which libc has a stream stays on TCP.
-pub fn connected(end: &End) {
-    let is_early = || {
-        let cookie = cookie_of(end.fd);
-        EARLY
-            .lock()
-            .is_ok_and(|early| early.iter().any(|known| Some(*known) == cookie))
-    };
-    if HAS_EARLY.load(Ordering::SeqCst) && is_early() {
-        switch::pin(end, Reason::Stdio);
-    }
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    if End::of(fd).is_none() {
-        note_early(fd);
+    // A socket may become a connection later.
+    if Family::of(fd).is_none() {
         // SAFETY: passed on.
         return unsafe { real::fdopen(fd, mode) }.cast();
     }
@@ -161,14 +133,26 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     stream
 }
 
+/// The connection is one of libc's own streams from now on, which go around us.
+pub fn leave(end: &End) {
+    closing::make_plain(end, Reason::Stdio, PATIENCE_FOR_PEER);
+    leave_lane(end);
+    progress::hand_back(end);
+}
+
 /// What is printed next goes around us: by TCP, behind all that was sent before.
 fn send_by_tcp(fd: c_int) {
-    let Some(end) = End::of(fd) else { return };
-    switch::pin(&end, Reason::Stdio);
+    if let Some(end) = End::of(fd) {
+        switch::pin(&end, Reason::Stdio);
+        leave_lane(&end);
+    }
+}
+
+fn leave_lane(end: &End) {
     let deadline = std::time::Instant::now() + PATIENCE;
     while end.tx_mode() != Mode::Tcp && std::time::Instant::now() < deadline {
         kernel::nap(Duration::from_micros(50));
-        switch::leave(&end);
+        switch::leave(end);
     }
 }
 

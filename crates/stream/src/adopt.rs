@@ -24,7 +24,7 @@ use crate::control::{self, OwnFd};
 use crate::family::Family;
 use crate::process::{Member, Process};
 use crate::table::{Home, Identity, Table};
-use crate::{End, close, config, register, rest, switch};
+use crate::{End, close, config, register, rest, standard, switch};
 
 /// A copy of an end's socket that has been given away.
 pub struct Given {
@@ -145,12 +145,12 @@ pub fn adopt(fd: RawFd) {
         Some(known) => {
             let end = End::at(process, known, fd);
             close::add_name(&end, fd);
-            leave_to_libc(&end);
+            standard::keep_on_tcp(&end);
         }
         None if found => {
             process.name(fd, Some(index));
             let end = End::at(process, index, fd);
-            leave_to_libc(&end);
+            standard::keep_on_tcp(&end);
             rest::look_now(&end);
             return;
         }
@@ -162,19 +162,6 @@ pub fn adopt(fd: RawFd) {
     process.let_go(index);
     if found {
         control::release(token);
-    }
-}
-
-/// Whether libc has a stream of this descriptor from the start, which reads and writes it where we
-/// do not see it.
-pub fn is_standard(fd: RawFd) -> bool {
-    (0..=libc::STDERR_FILENO).contains(&fd)
-}
-
-/// A connection that is a standard stream stays on TCP.
-fn leave_to_libc(end: &End) {
-    if is_standard(end.fd) {
-        switch::pin(end, Reason::Stdio);
     }
 }
 
@@ -202,7 +189,7 @@ pub fn adopt_inherited() {
             Some(first) => {
                 if let Some(end) = End::of(first) {
                     close::add_name(&end, fd);
-                    leave_to_libc(&end.by_name(fd));
+                    standard::keep_on_tcp(&end.by_name(fd));
                 }
             }
             None => {

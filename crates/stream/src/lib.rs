@@ -52,6 +52,7 @@ pub mod rest;
 pub mod send;
 pub mod short;
 pub mod slices;
+pub mod standard;
 pub mod step;
 mod strict;
 pub mod switch;

@@ -6,6 +6,7 @@ mod filter;
 mod go;
 mod haproxy;
 mod java;
+mod libc;
 mod node;
 mod python;
 mod ssh;
