@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Write};
 
+use anyhow::Context;
+
 /// Write a whole answer to standard output.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
@@ -9,7 +11,9 @@ pub fn print(text: &str) -> anyhow::Result<()> {
         .write_all(text.as_bytes())
         .and_then(|()| output.flush())
     {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
         _ => Ok(()),
     }
 }

@@ -28,7 +28,7 @@ pub fn directory() -> PathBuf {
 }
 
 /// The directory that the environment names, in a form that survives a change of directory.
-fn named_directory() -> Option<PathBuf> {
+pub fn named_directory() -> Option<PathBuf> {
     let dir = std::env::var_os(RUNTIME_DIR_VARIABLE).filter(|dir| !dir.is_empty())?;
     Some(std::path::absolute(&dir).unwrap_or_else(|_| dir.into()))
 }

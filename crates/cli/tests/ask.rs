@@ -69,6 +69,33 @@ fn without_a_monitor_the_remedy_is_named() {
 }
 
 #[test]
+fn a_directory_whose_socket_has_too_long_a_name_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let deep = directory.path().join("x".repeat(120));
+    for command in [&["ss"][..], &["stats"], &["monitor"]] {
+        let output = ask(&deep, command);
+        assert_ne!(output.status.code(), Some(0));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("more than 107 bytes"), "{text}");
+    }
+    assert!(!deep.exists());
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let _monitor = Foreground::start(directory.path(), "exec \"$@\"");
+    for command in [&["ss"][..], &["stats"], &["check", "true"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = crosslane(directory.path(), command);
+        let output = command.stdout(full.unwrap()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("cannot write to standard output"), "{text}");
+    }
+}
+
+#[test]
 fn an_empty_list_says_what_to_do_and_an_empty_json_list_is_empty() {
     let directory = tempfile::tempdir().unwrap();
     let _monitor = Foreground::start(directory.path(), "exec \"$@\"");

@@ -400,6 +400,7 @@ fn wrong_words_are_explained() {
         &["run", "--frobnicate", "true"],
         &["run"],
         &["monitor", "--ring-bytes", "12x"],
+        &["monitor", "--linger", "1"],
         &["stats", "--json", "--prometheus"],
         &["frobnicate"],
     ] {
@@ -410,6 +411,12 @@ fn wrong_words_are_explained() {
             "{args:?}: {}",
             err(&output)
         );
+    }
+    for (variable, value) in [("CROSSLANE_WAIT", "never"), ("CROSSLANE_EAGER", "99999")] {
+        let mut command = sandbox.crosslane(&["run", "true"]);
+        let output = command.env(variable, value).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{variable}");
+        assert!(err(&output).contains(value), "{}", err(&output));
     }
     let output = sandbox.run(&["monitor", "--private", "--ring-bytes", "12345"]);
     assert_eq!(output.status.code(), Some(1));

@@ -18,6 +18,14 @@ pub const SYSTEM_RUNTIME_DIR: &str = "/run/crosslane";
 /// Name of the socket in the runtime directory.
 pub const SOCKET_NAME: &str = "monitor.sock";
 
+/// Most bytes of a socket's path (unix(7): 108 with the null that ends it).
+pub const MOST_PATH_BYTES: usize = 107;
+
+/// Whether the kernel can name a socket in this directory.
+pub fn has_room_for_socket(runtime_dir: &Path) -> bool {
+    socket_in(runtime_dir).as_os_str().len() <= MOST_PATH_BYTES
+}
+
 /// The socket in a runtime directory.
 pub fn socket_in(runtime_dir: &Path) -> PathBuf {
     runtime_dir.join(SOCKET_NAME)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crosslane_ctl::message::{
     ClientMessage, HEADER_BYTES, MessageError, MonitorMessage, Query, TEXT_BYTES,
 };
-use crosslane_ctl::paths::socket_in;
+use crosslane_ctl::paths::{MOST_PATH_BYTES, RUNTIME_DIR_VARIABLE, has_room_for_socket, socket_in};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
@@ -24,6 +24,15 @@ pub use crate::report::{
 /// Why a monitor could not be asked.
 #[derive(Debug, Error)]
 pub enum ClientError {
+    /// Nobody can listen there.
+    #[error(
+        "the path {path} has more than {MOST_PATH_BYTES} bytes, too many for a socket; name a \
+         shorter directory in {RUNTIME_DIR_VARIABLE}"
+    )]
+    TooLong {
+        /// The socket.
+        path: PathBuf,
+    },
     /// Nobody listens.
     #[error(
         "no monitor answers at {path}: {error}; `crosslane run` starts one, or `crosslane monitor`"
@@ -76,6 +85,9 @@ impl MonitorClient {
     /// When nobody listens there, or somebody who is neither root nor we.
     pub fn connect(runtime_dir: &Path) -> Result<Self, ClientError> {
         let path = socket_in(runtime_dir);
+        if !has_room_for_socket(runtime_dir) {
+            return Err(ClientError::TooLong { path });
+        }
         let failed = |error: rustix::io::Errno| ClientError::NoMonitor {
             path: path.clone(),
             error: error.into(),

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crosslane_ctl::paths::socket_in;
+use crosslane_ctl::paths::{MOST_PATH_BYTES, RUNTIME_DIR_VARIABLE, has_room_for_socket, socket_in};
 use rustix::fs::{FlockOperation, Mode, OFlags, chmod, flock, open};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
@@ -26,8 +26,17 @@ const LOCK_NAME: &str = "monitor.lock";
 /// Why a runtime directory cannot be used.
 #[derive(Debug, Error)]
 pub enum DirectoryError {
+    /// The kernel has no room for its name.
+    #[error(
+        "the path of the socket in the directory {path} has more than {MOST_PATH_BYTES} bytes; \
+         name a shorter one in {RUNTIME_DIR_VARIABLE}"
+    )]
+    TooLong {
+        /// The directory.
+        path: PathBuf,
+    },
     /// It cannot be made or opened.
-    #[error("cannot use the directory {path}: {error}; name another one with --runtime-dir")]
+    #[error("cannot use the directory {path}: {error}; name another one in {RUNTIME_DIR_VARIABLE}")]
     Open {
         /// The directory.
         path: PathBuf,
@@ -75,6 +84,11 @@ pub fn open_directory(path: &Path, mode: u32) -> Result<OwnedFd, DirectoryError>
         path: path.to_owned(),
         error,
     };
+    if !has_room_for_socket(path) {
+        return Err(DirectoryError::TooLong {
+            path: path.to_owned(),
+        });
+    }
     match DirBuilder::new().mode(mode).create(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

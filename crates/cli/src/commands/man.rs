@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Command;
+use clap::{Arg, Command};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 /// Arguments of `crosslane man`.
 #[derive(clap::Args)]
@@ -55,7 +55,7 @@ fn page(command: &Command) -> anyhow::Result<Vec<u8>> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    synopsis(command).to_writer(&mut page)?;
     description(command).to_writer(&mut page)?;
     man.render_options_section(&mut page)?;
     let mut rest = Roff::new();
@@ -66,6 +66,54 @@ fn page(command: &Command) -> anyhow::Result<Vec<u8>> {
     see_also(&mut rest, command);
     rest.to_writer(&mut page)?;
     Ok(page)
+}
+
+/// The command with its options and their values.
+fn synopsis(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    let mut line = vec![bold(name_of(command).replace('-', " "))];
+    let shown = |arg: &&Arg| !arg.is_hide_set();
+    let mut args: Vec<&Arg> = command.get_arguments().filter(shown).collect();
+    args.sort_by_key(|arg| arg.is_positional());
+    for arg in args {
+        line.push(roman(" "));
+        line.extend(usage(arg));
+    }
+    if children(command).next().is_some() {
+        line.extend([roman(" "), italic("COMMAND"), roman(" ...")]);
+    }
+    roff.control("SH", ["SYNOPSIS"]);
+    roff.text(line);
+    roff
+}
+
+/// As in `[--wait HOW]`.
+fn usage(arg: &Arg) -> Vec<Inline> {
+    let values = arg.get_value_names().unwrap_or_default();
+    let values: Vec<&str> = values.iter().map(AsRef::as_ref).collect();
+    let values = values.join(" ");
+    let mut words = match arg.get_long() {
+        Some(long) => vec![bold(format!("--{long}"))],
+        None => vec![italic(values.clone())],
+    };
+    if arg.get_long().is_some() && arg.get_action().takes_values() {
+        let (before, after) = match arg.is_require_equals_set() {
+            true => ("[=", "]"),
+            false => (" ", ""),
+        };
+        words.extend([roman(before), italic(values), roman(after)]);
+    }
+    let is_repeated = arg
+        .get_num_args()
+        .is_some_and(|range| range.max_values() > 1);
+    if is_repeated {
+        words.push(roman(" ..."));
+    }
+    if !arg.is_required_set() {
+        words.insert(0, roman("["));
+        words.push(roman("]"));
+    }
+    words
 }
 
 /// What the long help says beyond the line that stands under NAME.

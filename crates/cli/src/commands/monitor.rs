@@ -23,9 +23,9 @@ use crate::private;
 pub struct Args {
     /// Directory of the socket; made if it is not there
     ///
-    /// By default /run/crosslane, or with --private the directory that `crosslane run` uses:
-    /// $CROSSLANE_RUNTIME_DIR, for root /run/crosslane-root, else $XDG_RUNTIME_DIR/crosslane or
-    /// /tmp/crosslane-UID. A directory that is there must let those in who are to be served.
+    /// By default $CROSSLANE_RUNTIME_DIR, or /run/crosslane where that is not set. With --private
+    /// and without the variable the directory that `crosslane run` uses: for root
+    /// /run/crosslane-root, else $XDG_RUNTIME_DIR/crosslane or /tmp/crosslane-UID. A directory that is there must let those in who are to be served.
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
 
@@ -39,7 +39,12 @@ pub struct Args {
     private: bool,
 
     /// How long a private monitor stays after the last program has ended
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        requires = "private"
+    )]
     linger: u64,
 
     /// Bytes of each ring, a power of two; a connection has two rings
@@ -102,7 +107,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let directory = match &args.runtime_dir {
         Some(dir) => std::path::absolute(dir)?,
         None if args.private => private::directory(),
-        None => SYSTEM_RUNTIME_DIR.into(),
+        None => private::named_directory().unwrap_or_else(|| SYSTEM_RUNTIME_DIR.into()),
     };
     if args.detach {
         return private::detach(&directory, args.linger).map(|()| ExitCode::SUCCESS);

@@ -25,14 +25,25 @@ use explain::{Explanation, Format};
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// How the program waits for data
-    #[arg(long, value_enum, value_name = "HOW")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        env = "CROSSLANE_WAIT",
+        hide_env_values = true
+    )]
     wait: Option<Wait>,
 
     /// Ports whose connections are accelerated from their first byte
     ///
     /// Others are accelerated after some round trips, so that short connections cost nothing.
     /// Numbers and ranges, separated by commas: 6379,8000-8010.
-    #[arg(long, value_name = "PORTS")]
+    #[arg(
+        long,
+        value_name = "PORTS",
+        env = "CROSSLANE_EAGER",
+        hide_env_values = true
+    )]
     eager: Option<Ports>,
 
     /// Accelerate AF_UNIX streams, too: socket files, abstract names, socket pairs
@@ -228,7 +239,7 @@ fn prepare(
         if args.strict {
             return Err(error);
         }
-        eprintln!("crosslane: {error:#}; connections stay on TCP until one answers");
+        eprintln!("crosslane: {error:#}; connections stay on TCP until a monitor answers");
     }
     command.env("LD_PRELOAD", preload);
     if let Some(secret) = secret::of(&directory) {
