@@ -135,6 +135,15 @@ reasons! {
 }
 
 impl Reason {
+    /// Whether the connection goes back to its rings by itself. Such a reason is counted each time,
+    /// the others once for each connection.
+    pub const fn is_passing(self) -> bool {
+        matches!(
+            self,
+            Self::PeerAsked | Self::Overflow | Self::Chaos | Self::Ancillary
+        )
+    }
+
     /// Whether Crosslane has failed, rather than the peer or the program's ways being
     /// against acceleration: what `crosslane run --strict` does not put up with.
     pub const fn is_failure(self) -> bool {

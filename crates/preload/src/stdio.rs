@@ -152,7 +152,7 @@ fn leave_lane(end: &End) {
     let deadline = std::time::Instant::now() + PATIENCE;
     while end.tx_mode() != Mode::Tcp && std::time::Instant::now() < deadline {
         kernel::nap(Duration::from_micros(50));
-        switch::leave(end);
+        switch::leave(end, Reason::Stdio);
     }
 }
 

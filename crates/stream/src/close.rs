@@ -228,7 +228,7 @@ pub(crate) fn count_totals(end: &End) {
         end.count(counter, total.load(Ordering::Relaxed));
     }
     let reason = end.reason();
-    if !end.is_pinned() && reason != Reason::None {
+    if !end.is_pinned() && reason != Reason::None && !reason.is_passing() {
         end.process().count_reason(reason);
     }
 }

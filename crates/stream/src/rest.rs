@@ -34,7 +34,7 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
     switch::freeze(end);
     begin_alone(end, reason);
     object(end);
-    switch::leave(end);
+    switch::leave(end, reason);
     close::await_plain(end, patience)
 }
 

@@ -126,18 +126,15 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
 /// As send(2).
 pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
     finish_replay(end, dont_wait)?;
-    if end.tx_mode() == Mode::Ring {
-        end.process().count_reason(Reason::Ancillary);
-    }
     while end.tx_mode() == Mode::Ring {
         check_ring(end)?;
-        if switch::overflow(end) {
-            end.set_reason(Reason::Ancillary);
-        } else if dont_wait || end.is_nonblocking() {
-            return Err(Errno::AGAIN);
-        } else {
-            wait_or_overflow(end)?;
+        if switch::go_by_tcp(end, Reason::Ancillary) {
+            break;
         }
+        if dont_wait || end.is_nonblocking() {
+            return Err(Errno::AGAIN);
+        }
+        wait_or_overflow(end)?;
     }
     Ok(())
 }
@@ -318,12 +315,12 @@ fn keep_error(end: &End, errno: Errno) {
 
 pub(crate) fn wait_for_room(end: &End, dont_wait: bool) -> Result<(), Errno> {
     if end.is_pinned() {
-        switch::leave(end);
+        switch::leave(end, end.reason());
     }
     if !dont_wait && !end.is_nonblocking() {
         return wait_or_overflow(end);
     }
-    if stands_still(end) && switch::overflow(end) {
+    if stands_still(end) && switch::go_by_tcp(end, Reason::Overflow) {
         return Ok(());
     }
     end.note_blocked();
@@ -430,7 +427,7 @@ pub fn prepare_sleep(end: &End) -> bool {
     };
     step::settle(end);
     if !can_be_rung(end) || !is_writable(end) && stands_still(end) {
-        switch::overflow(end);
+        switch::go_by_tcp(end, Reason::Overflow);
         return false;
     }
     {
@@ -490,7 +487,7 @@ fn wait_or_overflow(end: &End) -> Result<(), Errno> {
         look_for_reset(end);
         check_open(end)?;
         if stands_still(end) {
-            if !switch::overflow(end) {
+            if !switch::go_by_tcp(end, Reason::Overflow) {
                 // Doorbells are owed on a socket that is full from before the switch.
                 rest_a_moment()?;
             }

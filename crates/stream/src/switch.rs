@@ -138,14 +138,14 @@ fn is_half_empty(end: &End, lane: &WindowLane) -> bool {
     empty
 }
 
-/// The lane is full: continue on TCP. Returns whether the direction is there.
-pub(crate) fn overflow(end: &End) -> bool {
+/// Continue on TCP, as when the lane is full. Returns whether the direction is there.
+pub(crate) fn go_by_tcp(end: &End, reason: Reason) -> bool {
     let Some(lane) = end.tx_lane() else {
         return false;
     };
     let _tx = end.lock_tx();
     if end.tx_mode() == Mode::Ring {
-        stop_locked(end, &lane);
+        stop_locked(end, &lane, reason);
     }
     end.tx_mode() != Mode::Ring
 }
@@ -263,14 +263,16 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
     }
     // On AF_UNIX the kernel is asked before each send.
     let closed = flags & CLOSED != 0 && end.family() == Family::Tcp;
-    if flags & STOP_WANTED != 0 || closed {
-        stop_locked(end, lane);
+    if flags & STOP_WANTED != 0 {
+        stop_locked(end, lane, Reason::PeerAsked);
+    } else if closed {
+        stop_locked(end, lane, Reason::None);
     }
 }
 
 /// Bring the sending direction back to TCP. The caller holds it. Put off when a doorbell is owed:
 /// none may follow the STOP; and while the program builds a message where the STOP would stand. A sleeping receiver is not rung, the next data on TCP wakes it.
-fn stop_locked(end: &End, lane: &WindowLane) {
+fn stop_locked(end: &End, lane: &WindowLane, reason: Reason) {
     // A peer that waits for space must not count on us any more.
     bell::answer_space_locked(end);
     if !bell::pay(end) || end.is_reserved() {
@@ -286,15 +288,16 @@ fn stop_locked(end: &End, lane: &WindowLane) {
     kernel_view::count_anew(end, lane);
     end.set_tx_mode(Mode::Tcp);
     drop_claim(lane);
+    if reason != Reason::None {
+        note_downgrade(end, reason);
+    }
+}
+
+fn note_downgrade(end: &End, reason: Reason) {
     end.count(Counter::Downgrades, 1);
     if end.reason() == Reason::None {
-        let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
-        match (flags & STOP_WANTED != 0, flags & CLOSED != 0) {
-            (true, _) => end.set_reason(Reason::PeerAsked),
-            // Nothing has brought it back: it has ended, in rings.
-            (false, true) => {}
-            (false, false) => end.set_reason(Reason::Overflow),
-        }
+        end.set_reason(reason);
+        end.process().count_reason(reason);
     }
 }
 
@@ -309,7 +312,7 @@ pub fn pin(end: &End, reason: Reason) {
         end.clear_flags(end_flags::RESTING);
     }
     rest::object(end);
-    leave(end);
+    leave(end, reason);
 }
 
 /// For tests: bring the connection back to TCP after a number of looks that CROSSLANE_CHAOS
@@ -320,13 +323,13 @@ pub(crate) fn chaos(end: &End) {
         && end.local.chaos.load(Ordering::Relaxed) >= looks
     {
         end.local.chaos.store(0, Ordering::Relaxed);
-        end.process().count_reason(Reason::Chaos);
-        leave(end);
+        leave(end, Reason::Chaos);
     }
 }
 
-/// Bring both directions back to TCP without keeping them there.
-pub fn leave(end: &End) {
+/// Bring both directions back to TCP without keeping them there, which counts as `reason` unless the
+/// end has one already.
+pub fn leave(end: &End, reason: Reason) {
     if end.phase() != EndPhase::Granted {
         return;
     }
@@ -340,7 +343,7 @@ pub fn leave(end: &End) {
     if let Some(lane) = end.tx_lane() {
         let _tx = end.lock_tx();
         if end.tx_mode() == Mode::Ring {
-            stop_locked(end, &lane);
+            stop_locked(end, &lane, reason);
         }
     }
 }

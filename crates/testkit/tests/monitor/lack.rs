@@ -1,6 +1,6 @@
 //! Too few descriptors, too little memory: programs do what they can do natively, on TCP.
 
-use crosslane_testkit::{Host, Route};
+use crosslane_testkit::{Host, Route, Stats};
 
 use crate::talk::Talk;
 
@@ -23,7 +23,8 @@ while True:
     connection.close()
 "#;
 
-fn talk_under(resource: &str, limit: &str) {
+/// Talks under this limit, and returns what was counted.
+fn talk_under(resource: &str, limit: &str) -> Stats {
     let server = SERVER
         .replace("{RESOURCE}", resource)
         .replace("{LIMIT}", limit);
@@ -36,26 +37,52 @@ fn talk_under(resource: &str, limit: &str) {
         talk.close();
     }
     talk.end();
+    host.stats()
 }
 
 #[test]
 fn a_program_without_descriptors_to_spare_stays_on_tcp() {
     // Five are its own: three standard ones, the listener, the connection. Each more lets the
     // library come one step further.
-    for descriptors in 5..=9 {
-        talk_under("RLIMIT_NOFILE", &descriptors.to_string());
+    let stats = [5, 6, 7, 8, 9].map(|most: u32| talk_under("RLIMIT_NOFILE", &most.to_string()));
+    // Without a descriptor for its table a program can count nothing, and is nobody's peer.
+    for (reason, of) in [("no-peer", &stats[..2]), ("no-descriptors", &stats[2..3])] {
+        assert!(
+            of.iter().all(|stats| stats.reason_count(reason) >= 2),
+            "{of:?}"
+        );
+    }
+    for stats in &stats[3..] {
+        assert!(stats.count("upgrades") > 0, "{stats:?}");
     }
 }
 
 #[test]
 fn a_limit_on_files_does_not_kill_for_the_librarys_memory() {
-    talk_under("RLIMIT_FSIZE", "1 << 20");
+    let stats = talk_under("RLIMIT_FSIZE", "1 << 20");
+    assert!(stats.reason_count("no-peer") >= 2, "{stats:?}");
 }
 
 #[test]
 fn a_program_without_address_space_to_spare_stays_on_tcp() {
     // From too little for the slab to too little for the arena.
     for spare_mib in [1, 12, 18, 24] {
-        talk_under("RLIMIT_AS", &format!("used + ({spare_mib} << 20)"));
+        let stats = talk_under("RLIMIT_AS", &format!("used + ({spare_mib} << 20)"));
+        let is_explained = stats.reason_count("no-peer") >= 2 || stats.count("upgrades") > 0;
+        assert!(is_explained, "{stats:?}");
     }
+}
+
+#[test]
+fn a_full_dev_shm_takes_nothing_away() {
+    const FULL: &str = "mount -t tmpfs -o size=4k full /dev/shm; \
+                        dd if=/dev/zero of=/dev/shm/full bs=4k count=2 2>&1 | grep -q 'No space'; \
+                        exec \"$@\"";
+    let host = Host::new(Route::Crosslane);
+    let mut talk = Talk::with_server_under(&host, "unshare", &["-m", "sh", "-ec", FULL, "sh"]);
+    talk.go();
+    talk.open();
+    talk.wait_for_accelerated(&host, 2);
+    talk.close();
+    talk.end();
 }

@@ -6,6 +6,7 @@ mod lack;
 mod lies;
 mod musl;
 mod restart;
+mod scribble;
 mod strict;
 mod talk;
 mod users;
@@ -107,15 +108,18 @@ fn a_killed_program_leaves_no_connection_and_no_shared_memory() {
         .args(["--to", &format!("127.0.0.1:{port}")])
         .start();
     crosslane_testkit::wait_until("an accelerated connection", || {
-        host.ends()
-            .iter()
-            .any(|end| end.is_accelerated())
-            .then_some(())
+        let is_accelerated = host.ends().iter().any(|end| end.is_accelerated());
+        (is_accelerated && host.stats().monitor_count("slots") > 0).then_some(())
     });
     drop(client.kill());
     drop(server.kill());
     crosslane_testkit::wait_until("the monitor to forget the dead", || {
         host.ends().is_empty().then_some(())
+    });
+    crosslane_testkit::wait_until("the memory of the dead to be given back", || {
+        let stats = host.stats();
+        let left = ["ends", "arenas", "slots"].map(|name| stats.monitor_count(name));
+        (left == [0; 3]).then_some(())
     });
     assert_eq!(shared_memory(), before);
 }
