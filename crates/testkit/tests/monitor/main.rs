@@ -2,6 +2,7 @@
 
 mod forks;
 mod handed_on;
+mod idle;
 mod lack;
 mod lies;
 mod musl;
