@@ -156,7 +156,7 @@ pub fn fit(
     }
     fit.tail(&rows)?;
     fit.notes.push(format!(
-        "line_by_line_bytes, streams, line_mode_lasts, line_gap_ns, completion_bytes, credits, sleep: as in {}",
+        "refresh_ns, refresh_every_ns, read_line_ns, line_by_line_bytes, streams, line_mode_lasts, line_gap_ns, half_pair_gap_ns, completion_bytes, credits, sleep: as in {}",
         base.name
     ));
     Ok(fit)
@@ -202,12 +202,12 @@ impl Fit {
             "ns",
             "LAT_RD, 64 B, warm, 8 KiB, less the other terms",
         );
-        self.host.cold_ns = (cold - warm).max(0.0);
+        self.host.cold_ns = (cold - warm - self.host.mean_refresh_ns()).max(0.0);
         self.note(
             "cold_ns",
             self.host.cold_ns,
             "ns",
-            "LAT_RD, 64 B, cold less warm",
+            "LAT_RD, 64 B, cold less warm, less the mean wait for a refresh",
         );
         // Of a warm window larger than the cache, the share that is still warm is cache / window.
         let share = |mean: f64| ((cold - mean) / (cold - warm)).clamp(0.0, 1.0);

@@ -117,10 +117,10 @@ fn is_fitted(row: &Row) -> bool {
         },
         "e3-1226v3" => match row.bench {
             Bench::LatRd => small && row.size_bytes == 64,
-            Bench::LatWrrd => false,
+            Bench::LatWrrd => small && warm && matches!(row.size_bytes, 64 | 2048),
             Bench::BwRd => small && warm && (row.size_bytes > 256 || row.size_bytes == 64),
             Bench::BwWr => small && warm && matches!(row.size_bytes, 64 | 256 | 1024 | 2048),
-            Bench::BwRdwr => false,
+            Bench::BwRdwr => small && warm && row.size_bytes == 512,
         },
         // How Haswell answers short reads was found on both Haswells' sizes above 256 B.
         "e5-2637v3" => match row.bench {

@@ -95,6 +95,10 @@ pub struct Sleep {
     pub first_success: f64,
     /// Probability that each later one is.
     pub later_success: f64,
+    /// Probability that a read interrupts a wake-up that a write has just begun.
+    pub interrupted_share: f64,
+    /// What is added to it for each microsecond that the wake-up has lasted.
+    pub interrupted_per_us: f64,
     /// Mean time for which both ways of the link are idle until it sleeps deeply.
     pub deep_every_ns: f64,
     /// Share of the time of posted writes that counts as idle where no read is under way.
@@ -140,14 +144,20 @@ pub struct Host {
     pub read_ns: f64,
     /// Time that one line of a posted write takes to commit; lines commit one after another.
     pub write_line_ns: f64,
+    /// Time that one line of a read takes from where posted writes commit.
+    pub read_line_ns: f64,
     /// Largest payload that it puts into a completion, where the link allows more.
     pub completion_bytes: u32,
     /// Idle time on the link after the completions of one request.
     pub completion_gap_ns: f64,
     /// Posted write committed to visible.
     pub write_ns: f64,
-    /// More if the line is in memory.
+    /// More if the line is in memory, and the memory is not being refreshed.
     pub cold_ns: f64,
+    /// Time that one refresh of the memory takes (JEDEC's tRFC); reads of it wait for the end.
+    pub refresh_ns: f64,
+    /// Time from one refresh to the next (tREFI).
+    pub refresh_every_ns: f64,
     /// More if the memory belongs to the other socket.
     pub remote_node_ns: f64,
     /// Spread of the read time, triangular, in both directions.
@@ -166,6 +176,8 @@ pub struct Host {
     /// Idle time on the link after a request served line by line that came right after another
     /// read, unless both are of one pair of lines at most.
     pub line_gap_ns: f64,
+    /// Idle time on the link where one short read follows another and ends in half a pair of lines.
+    pub half_pair_gap_ns: f64,
     /// Posted write credits.
     pub posted: Credits,
     /// Read request credits.
@@ -285,6 +297,21 @@ impl Host {
         Ok(host)
     }
 
+    /// Mean time that a line from memory takes more than one from the cache: refreshes included.
+    #[must_use]
+    pub fn memory_ns(&self) -> f64 {
+        self.cold_ns + self.mean_refresh_ns()
+    }
+
+    /// Mean wait for the end of a refresh, over all reads of memory.
+    #[must_use]
+    pub fn mean_refresh_ns(&self) -> f64 {
+        if self.refresh_ns == 0.0 {
+            return 0.0;
+        }
+        self.refresh_ns * self.refresh_ns / (2.0 * self.refresh_every_ns)
+    }
+
     /// Checks that every number can be simulated.
     ///
     /// # Errors
@@ -295,6 +322,9 @@ impl Host {
             cause,
         })?;
         self.check_times()?;
+        let busy = self.refresh_ns;
+        let legal = busy == 0.0 || busy < self.refresh_every_ns;
+        self.range("refresh_ns", busy, legal, "less than refresh_every_ns")?;
         let share = self.link.tlp_share;
         self.range(
             "link.tlp_share",
@@ -359,9 +389,13 @@ impl Host {
             ("read_ns", self.read_ns),
             ("write_ns", self.write_ns),
             ("write_line_ns", self.write_line_ns),
+            ("read_line_ns", self.read_line_ns),
             ("completion_gap_ns", self.completion_gap_ns),
             ("line_gap_ns", self.line_gap_ns),
+            ("half_pair_gap_ns", self.half_pair_gap_ns),
             ("cold_ns", self.cold_ns),
+            ("refresh_ns", self.refresh_ns),
+            ("refresh_every_ns", self.refresh_every_ns),
             ("remote_node_ns", self.remote_node_ns),
             ("jitter_ns", self.jitter_ns),
             ("iommu.walk_ns", self.iommu.walk_ns),
@@ -397,6 +431,20 @@ impl Host {
             share,
             (0.0..=1.0).contains(&share),
             "0 to 1",
+        )?;
+        let share = sleep.interrupted_share;
+        self.range(
+            "sleep.interrupted_share",
+            share,
+            (0.0..=1.0).contains(&share),
+            "0 to 1",
+        )?;
+        let more = sleep.interrupted_per_us;
+        self.range(
+            "sleep.interrupted_per_us",
+            more,
+            (0.0..=1e3).contains(&more),
+            "0 to 1000",
         )?;
         let percent = f64::from(sleep.writes_idle_percent);
         self.range(

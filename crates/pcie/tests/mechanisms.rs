@@ -5,6 +5,7 @@ use crosslane_pcie::model::latency::{Path, read_terms, total_ns, write_read_term
 use crosslane_pcie::model::{Mix, bandwidth};
 use crosslane_pcie::profile::{Credits, Device, Host, nfp6000};
 use crosslane_pcie::sim::bench::{Bench, Outcome, Pattern, Run};
+use crosslane_pcie::sim::cache::CacheState;
 use crosslane_pcie::sim::fabric::{Event, Fabric, Hop, Options};
 use crosslane_pcie::sim::{ns, ps};
 
@@ -357,4 +358,175 @@ fn registers_are_written_and_read_across_hops() {
     let [written, answered] = [seen[0].2, seen[1].2].map(ns);
     assert!(written > 150.0 && written < 175.0, "{written}");
     assert!(answered > 1300.0 && answered < 1350.0, "{answered}");
+}
+
+/// Memory as JEDEC has it: one read in 22 finds it under refresh, and waits for the end.
+#[test]
+fn cold_reads_wait_for_the_end_of_a_refresh() {
+    let host = host();
+    let latencies = |cache| {
+        let run = Run {
+            transfers: 100_000,
+            options: Options {
+                cache,
+                window_bytes: 1 << 20,
+                ..Options::default()
+            },
+            ..Run::default()
+        };
+        match run.execute(&host, &nfp6000()).unwrap().outcome {
+            Outcome::Latency(found) => found,
+            Outcome::Bandwidth { .. } => unreachable!("a latency benchmark"),
+        }
+    };
+    let (warm, cold) = (latencies(CacheState::HostWarm), latencies(CacheState::Cold));
+    // Not quite the mean: a read that has waited sets the beat for those up to the next refresh.
+    let more_ns = cold.mean_ns() - warm.mean_ns();
+    assert!(
+        (more_ns - host.memory_ns()).abs() < 2.0,
+        "{more_ns} and {}",
+        host.memory_ns()
+    );
+    let cdf = cold.cdf();
+    let prompt_ns = cold.quantile_ns(0.5) + 30.0;
+    let prompt = cdf.iter().rfind(|(ns, _)| *ns < prompt_ns).unwrap().1;
+    let (late, share) = (1.0 - prompt, host.refresh_ns / host.refresh_every_ns);
+    assert!((0.5..1.2).contains(&(late / share)), "{late} and {share}");
+    let most_ns = cold.quantile_ns(1.0) - cold.quantile_ns(0.5);
+    assert!(most_ns < host.refresh_ns + 14.0, "{most_ns} ns");
+}
+
+/// 21 reads of 128 B cover 350 ns hardly, 21 of 512 B easily: measured are 3.8 % and 0.0 % less.
+#[test]
+fn a_refresh_stops_a_stream_that_has_too_little_under_way() {
+    let host = host();
+    let lost = |size_bytes| {
+        let [warm, cold] = [CacheState::HostWarm, CacheState::Cold].map(|cache| {
+            let run = Run {
+                bench: Bench::BwRd,
+                size_bytes,
+                options: Options {
+                    cache,
+                    window_bytes: 1 << 20,
+                    ..Options::default()
+                },
+                ..Run::default()
+            };
+            gbps(&run, &host, &nfp6000())
+        });
+        1.0 - cold / warm
+    };
+    assert!(lost(128) > 0.02, "{}", lost(128));
+    assert!(lost(512) < 0.003, "{}", lost(512));
+}
+
+#[test]
+fn a_stream_of_short_reads_that_end_in_half_a_pair_has_gaps() {
+    let (mut host, device) = ideal();
+    host.line_by_line_bytes = 448;
+    host.streams = false;
+    host.half_pair_gap_ns = 15.0;
+    let wire_ns = |bytes: f64| bytes * 8.0 / 63.0154;
+    let expected = [
+        (128, wire_ns(2.0 * 84.0)),
+        (192, wire_ns(3.0 * 84.0) + 15.0),
+        (256, wire_ns(4.0 * 84.0)),
+        (320, wire_ns(5.0 * 84.0) + 15.0),
+        // The odd line comes behind a read that is not short.
+        (704, wire_ns(2.0 * 276.0 + 3.0 * 84.0)),
+    ];
+    for (size_bytes, expected) in expected {
+        let run = Run {
+            bench: Bench::BwRd,
+            size_bytes,
+            ..Run::default()
+        };
+        let found = f64::from(size_bytes) * 8.0 / gbps(&run, &host, &device);
+        assert!(
+            (found / expected - 1.0).abs() < 0.02,
+            "{size_bytes}: {found} and {expected}"
+        );
+    }
+}
+
+#[test]
+fn reads_may_take_their_turn_among_the_lines_of_writes() {
+    let (mut host, device) = ideal();
+    (host.write_line_ns, host.read_line_ns) = (20.0, 15.0);
+    let each_ns = |bench, size_bytes| {
+        let run = Run {
+            bench,
+            size_bytes,
+            ..Run::default()
+        };
+        f64::from(size_bytes) * 8.0 / gbps(&run, &host, &device)
+    };
+    for (bench, size_bytes, expected) in [
+        (Bench::BwRd, 512, 8.0 * 15.0),
+        (Bench::BwWr, 512, 8.0 * 20.0),
+        (Bench::BwRdwr, 512, 8.0 * 35.0),
+        (Bench::BwRdwr, 513, 9.0 * 35.0),
+    ] {
+        let found = each_ns(bench, size_bytes);
+        assert!(
+            (found / expected - 1.0).abs() < 0.02,
+            "{bench:?} {size_bytes}: {found} and {expected}"
+        );
+    }
+}
+
+/// Neither the acknowledgements of writes nor reads that wait for writes are idleness.
+#[test]
+fn reads_and_writes_together_leave_no_time_to_sleep_deeply() {
+    let mut host = Host::load("e3-1226v3").unwrap();
+    let run = Run {
+        bench: Bench::BwRdwr,
+        size_bytes: 256,
+        transfers: 4000,
+        ..Run::default()
+    };
+    let sleepy = gbps(&run, &host, &nfp6000());
+    host.sleep = None;
+    let awake = gbps(&run, &host, &nfp6000());
+    assert!((sleepy / awake - 1.0).abs() < 0.01, "{sleepy} and {awake}");
+}
+
+/// Wakes in whole periods of 610 to 700 ns; the fewest first ones suffice where a read comes late.
+#[test]
+fn a_read_may_interrupt_the_wake_up_that_a_write_began() {
+    let mut host = Host::load("e3-1226v3").unwrap();
+    let mut within_first_period = |size_bytes, share, per_us| {
+        let sleep = host.sleep.as_mut().unwrap();
+        (sleep.interrupted_share, sleep.interrupted_per_us) = (share, per_us);
+        let awake = Host {
+            sleep: None,
+            ..host.clone()
+        };
+        let latencies = |host: &Host| {
+            let run = Run {
+                bench: Bench::LatWrrd,
+                size_bytes,
+                ..Run::default()
+            };
+            match run.execute(host, &nfp6000()).unwrap().outcome {
+                Outcome::Latency(found) => found,
+                Outcome::Bandwidth { .. } => unreachable!("a latency benchmark"),
+            }
+        };
+        let limit_ns = latencies(&awake).quantile_ns(0.5) + 800.0;
+        let cdf = latencies(&host).cdf();
+        cdf.iter()
+            .take_while(|(ns, _)| *ns < limit_ns)
+            .last()
+            .unwrap()
+            .1
+    };
+    // 64 % by themselves, and none if each read interrupts, but for the 0.7 % that find it awake.
+    for size in [64, 2048] {
+        assert!((within_first_period(size, 0.0, 0.0) - 0.64).abs() < 0.02);
+        assert!(within_first_period(size, 1.0, 0.0) < 0.02);
+    }
+    // The packets of 2,048 B take 260 ns longer than one of 64 B: 26 % more reads interrupt.
+    let [short, long] = [64, 2048].map(|size| within_first_period(size, 0.0, 1.0));
+    assert!((short - long - 0.26 * 0.64).abs() < 0.02, "{short} {long}");
 }

@@ -30,22 +30,22 @@ fn share_within(judged: &[Judged], percent: f64) -> f64 {
 fn xeon_e5_median_latencies_are_within_five_per_cent() {
     let judged = judged(|row| row.host.starts_with("e5") && is_latency(row));
     assert!(
-        share_within(&judged, 5.0) >= 0.98,
+        share_within(&judged, 5.0) >= 0.99,
         "{}",
         share_within(&judged, 5.0)
     );
-    assert!(share_within(&judged, 8.0) >= 1.0);
+    assert!(share_within(&judged, 7.0) >= 1.0);
 }
 
 #[test]
 fn xeon_e5_bandwidths_are_within_seven_per_cent() {
     let judged = judged(|row| row.host.starts_with("e5") && !is_latency(row));
     assert!(
-        share_within(&judged, 7.0) >= 0.985,
+        share_within(&judged, 7.0) >= 0.995,
         "{}",
         share_within(&judged, 7.0)
     );
-    assert!(share_within(&judged, 16.0) >= 1.0);
+    assert!(share_within(&judged, 8.0) >= 1.0);
 }
 
 #[test]
@@ -63,8 +63,20 @@ fn xeon_e3_rates_follow_the_idle_time_of_the_link() {
         judged.iter().map(|j| j.error_percent.abs()).sum::<f64>() / count
     };
     assert!(mean(Bench::BwRd) < 12.0, "{}", mean(Bench::BwRd));
-    assert!(mean(Bench::BwRdwr) < 7.0, "{}", mean(Bench::BwRdwr));
-    assert!(mean(Bench::BwWr) < 45.0, "{}", mean(Bench::BwWr));
+    assert!(mean(Bench::BwRdwr) < 5.0, "{}", mean(Bench::BwRdwr));
+    // The four rows that set how idle writes are were quick ones.
+    assert!(mean(Bench::BwWr) < 70.0, "{}", mean(Bench::BwWr));
+}
+
+/// Those that miss are sizes whose neighbours in size, or the row one byte beside, were measured otherwise.
+#[test]
+fn xeon_e3_reads_and_writes_together_share_its_lines() {
+    let judged = judged(|row| row.host.starts_with("e3") && row.bench == Bench::BwRdwr);
+    let share = share_within(&judged, 7.0);
+    assert!(share >= 0.75, "{share}");
+    let repeating = |j: &&Judged| (129..=1024).contains(&j.row.size_bytes);
+    let middle: Vec<_> = judged.iter().filter(repeating).cloned().collect();
+    assert!(share_within(&middle, 7.5) >= 1.0);
 }
 
 /// Reads of more than 320 B fill the link, so that it hardly sleeps, and repeat: all have to come out,

@@ -83,7 +83,7 @@ pub fn read_terms(
         },
         Term {
             name: "memory instead of cache",
-            ns: path.cold_share * host.cold_ns,
+            ns: path.cold_share * host.memory_ns(),
         },
         Term {
             name: "remote node",

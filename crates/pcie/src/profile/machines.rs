@@ -1,6 +1,8 @@
 //! The ready profiles.
 //!
-//! Public facts: links, cache sizes (25, 15, 15 and 8 MB; DDIO fills 2 of 20 ways). The rest is
+//! Public facts: links, cache sizes (25, 15, 15 and 8 MB; DDIO fills 2 of 20 ways), and how memory is
+//! refreshed: every 7.8 us, for 350 ns in chips of 8 Gb and 260 ns in those of 4 Gb (JEDEC JESD79-4;
+//! which chips a machine has shows in the longest cold reads). The rest is
 //! fitted on the measurements of E5-2630v4 and E3-1226v3 that docs/pcie.md names row by row. The
 //! other two E5 are E5-2630v4 with their own cache and one number of theirs, their mean 64 B read
 //! from a warm 8 KiB window, which sets `read_ns`; how they split short reads comes from E3-1226v3.
@@ -49,10 +51,13 @@ fn e5_2630v4() -> Host {
         link: gen3_x8(0.952),
         read_ns: 301.5,
         write_line_ns: 8.6,
+        read_line_ns: 0.0,
         completion_bytes: 256,
         completion_gap_ns: 1.0,
         write_ns: 20.0,
-        cold_ns: 53.0,
+        cold_ns: 44.0,
+        refresh_ns: 350.0,
+        refresh_every_ns: 7800.0,
         remote_node_ns: 107.0,
         jitter_ns: 12.0,
         llc_bytes: 25 * MIB,
@@ -61,6 +66,7 @@ fn e5_2630v4() -> Host {
         streams: true,
         line_mode_lasts: 0,
         line_gap_ns: 0.0,
+        half_pair_gap_ns: 0.0,
         posted: Credits {
             headers: 64,
             data_units: 1024,
@@ -91,6 +97,8 @@ fn haswell(base: Host) -> Host {
         line_by_line_bytes: 448,
         streams: false,
         line_mode_lasts: 1,
+        half_pair_gap_ns: 3.5,
+        refresh_ns: 260.0,
         ..base
     }
 }
@@ -127,10 +135,12 @@ fn e3_1226v3() -> Host {
         source: "Haswell client part, Fujitsu TX1310; fitted on its published measurements"
             .to_owned(),
         completion_bytes: 128,
+        read_line_ns: 4.0,
         line_mode_lasts: 0,
         line_gap_ns: 10.0,
         read_ns: base.read_ns - 14.0,
         cold_ns: 0.0,
+        refresh_ns: 0.0,
         llc_bytes: 8 * MIB,
         ddio_bytes: 8 * MIB / 10,
         sleep: Some(Sleep {
@@ -141,8 +151,10 @@ fn e3_1226v3() -> Host {
             spread_ns: 90.0,
             first_success: 0.64,
             later_success: 0.46,
+            interrupted_share: 0.067,
+            interrupted_per_us: 0.506,
             deep_every_ns: 1_100_000.0,
-            writes_idle_percent: 60,
+            writes_idle_percent: 20,
             deep_ns: 2_007_000.0,
             deep_mean_extra_ns: 6_000.0,
             deep_again_share: 0.11,

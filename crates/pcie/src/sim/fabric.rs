@@ -84,8 +84,8 @@ struct Packet {
     ends_request: bool,
     /// A request that is answered line by line.
     by_line: bool,
-    /// A request after whose answer the link is idle for a while.
-    gap: bool,
+    /// How long the link is idle after the request's answer.
+    gap: Ps,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +114,6 @@ pub struct Fabric {
     link: LinkConfig,
     completion_bytes: u32,
     completion_gap: Ps,
-    line_gap: Ps,
     write_dllp: Ps,
     busy_until: Ps,
     now: Ps,
@@ -162,7 +161,6 @@ impl Fabric {
             completion_bytes: link.completion_bytes().min(host.completion_bytes),
             link,
             completion_gap: ps(host.completion_gap_ns),
-            line_gap: ps(host.line_gap_ns),
             write_dllp,
             busy_until: 0,
             now: 0,
@@ -376,7 +374,7 @@ impl Fabric {
             segment,
             ends_request: false,
             by_line: false,
-            gap: false,
+            gap: 0,
         })
     }
 
@@ -471,12 +469,14 @@ impl Fabric {
                 let (freed, visible) = self.root.write(self.now, packet.address, packet.data_bytes);
                 let root = self.hops.len();
                 self.down[root].occupy(self.now, self.write_dllp);
+                self.busy_until = self.busy_until.max(self.down[root].free_at());
                 let flag = self.packets.insert(packet);
                 self.schedule(freed, Step::Freed, id);
                 self.schedule(visible, Step::Visible, flag);
             }
             TlpKind::MemoryRead => {
                 let answer = self.root.read(self.now, packet.address, packet.data_bytes);
+                self.busy_until = self.busy_until.max(answer.behind_writes);
                 self.packets[id].by_line = answer.by_line;
                 self.packets[id].gap = answer.gap;
                 self.nonposted.give_back(0);
@@ -551,8 +551,7 @@ impl Fabric {
             self.transmit(packet);
         }
         let root = self.hops.len();
-        let gap = if request.gap { self.line_gap } else { 0 };
-        self.down[root].pause(self.completion_gap + gap);
+        self.down[root].pause(self.completion_gap + request.gap);
         self.busy_until = self.busy_until.max(self.down[root].free_at());
         self.root.read_ends(self.down[root].free_at());
     }

@@ -3,23 +3,26 @@
 use super::cache::{Cache, CacheState};
 use super::iommu::{Counts, Iommu};
 use super::rng::Rng;
-use super::{Ps, ps};
+use super::{Ps, ns, ps};
 use crate::model::TlpKind;
 use crate::profile::{Host, Sleep};
 
 /// A pair of lines: what one translation serves of a read that is answered line by line, and what
 /// such reads may ask for without a gap between their answers.
-const PAIR_BYTES: u32 = 128;
+const PAIR_BYTES: u32 = 2 * LINE;
+const LINE: u32 = 64;
 
 /// When and how a read is answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
+    /// When the writes before it had committed: until then it keeps the root complex busy.
+    pub(crate) behind_writes: Ps,
     /// When its data is ready to be sent.
     pub(crate) ready: Ps,
     /// Whether its completions are of a line each.
     pub(crate) by_line: bool,
-    /// Whether the link is idle for a while after them.
-    pub(crate) gap: bool,
+    /// How long the link is idle after them.
+    pub(crate) gap: Ps,
 }
 
 #[derive(Debug)]
@@ -30,14 +33,19 @@ pub(crate) struct Root {
     remote: bool,
     last_read_end: u64,
     last_read_was_pair: bool,
+    last_read_was_short: bool,
     /// Whether no write has come since the last read.
     last_was_read: bool,
     line_mode: u32,
     /// The last posted write's visibility: later writes and reads come after it
     /// (PCIe Base Specification 2.4.1).
     posted_done: Ps,
+    /// Where the memory was between two refreshes when time began.
+    refresh_phase: Ps,
     awake_until: Ps,
     awake_from: Ps,
+    /// When a write began the last wake-up, if no read has come since.
+    woken_by_write: Option<Ps>,
     /// Reads that have arrived and not been answered.
     reads: u32,
     /// When the completions of those that have been answered will have left.
@@ -79,11 +87,14 @@ impl Root {
             remote: setup.remote,
             last_read_end: u64::MAX,
             last_read_was_pair: true,
+            last_read_was_short: false,
             last_was_read: false,
             line_mode: 0,
             posted_done: 0,
+            refresh_phase: ps(Rng::new(seed).unit() * host.refresh_every_ns),
             awake_until: 0,
             awake_from: 0,
+            woken_by_write: None,
             reads: 0,
             reads_until: 0,
             idle: 0,
@@ -102,9 +113,8 @@ impl Root {
         if !self.cache.write(address, bytes) {
             at += ps(self.host.cold_ns);
         }
-        let lines = bytes.div_ceil(64);
-        self.posted_done =
-            self.posted_done.max(at) + ps(f64::from(lines) * self.host.write_line_ns);
+        let lines = f64::from(bytes.div_ceil(LINE));
+        self.posted_done = self.posted_done.max(at) + ps(lines * self.host.write_line_ns);
         (self.posted_done, self.posted_done + ps(self.host.write_ns))
     }
 
@@ -120,11 +130,13 @@ impl Root {
         } else {
             self.line_mode.saturating_sub(1)
         };
-        let is_pair = bytes <= PAIR_BYTES;
-        let gap = by_line && self.last_was_read && !(is_pair && self.last_read_was_pair);
-        self.last_read_was_pair = is_pair;
-        self.last_was_read = true;
-        let start = self.wake(now, false).max(self.posted_done);
+        let gap = self.gap(bytes, short, by_line);
+        // PCIe Base Specification 2.4.1: a read comes after the writes before it.
+        self.interrupt(now);
+        let behind_writes = self.posted_done;
+        let start = self.wake(now, false).max(behind_writes);
+        let lines = f64::from(bytes.div_ceil(LINE));
+        self.posted_done = start + ps(lines * self.host.read_line_ns);
         let lookups = if by_line {
             bytes.div_ceil(PAIR_BYTES)
         } else {
@@ -134,7 +146,7 @@ impl Root {
         let warm = self.cache.holds(address, bytes);
         let mut service = self.host.read_ns + self.rng.triangular(self.host.jitter_ns);
         if !warm {
-            service += self.host.cold_ns;
+            service += self.host.cold_ns + self.refresh_left_ns(at);
         }
         if self.remote {
             service += self.host.remote_node_ns;
@@ -142,10 +154,35 @@ impl Root {
         at += ps(service);
         self.stays_awake(at);
         Answer {
+            behind_writes,
             ready: at,
             by_line,
             gap,
         }
+    }
+
+    /// How long the link is idle after this read, given the reads before it.
+    fn gap(&mut self, bytes: u32, short: bool, by_line: bool) -> Ps {
+        let is_pair = bytes <= PAIR_BYTES;
+        let ends_in_half = bytes.div_ceil(LINE) % 2 == 1;
+        let mut gap_ns: f64 = 0.0;
+        if by_line && self.last_was_read && !(is_pair && self.last_read_was_pair) {
+            gap_ns = self.host.line_gap_ns;
+        }
+        if short && self.last_read_was_short && ends_in_half && !is_pair {
+            gap_ns = gap_ns.max(self.host.half_pair_gap_ns);
+        }
+        self.last_read_was_short = short;
+        self.last_read_was_pair = is_pair;
+        self.last_was_read = true;
+        ps(gap_ns)
+    }
+
+    /// What is left of a refresh of the memory that is under way, in ns.
+    fn refresh_left_ns(&self, now: Ps) -> f64 {
+        let every = ps(self.host.refresh_every_ns).max(1);
+        let into = (now + self.refresh_phase) % every;
+        ns(ps(self.host.refresh_ns).saturating_sub(into))
     }
 
     /// A read's completions will have left by then.
@@ -215,6 +252,7 @@ impl Root {
             self.awake_until = self.awake_from + ps(sleep.after_idle_ns);
         } else if now > self.awake_until {
             self.awake_from = now + wake_time(sleep, &mut self.rng);
+            self.woken_by_write = is_write.then_some(now);
             let stays = if is_write {
                 sleep.after_write_ns
             } else {
@@ -223,6 +261,21 @@ impl Root {
             self.awake_until = self.awake_from + ps(stays);
         }
         self.awake_from.max(now)
+    }
+
+    /// The first read behind a write that has begun a wake-up may make it fail, for itself and for
+    /// what comes after it; when the write itself will be visible has been said already.
+    fn interrupt(&mut self, now: Ps) {
+        let (Some(begun), Some(sleep)) = (self.woken_by_write.take(), &self.host.sleep) else {
+            return;
+        };
+        let share = sleep.interrupted_share + sleep.interrupted_per_us * ns(now - begun) / 1e3;
+        if now < self.awake_from && self.rng.chance(share) {
+            let more = periods(sleep, sleep.later_success, &mut self.rng);
+            self.awake_from += more;
+            self.awake_until += more;
+            self.posted_done += more;
+        }
     }
 }
 
@@ -238,8 +291,13 @@ fn wake_time(sleep: &Sleep, rng: &mut Rng) -> Ps {
     if rng.chance(sleep.awake_share) {
         return 0;
     }
+    periods(sleep, sleep.first_success, rng)
+}
+
+/// Periods up to the one that is enough.
+fn periods(sleep: &Sleep, first_success: f64, rng: &mut Rng) -> Ps {
     let mut total = sleep.period_ns + rng.unit() * sleep.spread_ns;
-    let mut success = sleep.first_success;
+    let mut success = first_success;
     while !rng.chance(success) {
         total += sleep.period_ns + rng.unit() * sleep.spread_ns;
         success = sleep.later_success;
