@@ -1,6 +1,10 @@
 //! Predictions beside measurements, row by row, and how far apart they are.
 
+mod bound;
+
 use serde::Serialize;
+
+pub use bound::{Bound, bounds};
 
 use crate::profile::{Host, nfp6000};
 use crate::sim::bench::{Bench, Outcome, Pattern, Run, RunError};
@@ -43,6 +47,32 @@ pub struct Judged {
     pub predicted: f64,
     /// Relative error in per cent of the measurement.
     pub error_percent: f64,
+}
+
+impl Judged {
+    fn new(row: Row, predicted: f64) -> Self {
+        let error_percent = (predicted / row.measured - 1.0) * 100.0;
+        Self {
+            row,
+            predicted,
+            error_percent,
+        }
+    }
+
+    /// Whether the error is within [`limit_percent`].
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        self.error_percent.abs() <= limit_percent(self.row.bench)
+    }
+}
+
+/// What a prediction may be off by: 5 % of a median latency, 7 % of a bandwidth.
+#[must_use]
+pub fn limit_percent(bench: Bench) -> f64 {
+    match bench {
+        Bench::LatRd | Bench::LatWrrd => 5.0,
+        Bench::BwRd | Bench::BwWr | Bench::BwRdwr => 7.0,
+    }
 }
 
 /// All rows.
@@ -165,10 +195,5 @@ pub fn judge(row: &Row, transfers: u32) -> Result<Judged, RunError> {
         Outcome::Latency(latencies) => latencies.quantile_ns(0.5),
         Outcome::Bandwidth { gbps, .. } => gbps,
     };
-    let error_percent = (predicted / row.measured - 1.0) * 100.0;
-    Ok(Judged {
-        row: row.clone(),
-        predicted,
-        error_percent,
-    })
+    Ok(Judged::new(row.clone(), predicted))
 }

@@ -1,6 +1,6 @@
 //! The simulator against the published measurements that no parameter was set by.
 
-use crosslane_pcie::judge::{Judged, Row, judge, rows};
+use crosslane_pcie::judge::{Bound, Judged, Row, bounds, judge, rows};
 use crosslane_pcie::profile::{Host, nfp6000};
 use crosslane_pcie::sim::bench::{Bench, Outcome, Run};
 use crosslane_pcie::sim::cache::CacheState;
@@ -77,6 +77,26 @@ fn xeon_e3_reads_and_writes_together_share_its_lines() {
     let repeating = |j: &&Judged| (129..=1024).contains(&j.row.size_bytes);
     let middle: Vec<_> = judged.iter().filter(repeating).cloned().collect();
     assert!(share_within(&middle, 7.5) >= 1.0);
+}
+
+/// A single value for each group of rows that the windows cannot tell apart.
+#[test]
+fn xeon_e3_bandwidths_cannot_all_be_met() {
+    let judged = judged(|row| row.host.starts_with("e3") && !is_latency(row));
+    let bounds = bounds(&judged);
+    let sum = |of: fn(&Bound) -> usize| bounds.iter().map(of).sum::<usize>();
+    assert_eq!(sum(|b| b.rows), judged.len());
+    assert!(sum(|b| b.within) <= sum(|b| b.reachable));
+    assert!(sum(|b| b.reachable) * 10 < judged.len() * 8);
+    let e5 = judged_bounds("e5-2630v4");
+    assert!(
+        e5.iter().all(|b| b.reachable == b.rows),
+        "that machine repeats"
+    );
+}
+
+fn judged_bounds(host: &str) -> Vec<Bound> {
+    bounds(&judged(|row| row.host == host && !row.iommu))
 }
 
 /// Reads of more than 320 B fill the link, so that it hardly sleeps, and repeat: all have to come out,

@@ -14,7 +14,7 @@ use crate::model::config::{ConfigError, check_transfer};
 use crate::profile::{Device, Host, ProfileError};
 
 /// Which benchmark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bench {
     /// Latency of a DMA read.

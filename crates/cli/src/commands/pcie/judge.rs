@@ -1,7 +1,6 @@
 //! `crosslane pcie judge`: predictions beside the published measurements.
 
-use crosslane_pcie::judge::{Judged, judge, rows};
-use crosslane_pcie::sim::bench::Bench;
+use crosslane_pcie::judge::{Bound, Judged, bounds, judge, rows};
 use serde::Serialize;
 
 use super::output::{OutputArgs, emit};
@@ -15,6 +14,9 @@ pub struct Args {
     /// Transfers per row
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     transfers: u32,
+    /// What one prediction could reach for each group of rows that the simulator predicts alike
+    #[arg(long)]
+    bound: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -32,6 +34,8 @@ pub struct Group {
     pub rows: usize,
     /// Of these, within 5 % (latency) or 7 % (bandwidth).
     pub within: usize,
+    /// How many could be, if rows that are predicted alike got the one value that suits most of them.
+    pub reachable: usize,
     /// Mean absolute error.
     pub mean_percent: f64,
     /// Largest absolute error.
@@ -41,6 +45,9 @@ pub struct Group {
 /// Judge and print; `--json` prints every row, the table sums up.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let judged = all(args.host.as_deref(), args.transfers)?;
+    if args.bound {
+        return print_bounds(args, &bounds(&judged));
+    }
     if args.output.is_json() {
         return args.output.print("", &judged, 2);
     }
@@ -54,6 +61,27 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         Ok(())
     }
+}
+
+fn print_bounds(args: &Args, bounds: &[Bound]) -> anyhow::Result<()> {
+    args.output.print(
+        "rows that are predicted alike; reachable: within the limit of the best single value; repeat: \
+         within it of the row before",
+        bounds,
+        2,
+    )?;
+    if !args.output.is_for_people() {
+        return Ok(());
+    }
+    let sum = |of: fn(&Bound) -> usize| bounds.iter().map(of).sum::<usize>();
+    emit(&format!(
+        "{} rows, {} within the limit, {} reachable; {} of {} repeat\n",
+        sum(|b| b.rows),
+        sum(|b| b.within),
+        sum(|b| b.reachable),
+        sum(|b| b.repeat),
+        sum(|b| b.rows - 1)
+    ))
 }
 
 /// Every row judged.
@@ -75,35 +103,39 @@ pub fn all(host: Option<&str>, transfers: u32) -> anyhow::Result<Vec<Judged>> {
 /// Sums up by machine, benchmark and translation.
 #[allow(clippy::cast_precision_loss)]
 pub fn groups(judged: &[Judged]) -> Vec<Group> {
+    let bounds = bounds(judged);
     let mut groups: Vec<Group> = Vec::new();
     for j in judged.iter().filter(|j| !j.row.fitted) {
         let error = j.error_percent.abs();
-        let limit = if matches!(j.row.bench, Bench::LatRd | Bench::LatWrrd) {
-            5.0
-        } else {
-            7.0
-        };
         let same = |g: &Group| {
             (g.host == j.row.host) && g.bench == j.row.bench.name() && g.iommu == j.row.iommu
         };
         let index = groups.iter().position(same).unwrap_or_else(|| {
-            groups.push(Group {
-                host: j.row.host.clone(),
-                bench: j.row.bench.name(),
-                iommu: j.row.iommu,
-                rows: 0,
-                within: 0,
-                mean_percent: 0.0,
-                worst_percent: 0.0,
-            });
+            groups.push(empty(j, &bounds));
             groups.len() - 1
         });
         let group = &mut groups[index];
         group.mean_percent =
             (group.mean_percent * group.rows as f64 + error) / (group.rows + 1) as f64;
         group.rows += 1;
-        group.within += usize::from(error <= limit);
+        group.within += usize::from(j.is_within());
         group.worst_percent = group.worst_percent.max(error);
     }
     groups
+}
+
+/// The group that this row is in, without rows yet.
+fn empty(of: &Judged, bounds: &[Bound]) -> Group {
+    let row = &of.row;
+    let same = |b: &&Bound| (&b.host, b.bench, b.iommu) == (&row.host, row.bench, row.iommu);
+    Group {
+        host: row.host.clone(),
+        bench: row.bench.name(),
+        iommu: row.iommu,
+        rows: 0,
+        within: 0,
+        reachable: bounds.iter().filter(same).map(|b| b.reachable).sum(),
+        mean_percent: 0.0,
+        worst_percent: 0.0,
+    }
 }

@@ -147,12 +147,14 @@ fn error_table(groups: &[Group]) -> Markup {
         table {
             caption { "Configurations that no parameter was set by; within 5 % for latency, 7 % for bandwidth" }
             thead { tr { th { "machine" } th { "benchmark" } th { "translated" } th { "rows" } th { "within" }
+                th title="by the one value that suits most of the rows that are predicted alike" { "reachable" }
                 th { "mean error" } th { "worst" } } }
             tbody {
                 @for group in groups {
                     tr {
                         td { (group.host) } td { (group.bench) } td { (if group.iommu { "yes" } else { "no" }) }
                         td .n { (group.rows) } td .n { (group.within) }
+                        td .n { (group.reachable) }
                         td .n { (format!("{:.1} %", group.mean_percent)) }
                         td .n { (format!("{:.1} %", group.worst_percent)) }
                     }
