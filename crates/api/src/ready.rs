@@ -308,12 +308,12 @@ fn look(watches: &mut [Watch<'_>], ask_kernel: bool) -> usize {
 }
 
 fn spin(watches: &[Watch<'_>], deadline: Option<Instant>) -> bool {
-    let mut ends = watches.iter().filter_map(Watch::end);
-    if watches.len() > MOST_TO_SPIN || !ends.any(|end| place::is_worth_spinning(&end)) {
+    if watches.len() > MOST_TO_SPIN {
         return false;
     }
+    let peers = place::peers(watches.iter().filter_map(Watch::end));
     let mut looks = 0_u32;
-    spinning::spin(|| {
+    spinning::look(peers, || {
         looks = looks.wrapping_add(1);
         let is_overdue = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         watches.iter().any(|watch| {

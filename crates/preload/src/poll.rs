@@ -189,11 +189,11 @@ impl Overdue {
 
 /// Whether there is something to look at: news, or that time is up.
 fn spin(fds: &[pollfd], mut overdue: Overdue) -> bool {
-    let mut ends = fds.iter().filter_map(|one| End::of(one.fd));
-    if fds.len() > MOST_TO_SPIN || !ends.any(|end| place::is_worth_spinning(&end)) {
+    if fds.len() > MOST_TO_SPIN {
         return false;
     }
-    wait::spin(|| {
+    let peers = place::peers(fds.iter().filter_map(|one| End::of(one.fd)));
+    wait::look(peers, || {
         let news = fds.iter().any(|one| {
             End::of(one.fd)
                 .is_some_and(|end| !ready::is_kernels(&end) && ready::glance(&end, one.events))

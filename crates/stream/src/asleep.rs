@@ -18,7 +18,7 @@ const NAP: core::time::Duration = core::time::Duration::from_micros(50);
 /// EINTR and EAGAIN as the kernel gives them to a receive: by SA_RESTART and SO_RCVTIMEO.
 pub(crate) fn wait_readable(end: &End) -> Result<(), Errno> {
     if end.rx_mode() == Mode::Ring {
-        if place::is_worth_spinning(end) && wait::spin(|| end.has_record()) {
+        if wait::look(place::peer(end), || end.has_record()) {
             end.count(Counter::SpinHits, 1);
             return Ok(());
         }

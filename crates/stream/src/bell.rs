@@ -21,7 +21,7 @@ use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
-use crate::{End, ending};
+use crate::{End, ending, place, wait};
 
 /// What a doorbell looks like; the value does not matter.
 static BELL: u8 = 0xA5;
@@ -96,6 +96,7 @@ pub(crate) fn answer_space_locked(end: &End) {
 fn ring_if(end: &End, line: &SenderLine, is_asked: impl FnOnce() -> bool) {
     publish_total(end, line, RINGING);
     if is_asked() {
+        place::tell(end);
         // One that TCP has no room for yet wakes as well as many.
         end.entry.tx.bells_owed.store(1, Ordering::Relaxed);
     }
@@ -121,6 +122,7 @@ pub(crate) fn pay(end: &End) -> bool {
         // SAFETY: the byte is valid for one read.
         match unsafe { kernel::send(end.fd(), &raw const BELL, 1, 0) } {
             Ok(_) => {
+                wait::note_rung();
                 owed.fetch_sub(1, Ordering::Relaxed);
                 add(&end.entry.tx.tcp_bytes, 1);
                 end.count(Counter::BellsSent, 1);

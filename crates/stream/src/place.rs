@@ -1,14 +1,16 @@
 //! On which processors the two ends wait.
 //!
 //! The kernel likes to wake a thread on the processor of its waker, so that two programs that have
-//! talked over TCP often share one. There, spinning keeps the peer from running. Each receiver
-//! says on which processor it waits; if that is the peer's, one of the two moves away, and until
-//! that has worked neither spins.
+//! talked over a socket often share one. There, spinning keeps the peer from running. Each receiver
+//! says on which processor it waits, and each who rings; if that is the peer's, none of the two spins.
+//! They take turns instead ([`crate::wait`]), without being woken, and one of the two moves away unless
+//! turns are as good as that.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::end_flags;
+use crosslane_ring::WindowLane;
 use crosslane_sys::cpu;
 
 use crate::End;
@@ -25,33 +27,74 @@ thread_local! {
     static PAUSE_US: Cell<u64> = const { Cell::new(LEAST_PAUSE_US) };
 }
 
-/// Say where we wait for `end`, and tell whether spinning makes sense there.
+/// Where the other end runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// On another processor, or it is not known where.
+    Elsewhere,
+    /// On this one: it can only go on when we do not.
+    Here,
+}
+
+/// Whether spinning for `end` makes sense where we are.
+#[inline]
 pub fn is_worth_spinning(end: &End) -> bool {
+    peer(end) == Peer::Elsewhere
+}
+
+/// Where the peers of `ends` run, if any of them is elsewhere.
+pub fn peers(mut ends: impl Iterator<Item = End>) -> Peer {
+    match ends.any(|end| is_worth_spinning(&end)) {
+        true => Peer::Elsewhere,
+        false => Peer::Here,
+    }
+}
+
+/// Say where we wait for `end`, and tell where its peer is.
+pub fn peer(end: &End) -> Peer {
     // Another host's processors are others, whatever their numbers.
     if end.entry.id.flags.load(Ordering::Relaxed) & end_flags::FAR != 0 {
-        return true;
+        return Peer::Elsewhere;
     }
     let (Some(rx), Some(tx)) = (end.rx_lane(), end.tx_lane()) else {
-        return true;
+        return Peer::Elsewhere;
     };
     let Some(here) = cpu::current() else {
-        return true;
+        return Peer::Elsewhere;
     };
+    say(&rx, here);
+    if tx.control().place.receiver_cpu.load(Ordering::Relaxed) != here + 1 {
+        return Peer::Elsewhere;
+    }
+    // Of the two, the end with role 0 moves.
+    if end.entry.id.role.load(Ordering::Relaxed) != 0 || !may_move() || !cpu::leave(here) {
+        return Peer::Here;
+    }
+    if let Some(here) = cpu::current() {
+        say(&rx, here);
+    }
+    Peer::Elsewhere
+}
+
+/// Say where we are to a peer that is about to wake on our processor, without having waited.
+pub(crate) fn tell(end: &End) {
+    if let (Some(rx), Some(here)) = (end.rx_lane(), cpu::current()) {
+        say(&rx, here);
+    }
+}
+
+fn say(rx: &WindowLane, here: u32) {
     let own = &rx.control().place.receiver_cpu;
     if own.load(Ordering::Relaxed) != here + 1 {
         own.store(here + 1, Ordering::Relaxed);
     }
-    if tx.control().place.receiver_cpu.load(Ordering::Relaxed) != here + 1 {
-        return true;
-    }
-    // Of the two, the end with role 0 moves.
-    if end.entry.id.role.load(Ordering::Relaxed) != 0 || !may_move() || !cpu::leave(here) {
-        return false;
-    }
-    if let Some(here) = cpu::current() {
-        own.store(here + 1, Ordering::Relaxed);
-    }
-    true
+}
+
+/// To share a processor with the peer has just been good enough: it needs longer for an answer than a
+/// spin elsewhere would have waited.
+pub(crate) fn stay() {
+    let until = cpu::ticks() + LEAST_PAUSE_US * cpu::ticks_per_us();
+    NEXT_MOVE.set(NEXT_MOVE.get().max(until));
 }
 
 /// Whether it is time for a move; moves that do not last become rarer.

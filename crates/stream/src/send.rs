@@ -478,7 +478,7 @@ fn wait_or_overflow(end: &End) -> Result<(), Errno> {
         return Ok(());
     };
     step::settle(end);
-    if place::is_worth_spinning(end) && wait::spin(|| has_room(end, &lane)) {
+    if wait::look(place::peer(end), || has_room(end, &lane)) {
         end.count(Counter::SpinHits, 1);
         return check_open(end);
     }

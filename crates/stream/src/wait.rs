@@ -1,13 +1,16 @@
 //! Spinning before sleeping (DESIGN 3.6).
 //!
 //! A spin ends early when the processor was taken away meanwhile: then others want to run, and
-//! the peer may be one of them.
+//! the peer may be one of them. Where it is known to run here, it gets the processor at once, and
+//! comes back with it when its lane is full or it waits for us: one change of threads for a full lane or
+//! an answer, and nobody is woken.
 
 use core::cell::Cell;
 
 use crosslane_sys::cpu;
 
 use crate::config::{self, Waiting};
+use crate::place::{self, Peer};
 
 /// Most that an adaptive spin may take.
 const ADAPTIVE_US: u64 = 20;
@@ -19,6 +22,13 @@ const SPIN_US: u64 = 50_000;
 const BRIEF_US: u64 = 2;
 /// A gap between two looks at the clock that can only come from having been preempted.
 const PREEMPTED_US: u64 = 30;
+/// How often the processor is given to others in one wait.
+const YIELDS: u32 = 2;
+/// A peer that has the processor needs less than this to have something for us.
+const LONG_YIELD_US: u64 = 500;
+/// Others than the peer want the processor: nothing is given to them for so many times as long as
+/// they had it, so that little is lost to them that a sleeper would have got back at once.
+const YIELD_TRUCE: u64 = 64;
 /// For how long spinning is given up after having been preempted.
 const TRUCE_US: u64 = 500;
 
@@ -26,15 +36,83 @@ const TRUCE_US: u64 = 500;
 /// takes about this long by itself.
 const WORTH_SPINNING_US: u64 = 100;
 
+/// So many spins in vain in a row are enough: the peer takes longer, or waits for a processor that
+/// we are spinning on.
+const ENOUGH_VAIN: u32 = 8;
+/// Then so many waits and up to twice as many more are not spun for. Not the same number each time:
+/// two ends that both spin again at the same time find each other.
+const REST_WAITS: u32 = 32;
+
 thread_local! {
+    static RUNG: Cell<bool> = const { Cell::new(false) };
+    static VAIN: Cell<u32> = const { Cell::new(0) };
+    static RESTS: Cell<u32> = const { Cell::new(0) };
     static STARTED: Cell<u64> = const { Cell::new(0) };
     static BUDGET_US: Cell<u64> = const { Cell::new(ADAPTIVE_US) };
     static TRUCE_UNTIL: Cell<u64> = const { Cell::new(0) };
+    static SELFISH_UNTIL: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Spin until `ready`, for as long as the strategy allows. Returns whether it became ready.
-pub fn spin(ready: impl FnMut() -> bool) -> bool {
-    spin_for(u64::MAX, ready)
+/// Look until `ready`, for as long as the strategy allows. Returns whether it became ready.
+pub fn look(peer: Peer, mut ready: impl FnMut() -> bool) -> bool {
+    let has_rung = RUNG.take();
+    match peer {
+        Peer::Elsewhere if has_rung && give_way(1, &mut ready) => true,
+        Peer::Elsewhere => {
+            let found = spin_for(patience_us(), ready);
+            if found {
+                VAIN.set(0);
+            }
+            found
+        }
+        Peer::Here => give_way(YIELDS, ready),
+    }
+}
+
+/// This thread has rung a doorbell: who wakes may do so on this processor.
+pub(crate) fn note_rung() {
+    RUNG.set(true);
+}
+
+/// How long a spin may take after those before it.
+fn patience_us() -> u64 {
+    let rests = RESTS.get();
+    if rests == 0 || config::get().waiting != Waiting::Adaptive {
+        return u64::MAX;
+    }
+    RESTS.set(rests - 1);
+    LEAST_US
+}
+
+/// Let the peer have the processor, without being woken by it: a doorbell would wake us for each
+/// message, before it can put a second one into the ring.
+#[cold]
+fn give_way(yields: u32, mut ready: impl FnMut() -> bool) -> bool {
+    if ready() {
+        return true;
+    }
+    let (start, rate) = (cpu::ticks(), cpu::ticks_per_us());
+    STARTED.set(start);
+    if config::get().waiting == Waiting::Sleep || start < SELFISH_UNTIL.get() {
+        return false;
+    }
+    let mut found = false;
+    for _ in 0..yields {
+        std::thread::yield_now();
+        found = ready();
+        if found {
+            break;
+        }
+    }
+    let now = cpu::ticks();
+    let elapsed = now - start;
+    if elapsed > LONG_YIELD_US * rate || !found && elapsed > PREEMPTED_US * rate {
+        SELFISH_UNTIL.set(now + YIELD_TRUCE * elapsed);
+    }
+    if found && elapsed > ADAPTIVE_US / 2 * rate {
+        place::stay();
+    }
+    found
 }
 
 /// Spin for a moment: what an answer of a peer that spins itself takes.
@@ -90,5 +168,16 @@ pub fn woke() {
     } else {
         (BUDGET_US.get() / 2).max(LEAST_US)
     });
+    note_vain();
     crate::control::tend();
+}
+
+/// A spin was in vain. One in so many is made still: the peer may have begun to spin.
+fn note_vain() {
+    let vain = VAIN.get() + 1;
+    VAIN.set(vain % ENOUGH_VAIN);
+    if vain == ENOUGH_VAIN && RESTS.get() == 0 {
+        let some = u32::try_from(cpu::ticks() >> 4 & 0xffff).unwrap_or(0);
+        RESTS.set(REST_WAITS + some % (2 * REST_WAITS));
+    }
 }

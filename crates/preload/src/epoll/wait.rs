@@ -201,13 +201,12 @@ impl Wait<'_> {
         }
         drop(inner);
         // The one that was heated last stands for all: their peers tend to be one program.
-        let found = watched
-            .last()
-            .is_some_and(|(end, _)| place::is_worth_spinning(end))
-            && wait::spin(|| {
+        let found = watched.last().is_some_and(|(end, _)| {
+            wait::look(place::peer(end), || {
                 let mut watched = watched.iter();
                 watched.any(|(end, wanted)| ready::glance(end, *wanted)) || overdue.is_due()
-            });
+            })
+        });
         watched.clear();
         if let Ok(mut inner) = self.set.inner.lock() {
             inner.watched = watched;
