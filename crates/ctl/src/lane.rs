@@ -142,6 +142,10 @@ pub mod receiver_flags {
     /// The receiver has shut down this direction, which on AF_UNIX makes every send fail: ask the
     /// kernel before each.
     pub const SHUT: u32 = 128;
+    /// On AF_UNIX, before READY: the receiver cannot hold [`super::counted`] against the kernel's queue
+    /// while calls are inside the kernel. Begin none for a moment. The sender takes it back when the
+    /// moment is over.
+    pub const STAND_BY: u32 = 256;
 }
 
 /// How an arena is cut.

@@ -10,9 +10,10 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crosslane_ctl::lane::counted;
+use crosslane_ctl::lane::receiver_flags::STAND_BY;
 use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::WindowLane;
-use crosslane_sys::kernel;
+use crosslane_sys::{cpu, kernel};
 
 use crate::End;
 use crate::family::Family;
@@ -34,6 +35,9 @@ const _: () = {
 
 /// TCP_ESTABLISHED of the kernel's state machine.
 const ESTABLISHED: u8 = 1;
+
+/// How long a sender begins no call because the receiver counts: it may have to be woken first.
+const STAND_BY_US: u64 = 100;
 
 /// How often bytes may move between the kernel calls of one look.
 const LOOKS: u32 = 8;
@@ -83,7 +87,11 @@ pub(crate) fn compare_received(end: &End, lane: &WindowLane) -> Count {
     let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
     match end.family() {
         Family::Tcp => compare_tcp_received(end.fd(), received),
-        Family::Unix => compare_with_peer(end.fd(), received, lane),
+        Family::Unix => {
+            let count = compare_with_peer(end.fd(), received, lane);
+            ask_to_stand_by(lane, count == Count::Moving);
+            count
+        }
     }
 }
 
@@ -143,6 +151,7 @@ pub(crate) fn count_anew(end: &End, lane: &WindowLane) {
 pub(crate) fn count_sending(end: &End, call: impl FnOnce() -> isize) -> isize {
     let lane = end.tx_lane().filter(|_| end.has_flags(end_flags::COUNTED));
     let Some(lane) = lane else { return call() };
+    stand_by(&lane);
     let shown = &lane.control().sender.counted;
     shown.fetch_add(counted::CALL, Ordering::SeqCst); // SYNC: counted
     let sent = call();
@@ -150,6 +159,36 @@ pub(crate) fn count_sending(end: &End, call: impl FnOnce() -> isize) -> isize {
     let change = (bytes * counted::BYTE).wrapping_sub(counted::CALL);
     shown.fetch_add(change, Ordering::SeqCst); // SYNC: counted
     sent
+}
+
+/// Under load there is always a call inside the kernel: ask the sender for a moment without one.
+fn ask_to_stand_by(lane: &WindowLane, wanted: bool) {
+    let flags = &lane.control().receiver.flags;
+    match wanted {
+        true => drop(flags.fetch_or(STAND_BY, Ordering::SeqCst)),
+        false if flags.load(Ordering::Relaxed) & STAND_BY != 0 => stop_standing_by(lane),
+        false => {}
+    }
+}
+
+fn stop_standing_by(lane: &WindowLane) {
+    let flags = &lane.control().receiver.flags;
+    flags.fetch_and(!STAND_BY, Ordering::SeqCst);
+}
+
+/// Give the receiver the moment that it has asked for.
+fn stand_by(lane: &WindowLane) {
+    let flags = &lane.control().receiver.flags;
+    if flags.load(Ordering::Relaxed) & STAND_BY == 0 {
+        return;
+    }
+    let until = cpu::ticks() + STAND_BY_US * cpu::ticks_per_us();
+    while flags.load(Ordering::SeqCst) & STAND_BY != 0 {
+        if cpu::ticks() >= until {
+            return stop_standing_by(lane);
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Whether the kernel has been given exactly `sent` bytes. Its count includes the SYN of the end
