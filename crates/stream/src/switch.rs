@@ -86,7 +86,12 @@ fn start(end: &End) {
         }
     }
     let _tx = end.lock_tx();
-    if end.tx_mode() != Mode::Tcp || end.is_reserved() || !is_half_empty(end, &lane) {
+    let may_enter = if returns {
+        is_empty(end, &lane)
+    } else {
+        is_half_empty(end, &lane)
+    };
+    if end.tx_mode() != Mode::Tcp || end.is_reserved() || !may_enter {
         return;
     }
     let tx = &end.entry.tx;
@@ -127,7 +132,14 @@ fn start(end: &End) {
     attend_published(end, &lane);
 }
 
-/// A lane that has overflowed is used again when the receiver has caught up.
+/// Whether the receiver has passed our STOP, the last line of the lane. No START stands behind a STOP
+/// that it has yet to read: a freeze would have all of the lane sent again behind what is on TCP between
+/// the two.
+fn is_empty(end: &End, lane: &WindowLane) -> bool {
+    lane.consumed() >> 16 == end.entry.tx.tail.load(Ordering::Relaxed)
+}
+
+/// A lane whose records have been sent again is used when the receiver has caught up.
 fn is_half_empty(end: &End, lane: &WindowLane) -> bool {
     let mut cursor = end.tx_cursor();
     let wanted = u64::from(lane.lines()) / 2;
