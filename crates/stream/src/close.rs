@@ -250,6 +250,8 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
     };
     end.add_flags(flags);
     if how != libc::SHUT_WR && end.family() == Family::Unix {
+        // Nothing can be sent again to an end that has shut down: what has come stays where it is.
+        switch::unfreeze(end);
         say_shut(end);
     }
     let both = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
