@@ -241,6 +241,15 @@ pub fn arrived_up_to(end: &End, from: u64) -> u64 {
     at.head
 }
 
+/// Whether the sender has left the lane behind what stands in it, so that what comes now comes by TCP.
+pub fn goes_on_by_tcp(end: &End) -> bool {
+    let _rx = end.lock_rx();
+    let Some(lane) = end.rx_lane() else {
+        return true;
+    };
+    bell::has_stop(end, &lane)
+}
+
 /// What TCP has brought up to now, for telling an edge from none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SeenByTcp {

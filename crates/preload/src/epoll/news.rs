@@ -81,10 +81,11 @@ fn on_tcp(end: &End) -> bool {
 /// knows, and not its answer to a new wish of ours.
 fn may_be_edge(reg: &Reg) -> bool {
     let reads = reg.wanted() & (libc::POLLIN | libc::POLLRDHUP) != 0;
-    let reads_tcp = reads && reg.end.rx_mode() != Mode::Ring;
+    let on_tcp = reg.end.rx_mode() != Mode::Ring || ready::goes_on_by_tcp(&reg.end);
+    let reads_tcp = reads && on_tcp;
     if reg.echoes {
         // The end behind a ring is found by looking.
-        let seen = (reg.end.rx_mode() != Mode::Ring).then(|| ready::seen_by_tcp(&reg.end));
+        let seen = on_tcp.then(|| ready::seen_by_tcp(&reg.end));
         return seen.is_some_and(|seen| {
             let arrived = reads && seen.arrived > reg.reported_tcp.arrived;
             arrived || seen.ends & !reg.reported_tcp.ends != 0
@@ -99,11 +100,10 @@ pub fn is_blocked(end: &End) -> bool {
     end.local.blocked.load(Ordering::Relaxed) != Blocked::No as u32
 }
 
-/// Whether records have arrived since the last report of an edge-triggered registration.
+/// Whether records have arrived since the last report of an edge-triggered registration. Also in a lane
+/// that is entered once the program has read what is on TCP.
 fn has_arrivals(reg: &Reg) -> bool {
-    reg.wanted() & libc::POLLIN != 0
-        && reg.end.rx_mode() == Mode::Ring
-        && ready::has_arrived_since(&reg.end, reg.reported_line)
+    reg.wanted() & libc::POLLIN != 0 && ready::has_arrived_since(&reg.end, reg.reported_line)
 }
 
 /// Whether there may be the room that a send has not found. On TCP only the kernel knows.
