@@ -31,6 +31,9 @@ pub struct Args {
     /// Begin with this seed instead of one made of the time
     #[arg(long)]
     first: Option<u64>,
+    /// Have connections of AF_UNIX in programs, instead of TCP
+    #[arg(long)]
+    unix: bool,
     /// Play so many programs at a time
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -88,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     report.upgrades = count(&stats, "upgrades");
     report.ring_share = ring_share(&stats);
     for found in &mut report.differences {
-        found.replay = keep(found)?;
+        found.replay = keep(found, args.unix)?;
     }
     print(&report, args.json)?;
     let is_good = report.differences.is_empty() && report.steps > 0 && report.upgrades > 0;
@@ -129,7 +132,8 @@ fn start_monitor(crosslane: &Path, runtime_dir: &Path) -> anyhow::Result<Process
 
 /// Let the differ compare, and read what it found. Its progress goes to standard error.
 fn hunt(args: &Args, folder: &Path, runtime_dir: &Path) -> anyhow::Result<Report> {
-    let run = format!("{} run", folder.join("crosslane").display());
+    let unix = if args.unix { " --unix" } else { "" };
+    let run = format!("{} run{unix}", folder.join("crosslane").display());
     let mut differ = Command::new(folder.join("crosslane-differ"));
     differ
         .args(["hunt", "--json", "--under", &format!("{run} --")])
@@ -141,6 +145,9 @@ fn hunt(args: &Args, folder: &Path, runtime_dir: &Path) -> anyhow::Result<Report
         .stderr(Stdio::inherit());
     if args.known {
         differ.arg("--known");
+    }
+    if args.unix {
+        differ.arg("--unix");
     }
     let first = args.first.map_or_else(seed_of_time, Ok)?;
     if let Some(seed) = args.seed {
@@ -204,7 +211,7 @@ fn ring_share(stats: &serde_json::Value) -> f64 {
 }
 
 /// Write the program of a difference to a file, and tell how to play it again.
-fn keep(found: &Found) -> anyhow::Result<String> {
+fn keep(found: &Found, unix: bool) -> anyhow::Result<String> {
     let folder = crate::workspace_root().join("target/fuzz-posix");
     std::fs::create_dir_all(&folder)?;
     let name: String = found
@@ -217,7 +224,8 @@ fn keep(found: &Found) -> anyhow::Result<String> {
     std::fs::write(&path, remark + &found.program)
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(format!(
-        "cargo xtask fuzz-posix --program {}",
+        "cargo xtask fuzz-posix {}--program {}",
+        if unix { "--unix " } else { "" },
         path.display()
     ))
 }

@@ -15,6 +15,10 @@ const KNOWN_TO_DIFFER: [(&str, &str); 1] = [(
     "a thread in epoll_wait that a long transfer wakes is told of what has come until it runs, \
      which is a race of the program itself",
 )];
+/// The same over AF_UNIX; `crosslane-differ generate --unix SEED`.
+const KNOWN_TO_DIFFER_OVER_UNIX: [(&str, &str); 2] = [("0", TWICE), ("46", TWICE)];
+const TWICE: &str =
+    "an edge is told once more when a connection leaves the rings, which epoll(7) allows";
 /// Enough to see what is wrong.
 const ENOUGH: [&str; 4] = ["--enough", "3", "--shrink-seconds", "15"];
 /// Of all bytes, pairs that stay on TCP for a while and ends within one process included.
@@ -40,9 +44,16 @@ fn ways() -> [String; 3] {
     ]
 }
 
+/// The same ways for AF_UNIX streams, which have no ports to be eager on.
+fn unix_ways() -> [String; 2] {
+    let run = format!("{} run --unix --", binary("crosslane").display());
+    [run.clone(), format!("env CROSSLANE_CHAOS=5 {run}")]
+}
+
 /// The programs of differences that were found once, a file each.
-fn corpus() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../exercise/corpus");
+fn corpus(name: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../exercise");
+    let folder = folder.join(name);
     let entries = std::fs::read_dir(folder).expect("the corpus is part of the sources");
     let mut files: Vec<_> = entries
         .map(|entry| entry.expect("it can be listed").path())
@@ -75,30 +86,50 @@ fn a_lie_is_found_and_told_in_few_steps() {
     assert_eq!(steps, 2, "{}", output.text());
 }
 
-#[test]
-fn programs_that_differed_once_see_the_same() {
+fn replay(ways: &[String], folder: &str) {
     let host = Host::new(Route::Crosslane);
-    let files = corpus();
+    let files = corpus(folder);
     let files: Vec<_> = files
         .iter()
         .map(|file| file.to_str().expect("a plain name"))
         .collect();
     let options: Vec<_> = ["--known", "--raw"].into_iter().chain(files).collect();
-    println!("{}", hunt(&host, &ways(), &options).run().text());
+    println!("{}", hunt(&host, ways, &options).run().text());
+}
+
+#[test]
+fn programs_that_differed_once_see_the_same() {
+    replay(&ways(), "corpus");
+}
+
+#[test]
+fn programs_that_differed_once_over_unix_see_the_same() {
+    replay(&unix_ways(), "corpus-unix");
+}
+
+/// Compare generated programs but for those that are `known` to differ.
+fn compare(ways: &[String], known: &[(&str, &str)], options: &[&str]) {
+    let host = Host::new(Route::Crosslane);
+    let witness = host.witness(0);
+    // What comes and goes is told, and left to `fuzz-posix`.
+    let mut options = [options, &["--steady", "--seeds", SEEDS], &ENOUGH[..]].concat();
+    for (seed, reason) in known {
+        println!("KNOWN TO DIFFER: seed {seed}: {reason}");
+        options.extend(["--except", *seed]);
+    }
+    println!("{}", hunt(&host, ways, &options).run().text());
+    witness.assert_ring_share(LEAST_RING_SHARE);
 }
 
 #[test]
 fn generated_programs_see_the_same() {
-    let host = Host::new(Route::Crosslane);
-    let witness = host.witness(0);
-    // What comes and goes is told, and left to `fuzz-posix`.
-    let mut options = [&["--steady", "--seeds", SEEDS], &ENOUGH[..]].concat();
-    for (seed, reason) in KNOWN_TO_DIFFER {
-        println!("KNOWN TO DIFFER: seed {seed}: {reason}");
-        options.extend(["--except", seed]);
-    }
     // Differences on connections that go to and fro come and go; `fuzz-posix` looks for them.
     let [lazy, eager, _] = ways();
-    println!("{}", hunt(&host, &[lazy, eager], &options).run().text());
-    witness.assert_ring_share(LEAST_RING_SHARE);
+    compare(&[lazy, eager], &KNOWN_TO_DIFFER, &[]);
+}
+
+#[test]
+fn generated_programs_over_unix_see_the_same() {
+    let [lazy, _] = unix_ways();
+    compare(&[lazy], &KNOWN_TO_DIFFER_OVER_UNIX, &["--unix"]);
 }

@@ -143,6 +143,42 @@ pub fn send_fd(over: RawFd, passed: RawFd) -> Answer {
     answer(unsafe { libc::sendmsg(over, &raw const message, 0) })
 }
 
+/// sendmsg(2) of `bytes` with `passed` beside them, at most so many as [`Controls`] has room for.
+pub fn sendmsg_beside(over: RawFd, bytes: &[u8], passed: &[RawFd], flags: i32) -> Answer {
+    let mut controls = Controls([0; 128]);
+    let slice = IoSlice::new(bytes);
+    let mut message = empty();
+    message.msg_iov = (&raw const slice).cast_mut().cast();
+    message.msg_iovlen = 1;
+    let payload = u32::try_from(size_of_val(passed)).expect("a test passes few descriptors");
+    // SAFETY: a length is computed, nothing is touched.
+    let length = unsafe { libc::CMSG_LEN(payload) };
+    // SAFETY: as above.
+    let space = unsafe { libc::CMSG_SPACE(payload) };
+    let [length, space] = [length, space].map(|bytes| usize::try_from(bytes).expect("it is short"));
+    assert!(
+        space <= size_of::<Controls>(),
+        "a test passes few descriptors"
+    );
+    message.msg_control = (&raw mut controls).cast();
+    message.msg_controllen = space;
+    // SAFETY: the control buffer has room for a header and its data.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    let filled = libc::cmsghdr {
+        cmsg_len: length,
+        cmsg_level: libc::SOL_SOCKET,
+        cmsg_type: libc::SCM_RIGHTS,
+    };
+    // SAFETY: the header lies in the control buffer, which is aligned for it.
+    unsafe { header.write(filled) };
+    // SAFETY: the data begins inside the control buffer.
+    let data: *mut RawFd = unsafe { libc::CMSG_DATA(header) }.cast();
+    // SAFETY: there is room for all of them, as asserted, and the two do not overlap.
+    unsafe { data.copy_from_nonoverlapping(passed.as_ptr(), passed.len()) };
+    // SAFETY: all parts of the message are alive.
+    answer(unsafe { libc::sendmsg(over, &raw const message, flags) })
+}
+
 /// Take the descriptor that [`send_fd`] passed.
 pub fn receive_fd(over: RawFd) -> Result<RawFd, Errno> {
     let mut control = Control([0; 24]);

@@ -58,6 +58,24 @@ impl Name {
         name
     }
 
+    /// The name of an AF_UNIX socket outside of the file system, empty without one; None for other
+    /// families.
+    pub fn unix_name(&self) -> Option<String> {
+        if i32::from(self.storage.ss_family) != libc::AF_UNIX {
+            return None;
+        }
+        // SAFETY: the family says what it is.
+        let address: libc::sockaddr_un =
+            unsafe { (&raw const self.storage).cast::<libc::sockaddr_un>().read() };
+        let before = size_of::<libc::sa_family_t>() + 1;
+        let bytes = usize::try_from(self.length)
+            .unwrap_or(0)
+            .saturating_sub(before);
+        let name = address.sun_path[1..].iter().take(bytes);
+        let name: Vec<u8> = name.map(|byte| byte.to_ne_bytes()[0]).collect();
+        Some(String::from_utf8_lossy(&name).into_owned())
+    }
+
     /// The IP address and port, if it is one.
     pub fn address(&self) -> Option<SocketAddr> {
         match i32::from(self.storage.ss_family) {

@@ -62,6 +62,8 @@ calls! {
     Recv = "recv" { fd: Handle, count: usize, flags: MessageFlags }
     Readv = "readv" { fd: Handle, first: usize, second: usize }
     Recvmsg = "recvmsg" { fd: Handle, first: usize, second: usize, flags: MessageFlags }
+    /// With room for so many descriptors, which are closed at once.
+    RecvBeside = "recv-beside" { fd: Handle, count: usize, room: u32, flags: MessageFlags }
     Recvfrom = "recvfrom" { fd: Handle, count: usize, flags: MessageFlags }
     Recvmmsg = "recvmmsg" { fd: Handle, count: usize, messages: u32, flags: MessageFlags }
     Preadv2 = "preadv2" { fd: Handle, count: usize }
@@ -85,6 +87,8 @@ calls! {
     Pwritev2 = "pwritev2" { fd: Handle, count: usize }
     RawWrite = "syscall-write" { fd: Handle, count: usize }
     WriteNowhere = "write-nowhere" { fd: Handle, count: usize }
+    /// With so many descriptors beside the bytes.
+    SendBeside = "send-beside" { fd: Handle, count: usize, files: u32, flags: MessageFlags }
     /// From a file in memory.
     Sendfile = "sendfile" { fd: Handle, count: usize }
     /// From a pipe into the socket.
@@ -132,7 +136,9 @@ calls! {
     Seek = "lseek" { fd: Handle }
 
     Socket = "socket" { new: New, family: Family, nonblocking: bool }
-    /// bind(2) to a free port and listen(2).
+    /// socketpair(2); the outcome tells both numbers.
+    Socketpair = "socketpair" { new: New }
+    /// bind(2) to a free port or name and listen(2).
     Listen = "listen" { fd: Handle, family: Family }
     /// connect(2) to the listener.
     Connect = "connect" { fd: Handle, listener: Handle, family: Family }
@@ -167,6 +173,7 @@ impl Call {
         match self {
             Self::EpollCreate { new }
             | Self::Socket { new, .. }
+            | Self::Socketpair { new }
             | Self::Accept { new, .. }
             | Self::Dup { new, .. }
             | Self::DupFrom { new, .. }
@@ -185,6 +192,7 @@ impl Call {
             Self::ReadNowhere { count, .. } => (count, none),
             Self::Readv { first, second, .. } => (first + second, none),
             Self::Recv { count, flags, .. } | Self::Recvfrom { count, flags, .. } => (count, flags),
+            Self::RecvBeside { count, flags, .. } => (count, flags),
             Self::Recvmsg {
                 first,
                 second,
@@ -223,6 +231,7 @@ impl Call {
         match *self {
             Self::Write { count, .. } | Self::Send { count, .. } => Some(count),
             Self::Pwritev2 { count, .. } | Self::RawWrite { count, .. } => Some(count),
+            Self::SendBeside { count, .. } => Some(count),
             Self::Sendfile { count, .. } | Self::SpliceOut { count, .. } => Some(count),
             Self::StdioWrite { count, .. } | Self::WriteNowhere { count, .. } => Some(count),
             Self::Writev { first, second, .. } | Self::Sendmsg { first, second, .. } => {

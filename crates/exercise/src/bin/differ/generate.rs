@@ -3,6 +3,7 @@
 //! It keeps a rough account of what is there, so that most steps can be made; the player leaves
 //! out the others.
 
+mod bytes;
 mod calls;
 
 use crosslane_exercise::random::Random;
@@ -34,10 +35,20 @@ struct Generator {
     next_handle: u32,
     alive: Vec<usize>,
     next_process: usize,
+    over: Over,
+}
+
+/// What connections go over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Over {
+    #[default]
+    Tcp,
+    /// AF_UNIX streams.
+    Unix,
 }
 
 /// The program of a seed, with so many steps or a few more.
-pub fn generate(seed: u64, length: usize) -> Program {
+pub fn generate(seed: u64, length: usize, over: Over) -> Program {
     let mut generator = Generator {
         random: Random::of(&[seed, 1]),
         steps: Vec::new(),
@@ -46,6 +57,7 @@ pub fn generate(seed: u64, length: usize) -> Program {
         next_handle: 1,
         alive: vec![0, 1],
         next_process: 2,
+        over,
     };
     for _ in 0..generator.random.between(1, 3) {
         generator.pair();
@@ -83,7 +95,10 @@ impl Generator {
         let server = (self.any_process(), self.handle());
         // Most programs talk to others, some to themselves.
         let client = (self.any_process(), self.handle());
-        let family = *self.random.pick(Family::ALL);
+        let family = match self.over {
+            Over::Tcp => *self.random.pick(&Family::TCP),
+            Over::Unix => *self.random.pick(&Family::UNIX),
+        };
         let round_trips = *self.random.pick(&[0, 0, 3, 12, 40, 40]);
         self.steps.push(Step::Pair {
             server,
@@ -96,6 +111,14 @@ impl Generator {
         for ((process, handle), side) in [(server, 0), (client, 1)] {
             let thing = Thing::End { connection, side };
             self.know(process, handle, thing);
+        }
+    }
+
+    /// Of a socket that is made by hand.
+    fn family(&mut self) -> Family {
+        match self.over {
+            Over::Tcp => *self.random.pick(&Family::TCP),
+            Over::Unix => Family::unix,
         }
     }
 
@@ -181,18 +204,26 @@ mod tests {
         epoll-del epoll-wait epoll-pwait fionread outq atmark fionbio getfl nonblock getfd setfd \
         getsockopt setsockopt linger getlinger rcvtimeo names fstat lseek socket listen connect \
         connect-nobody disconnect accept shutdown close close-range dup dupfd dup2 dup3 pass \
-        take";
+        take send-beside recv-beside";
+
+    fn over(seed: u64) -> Over {
+        match seed.is_multiple_of(4) {
+            true => Over::Unix,
+            false => Over::Tcp,
+        }
+    }
 
     #[test]
     fn a_seed_repeats_its_program() {
-        assert_eq!(generate(7, 60), generate(7, 60));
-        assert_ne!(generate(7, 60), generate(8, 60));
+        let of = |seed| generate(seed, 60, Over::Tcp);
+        assert_eq!(of(7), of(7));
+        assert_ne!(of(7), of(8));
     }
 
     #[test]
     fn generated_programs_can_be_written_and_read() {
-        for seed in 0..200 {
-            let program = generate(seed, 80);
+        let programs = (0..200).map(|seed| generate(seed, 80, over(seed)));
+        for program in programs {
             assert_eq!(Program::parse(&program.to_string()), Ok(program));
         }
     }
@@ -200,7 +231,7 @@ mod tests {
     #[test]
     fn every_call_is_generated() {
         let all: String = (0..400)
-            .map(|seed| generate(seed, 80).to_string())
+            .map(|seed| generate(seed, 80, over(seed)).to_string())
             .collect();
         for word in CALLS.split_whitespace() {
             assert!(all.contains(&format!(" {word} ")), "no program has {word}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::compare::{Difference, Verdict, compare, differs_alike};
-use crate::generate::generate;
+use crate::generate::{Over, generate};
 use crate::known::KNOWN;
 use crate::program::Program;
 use crate::shrink::shrink;
@@ -42,6 +42,9 @@ pub struct Arguments {
     /// Compare the program of this seed by each command
     #[arg(long, conflicts_with_all = ["first", "seeds", "seconds"])]
     seed: Option<u64>,
+    /// Have connections of AF_UNIX in generated programs, instead of TCP
+    #[arg(long)]
+    unix: bool,
     /// Steps of a program
     #[arg(long, default_value_t = crate::LENGTH)]
     length: usize,
@@ -66,6 +69,13 @@ pub struct Arguments {
     /// Print one JSON object at the end instead of words
     #[arg(long)]
     json: bool,
+}
+
+impl Arguments {
+    fn generate(&self, seed: u64) -> Program {
+        let over = if self.unix { Over::Unix } else { Over::Tcp };
+        generate(seed, self.length, over)
+    }
 }
 
 /// What a hunt has found.
@@ -147,7 +157,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn fixed_cases(arguments: &Arguments) -> Result<Vec<Case>, String> {
     let mut programs = Vec::new();
     if let Some(seed) = arguments.seed {
-        programs.push((format!("seed {seed}"), generate(seed, arguments.length)));
+        programs.push((format!("seed {seed}"), arguments.generate(seed)));
     }
     for path in &arguments.programs {
         let name = path.display().to_string();
@@ -213,7 +223,7 @@ impl Hunt<'_> {
         let commands = arguments.under.len() as u64;
         Some(Case {
             origin: format!("seed {seed}"),
-            program: generate(seed, arguments.length),
+            program: arguments.generate(seed),
             under: usize::try_from(seed % commands).expect("it is below a usize"),
         })
     }

@@ -47,6 +47,9 @@ enum Task {
         /// How many steps
         #[arg(long, default_value_t = LENGTH)]
         length: usize,
+        /// With connections of AF_UNIX instead of TCP
+        #[arg(long)]
+        unix: bool,
     },
     /// Play the programs that come by standard input, each ended by a line `.`
     Play {
@@ -60,8 +63,13 @@ enum Task {
 
 fn main() -> ExitCode {
     match Cli::parse().task {
-        Task::Generate { seed, length } => {
-            print!("{}", generate::generate(seed, length));
+        Task::Generate { seed, length, unix } => {
+            let over = if unix {
+                generate::Over::Unix
+            } else {
+                generate::Over::Tcp
+            };
+            print!("{}", generate::generate(seed, length, over));
             ExitCode::SUCCESS
         }
         Task::Play { known } => serve::serve(!known),

@@ -79,7 +79,7 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use crate::generate::generate;
+    use crate::generate::{Over, generate};
 
     /// As if writing to a descriptor after its shutdown were wrong.
     fn shows(program: &Program) -> Result<bool, Infallible> {
@@ -92,9 +92,9 @@ mod tests {
     #[test]
     fn a_long_program_becomes_what_matters() {
         let seed = (0..)
-            .find(|&seed| shows(&generate(seed, 200)).unwrap())
+            .find(|&seed| shows(&generate(seed, 200, Over::Tcp)).unwrap())
             .unwrap();
-        let short = shrink(&generate(seed, 200), shows).unwrap();
+        let short = shrink(&generate(seed, 200, Over::Tcp), shows).unwrap();
         assert_eq!(short.0.len(), 2, "{short}");
     }
 

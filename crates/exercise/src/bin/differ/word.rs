@@ -171,12 +171,20 @@ names! {
 }
 
 names! {
-    /// Where a listener is: a mapped address is IPv4 seen by an IPv6 socket.
+    /// Where a listener is, and where that is for who connects, if it has an IP address: a mapped one
+    /// is IPv4 seen by an IPv6 socket. AF_UNIX streams have names, or come as a pair.
     Family {
-        v4 = ("127.0.0.1:0", "127.0.0.1:0"),
-        v6 = ("[::1]:0", "[::1]:0"),
-        mapped = ("[::]:0", "[::ffff:127.0.0.1]:0"),
-    }: (&'static str, &'static str)
+        v4 = Some(("127.0.0.1:0", "127.0.0.1:0")),
+        v6 = Some(("[::1]:0", "[::1]:0")),
+        mapped = Some(("[::]:0", "[::ffff:127.0.0.1]:0")),
+        unix = None,
+        pair = None,
+    }: Option<(&'static str, &'static str)>
+}
+
+impl Family {
+    pub const TCP: [Self; 3] = [Self::v4, Self::v6, Self::mapped];
+    pub const UNIX: [Self; 2] = [Self::unix, Self::pair];
 }
 
 names! {

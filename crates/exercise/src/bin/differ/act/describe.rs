@@ -70,8 +70,11 @@ pub fn act(call: &Call) -> Option<Outcome> {
     })
 }
 
-/// Ports are the kernel's choice; that there is one can be told.
+/// Ports and numbers in names are chosen; that there is one can be told.
 fn host(name: Result<Name, Errno>) -> String {
+    if let Some(name) = name.as_ref().ok().and_then(Name::unix_name) {
+        return if name.is_empty() { "nameless" } else { "named" }.into();
+    }
     let address = name.map(|name| name.address());
     shown(&address.map(|address| {
         address.map_or("no-address".into(), |address| {

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use crosslane_exercise::calls::{
     close, dup, pipe, poll_one, pread, preadv2, raw_read, read, read_into_nowhere, readv, recv,
-    recvfrom, recvmmsg, recvmsg, splice,
+    recvfrom, recvmmsg, recvmsg, recvmsg_beside, splice,
 };
 use crosslane_exercise::content::Content;
 use crosslane_exercise::{Answer, Errno};
@@ -60,6 +60,12 @@ pub fn act(call: &Call, matter: Matter) -> Option<Outcome> {
             messages,
             flags,
         } => several(fd(from), count, messages, flags.0),
+        Call::RecvBeside {
+            fd: from,
+            count,
+            room,
+            flags,
+        } => beside(fd(from), count, room, flags.0),
         Call::SpliceIn { fd: from, count } => through_pipe(fd(from), count),
         Call::StdioRead { fd: from, count } => by_stream(fd(from), count),
         Call::Drain { fd: from, count } => drain(fd(from), count, matter),
@@ -96,6 +102,27 @@ fn message(from: RawFd, first: usize, second: usize, flags: i32) -> Outcome {
     let received = recvmsg(from, &mut buffers, flags);
     let said = received.as_ref().map_or(String::new(), |received| {
         format!(" flags {:#x} name {}", received.flags, received.name_length)
+    });
+    let mut outcome = taken(&buffer, received.map(|received| received.bytes));
+    outcome.text.push_str(&said);
+    outcome
+}
+
+fn beside(from: RawFd, count: usize, room: u32, flags: i32) -> Outcome {
+    let mut buffer = vec![0; count];
+    let room = match room {
+        0 => 0,
+        // SAFETY: a length is computed, nothing is touched.
+        descriptors => unsafe { libc::CMSG_SPACE(4 * descriptors) },
+    };
+    let room = usize::try_from(room).expect("it is short");
+    let received = recvmsg_beside(from, &mut buffer, room, flags);
+    let said = received.as_ref().map_or(String::new(), |received| {
+        for descriptor in &received.descriptors {
+            close(*descriptor).expect("it was received");
+        }
+        let (flags, passed) = (received.flags, received.descriptors.len());
+        format!(" flags {flags:#x} with {passed}")
     });
     let mut outcome = taken(&buffer, received.map(|received| received.bytes));
     outcome.text.push_str(&said);

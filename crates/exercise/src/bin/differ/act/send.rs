@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use crosslane_exercise::calls::{
     close, dup, file_of, pipe, pwritev2, raw_write, recv, send, sendfile, sendmmsg, sendmsg,
-    splice, write, write_from_nowhere, writev,
+    sendmsg_beside, splice, write, write_from_nowhere, writev,
 };
 use crosslane_exercise::content::Content;
 use crosslane_exercise::{Answer, Errno};
@@ -52,6 +52,12 @@ pub fn act(call: &Call, matter: Matter) -> Option<Outcome> {
             messages,
             flags,
         } => several(fd(to), count, messages, flags.0, matter),
+        Call::SendBeside {
+            fd: to,
+            count,
+            files,
+            flags,
+        } => beside(fd(to), &bytes(count), files, flags.0),
         Call::Sendfile { fd: to, count } => from_file(fd(to), &bytes(count)),
         Call::SpliceOut { fd: to, count } => through_pipe(fd(to), &bytes(count)),
         Call::StdioWrite { fd: to, count } => by_stream(fd(to), &bytes(count)),
@@ -96,6 +102,17 @@ fn several(to: RawFd, count: usize, messages: u32, flags: i32, matter: Matter) -
     let mut outcome = Outcome::of(answer);
     outcome.bytes = answer.unwrap_or(0) * count;
     outcome
+}
+
+/// What is passed does not matter: it is closed by whoever gets it.
+fn beside(to: RawFd, bytes: &[u8], files: u32, flags: i32) -> Outcome {
+    let [out, into] = pipe().expect("a pipe can be made");
+    let passed: Vec<RawFd> = (0..files).map(|_| out).collect();
+    let sent = sendmsg_beside(to, bytes, &passed, flags);
+    for end in [out, into] {
+        close(end).expect("it is open");
+    }
+    Outcome::moved(sent)
 }
 
 fn from_file(to: RawFd, bytes: &[u8]) -> Outcome {

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    Name, accept4, bind, close, close_range, connect, dup, dup2, dup3, fcntl, getsockname, listen,
-    receive_fd, send_fd, shutdown, socket,
+    Name, accept4, bind, bind_name, close, close_range, connect, dup, dup2, dup3, fcntl,
+    getsockname, listen, receive_fd, send_fd, shutdown, socket, socketpair,
 };
+use crosslane_exercise::{Answer, Errno};
 
 use super::{Matter, Outcome, Place, fd};
 use crate::call::Call;
@@ -15,6 +15,9 @@ use crate::word::Family;
 const BACKLOG: i32 = 8;
 /// F_DUPFD must not find the lowest number by chance.
 const FROM: i32 = 40;
+const UNIX_NAME: &str = "crosslane-differ-";
+/// Names that a process may take. Players that run at the same time share them all.
+const PORTS_EACH: u32 = 64;
 /// Nobody listens on the port of discard.
 const NOBODY: u16 = 9;
 
@@ -25,6 +28,14 @@ pub fn act(call: &Call, matter: Matter, place: Place) -> Option<Outcome> {
             nonblocking,
             ..
         } => Outcome::made(socket(domain(family), flags(nonblocking))),
+        Call::Socketpair { .. } => match socketpair() {
+            Err(errno) => Outcome::text(errno.to_string()),
+            Ok([one, other]) => Outcome {
+                text: format!("{one} {other}"),
+                bytes: 0,
+                fd: Some(one),
+            },
+        },
         Call::Listen { fd: on, family } => Outcome::of(listen_at(fd(on), family)),
         Call::Connect { fd: on, family, .. } => {
             Outcome::of(connect(fd(on), target(family, matter.port)))
@@ -62,10 +73,10 @@ pub fn act(call: &Call, matter: Matter, place: Place) -> Option<Outcome> {
 }
 
 fn domain(family: Family) -> i32 {
-    if family == Family::v4 {
-        libc::AF_INET
-    } else {
-        libc::AF_INET6
+    match family {
+        Family::v4 => libc::AF_INET,
+        Family::v6 | Family::mapped => libc::AF_INET6,
+        Family::unix | Family::pair => libc::AF_UNIX,
     }
 }
 
@@ -75,19 +86,45 @@ fn flags(nonblocking: bool) -> i32 {
 
 /// The outcome has the port only as what the kernel chose.
 fn listen_at(fd: i32, family: Family) -> Result<&'static str, Errno> {
-    bind(fd, family.value().0.parse().expect("it is an address"))?;
+    match family.value() {
+        Some((here, _)) => bind(fd, here.parse().expect("it is an address"))?,
+        None => bind_unix(fd)?,
+    };
     listen(fd, BACKLOG)?;
     Ok("listening")
 }
 
-/// The port on which `fd` listens.
-pub fn port_of(fd: i32) -> Option<u16> {
-    let address = getsockname(fd).ok()?.address()?;
-    Some(address.port())
+/// Names outside of the file system have a number for a port, too, as long as any other.
+fn unix_name(port: u16) -> Name {
+    Name::of_unix(&format!("{UNIX_NAME}{port:05}"))
 }
 
-fn target(family: Family, port: u16) -> SocketAddr {
-    let mut address: SocketAddr = family.value().1.parse().expect("it is an address");
+fn bind_unix(fd: i32) -> Answer {
+    let first = std::process::id() * PORTS_EACH;
+    let mut taken = Err(Errno(libc::EADDRINUSE));
+    for number in first..first + PORTS_EACH {
+        taken = bind_name(fd, &unix_name(u16::try_from(number & 0xffff).unwrap_or(0)));
+        if taken != Err(Errno(libc::EADDRINUSE)) {
+            break;
+        }
+    }
+    taken
+}
+
+/// The port on which `fd` listens.
+pub fn port_of(fd: i32) -> Option<u16> {
+    let name = getsockname(fd).ok()?;
+    if let Some(name) = name.unix_name() {
+        return name.strip_prefix(UNIX_NAME)?.parse().ok();
+    }
+    Some(name.address()?.port())
+}
+
+fn target(family: Family, port: u16) -> Name {
+    let Some((_, there)) = family.value() else {
+        return unix_name(port);
+    };
+    let mut address: SocketAddr = there.parse().expect("it is an address");
     address.set_port(port);
-    address
+    address.into()
 }

@@ -1,142 +1,14 @@
 //! Calls by chance.
 
-use libc::{
-    MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, MSG_WAITFORONE,
-};
-
 use super::{Generator, Known, Thing};
 use crate::call::Call;
 use crate::program::Step;
-use crate::word::{Choice, EpollEvents, Family, How, MessageFlags, PollEvents};
-
-/// Sizes at which something changes: lines, records, pages.
-const EDGES: [usize; 10] = [0, 1, 8, 55, 56, 57, 120, 500, 4000, 8185];
-/// For receiving there may be more room than there is to come.
-const WIDE: usize = 20_000;
+use crate::word::{Choice, EpollEvents, Family, How, PollEvents};
 
 impl Generator {
     pub(super) fn call(&mut self, known: Known, call: Call) {
         let process = known.process;
         self.steps.push(Step::Call { process, call });
-    }
-
-    fn count(&mut self) -> usize {
-        match self.random.below(10) {
-            0..6 => self.random.between(1, 100),
-            6..9 => *self.random.pick(&EDGES),
-            _ => self.random.between(1, 3000),
-        }
-    }
-
-    fn flags(&mut self, choices: &[i32]) -> MessageFlags {
-        let mut flags = 0;
-        for &choice in choices {
-            if self.random.one_in(4) {
-                flags |= choice;
-            }
-        }
-        // Urgent data keeps a connection from its ring, so it is rare.
-        if self.random.one_in(120) {
-            flags |= MSG_OOB;
-        }
-        MessageFlags(flags)
-    }
-
-    pub(super) fn send(&mut self) {
-        let Some(end) = self.any_end() else { return };
-        let (fd, count, second) = (end.handle, self.count(), self.count());
-        let flags = self.flags(&[MSG_NOSIGNAL, MSG_DONTWAIT]);
-        let messages = u32::try_from(self.random.between(1, 4)).unwrap_or(1);
-        let call = match self.random.below(20) {
-            0..4 => Call::Write { fd, count },
-            4..8 => Call::Send { fd, count, flags },
-            8 => {
-                let flags = self.flags(&[MSG_MORE, MSG_NOSIGNAL]);
-                Call::Send { fd, count, flags }
-            }
-            9..11 => Call::Writev {
-                fd,
-                first: count,
-                second,
-            },
-            11..13 => Call::Sendmsg {
-                fd,
-                first: count,
-                second,
-                flags,
-            },
-            13..15 => Call::Sendmmsg {
-                fd,
-                count: count.clamp(1, 900),
-                messages,
-                flags,
-            },
-            15 => Call::Pwritev2 { fd, count },
-            16 => Call::RawWrite { fd, count },
-            17 => Call::Sendfile { fd, count },
-            18 => Call::SpliceOut {
-                fd,
-                count: count.max(1),
-            },
-            _ if self.random.one_in(4) => Call::WriteNowhere { fd, count },
-            _ => Call::StdioWrite { fd, count },
-        };
-        self.call(end, call);
-    }
-
-    pub(super) fn reading(&mut self, end: Known) -> Call {
-        let (fd, second) = (end.handle, self.count());
-        let count = if self.random.one_in(4) {
-            WIDE
-        } else {
-            self.count()
-        };
-        let flags = self.flags(&[MSG_DONTWAIT, MSG_PEEK, MSG_DONTWAIT]);
-        let messages = u32::try_from(self.random.between(1, 4)).unwrap_or(1);
-        match self.random.below(24) {
-            0..4 => Call::Read { fd, count },
-            4..9 => Call::Recv { fd, count, flags },
-            9..11 => {
-                let flags = self.flags(&[MSG_WAITALL, MSG_TRUNC, MSG_PEEK, MSG_DONTWAIT]);
-                Call::Recv { fd, count, flags }
-            }
-            11..13 => Call::Readv {
-                fd,
-                first: count,
-                second,
-            },
-            13..15 => Call::Recvmsg {
-                fd,
-                first: count,
-                second,
-                flags,
-            },
-            15 => Call::Recvfrom { fd, count, flags },
-            16..18 => {
-                let flags = self.flags(&[MSG_DONTWAIT, MSG_WAITFORONE]);
-                Call::Recvmmsg {
-                    fd,
-                    count: count.clamp(1, 900),
-                    messages,
-                    flags,
-                }
-            }
-            18 => Call::Preadv2 { fd, count },
-            19 => Call::RawRead { fd, count },
-            20 => Call::SpliceIn {
-                fd,
-                count: count.max(1),
-            },
-            21 => Call::StdioRead { fd, count },
-            22 => Call::Pread { fd, count },
-            _ => Call::ReadNowhere { fd, count },
-        }
-    }
-
-    pub(super) fn receive(&mut self) {
-        let Some(end) = self.any_end() else { return };
-        let call = self.reading(end);
-        self.call(end, call);
     }
 
     pub(super) fn look(&mut self) {
@@ -474,7 +346,7 @@ impl Generator {
             2 => self.client(process),
             3 => self.accept(),
             4 => {
-                let family = *self.random.pick(Family::ALL);
+                let family = self.family();
                 let socket = self.socket(process, family, true);
                 self.call(
                     socket,
@@ -518,7 +390,7 @@ impl Generator {
     }
 
     fn listener(&mut self, process: usize) {
-        let family = *self.random.pick(Family::ALL);
+        let family = self.family();
         let nonblocking = self.random.one_in(2);
         let socket = self.socket(process, family, nonblocking);
         let fd = socket.handle;

@@ -121,6 +121,9 @@ impl Player<'_> {
         family: Family,
     ) -> Result<Option<[i32; 2]>, Hung> {
         let new = crate::word::New(0);
+        if family == Family::pair {
+            return self.socket_pair(server, client);
+        }
         let nonblocking = false;
         let socket = Call::Socket {
             new,
@@ -153,10 +156,31 @@ impl Player<'_> {
             return Ok(None);
         };
         for (process, fd) in [(server, server_fd), (client, client_fd)] {
+            if family == Family::unix {
+                break;
+            }
             let (fd, option, value) = (name(fd), Choice::NODELAY, 1);
             self.bare(process, 0, Call::Setsockopt { fd, option, value })?;
         }
         Ok(Some([server_fd, client_fd]))
+    }
+
+    /// A pair of sockets, one of which is passed on to who is to have it.
+    fn socket_pair(&mut self, server: usize, client: usize) -> Result<Option<[i32; 2]>, Hung> {
+        let new = crate::word::New(0);
+        let made = self.bare(server, 0, Call::Socketpair { new })?;
+        let numbers: Option<Vec<i32>> = made.text.split(' ').map(|fd| fd.parse().ok()).collect();
+        let Some(&[one, other]) = numbers.as_deref() else {
+            return Ok(None);
+        };
+        if server == client {
+            return Ok(Some([one, other]));
+        }
+        let fd = name(other);
+        self.bare(server, 0, Call::Pass { fd })?;
+        let passed = self.bare(client, 0, Call::Take { new })?.fd;
+        self.bare(server, 0, Call::Close { fd })?;
+        Ok(passed.map(|passed| [one, passed]))
     }
 
     /// A call on descriptors that have no name.
