@@ -53,6 +53,8 @@ pub const IPERF3: Program = program("iperf3", "iperf3");
 pub const JAVAC: Program = program("javac", "openjdk-17-jdk-headless");
 pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
 pub const NODE: Program = program("/usr/bin/node", "nodejs");
+/// The server refuses root and runs as the user that its package makes.
+pub const POSTGRES: Program = program("/usr/lib/postgresql/15/bin/postgres", "postgresql");
 pub const PYTHON: Program = program("/usr/bin/python3", "python3");
 /// CPython's tests are files, of which this is one.
 pub const PYTHON_TESTS: Program = program(
@@ -74,7 +76,7 @@ pub const VALGRIND: Program = program("valgrind", "valgrind");
 pub const WRK: Program = program("wrk", "wrk");
 
 /// Every program that the tests run.
-pub const ALL: [Program; 24] = [
+pub const ALL: [Program; 25] = [
     AB,
     CHROMIUM,
     CURL,
@@ -87,6 +89,7 @@ pub const ALL: [Program; 24] = [
     JAVAC,
     NGINX,
     NODE,
+    POSTGRES,
     PYTHON,
     QEMU,
     RCLONE,
@@ -102,11 +105,12 @@ pub const ALL: [Program; 24] = [
 ];
 
 /// Services that Debian starts at boot once their package is installed.
-const SERVICES: [(&str, &str); 5] = [
+const SERVICES: [(&str, &str); 6] = [
     ("redis-server", "redis-server"),
     ("nginx", "nginx"),
     ("iperf3", "iperf3"),
     ("haproxy", "haproxy"),
+    ("postgresql", "postgresql"),
     ("openssh-server", "ssh"),
 ];
 

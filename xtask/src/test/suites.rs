@@ -91,6 +91,7 @@ pub const ALL: [Suite; 20] = [
             setup::JAVAC,
             setup::NGINX,
             setup::NODE,
+            setup::POSTGRES,
             setup::PYTHON,
             setup::RCLONE,
             setup::SSH,

@@ -8,6 +8,7 @@ mod haproxy;
 mod java;
 mod libc;
 mod node;
+mod postgres;
 mod python;
 mod ssh;
 
