@@ -1,6 +1,6 @@
 //! Real programs over AF_UNIX streams.
 
-use crosslane_testkit::{Host, Route};
+use crosslane_testkit::{Host, Route, binary};
 
 /// Debian's own, as another one in PATH may be a script that starts it.
 const PYTHON: &str = "/usr/bin/python3";
@@ -162,6 +162,26 @@ fn a_pair_in_one_process_stays_with_the_kernel() {
     let ends = host.ends();
     let reasons: Vec<_> = ends.iter().map(|end| end.reason.as_deref()).collect();
     assert_eq!(reasons, [Some("own-pair"), Some("own-pair")], "{ends:?}");
+}
+
+/// There is always a call inside the kernel, so that bytes are never at rest there to be counted.
+#[test]
+fn a_stream_that_never_rests_enters_the_rings() {
+    for _ in 0..5 {
+        let host = Host::new(Route::Crosslane);
+        let program = || {
+            host.program(binary("crosslane-sockbench"))
+                .run_flag("--unix")
+        };
+        let address = format!("unix:{}/stream.socket", host.folder().display());
+        let mut server = program().args(["server", "--listen", &address]).start();
+        assert!(server.next_line().is_some(), "it says where it listens");
+        program()
+            .args(["client", "--connect", &address, "--case", "stream"])
+            .args(["--bytes", "64", "--warmup", "0", "--measure", "300"])
+            .run();
+        assert_by_ring(&host);
+    }
 }
 
 #[test]
