@@ -254,7 +254,7 @@ pub enum ProfileError {
         cause: serde_json::Error,
     },
     /// A field outside its range.
-    #[error("host profile {profile}: {field} is {value}, but must be {legal}")]
+    #[error("host profile {profile}: {field} is {value:?}, but must be {legal}")]
     Range {
         /// Which profile.
         profile: String,

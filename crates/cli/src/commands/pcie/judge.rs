@@ -94,7 +94,7 @@ pub fn all(host: Option<&str>, transfers: u32) -> anyhow::Result<Vec<Judged>> {
         .collect::<Result<Vec<_>, _>>()?;
     anyhow::ensure!(
         !judged.is_empty(),
-        "no measurements of {}: --host takes e5-2630v4, e5-2637v3 or e3-1226v3",
+        "no measurements of {:?}: --host takes e5-2630v4, e5-2637v3 or e3-1226v3",
         host.unwrap_or_default()
     );
     Ok(judged)
