@@ -216,8 +216,11 @@ fn sleep(
         wishes[*place].events = ready::kernel_wish(end, fds[*place].events);
         quiet &= ready::prepare_sleep(end, fds[*place].events);
     }
-    if quiet && rounds > PATIENT_ROUNDS {
-        crosslane_sys::kernel::nap(Duration::from_micros(100));
+    let rests = quiet && rounds > PATIENT_ROUNDS;
+    // A signal that a mask lets in only while we sleep comes then; one that it keeps out is none.
+    if rests && crosslane_sys::kernel::nap(Duration::from_micros(100)) && mask.is_null() {
+        ends.iter().for_each(|(_, end)| ready::after_sleep(end));
+        return Err(Errno::INTR);
     }
     let waits_for_room =
         |(place, end): &(usize, End)| ready::waits_for_room(end, fds[*place].events);
