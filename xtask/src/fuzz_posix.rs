@@ -52,6 +52,7 @@ struct Report {
     steps: u64,
     left_out: BTreeMap<String, u64>,
     unsteady: u64,
+    repeats: u64,
     seconds: u64,
     differences: Vec<Found>,
     #[serde(default)]
@@ -258,6 +259,7 @@ fn print(report: &Report, as_json: bool) -> anyhow::Result<()> {
         programs,
         steps,
         unsteady,
+        repeats,
         seconds,
         differences,
         first_seed,
@@ -267,7 +269,7 @@ fn print(report: &Report, as_json: bool) -> anyhow::Result<()> {
     } = report;
     println!(
         "{programs} programs from seed {first_seed} on, {steps} steps, in {seconds} s: {} differ; \
-         {unsteady} are unsteady on the kernel alone",
+         {repeats} were told edges once more, {unsteady} are unsteady on the kernel alone",
         differences.len()
     );
     println!(

@@ -43,11 +43,13 @@ pub(crate) fn ring_if_armed(end: &End, lane: &WindowLane) {
 }
 
 /// Send a doorbell that nobody asked for, so that a dead peer's kernel answers with a reset. Not to
-/// a peer whose receiving direction has one of the flags `spared`.
+/// a peer whose receiving direction has one of the flags `spared`, and not where an error is there
+/// already, which would be told to us instead of the program.
 pub(crate) fn probe(end: &End, spared: u32) {
     let _tx = end.lock_tx();
     if end.tx_mode() == Mode::Ring
         && let Some(lane) = end.tx_lane()
+        && !ending::has_error(end)
     {
         let control = lane.control();
         // A frozen receiver may have left TCP to others, who know nothing of doorbells.

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use crate::edges::Edges;
 use crate::program::Program;
 use crate::side::{Side, Tally, Trace};
 
@@ -45,6 +46,8 @@ impl Difference {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Same,
+    /// But for edges that are told once more.
+    Repeats,
     /// Native runs differ among themselves, and the other way shows what one of them shows.
     Unsteady,
     Differs(Difference),
@@ -62,6 +65,10 @@ pub fn compare(
     if first.lines == seen.lines {
         return Ok((Verdict::Same, tally));
     }
+    let edges = Edges::of(program);
+    if edges.are_alike(&first, &seen) {
+        return Ok((Verdict::Repeats, tally));
+    }
     let mut natives = vec![first];
     for _ in 0..NATIVE_RUNS {
         natives.push(native.play(program)?);
@@ -70,7 +77,7 @@ pub fn compare(
     for _ in 1..OTHER_RUNS {
         others.push(other.play(program)?);
     }
-    Ok((judge(&natives, &others), tally))
+    Ok((judge(&edges, &natives, &others), tally))
 }
 
 /// Whether the program differs in the same call, as fast as that can be said.
@@ -80,28 +87,29 @@ pub fn differs_alike(
     native: &mut Side,
     other: &mut Side,
 ) -> std::io::Result<bool> {
+    let edges = Edges::of(program);
     let mut natives = vec![native.play(program)?];
     for _ in 0..OTHER_RUNS {
         let seen = [other.play(program)?];
-        if matches!(judge(&natives, &seen), Verdict::Unsteady) {
+        if matches!(judge(&edges, &natives, &seen), Verdict::Unsteady) {
             continue;
         }
         while natives.len() <= NATIVE_RUNS {
             natives.push(native.play(program)?);
         }
-        if let Verdict::Differs(difference) = judge(&natives, &seen) {
+        if let Verdict::Differs(difference) = judge(&edges, &natives, &seen) {
             return Ok(difference.call() == like.call());
         }
     }
     Ok(false)
 }
 
-fn judge(natives: &[Trace], others: &[Trace]) -> Verdict {
+fn judge(edges: &Edges, natives: &[Trace], others: &[Trace]) -> Verdict {
     let mut lines = natives.iter().flat_map(|native| &native.lines);
     if lines.any(|line| line.contains(KERNELS_OWN)) {
         return Verdict::Unsteady;
     }
-    let is_native = |other: &&Trace| natives.iter().any(|native| native.lines == other.lines);
+    let is_native = |other: &&Trace| natives.iter().any(|native| edges.are_alike(native, other));
     let odd: Vec<_> = others.iter().filter(|other| !is_native(other)).collect();
     let Some(first) = odd.first() else {
         return Verdict::Unsteady;
@@ -135,6 +143,10 @@ fn common(one: &Trace, other: &Trace) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn judge(natives: &[Trace], others: &[Trace]) -> Verdict {
+        super::judge(&Edges::of(&Program::default()), natives, others)
+    }
 
     fn trace(lines: &[&str]) -> Trace {
         Trace {

@@ -89,6 +89,8 @@ struct Report {
     left_out: BTreeMap<&'static str, u64>,
     /// Programs in which the kernel itself does now this and now that.
     unsteady: u64,
+    /// Programs that were told edges once more, which epoll(7) allows.
+    repeats: u64,
     /// Programs that differed in some of their runs only, when those do not count.
     wavering: u64,
     seconds: u64,
@@ -258,6 +260,7 @@ impl Hunt<'_> {
         }
         report.wavering += wavering;
         report.unsteady += u64::from(verdict == Verdict::Unsteady);
+        report.repeats += u64::from(verdict == Verdict::Repeats);
         report.differences.extend(found);
         if report.differences.len() >= self.arguments.enough {
             self.stop.store(true, Ordering::Relaxed);
@@ -336,13 +339,14 @@ impl Report {
             programs,
             steps,
             unsteady,
+            repeats,
             wavering,
             differences,
             ..
         } = self;
         format!(
             "{programs} programs with {steps} steps in {} s: {} differ, {wavering} waver, \
-             {unsteady} are unsteady on the kernel alone",
+             {repeats} were told edges once more, {unsteady} are unsteady on the kernel alone",
             elapsed.as_secs(),
             differences.len()
         )

@@ -15,15 +15,35 @@ pub struct Known {
 }
 
 /// All of it.
-pub const KNOWN: &[Known] = &[Known {
-    name: "epoll-of-another-process",
-    why: "parent and child must not use the same epoll set (README)",
-    is_it: |world, process, call| {
-        let mut call = call.clone();
-        call.handles().into_iter().any(|handle| {
-            world.file(process, *handle).is_some_and(
-                |file| matches!(file.kind, Kind::Epoll { owner, .. } if owner != process),
-            )
-        })
+pub const KNOWN: &[Known] = &[
+    Known {
+        name: "epoll-of-another-process",
+        why: "parent and child must not use the same epoll set (README)",
+        is_it: |world, process, call| {
+            let mut call = call.clone();
+            call.handles().into_iter().any(|handle| {
+                world.file(process, *handle).is_some_and(
+                    |file| matches!(file.kind, Kind::Epoll { owner, .. } if owner != process),
+                )
+            })
+        },
     },
-}];
+    Known {
+        name: "more-in-a-half-closed-connection",
+        why: "bytes marked MSG_MORE may be held back or not, and meet another end then",
+        is_it: |world, process, call| {
+            let (Call::Send { fd, flags, .. }
+            | Call::Sendmsg { fd, flags, .. }
+            | Call::Sendmmsg { fd, flags, .. }) = call
+            else {
+                return false;
+            };
+            let ends = world
+                .end(process, *fd)
+                .map(|(at, _)| world.connections[at].ends);
+            flags.0 & libc::MSG_MORE != 0
+                && ends
+                    .is_some_and(|ends| ends.iter().any(|end| end.shut_reading || end.shut_writing))
+        },
+    },
+];

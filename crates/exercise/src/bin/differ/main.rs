@@ -12,6 +12,7 @@ mod actor;
 mod call;
 mod cast;
 mod compare;
+mod edges;
 mod generate;
 mod hunt;
 mod known;
