@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::EndPhase;
 use crosslane_stream::family::Family;
-use crosslane_stream::{End, close as closing, config, control, process, register};
+use crosslane_stream::{End, close as closing, config, control, process, register, switch};
 use crosslane_sys::{Errno, real};
 use libc::{sockaddr, socklen_t};
 
@@ -61,6 +61,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         closing::make_plain(&end, Reason::Call, PATIENCE);
         if !crate::progress::hand_back(&end) {
             // What stands in its ring is lost with the connection.
+            switch::dissolve(&end);
             epoll::hand_back(&end);
         }
         register::forget(fd);

@@ -136,7 +136,8 @@ fn finish_rings(end: &End, deadline: Instant) {
     say_closed(end);
     await_last_bells(end, deadline);
     let _rx = end.lock_rx();
-    let unread = end.rx_mode() == Mode::Ring
+    // Also what a sender has been asked to send again by TCP, and has not.
+    let unread = matches!(end.rx_mode(), Mode::Ring | Mode::Replay)
         && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
     // The peer of an AF_UNIX stream sees in the lane what was not read.
     if unread && end.family() == Family::Tcp {

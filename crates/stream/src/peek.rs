@@ -9,7 +9,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::End;
 use crate::beside::Beside;
-use crate::ending::lied;
+use crate::ending::{self, lied};
 use crate::step::receive_parts;
 
 /// Passages that one look follows.
@@ -38,9 +38,20 @@ pub(crate) fn peek_on(
     visit(end, |place| match place {
         _ if has_ended => Ok(0),
         Place::Tcp { skipped, most } => {
-            let (bytes, is_last) = peek_tcp(end, parts, beside, (skipped, most))?;
-            has_ended = is_last;
-            Ok(bytes)
+            let has_some = parts.left() < asked;
+            match peek_tcp(end, parts, beside, (skipped, most)) {
+                Ok((bytes, is_last)) => {
+                    has_ended = is_last;
+                    Ok(bytes)
+                }
+                // The next call's, as the bytes come first.
+                Err(errno) if has_some => {
+                    ending::note_error(end, errno);
+                    has_ended = true;
+                    Ok(0)
+                }
+                Err(errno) => Err(errno),
+            }
         }
         Place::Ring(lane, cursor) => {
             let copied = cursor.copy_on(lane, parts).map_err(|lie| lied(end, lie))?;

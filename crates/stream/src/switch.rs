@@ -431,6 +431,12 @@ pub fn retire(end: &End) -> bool {
     if end.entry.wait.error.load(Ordering::Relaxed) != 0 {
         return false;
     }
+    dissolve(end)
+}
+
+/// Leave an end to the kernel, whatever stands in its rings, in every process that has it. Returns
+/// whether we did it.
+pub fn dissolve(end: &End) -> bool {
     let plain = EndPhase::Plain as u32;
     let granted = EndPhase::Granted as u32;
     let phase = &end.entry.id.phase;

@@ -79,7 +79,8 @@ fn bodies_up_to_100_mib(host: &Host) {
             "{length} bytes"
         );
     }
-    witness.assert_accelerated();
+    // A disk that pauses leaves bytes to TCP.
+    witness.assert_ring_share(0.3);
 }
 
 fn uploads_up_to_100_mib(host: &Host) {
@@ -93,7 +94,7 @@ fn uploads_up_to_100_mib(host: &Host) {
         let answer = host.program("curl").args(options).run().text();
         assert_eq!(answer, sha256(&bytes), "{length} bytes");
     }
-    witness.assert_accelerated();
+    witness.assert_ring_share(0.3);
 }
 
 fn one_connection_for_many_requests(host: &Host) {

@@ -18,6 +18,7 @@ const EDGE: u32 = libc::EPOLLET.cast_unsigned();
 const IN: u32 = libc::EPOLLIN.cast_unsigned();
 const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
 const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
+const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
 /// How long the connections of a set that is nested are waited for to be back on TCP.
@@ -83,8 +84,12 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     if let Some(result) = revive(epoll, end, wish) {
         return result;
     }
+    let is_once = wish.events & ONCE != 0 && set::get(epoll).is_some();
     let result = if wish.events & EXCLUSIVE != 0 {
         add_shared(epoll, end, wish)
+    } else if is_once && end.phase() == EndPhase::Granted {
+        // The kernel must not tell it, too, before `record` takes it over.
+        add_as(epoll, end, EDGE, wish.u64)
     } else {
         kernel()
     };
@@ -131,10 +136,11 @@ fn add_shared(epoll: c_int, end: &End, wish: epoll_event) -> c_int {
     if wish.events & !ALLOWED != 0 {
         return c::fail(Errno::INVAL);
     }
-    let event = epoll_event {
-        events: wish.events & !EXCLUSIVE,
-        u64: wish.u64,
-    };
+    add_as(epoll, end, wish.events & !EXCLUSIVE, wish.u64)
+}
+
+fn add_as(epoll: c_int, end: &End, events: u32, data: u64) -> c_int {
+    let event = epoll_event { events, u64: data };
     match kernel::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, end.fd, event) {
         Ok(()) => 0,
         Err(errno) => c::fail(errno),
@@ -174,9 +180,21 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
         return c::fail(Errno::INVAL);
     }
     if !reg.ringed {
-        let result = kernel();
+        let has_rings = end.phase() == EndPhase::Granted && !end.is_pinned();
+        let takes_over = has_rings && wish.events & ONCE != 0;
+        let result = match (reg.absent, takes_over) {
+            (true, true) => add_as(epoll, end, EDGE, wish.u64),
+            (true, false) => add_as(epoll, end, wish.events, wish.u64),
+            (false, true) => 0,
+            (false, false) => kernel(),
+        };
         if result == 0 {
+            reg.absent = false;
             reg.renew(wish.events, wish.u64);
+            if takes_over {
+                take_over(set, &mut inner, key);
+                tell_sleepers(set, &mut inner, key);
+            }
         }
         return result;
     }
@@ -271,7 +289,10 @@ fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
         inner.heat(key);
         return 0;
     }
-    let result = kernel();
+    let result = match reg.absent {
+        true => 0,
+        false => kernel(),
+    };
     if result == 0 {
         reg.uncount();
         inner.remove(key);
@@ -341,15 +362,27 @@ fn other_name(end: &End) -> End {
     end.process().ends().find(is_other).unwrap_or(*end)
 }
 
-/// Rings have been granted: let the sets that hold the end know, then let it take part.
+/// Rings have been granted: let the sets that hold the end know, then let it take part. Whether the
+/// kernel has told already what is to be told once, nobody can know; so the end waits until the
+/// program renews such a registration.
 #[cold]
 pub fn adopt(end: &End) {
+    let mut waits = false;
     for_each(end, |set, inner, key| {
+        if inner
+            .reg(key)
+            .is_some_and(|reg| !reg.ringed && reg.events & ONCE != 0)
+        {
+            waits = true;
+            return;
+        }
         take_over(set, inner, key);
         // Who fell asleep before could not ask to be rung.
         tell_sleepers(set, inner, key);
     });
-    end.local.adopted.store(1, Ordering::Release);
+    if !waits {
+        end.local.adopted.store(1, Ordering::Release);
+    }
 }
 
 /// From now on the kernel's registration carries our tag.
@@ -384,13 +417,18 @@ pub fn hand_back(end: &End) {
             inner.remove(key);
             return;
         }
-        // Spent by EPOLLONESHOT: silent until the program's next EPOLL_CTL_MOD.
-        let events = if reg.spent { EDGE } else { reg.events };
+        // What is spent by EPOLLONESHOT is silent until the program's next EPOLL_CTL_MOD, but the
+        // kernel tells errors and ends of whatever it is given.
         let event = epoll_event {
-            events: events & !EXCLUSIVE,
+            events: reg.events & !EXCLUSIVE,
             u64: reg.data,
         };
-        if kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_MOD, fd, event).is_ok() {
+        let operation = match reg.spent {
+            true => libc::EPOLL_CTL_DEL,
+            false => libc::EPOLL_CTL_MOD,
+        };
+        if kernel::epoll_ctl(set.fd(), operation, fd, event).is_ok() {
+            reg.absent = reg.spent;
             set.ringed.fetch_sub(1, Ordering::Relaxed);
             (reg.ringed, reg.hot) = (false, false);
             inner.hot.retain(|hot| *hot != key);

@@ -115,6 +115,8 @@ pub struct Reg {
     pub deleted: bool,
     /// Switched off by EPOLLONESHOT.
     pub spent: bool,
+    /// The kernel has no such registration: it was spent when the connection left its rings.
+    pub absent: bool,
     /// Not looked at since it was added or modified: edges are due for what is ready.
     pub fresh: bool,
     /// The kernel saw something while the program was to be told nothing: ask it again.
@@ -154,6 +156,7 @@ impl Reg {
             kernel_events: 0,
             deleted: false,
             spent: false,
+            absent: false,
             fresh: true,
             missed: false,
             echoes: false,

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::edges::Edges;
+use crate::edges::are_alike;
 use crate::program::Program;
 use crate::side::{Side, Tally, Trace};
 
@@ -65,8 +65,7 @@ pub fn compare(
     if first.lines == seen.lines {
         return Ok((Verdict::Same, tally));
     }
-    let edges = Edges::of(program);
-    if edges.are_alike(&first, &seen) {
+    if are_alike(&first, &seen) {
         return Ok((Verdict::Repeats, tally));
     }
     let mut natives = vec![first];
@@ -77,7 +76,7 @@ pub fn compare(
     for _ in 1..OTHER_RUNS {
         others.push(other.play(program)?);
     }
-    Ok((judge(&edges, &natives, &others), tally))
+    Ok((judge(&natives, &others), tally))
 }
 
 /// Whether the program differs in the same call, as fast as that can be said.
@@ -87,29 +86,28 @@ pub fn differs_alike(
     native: &mut Side,
     other: &mut Side,
 ) -> std::io::Result<bool> {
-    let edges = Edges::of(program);
     let mut natives = vec![native.play(program)?];
     for _ in 0..OTHER_RUNS {
         let seen = [other.play(program)?];
-        if matches!(judge(&edges, &natives, &seen), Verdict::Unsteady) {
+        if matches!(judge(&natives, &seen), Verdict::Unsteady) {
             continue;
         }
         while natives.len() <= NATIVE_RUNS {
             natives.push(native.play(program)?);
         }
-        if let Verdict::Differs(difference) = judge(&edges, &natives, &seen) {
+        if let Verdict::Differs(difference) = judge(&natives, &seen) {
             return Ok(difference.call() == like.call());
         }
     }
     Ok(false)
 }
 
-fn judge(edges: &Edges, natives: &[Trace], others: &[Trace]) -> Verdict {
+fn judge(natives: &[Trace], others: &[Trace]) -> Verdict {
     let mut lines = natives.iter().flat_map(|native| &native.lines);
     if lines.any(|line| line.contains(KERNELS_OWN)) {
         return Verdict::Unsteady;
     }
-    let is_native = |other: &&Trace| natives.iter().any(|native| edges.are_alike(native, other));
+    let is_native = |other: &&Trace| natives.iter().any(|native| are_alike(native, other));
     let odd: Vec<_> = others.iter().filter(|other| !is_native(other)).collect();
     let Some(first) = odd.first() else {
         return Verdict::Unsteady;
@@ -143,10 +141,6 @@ fn common(one: &Trace, other: &Trace) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn judge(natives: &[Trace], others: &[Trace]) -> Verdict {
-        super::judge(&Edges::of(&Program::default()), natives, others)
-    }
 
     fn trace(lines: &[&str]) -> Trace {
         Trace {

@@ -4,66 +4,60 @@
 //! and what is there is told again: whether the program has been told of it already, nobody can
 //! know for sure, and an edge too many is what epoll(7) has programs expect, one too few stops them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use crate::call::Call;
-use crate::program::{Program, Step};
 use crate::side::Trace;
-use crate::word::EpollEvents;
 
-/// The data of the registrations of a program that are for edges, and not for one only.
-pub struct Edges(BTreeSet<u32>);
+/// Whether `other` shows what `native` does, but for edges that it tells once more.
+pub fn are_alike(native: &Trace, other: &Trace) -> bool {
+    let mut edges = Edges::default();
+    native.lines.len() == other.lines.len()
+        && native
+            .lines
+            .iter()
+            .zip(&other.lines)
+            .all(|(native, other)| {
+                edges.note(native);
+                native == other || edges.are_once_more(native, other)
+            })
+}
+
+/// By the data of each registration, whether its last one was for edges, and not for one only.
+#[derive(Default)]
+struct Edges(BTreeMap<String, bool>);
 
 impl Edges {
-    pub fn of(program: &Program) -> Self {
-        let (mut edges, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for step in &program.0 {
-            let (Step::Call { call, .. } | Step::Begin { call, .. }) = step else {
-                continue;
-            };
-            if let Call::EpollAdd { events, data, .. } | Call::EpollMod { events, data, .. } = call
-            {
-                match is_edge(*events) {
-                    true => edges.insert(*data),
-                    false => others.insert(*data),
-                };
-            }
+    /// Takes note of `@0 epoll-add h5 h1 IN|ET 1 => 0`.
+    fn note(&mut self, line: &str) {
+        let mut words = line
+            .split_whitespace()
+            .skip_while(|word| !word.starts_with("epoll-"));
+        if let Some("epoll-add" | "epoll-mod") = words.next()
+            && let Some(events) = words.nth(2)
+            && let Some(data) = words.next()
+            && line.ends_with(" => 0")
+        {
+            let has = |name| events.split('|').any(|event| event == name);
+            self.0.insert(data.to_owned(), has("ET") && !has("ONESHOT"));
         }
-        Self(&edges - &others)
     }
 
-    /// Whether `other` shows what `native` does, but for edges that it tells once more.
-    pub fn are_alike(&self, native: &Trace, other: &Trace) -> bool {
-        native.lines.len() == other.lines.len()
-            && native
-                .lines
-                .iter()
-                .zip(&other.lines)
-                .all(|(native, other)| native == other || self.is_once_more(native, other))
-    }
-
-    fn is_once_more(&self, native: &str, other: &str) -> bool {
+    fn are_once_more(&self, native: &str, other: &str) -> bool {
         let (Some((step, native)), Some((same_step, other))) = (events(native), events(other))
         else {
             return false;
+        };
+        let is_edge = |event: &&&str| {
+            let data = event.split(':').next().unwrap_or_default();
+            self.0.get(data) == Some(&true)
         };
         step == same_step
             && native.iter().all(|event| other.contains(event))
             && other
                 .iter()
                 .filter(|event| !native.contains(event))
-                .all(|event| self.is_of_edge(event))
+                .all(|event| is_edge(&event))
     }
-
-    fn is_of_edge(&self, event: &str) -> bool {
-        let data = event.split(':').next().unwrap_or_default().parse();
-        data.is_ok_and(|data| self.0.contains(&data))
-    }
-}
-
-fn is_edge(events: EpollEvents) -> bool {
-    let flags = libc::EPOLLET | libc::EPOLLONESHOT;
-    events.0 & flags.cast_unsigned() == libc::EPOLLET.cast_unsigned()
 }
 
 /// The step and the events of `@0 epoll-wait h5 32 0 => [1:IN 2:OUT]`.
@@ -79,13 +73,19 @@ mod tests {
     use super::*;
 
     fn are_alike(native: &str, other: &str) -> bool {
-        let program = "@0 epoll-add h5 h1 IN|ET 1\n@0 epoll-add h5 h2 IN 2\n\
-                       @0 epoll-add h5 h3 IN|ET|ONESHOT 3";
-        let trace = |line: &str| Trace {
-            lines: vec![line.to_owned()],
+        let trace = |last: &str| Trace {
+            lines: [
+                "@0 epoll-add h5 h1 IN|ET 1 => 0",
+                "@0 epoll-add h5 h2 IN 2 => 0",
+                "@0 epoll-add h5 h3 IN|ET|ONESHOT 3 => 0",
+                "@0 epoll-add h5 h2 IN|ET 2 => EEXIST",
+                last,
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             ..Trace::default()
         };
-        Edges::of(&Program::parse(program).unwrap()).are_alike(&trace(native), &trace(other))
+        super::are_alike(&trace(native), &trace(other))
     }
 
     #[test]
