@@ -165,6 +165,14 @@ impl Cast {
         Ok(())
     }
 
+    /// Whether a thread has ended its call, once it has done so or sleeps.
+    pub fn has_come_back(&mut self, process: usize, thread: usize) -> Result<bool, Hung> {
+        let tid = self.tid(process, thread)?;
+        self.wait_for_sleep(process, thread, tid);
+        let mut inbox = self.player(process).inbox.iter();
+        Ok(inbox.any(|reply| reply.thread == thread))
+    }
+
     fn tid(&mut self, process: usize, thread: usize) -> Result<i32, Hung> {
         if let Some(tid) = self.player(process).tids[thread] {
             return Ok(tid);

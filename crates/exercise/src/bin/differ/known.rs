@@ -4,7 +4,7 @@
 //! programs with all of it.
 
 use crate::call::Call;
-use crate::world::{Kind, World};
+use crate::world::{End, Kind, World};
 
 /// Something that is left out.
 pub struct Known {
@@ -30,7 +30,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         name: "more-in-a-half-closed-connection",
-        why: "bytes marked MSG_MORE may be held back or not, and meet another end then",
+        why: "bytes marked MSG_MORE may be held back or not, and meet an end or urgent data then",
         is_it: |world, process, call| {
             let (Call::Send { fd, flags, .. }
             | Call::Sendmsg { fd, flags, .. }
@@ -38,12 +38,14 @@ pub const KNOWN: &[Known] = &[
             else {
                 return false;
             };
-            let ends = world
+            let connection = world
                 .end(process, *fd)
-                .map(|(at, _)| world.connections[at].ends);
+                .map(|(at, _)| &world.connections[at]);
             flags.0 & libc::MSG_MORE != 0
-                && ends
-                    .is_some_and(|ends| ends.iter().any(|end| end.shut_reading || end.shut_writing))
+                && connection.is_some_and(|connection| {
+                    let is_shut = |end: &End| end.shut_reading || end.shut_writing;
+                    connection.wild || connection.ends.iter().any(is_shut)
+                })
         },
     },
 ];

@@ -103,7 +103,10 @@ impl Player<'_> {
     fn epilogue(&mut self) -> Result<(), Hung> {
         while let Some(sleeper) = self.world.sleepers.first() {
             let (process, thread) = (sleeper.process, sleeper.thread);
-            self.cast.signal(process, thread, false)?;
+            // Whoever is on its way back comes by itself.
+            if !self.cast.has_come_back(process, thread)? {
+                self.cast.signal(process, thread, false)?;
+            }
             self.wake(0);
         }
         self.rest()?;
