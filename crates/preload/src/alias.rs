@@ -1,14 +1,17 @@
 //! Other names under which glibc exports the functions of this library, and asynchronous I/O, whose
 //! threads inside libc go around it.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use crosslane_sys::real;
 use libc::{
-    aiocb, c_long, fd_set, nfds_t, pollfd, sigevent, size_t, sockaddr, socklen_t, ssize_t, timeval,
+    FILE, aiocb, c_long, fd_set, iovec, mmsghdr, nfds_t, off_t, pid_t, pollfd, sigevent, size_t,
+    sockaddr, socklen_t, ssize_t, timeval,
 };
 
-use crate::{bulk, input, lifecycle, options, output, plumbing, poll, select};
+use crate::{
+    bulk, exec, input, lifecycle, options, output, plumbing, poll, process, select, stdio,
+};
 
 macro_rules! alias {
     ($($name:ident is $module:ident::$function:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
@@ -27,6 +30,12 @@ alias! {
     __recv is input::recv(fd: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t;
     __write is output::write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t;
     __send is output::send(fd: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t;
+    __sendmmsg is output::sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    preadv64v2 is input::preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    pwritev64v2 is output::pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    _IO_fdopen is stdio::fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    _IO_popen is exec::popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
+    __fork is process::fork() -> pid_t;
     __connect is lifecycle::connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
     __close is lifecycle::close(fd: c_int) -> c_int;
     __dup2 is plumbing::dup2(fd: c_int, to: c_int) -> c_int;

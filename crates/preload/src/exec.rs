@@ -118,6 +118,18 @@ pub unsafe extern "C" fn fexecve(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    dir: c_int,
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: passed on.
+    exec(|| unsafe { real::execveat(dir, path, argv, envp, flags) })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn(
     pid: *mut libc::pid_t,
     path: *const c_char,

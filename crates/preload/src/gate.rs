@@ -2,10 +2,12 @@
 
 use core::ffi::{c_int, c_long, c_uint};
 
-use crosslane_stream::process;
+use crosslane_stream::{close as closing, process};
 use crosslane_sys::{Errno, real};
 
-use crate::{bulk, c, epoll, input, lifecycle, options, output, plumbing, poll, sandbox, select};
+use crate::{
+    bulk, c, epoll, exec, input, lifecycle, options, output, plumbing, poll, sandbox, select,
+};
 
 fn int(argument: c_long) -> c_int {
     // The kernel takes the low half of the register.
@@ -83,8 +85,10 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_epoll_pwait2 => {
                 epoll::epoll_pwait2(int(a), at(b), int(d), at(e), at(f)).into()
             }
-            libc::SYS_preadv2 => input::preadv2(int(a), at(b), int(d), e, int(f)) as c_long,
-            libc::SYS_pwritev2 => output::pwritev2(int(a), at(b), int(d), e, int(f)) as c_long,
+            // The high half of the offset is unused where registers have 64 bits.
+            libc::SYS_preadv2 => input::preadv2(int(a), at(b), int(d), e, int(g)) as c_long,
+            libc::SYS_pwritev2 => output::pwritev2(int(a), at(b), int(d), e, int(g)) as c_long,
+            libc::SYS_ioctl => options::ioctl(int(a), b.cast_unsigned(), d).into(),
             libc::SYS_pselect6 => by_pselect6(number, [a, b, d, e, f, g]),
             _ => by_process(number, [a, b, d, e, f, g]),
         }
@@ -93,8 +97,21 @@ pub unsafe extern "C" fn syscall(
 
 /// Calls about the process itself.
 unsafe fn by_process(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [path, argv, envp, ..] = arguments;
     let [a, b, d, e, f, _] = arguments.map(c_long::cast_unsigned);
     match number {
+        // SAFETY: passed on.
+        libc::SYS_execve => unsafe { exec::execve(at(path), at(argv), at(envp)) }.into(),
+        libc::SYS_execveat => {
+            let [dir, path, argv, envp, flags, _] = arguments;
+            // SAFETY: passed on.
+            unsafe { exec::execveat(int(dir), at(path), at(argv), at(envp), int(flags)) }.into()
+        }
+        libc::SYS_exit_group => {
+            closing::at_exit();
+            // SAFETY: passed on.
+            unsafe { by_architecture(number, arguments) }
+        }
         // SAFETY: passed on.
         libc::SYS_prctl => unsafe { sandbox::prctl(int(arguments[0]), b, d, e, f) }.into(),
         // Programs fall back to epoll, which can be accelerated.
@@ -112,21 +129,34 @@ unsafe fn by_process(number: c_long, arguments: [c_long; 6]) -> c_long {
     }
 }
 
-/// pselect6 takes the address of a mask and its size (select(2)).
+/// pselect6 takes the address of a mask of the kernel's size, which is shorter than libc's, and that
+/// size (select(2)).
 unsafe fn by_pselect6(number: c_long, arguments: [c_long; 6]) -> c_long {
     let [a, b, d, e, f, g] = arguments;
-    let packed = at::<*const libc::sigset_t>(g);
+    let mut mask = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut chosen = core::ptr::null();
+    let packed = at::<[usize; 2]>(g);
     if !packed.is_null() {
         // SAFETY: the program's promise.
-        let mask = unsafe { packed.read() };
-        if !mask.is_null() {
-            // A mask of the kernel's size is shorter than libc's: only the kernel can read it.
+        let [given, bytes] = unsafe { packed.read_unaligned() };
+        let given = core::ptr::with_exposed_provenance::<u64>(given);
+        if !given.is_null() && bytes != size_of::<u64>() {
+            // The kernel says what is wrong with it.
             // SAFETY: passed on.
             return unsafe { real::syscall(number, a, b, d, e, f, g) };
         }
+        if !given.is_null() {
+            // SAFETY: the program's promise; libc's mask begins with the kernel's.
+            unsafe {
+                mask.as_mut_ptr()
+                    .cast::<u64>()
+                    .write(given.read_unaligned())
+            };
+            chosen = mask.as_ptr();
+        }
     }
     // SAFETY: passed on.
-    unsafe { select::pselect(int(a), at(b), at(d), at(e), at(f), core::ptr::null()) }.into()
+    unsafe { select::pselect(int(a), at(b), at(d), at(e), at(f), chosen) }.into()
 }
 
 /// Calls that only x86-64 has, and everything else.
@@ -138,6 +168,7 @@ unsafe fn by_architecture(number: c_long, arguments: [c_long; 6]) -> c_long {
         let result = unsafe {
             match number {
                 libc::SYS_poll => Some(poll::poll(at(a), b.cast_unsigned(), int(d))),
+                libc::SYS_select => Some(select::select(int(a), at(b), at(d), at(e), at(f))),
                 libc::SYS_dup2 => Some(plumbing::dup2(int(a), int(b))),
                 libc::SYS_epoll_wait => Some(epoll::epoll_wait(int(a), at(b), int(d), int(e))),
                 _ => None,

@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use crosslane_stream::End;
+use crosslane_stream::{End, ending};
 use crosslane_sys::{Errno, errno, kernel, real};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, ssize_t};
 
@@ -82,7 +82,10 @@ fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
         Err(errno) => return Some(Err(errno)),
     };
     if socket & (POLLERR | POLLHUP) != 0 {
-        return None;
+        // What the kernel has told the library it does not tell again.
+        let has_bytes = look(from, POLLIN, 0) != Ok(0);
+        let end = End::of(to).filter(|_| has_bytes);
+        return end.and_then(|end| ending::take_error(&end)).map(Err);
     }
     if socket & POLLOUT == 0 && (!waits || is_nonblocking(to)) {
         return Some(Err(Errno::AGAIN));

@@ -16,7 +16,7 @@ use core::sync::atomic::{Ordering, fence};
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
 use crosslane_ctl::lane::{RINGING, SenderLine};
-use crosslane_ctl::slab::{Ending, Mode, end_flags};
+use crosslane_ctl::slab::Mode;
 use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
@@ -132,13 +132,7 @@ pub(crate) fn pay(end: &End) -> bool {
             Err(Errno::AGAIN) => return false,
             Err(errno) => {
                 owed.store(0, Ordering::Relaxed);
-                // The kernel says it once only, and has said it to us. After our own end it says
-                // nothing new, nor after what is known.
-                if errno != Errno::PIPE
-                    || !end.has_flags(end_flags::SHUT_WRITE) && end.ending() != Ending::Reset
-                {
-                    ending::note_error(end, errno);
-                }
+                ending::note_refused(end, errno);
             }
         }
     }

@@ -85,6 +85,15 @@ pub(crate) fn note_error(end: &End, errno: Errno) {
     end.note_ending(Ending::Reset);
 }
 
+/// The kernel has refused to send what the library sends by itself. It says so once only, and has
+/// said it to us. After our own end it says nothing new, nor after what is known.
+pub(crate) fn note_refused(end: &End, errno: Errno) {
+    let is_new = || !end.has_flags(end_flags::SHUT_WRITE) && end.ending() != Ending::Reset;
+    if errno != Errno::PIPE || is_new() {
+        note_error(end, errno);
+    }
+}
+
 /// Ask the kernel whether the stream has ended, behind the doorbells on TCP.
 pub(crate) fn look_at_kernel(end: &End) {
     let _rx = end.lock_rx();

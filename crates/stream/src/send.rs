@@ -104,7 +104,8 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
             }
             match switch::continue_replay(end, &lane) {
                 Err(Errno::AGAIN) => {}
-                outcome => return outcome,
+                Err(errno) => return Err(ending::take_error(end).unwrap_or(errno)),
+                Ok(()) => return Ok(()),
             }
         }
         if dont_wait || end.is_nonblocking() {

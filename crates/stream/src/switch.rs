@@ -542,9 +542,7 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
             Err(errno) => {
                 // Broken, or the receiver has spoilt the ring: there is nothing left to send.
                 end.set_tx_mode(Mode::Tcp);
-                if errno != Errno::PIPE {
-                    ending::note_error(end, errno);
-                }
+                ending::note_refused(end, errno);
                 return Err(errno);
             }
         }

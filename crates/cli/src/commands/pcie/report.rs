@@ -35,6 +35,7 @@ pub struct Args {
 /// Write the page.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let link = args.link.config()?;
+    crate::output::check_folder_of(&args.out)?;
     let judged = all(None, args.transfers)?;
     let here = Machine::here();
     let machine = if args.no_bench { None } else { Some(quick()?) };
