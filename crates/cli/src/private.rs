@@ -1,15 +1,15 @@
 //! The private monitor of a user: where it lives, and how it is started quietly.
 
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crosslane_ctl::paths::{RUNTIME_DIR_VARIABLE, SYSTEM_RUNTIME_DIR, private_runtime_dir};
-use crosslane_monitor::client::MonitorClient;
+use crosslane_monitor::client::{ClientError, MonitorClient};
 use crosslane_monitor::directory::{open_directory, private_mode};
 
 /// How long a monitor may take to answer.
@@ -42,17 +42,23 @@ pub fn current_directory() -> PathBuf {
     }
 }
 
+fn ask(directory: &Path) -> Result<(), ClientError> {
+    MonitorClient::connect(directory)?
+        .counters(PATIENCE)
+        .map(drop)
+}
+
 /// Whether a monitor answers in this directory.
 fn answers(directory: &Path) -> bool {
-    MonitorClient::connect(directory)
-        .and_then(|client| client.counters(PATIENCE))
-        .is_ok()
+    ask(directory).is_ok()
 }
 
 /// See to it that a monitor answers in this directory.
 pub fn ensure(directory: &Path) -> anyhow::Result<()> {
-    if answers(directory) {
-        return Ok(());
+    match ask(directory) {
+        Ok(()) => return Ok(()),
+        Err(hangs @ ClientError::Silent { .. }) => return Err(hangs.into()),
+        Err(_) => {}
     }
     open_directory(directory, private_mode())?;
     let mut starter = Command::new(own_path()?)
@@ -61,7 +67,7 @@ pub fn ensure(directory: &Path) -> anyhow::Result<()> {
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .context("cannot start a private monitor")?;
     // Another program may start one at the same moment: then ours gives up, and theirs answers.
@@ -76,11 +82,22 @@ pub fn ensure(directory: &Path) -> anyhow::Result<()> {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+    let complaint = starter.stderr.take();
     reap(starter);
     bail!(
-        "no monitor answers in {}, and a private one does not come up; see {LOG_NAME} there",
-        directory.display()
+        "no monitor answers in {}, and a private one does not come up: {}",
+        directory.display(),
+        last_line(complaint).unwrap_or_else(|| format!("see {LOG_NAME} there"))
     )
+}
+
+/// What an ended child has said last.
+fn last_line(said: Option<ChildStderr>) -> Option<String> {
+    let mut text = String::new();
+    // Nobody holds the other end any more, so this does not wait.
+    said?.read_to_string(&mut text).ok()?;
+    let line = text.lines().last()?.trim_start_matches("crosslane: ");
+    (!line.is_empty()).then(|| line.to_owned())
 }
 
 /// Leave no child behind for the program that we become.
@@ -122,7 +139,7 @@ pub fn detach(directory: &Path, linger: u64) -> anyhow::Result<()> {
         BufReader::new(output).read_line(&mut line)?;
     }
     if line.trim() != "listening" {
-        bail!("the monitor has ended: {}", child.wait()?);
+        bail!("it has ended, {}; see {LOG_NAME} there", child.wait()?);
     }
     Ok(())
 }

@@ -392,6 +392,40 @@ fn what_cannot_be_run_is_told_as_a_shell_does() {
 }
 
 #[test]
+fn a_monitor_that_hangs_is_named() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.run(&["run", "true"]).status.success());
+    sandbox.signal_monitor(rustix::process::Signal::STOP);
+    let outputs =
+        [&["run", "true"][..], &["run", "--strict", "true"]].map(|args| sandbox.run(args));
+    sandbox.signal_monitor(rustix::process::Signal::CONT);
+    let codes = outputs.each_ref().map(|output| output.status.code());
+    assert_eq!(codes, [Some(0), Some(125)]);
+    for output in &outputs {
+        assert!(
+            err(output).contains("does not answer; end it"),
+            "{}",
+            err(output)
+        );
+    }
+}
+
+#[test]
+fn why_no_private_monitor_comes_up_is_told() {
+    let sandbox = Sandbox::new();
+    let log = sandbox.runtime_dir().join("monitor.log");
+    std::fs::create_dir_all(&log).unwrap();
+    std::fs::set_permissions(sandbox.runtime_dir(), PermissionsExt::from_mode(0o700)).unwrap();
+    let output = sandbox.run(&["run", "true"]);
+    assert!(output.status.success());
+    assert!(
+        err(&output).contains("cannot open the log"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
 fn wrong_words_are_explained() {
     let sandbox = Sandbox::new();
     for args in [

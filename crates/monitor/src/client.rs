@@ -52,7 +52,10 @@ pub enum ClientError {
         owner: u32,
     },
     /// It is there and does not answer.
-    #[error("the monitor at {path} does not answer")]
+    #[error(
+        "the monitor at {path} does not answer; end it, or name another directory in \
+         {RUNTIME_DIR_VARIABLE}"
+    )]
     Silent {
         /// The socket.
         path: PathBuf,

@@ -49,6 +49,8 @@ pub struct Control {
     /// Counts the monitors met, because each numbers its arenas by itself.
     monitor: u32,
     arenas: Option<HashMap<(u32, u32), &'static Arena>>,
+    /// Arenas for whose memory there was no room.
+    unmapped: Vec<(u32, u32)>,
     retired: Vec<&'static Arena>,
     /// Ends that this process has registered with this monitor and that have no answer yet.
     waiting: Option<HashSet<u64>>,
@@ -277,6 +279,7 @@ impl Control {
             failed: None,
             monitor: 0,
             arenas: None,
+            unmapped: Vec::new(),
             retired: Vec::new(),
             waiting: None,
             guests: None,
@@ -434,11 +437,17 @@ impl Control {
         let key = (self.monitor, grant.arena);
         let arenas = self.arenas.get_or_insert_with(HashMap::new);
         if let Some(fd) = fd {
-            let arena = open(&mut self.retired, &fd, grant).ok_or(Reason::NoMemory)?;
+            let Some(arena) = open(&mut self.retired, &fd, grant) else {
+                self.unmapped.push(key);
+                return Err(Reason::NoMemory);
+            };
             arenas.insert(key, arena);
         }
-        // The kernel drops a passed descriptor for which there is no number left.
-        let arena = *arenas.get(&key).ok_or(Reason::NoDescriptors)?;
+        let arena = *arenas.get(&key).ok_or(match self.unmapped.contains(&key) {
+            true => Reason::NoMemory,
+            // The kernel drops a passed descriptor for which there is no number left.
+            false => Reason::NoDescriptors,
+        })?;
         let fits = arena.geometry() == grant.geometry;
         fits.then_some(arena).ok_or(Reason::NoMemory)
     }

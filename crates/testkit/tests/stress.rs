@@ -52,27 +52,28 @@ on_both_routes!(
     a_client_survives_killed_servers,
 );
 
-/// Kill the monitor and start it again until the program ends. Returns the upgrades that the
-/// monitors have seen.
-fn kill_monitor_while(host: &Host, program: Process) -> u64 {
+/// Kill the monitor and start it again until the program ends. Returns the most that a monitor has
+/// counted of `what`.
+fn kill_monitor_while(host: &Host, program: Process, what: &str) -> u64 {
     let pause = Duration::from_millis(700);
     let deadline = Instant::now() + Duration::from_secs(SECONDS);
-    let mut upgrades = 0;
+    let mut most = 0;
     while Instant::now() < deadline && program.is_running() {
         std::thread::sleep(pause);
-        upgrades = upgrades.max(host.stats().count("upgrades"));
+        most = most.max(host.stats().count(what));
         host.kill_monitor();
         std::thread::sleep(pause);
         host.start_monitor();
     }
     println!("{}", program.finish().expect_success().text());
-    upgrades
+    most
 }
 
 #[test]
 fn every_byte_arrives_while_the_monitor_is_killed() {
     let host = Host::new(Route::Crosslane);
-    let upgrades = kill_monitor_while(&host, stress(&host, free_port(), &[]).start());
+    let program = stress(&host, free_port(), &[]).start();
+    let upgrades = kill_monitor_while(&host, program, "upgrades");
     assert!(upgrades > 0, "nothing was upgraded");
 }
 
@@ -92,6 +93,28 @@ fn every_byte_arrives_on_connections_that_change_to_and_fro() {
         stats.count("downgrades") > 100,
         "hardly anything was brought back: {stats:?}"
     );
+}
+
+#[test]
+fn every_byte_arrives_on_connections_that_change_while_all_die() {
+    for victim in ["client", "server", "monitor"] {
+        let host = Host::new(Route::Crosslane);
+        let options = ["--kill", victim];
+        let options = if victim == "monitor" {
+            &[]
+        } else {
+            &options[..]
+        };
+        let program = stress(&host, free_port(), options).env("CROSSLANE_CHAOS", "50");
+        let downgrades = match victim {
+            "monitor" => kill_monitor_while(&host, program.start(), "downgrades"),
+            _ => {
+                println!("{}", program.run().text());
+                host.stats().count("downgrades")
+            }
+        };
+        assert!(downgrades > 0, "{victim}: nothing was brought back");
+    }
 }
 
 #[test]

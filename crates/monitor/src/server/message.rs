@@ -19,7 +19,7 @@ use crate::registry::{ClientId, LeaseId, Violation};
 use crate::report::{Answer, Process};
 use crate::wire::{Received, receive};
 
-/// Why a client was disconnected. All of these are its fault.
+/// Why a client was disconnected. All of these are its fault, but for a lack of our own.
 #[derive(Debug, Error)]
 pub(super) enum Fault {
     #[error(transparent)]
@@ -28,6 +28,11 @@ pub(super) enum Fault {
     Violation(#[from] Violation),
     #[error(transparent)]
     Slab(#[from] SlabError),
+    #[error(
+        "a descriptor of its message was lost, as this monitor has none left; raise its limit \
+         (LimitNOFILE, ulimit -n)"
+    )]
+    OwnDescriptors,
     #[error("a message came with {0} descriptors")]
     Descriptors(usize),
     #[error("a message came without its descriptor")]
@@ -76,7 +81,10 @@ impl Monitor {
             .map_or(0, |connection| connection.peer.pid);
         self.complaints
             .say(format_args!("disconnecting process {pid}: {fault}"));
-        self.counts.protocol_errors += 1;
+        match fault {
+            Fault::OwnDescriptors => self.counts.turned_away += 1,
+            _ => self.counts.protocol_errors += 1,
+        }
         if let Fault::Message(MessageError::Version { .. }) = fault
             && let Some(connection) = self.connection(id)
         {
@@ -98,7 +106,13 @@ impl Monitor {
         let outcome = match (ClientMessage::decode(bytes), fds.len()) {
             (Err(error), _) => Err(error.into()),
             (Ok(_), 2..) => Err(Fault::Descriptors(fds.len())),
-            (Ok(message), _) => self.obey(id, message, &mut fds, fds_lost),
+            (Ok(message), _) => {
+                self.obey(id, message, &mut fds, fds_lost)
+                    .map_err(|fault| match fault {
+                        Fault::NoDescriptor if fds_lost => Fault::OwnDescriptors,
+                        fault => fault,
+                    })
+            }
         };
         for fd in fds {
             self.closer.close(fd, None);
