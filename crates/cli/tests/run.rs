@@ -68,10 +68,13 @@ impl Sandbox {
     }
 
     fn signal_monitor(&self, signal: rustix::process::Signal) {
-        let pid = i32::try_from(self.monitor_pid().unwrap()).unwrap();
-        let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
+        signal_process(self.monitor_pid().unwrap(), signal);
     }
+}
+
+fn signal_process(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }
 
 impl Drop for Sandbox {
@@ -395,10 +398,11 @@ fn what_cannot_be_run_is_told_as_a_shell_does() {
 fn a_monitor_that_hangs_is_named() {
     let sandbox = Sandbox::new();
     assert!(sandbox.run(&["run", "true"]).status.success());
-    sandbox.signal_monitor(rustix::process::Signal::STOP);
+    let pid = sandbox.monitor_pid().unwrap();
+    signal_process(pid, rustix::process::Signal::STOP);
     let outputs =
         [&["run", "true"][..], &["run", "--strict", "true"]].map(|args| sandbox.run(args));
-    sandbox.signal_monitor(rustix::process::Signal::CONT);
+    signal_process(pid, rustix::process::Signal::CONT);
     let codes = outputs.each_ref().map(|output| output.status.code());
     assert_eq!(codes, [Some(0), Some(125)]);
     for output in &outputs {
