@@ -82,10 +82,11 @@ fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
         Err(errno) => return Some(Err(errno)),
     };
     if socket & (POLLERR | POLLHUP) != 0 {
-        // What the kernel has told the library it does not tell again.
+        // What the kernel has told the library it does not tell again, but for EPIPE and its signal.
         let has_bytes = look(from, POLLIN, 0) != Ok(0);
         let end = End::of(to).filter(|_| has_bytes);
-        return end.and_then(|end| ending::take_error(&end)).map(Err);
+        let error = end.and_then(|end| ending::take_error(&end));
+        return error.filter(|error| *error != Errno::PIPE).map(Err);
     }
     if socket & POLLOUT == 0 && (!waits || is_nonblocking(to)) {
         return Some(Err(Errno::AGAIN));

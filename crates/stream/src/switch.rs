@@ -524,6 +524,12 @@ fn begin_replay(end: &End, lane: &WindowLane) {
 /// Send more of what the receiver did not consume; `Err(AGAIN)` when TCP is full. The caller
 /// holds the sending direction.
 pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno> {
+    if ending::has_error(end) {
+        // Nothing arrives any more, and the error is for the program to be told.
+        end.entry.wait.replayed.store(0, Ordering::Relaxed);
+        end.set_tx_mode(Mode::Tcp);
+        return Ok(());
+    }
     let mut at = RxCursor {
         head: end.entry.tx.credit.load(Ordering::Relaxed),
         taken: usize::try_from(end.entry.wait.replayed.load(Ordering::Relaxed)).unwrap_or(0),
@@ -542,7 +548,9 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
             Err(errno) => {
                 // Broken, or the receiver has spoilt the ring: there is nothing left to send.
                 end.set_tx_mode(Mode::Tcp);
-                ending::note_refused(end, errno);
+                if errno != Errno::PIPE {
+                    ending::note_error(end, errno);
+                }
                 return Err(errno);
             }
         }
