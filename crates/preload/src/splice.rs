@@ -7,6 +7,7 @@
 
 use core::ffi::{c_int, c_void};
 
+use crosslane_stream::family::Family;
 use crosslane_stream::{End, ending};
 use crosslane_sys::{Errno, errno, kernel, real};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, ssize_t};
@@ -82,9 +83,10 @@ fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
         Err(errno) => return Some(Err(errno)),
     };
     if socket & (POLLERR | POLLHUP) != 0 {
-        // What the kernel has told the library it does not tell again, but for EPIPE and its signal.
+        // What the kernel has told the library it does not tell again, but for EPIPE and its signal,
+        // which is all that it tells senders of AF_UNIX.
         let has_bytes = look(from, POLLIN, 0) != Ok(0);
-        let end = End::of(to).filter(|_| has_bytes);
+        let end = End::of(to).filter(|end| has_bytes && end.family() == Family::Tcp);
         let error = end.and_then(|end| ending::take_error(&end));
         return error.filter(|error| *error != Errno::PIPE).map(Err);
     }
