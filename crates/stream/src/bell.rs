@@ -49,7 +49,7 @@ pub(crate) fn probe(end: &End, spared: u32) {
     let _tx = end.lock_tx();
     if end.tx_mode() == Mode::Ring
         && let Some(lane) = end.tx_lane()
-        && !ending::has_error(end)
+        && !ending::is_broken(end)
     {
         let control = lane.control();
         // A frozen receiver may have left TCP to others, who know nothing of doorbells.

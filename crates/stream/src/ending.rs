@@ -61,6 +61,14 @@ pub(crate) fn has_error(end: &End) -> bool {
         || kernel::poll_now(end.fd(), 0) & libc::POLLERR != 0
 }
 
+/// Whether nothing sent arrives any more, and an error says so that the program is yet to be told.
+/// An error alone may be a time stamp or a message of the network on a connection that lives.
+pub(crate) fn is_broken(end: &End) -> bool {
+    const BROKEN: i16 = libc::POLLERR | libc::POLLHUP;
+    end.ending() == Ending::Reset && end.entry.wait.error.load(Ordering::Relaxed) != 0
+        || kernel::poll_now(end.fd(), 0) & BROKEN == BROKEN
+}
+
 /// The peer broke the ring's rules: the connection is reset, nothing else is touched.
 #[cold]
 pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {

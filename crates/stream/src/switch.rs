@@ -524,8 +524,8 @@ fn begin_replay(end: &End, lane: &WindowLane) {
 /// Send more of what the receiver did not consume; `Err(AGAIN)` when TCP is full. The caller
 /// holds the sending direction.
 pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno> {
-    if ending::has_error(end) {
-        // Nothing arrives any more, and the error is for the program to be told.
+    if ending::is_broken(end) {
+        // The error is for the program to be told.
         end.entry.wait.replayed.store(0, Ordering::Relaxed);
         end.set_tx_mode(Mode::Tcp);
         return Ok(());
