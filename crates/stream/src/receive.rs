@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::Parts;
+use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::{take_late_bells, wait_readable};
@@ -109,6 +110,7 @@ fn receive_slowly(
     mut total: usize,
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
+    let mut held = None;
     loop {
         switch::advance(end);
         switch::attend(end);
@@ -118,7 +120,7 @@ fn receive_slowly(
         match step(end, parts, options, total > 0) {
             Ok(Step::Last(bytes)) => return Ok(total + bytes),
             Ok(Step::Bytes(bytes)) if options.peek => {
-                if let Some(bytes) = peeked(end, parts, &whole, bytes, options)? {
+                if let Some(bytes) = peeked(end, parts, &whole, (bytes, options), &mut held)? {
                     return Ok(bytes);
                 }
                 *parts = whole.clone();
@@ -158,6 +160,7 @@ fn receive_slowly(
                 Err(Errno::AGAIN)
             };
         }
+        held = None;
         match wait_readable(end) {
             Ok(()) => {}
             Err(_) if total > 0 => return Ok(total),
@@ -171,8 +174,8 @@ fn peeked<'a>(
     end: &End,
     parts: &mut Parts<'a>,
     whole: &Parts<'a>,
-    mut bytes: usize,
-    options: Options<'_>,
+    (mut bytes, options): (usize, Options<'_>),
+    held: &mut Option<SignalsHeld>,
 ) -> Result<Option<usize>, Errno> {
     // Known before the look: what stands before an end is all there is, on TCP too, where the end is
     // taken notice of behind the data only.
@@ -186,7 +189,7 @@ fn peeked<'a>(
         }
     }
     let is_enough =
-        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options);
+        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options, held);
     Ok(is_enough.then_some(bytes))
 }
 
@@ -198,12 +201,13 @@ fn has_kernel_end(end: &End) -> bool {
 
 /// A peek that wants all it asked for must look again, because what it has seen stays there.
 /// Returns whether more may come; a signal ends the wait.
-fn waits_for_more(end: &End, options: Options<'_>) -> bool {
+fn waits_for_more(end: &End, options: Options<'_>, held: &mut Option<SignalsHeld>) -> bool {
     look_at_kernel(end);
     if options.dont_wait || end.is_nonblocking() || end.ending() != Ending::Open {
         return false;
     }
-    !kernel::nap(core::time::Duration::from_micros(500))
+    let held = held.get_or_insert_default();
+    !held.nap(core::time::Duration::from_micros(500))
 }
 
 fn is_look_due(end: &End) -> bool {

@@ -414,3 +414,62 @@ pub fn nap(duration: core::time::Duration) -> bool {
     // SAFETY: the timespec outlives the call.
     unsafe { syscall(libc::SYS_nanosleep, args) }.is_err()
 }
+
+/// The signals of this thread, held back until this is dropped, so that none is handled between two
+/// naps unseen. Not those that the thread itself causes.
+#[derive(Debug)]
+pub struct SignalsHeld(u64);
+
+impl SignalsHeld {
+    /// Hold them back from now on.
+    pub fn new() -> Self {
+        let own = [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+        ];
+        let held = own
+            .iter()
+            .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
+        Self(set_mask(held))
+    }
+
+    /// Sleep for about this long, or until a signal has been handled. Returns whether one has.
+    pub fn nap(&self, duration: core::time::Duration) -> bool {
+        let time = timespec {
+            tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(duration.subsec_nanos()),
+        };
+        let time_at = core::ptr::from_ref(&time).addr();
+        let mask_at = core::ptr::from_ref(&self.0).addr();
+        let args = [0, 0, time_at, mask_at, size_of::<u64>(), 0];
+        // SAFETY: the time and the mask outlive the call.
+        unsafe { syscall(libc::SYS_ppoll, args) }.is_err()
+    }
+}
+
+impl Drop for SignalsHeld {
+    fn drop(&mut self) {
+        set_mask(self.0);
+    }
+}
+
+impl Default for SignalsHeld {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Set the mask of this thread's signals, and return the one before.
+fn set_mask(mask: u64) -> u64 {
+    let mut before = 0_u64;
+    let new_at = core::ptr::from_ref(&mask).addr();
+    let old_at = core::ptr::from_mut(&mut before).addr();
+    let how = libc::SIG_SETMASK as usize;
+    let args = [how, new_at, old_at, size_of::<u64>(), 0, 0];
+    // SAFETY: both masks are of the kernel's size and outlive the call.
+    let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, args) };
+    before
+}
