@@ -361,7 +361,7 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
     end.entry.id.cookie.store(1, Ordering::Relaxed);
     // A broken socket that the program has not closed may have been paired with a newer one of
     // the same names; one that still has a peer after both have registered is the one.
-    if end.is_pinned() || !takes_grant(&end) || !kernel::has_peer(end.fd) {
+    if end.is_pinned() || !takes_grant(process, &end) || !kernel::has_peer(end.fd) {
         return;
     }
     let Some([tx, rx]) = lanes(grant, arena) else {
@@ -397,12 +397,15 @@ pub(crate) fn lanes(grant: &Grant, arena: &'static Arena) -> Option<[WindowLane;
     Some([lane(grant.role)?, lane(1 - grant.role)?])
 }
 
-/// A grant replaces an earlier one as long as neither direction has used it.
-fn takes_grant(end: &End) -> bool {
+/// A grant replaces an earlier one as long as neither direction has used it, and no forked child has
+/// it: the monitor keeps for the children only what was granted before they were forked.
+fn takes_grant(process: &Process, end: &End) -> bool {
     match end.phase() {
         EndPhase::Registered => true,
         EndPhase::Granted => {
-            end.tx_mode() == Mode::Tcp && end.rx_mode() == Mode::Tcp && !end.has_record()
+            let is_unused =
+                end.tx_mode() == Mode::Tcp && end.rx_mode() == Mode::Tcp && !end.has_record();
+            is_unused && !process.is_shared(end.index)
         }
         EndPhase::Free | EndPhase::Plain => false,
     }

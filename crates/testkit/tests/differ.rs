@@ -66,7 +66,9 @@ fn corpus(name: &str) -> Vec<PathBuf> {
 fn the_kernel_agrees_with_itself() {
     let host = Host::new(Route::Tcp);
     let ways = ["env".to_owned()];
-    let options = ["--first", "1000", "--seeds", "60", "--seconds", "10"];
+    let bounds = ["--first", "1000", "--seeds", "60", "--seconds", "10"];
+    // As those that are compared with Crosslane.
+    let options = [&bounds[..], &["--steady"]].concat();
     println!("{}", hunt(&host, &ways, &options).run().text());
 }
 

@@ -84,13 +84,13 @@ impl Backing for Fake {
 }
 
 /// A side of a connection that a program has registered.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct ProgramEnd {
     pub connection: u16,
-    /// Part, slot and role, once granted.
-    lanes: Option<(u32, u32, u32)>,
-    /// Forked children have it, too.
-    is_shared: bool,
+    /// Part, slot and role of all that it has been granted, and may be using.
+    lanes: Vec<(u32, u32, u32)>,
+    /// So many of them were there when children were forked, who may be using them, too.
+    shared: usize,
 }
 
 pub struct Monitor {
@@ -170,8 +170,8 @@ impl Monitor {
         };
         let end = ProgramEnd {
             connection,
-            lanes: None,
-            is_shared: false,
+            lanes: Vec::new(),
+            shared: 0,
         };
         self.ends.insert((client, token), end);
         let id = ClientId(client);
@@ -184,7 +184,7 @@ impl Monitor {
             self.children.push((client, lease));
             let ends = &mut self.ends;
             for end in ends.iter_mut().filter(|(of, _)| of.0 == client) {
-                end.1.is_shared = end.1.lanes.is_some();
+                end.1.shared = end.1.lanes.len();
             }
             let maps = self.maps.iter().filter(|(of, _)| of.0 == client);
             self.inherited_maps.extend(maps.map(|(_, part)| *part));
@@ -194,17 +194,16 @@ impl Monitor {
     pub fn end_children(&mut self) {
         self.inherited.clear();
         self.inherited_maps.clear();
-        self.ends.values_mut().for_each(|end| end.is_shared = false);
+        self.ends.values_mut().for_each(|end| end.shared = 0);
         for (_, lease) in std::mem::take(&mut self.children) {
             self.registry.lease_ended(lease);
         }
     }
 
     /// The parent is done with an end; children may not be.
-    fn bequeath(&mut self, end: ProgramEnd) {
-        if end.is_shared {
-            self.inherited.push(end);
-        }
+    fn bequeath(&mut self, mut end: ProgramEnd) {
+        end.lanes.truncate(end.shared);
+        self.inherited.push(end);
     }
 
     pub fn release(&mut self, client: u64, token: u64) {
@@ -271,7 +270,7 @@ impl Monitor {
                 let part = self.maps.get(&(client, grant.arena));
                 let end = self.ends.get_mut(&(client, grant.token));
                 if let (Some(part), Some(end)) = (part, end) {
-                    end.lanes = Some((*part, grant.slot, grant.role));
+                    end.lanes.push((*part, grant.slot, grant.role));
                 }
             }
             MonitorMessage::Retire { arena } => {
@@ -342,10 +341,12 @@ impl World {
         let messages = self.hosts[at].settle();
         // What the guest will be granted in their place is under way yet.
         let punched = std::mem::take(&mut self.hosts[0].held.0.borrow_mut().punched);
-        for end in self.hosts[1].living() {
-            let lanes = end.lanes.map(|(part, slot, _)| (part, slot));
-            let is_zeroed = lanes.is_some_and(|lanes| punched.contains(&lanes));
-            assert!(!is_zeroed, "{lanes:?} is zeroed while the guest uses it");
+        for (part, slot, _) in self.hosts[1].living().flat_map(|end| &end.lanes) {
+            let is_zeroed = punched.contains(&(*part, *slot));
+            assert!(
+                !is_zeroed,
+                "{part} {slot} is zeroed while the guest uses it"
+            );
         }
         if self.is_up {
             self.hosts[1 - at].inbox.extend(messages);
@@ -374,15 +375,14 @@ impl World {
         let mut holders = HashMap::new();
         for (at, host) in self.hosts.iter().enumerate() {
             for end in host.living() {
-                let Some((part, slot, role)) = end.lanes else {
-                    continue;
-                };
-                assert_eq!(usize::try_from(role), Ok(at), "the owner's role is 0");
-                let before = holders.insert((part, slot, role), end.connection);
-                assert_eq!(before, None, "{part} {slot} {role} is held twice");
-                let other = holders.get(&(part, slot, 1 - role));
-                let is_mate = other.is_none_or(|other| *other == end.connection);
-                assert!(is_mate, "{part} {slot} is shared by strangers");
+                for (part, slot, role) in end.lanes.iter().copied() {
+                    assert_eq!(usize::try_from(role), Ok(at), "the owner's role is 0");
+                    let before = holders.insert((part, slot, role), end.connection);
+                    assert_eq!(before, None, "{part} {slot} {role} is held twice");
+                    let other = holders.get(&(part, slot, 1 - role));
+                    let is_mate = other.is_none_or(|other| *other == end.connection);
+                    assert!(is_mate, "{part} {slot} is shared by strangers");
+                }
             }
         }
     }
@@ -391,7 +391,7 @@ impl World {
         let lanes = |host: &Monitor| {
             let mut ends = host.ends.values();
             let end = ends.find(|end| end.connection == connection)?;
-            end.lanes.map(|(part, slot, _)| (part, slot))
+            end.lanes.last().map(|(part, slot, _)| (*part, *slot))
         };
         let [owner, guest] = &self.hosts;
         lanes(owner).is_some() && lanes(owner) == lanes(guest)
