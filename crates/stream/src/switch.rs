@@ -194,11 +194,12 @@ fn take_ready_back(lane: &WindowLane) -> bool {
         .is_ok()
 }
 
-/// Stay on TCP before anything has been switched.
+/// Stay on TCP before our direction has been switched. The peer may have switched its own already.
 fn give_up(end: &End, reason: Reason) {
     end.add_flags(end_flags::PINNED);
     end.set_reason(reason);
     end.process().count_reason(reason);
+    rest::object(end);
 }
 
 /// Do what the receiver of our lane asks for by its flags.
@@ -421,10 +422,7 @@ pub fn unfreeze(end: &End) {
 pub fn retire(end: &End) -> bool {
     let may = end.is_pinned() && end.phase() == EndPhase::Granted;
     let rests = end.has_flags(end_flags::RESTING);
-    if !may || !(is_plain(end) || !rests && is_quiet(end)) {
-        return false;
-    }
-    if rests && !may_rest(end) {
+    if !may || !(is_out_for_good(end) || !rests && is_quiet(end)) {
         return false;
     }
     // What the kernel has told the library it tells nobody else.
@@ -449,10 +447,11 @@ pub fn dissolve(end: &End) -> bool {
     is_ours
 }
 
-/// Whether nothing can come by the lane any more, until [`become_ready`] asks for it again.
-fn may_rest(end: &End) -> bool {
+/// Whether both directions are on TCP, and nothing can come by the lane until [`become_ready`] asks for
+/// it again.
+fn is_out_for_good(end: &End) -> bool {
     // A START that came before has been answered by a STOP, which is looked for afterwards.
-    end.rx_lane().is_some_and(|lane| take_ready_back(&lane)) && is_plain(end)
+    is_plain(end) && end.rx_lane().is_some_and(|lane| take_ready_back(&lane)) && is_plain(end)
 }
 
 /// Whether an end has nothing left to wait for although the peer has not answered a freeze yet, or

@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 
 use super::size;
+use crate::{Answer, Errno};
 
 /// The number of bytes of the kernel's `struct tcp_info` that are looked at.
 const INFO_BYTES: usize = 216;
@@ -46,6 +47,25 @@ pub fn look_at_tcp(fd: RawFd) -> Option<TcpLook> {
         received: word(128),
         events: poll(fd),
     })
+}
+
+/// Send bytes by a system call that no library sees.
+///
+/// # Errors
+/// As send(2).
+pub fn send_unseen(fd: RawFd, bytes: &[u8]) -> Answer {
+    let flags = number(libc::MSG_NOSIGNAL);
+    let arguments = [
+        number(fd),
+        bytes.as_ptr().expose_provenance(),
+        bytes.len(),
+        flags,
+        0,
+        0,
+    ];
+    // SAFETY: the bytes are valid for reads of their length.
+    let returned = unsafe { system_call(libc::SYS_sendto, arguments) };
+    usize::try_from(returned).map_err(|_| Errno(i32::try_from(-returned).unwrap_or(i32::MAX)))
 }
 
 fn poll(fd: RawFd) -> i16 {

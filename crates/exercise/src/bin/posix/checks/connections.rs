@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crosslane_exercise::calls::{
     accept, bind, connect, epoll_create, epoll_ctl, epoll_wait, getsockname, listen, recv, send,
-    setsockopt, socket,
+    send_unseen, setsockopt, socket,
 };
 use libc::{AF_INET, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN};
 
@@ -20,6 +20,12 @@ const ROUNDS: u64 = 20;
 
 /// Two ends of a connection that has seen some traffic. The near one is prepared before it connects.
 fn connection(prepare: impl FnOnce(RawFd)) -> [RawFd; 2] {
+    let ends = fresh_connection(prepare);
+    warm(ends);
+    ends
+}
+
+fn fresh_connection(prepare: impl FnOnce(RawFd)) -> [RawFd; 2] {
     let fresh = || socket(AF_INET, 0).expect("a socket can be made");
     let listener = fresh();
     bind(listener, v4()).expect("the loopback address is there");
@@ -32,6 +38,10 @@ fn connection(prepare: impl FnOnce(RawFd)) -> [RawFd; 2] {
     for fd in [near, far] {
         setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).expect("it is a connection");
     }
+    [near, far]
+}
+
+fn warm([near, far]: [RawFd; 2]) {
     for _ in 0..40 {
         say(near, far);
         say(far, near);
@@ -41,7 +51,6 @@ fn connection(prepare: impl FnOnce(RawFd)) -> [RawFd; 2] {
         say(near, far);
         say(far, near);
     }
-    [near, far]
 }
 
 fn say(from: RawFd, to: RawFd) {
@@ -114,7 +123,32 @@ fn added_early(s: &mut Stage) {
     }
 }
 
+/// One end has sent something past the C library, as io_uring does. The other may not know.
+fn sent_unseen(s: &mut Stage) {
+    for is_near in [true, false] {
+        let [near, far] = fresh_connection(|_| {});
+        let (from, to) = if is_near { (near, far) } else { (far, near) };
+        s.say("unseen", send_unseen(from, b"x"));
+        hear(to);
+        warm([near, far]);
+        s.say("later", send(to, b"said", 0));
+        let mut room = [0; 8];
+        s.say(
+            "heard",
+            recv(from, &mut room, 0)
+                .map(|bytes| String::from_utf8_lossy(&room[..bytes]).into_owned()),
+        );
+        s.say("answered", send(from, b"answer", 0));
+        s.say(
+            "heard",
+            recv(to, &mut room, 0)
+                .map(|bytes| String::from_utf8_lossy(&room[..bytes]).into_owned()),
+        );
+    }
+}
+
 pub const CHECKS: &[Check] = &[
+    solo("sent_past_the_library", sent_unseen),
     solo("epoll_reports_in_the_order_of_arrival", in_order),
     solo("epoll_added_before_connecting", added_early),
 ];
