@@ -282,6 +282,9 @@ fn step_tcp(
                 // The end of the stream, which the receive below finds again.
                 Ok(0) => usize::MAX,
                 Ok(held) => held,
+                // An urgent byte that stands alone, which the kernel takes away. Who has sent one rings no
+                // more.
+                Err(Errno::AGAIN) if is_at_urgent_byte(end, options) => usize::MAX,
                 Err(errno) => return kernel_said(end, errno),
             };
         } else if let Err(errno) = held {
@@ -314,6 +317,10 @@ fn step_tcp(
         true => Step::Last(bytes),
         false => Step::Bytes(bytes),
     }))
+}
+
+fn is_at_urgent_byte(end: &End, options: Options<'_>) -> bool {
+    !options.peek && end.family() == Family::Tcp && kernel::is_at_mark(end.fd())
 }
 
 /// The kernel has reported the end of the stream to a receive.
