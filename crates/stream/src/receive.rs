@@ -1,6 +1,8 @@
 //! Receiving, as recv(2) does: read what is there, or wait for it.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::Parts;
@@ -110,7 +112,7 @@ fn receive_slowly(
     mut total: usize,
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
-    let mut held = None;
+    let mut watch = None;
     loop {
         switch::advance(end);
         switch::attend(end);
@@ -120,7 +122,7 @@ fn receive_slowly(
         match step(end, parts, options, total > 0) {
             Ok(Step::Last(bytes)) => return Ok(total + bytes),
             Ok(Step::Bytes(bytes)) if options.peek => {
-                if let Some(bytes) = peeked(end, parts, &whole, (bytes, options), &mut held)? {
+                if let Some(bytes) = peeked(end, parts, &whole, (bytes, options), &mut watch)? {
                     return Ok(bytes);
                 }
                 *parts = whole.clone();
@@ -160,7 +162,7 @@ fn receive_slowly(
                 Err(Errno::AGAIN)
             };
         }
-        held = None;
+        watch = None;
         match wait_readable(end) {
             Ok(()) => {}
             Err(_) if total > 0 => return Ok(total),
@@ -175,7 +177,7 @@ fn peeked<'a>(
     parts: &mut Parts<'a>,
     whole: &Parts<'a>,
     (mut bytes, options): (usize, Options<'_>),
-    held: &mut Option<SignalsHeld>,
+    watch: &mut Option<Watch>,
 ) -> Result<Option<usize>, Errno> {
     // Known before the look: what stands before an end is all there is, on TCP too, where the end is
     // taken notice of behind the data only.
@@ -189,7 +191,7 @@ fn peeked<'a>(
         }
     }
     let is_enough =
-        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options, held);
+        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options, watch);
     Ok(is_enough.then_some(bytes))
 }
 
@@ -200,14 +202,42 @@ fn has_kernel_end(end: &End) -> bool {
 }
 
 /// A peek that wants all it asked for must look again, because what it has seen stays there.
-/// Returns whether more may come; a signal ends the wait.
-fn waits_for_more(end: &End, options: Options<'_>, held: &mut Option<SignalsHeld>) -> bool {
+/// Returns whether more may come; a signal ends the wait, and SO_RCVTIMEO does.
+fn waits_for_more(end: &End, options: Options<'_>, watch: &mut Option<Watch>) -> bool {
     look_at_kernel(end);
     if options.dont_wait || end.is_nonblocking() || end.ending() != Ending::Open {
         return false;
     }
-    let held = held.get_or_insert_default();
-    !held.nap(core::time::Duration::from_micros(500))
+    watch.get_or_insert_with(|| Watch::new(end)).goes_on()
+}
+
+/// The wait of a peek for all that it wants.
+struct Watch {
+    signals: SignalsHeld,
+    deadline: Option<Instant>,
+}
+
+impl Watch {
+    fn new(end: &End) -> Self {
+        let limit = kernel::getsockopt::<[u64; 2]>(end.fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+        let limit = limit.map_or(Duration::ZERO, |[seconds, micros]| {
+            Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros))
+        });
+        let deadline = (!limit.is_zero()).then(|| Instant::now().checked_add(limit));
+        Self {
+            signals: SignalsHeld::hold(),
+            deadline: deadline.flatten(),
+        }
+    }
+
+    /// Nap. Returns whether to look again.
+    fn goes_on(&self) -> bool {
+        let is_late = || {
+            self.deadline
+                .is_some_and(|deadline| Instant::now() >= deadline)
+        };
+        !is_late() && !self.signals.nap(Duration::from_micros(500))
+    }
 }
 
 fn is_look_due(end: &End) -> bool {

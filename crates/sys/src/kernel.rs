@@ -422,7 +422,7 @@ pub struct SignalsHeld(u64);
 
 impl SignalsHeld {
     /// Hold them back from now on.
-    pub fn new() -> Self {
+    pub fn hold() -> Self {
         let own = [
             libc::SIGSEGV,
             libc::SIGBUS,
@@ -453,12 +453,6 @@ impl SignalsHeld {
 impl Drop for SignalsHeld {
     fn drop(&mut self) {
         set_mask(self.0);
-    }
-}
-
-impl Default for SignalsHeld {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
