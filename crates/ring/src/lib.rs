@@ -24,6 +24,7 @@ pub mod receive;
 pub mod reserve;
 pub mod send;
 pub mod short;
+pub mod trace;
 
 pub use find::Found;
 pub use header::{Control, MAX_RECORD_BYTES, PeerLied};

@@ -5,6 +5,7 @@ use crosslane_ctl::lane::LINE_BYTES;
 use crate::header::{self, Control, HEADER_BYTES, PeerLied, Record, lines_for};
 use crate::memory::LaneMemory;
 use crate::parts::{Parts, of_slice_mut};
+use crate::trace::{Point, mark};
 
 /// Where the receiver stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,6 +182,7 @@ impl RxCursor {
             let Next::Data(left) = self.peek(lane)? else {
                 break;
             };
+            mark(Point::Found);
             let bytes = left.min(parts.left());
             let mut offset = Self::offset(lane, self.head) + HEADER_BYTES + self.taken;
             let mut rest = bytes;
@@ -190,6 +192,7 @@ impl RxCursor {
                 offset += piece;
                 rest -= piece;
             }
+            mark(Point::CopiedOut);
             self.advance(bytes, left);
             total += bytes;
         }

@@ -3,6 +3,7 @@
 use crate::header::{self, Control, HEADER_BYTES, MAX_RECORD_BYTES, PeerLied, lines_for};
 use crate::memory::LaneMemory;
 use crate::parts::{Parts, of_slice};
+use crate::trace::{Point, mark};
 use crosslane_ctl::lane::LINE_BYTES;
 
 /// Lines that data may not take: one that stays cleared after the last record, and one kept for a
@@ -100,7 +101,9 @@ impl TxCursor {
             Self::copy_in(lane, offset, parts, bytes);
             lane.clear(Self::wrapped(lane, next));
         }
+        mark(Point::CopiedIn);
         lane.publish(Self::wrapped(lane, self.tail), header);
+        mark(Point::Published);
         self.tail = next;
         Ok(bytes)
     }

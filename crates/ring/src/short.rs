@@ -5,6 +5,7 @@ use crate::header::{self, HEADER_BYTES, Record, lines_for};
 use crate::memory::LaneMemory;
 use crate::receive::{RxCursor, Taken};
 use crate::send::TxCursor;
+use crate::trace::{Point, mark};
 use crosslane_ctl::lane::LINE_BYTES;
 
 /// Most lines of a short record.
@@ -48,7 +49,9 @@ impl TxCursor {
         lane.clear(Self::wrapped(lane, next));
         // SAFETY: the caller's promise.
         unsafe { lane.copy_into_line(Self::wrapped(lane, tail), HEADER_BYTES, from, first) };
+        mark(Point::CopiedIn);
         lane.publish(Self::wrapped(lane, tail), header);
+        mark(Point::Published);
         self.tail = next;
         true
     }
@@ -80,9 +83,11 @@ impl RxCursor {
         if bytes > most || bytes > SHORT_BYTES || goes_on() {
             return None;
         }
+        mark(Point::Found);
         let offset = Self::offset(lane, self.head) + HEADER_BYTES;
         // SAFETY: the caller's promise, and there are at most `most`.
         unsafe { lane.copy_out(offset, to, bytes) };
+        mark(Point::CopiedOut);
         let quarter = u64::from(lane.lines()) / 4;
         let passed_quarter = (self.head ^ next) & quarter != 0;
         self.head = next;

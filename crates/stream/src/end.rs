@@ -11,6 +11,7 @@ use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::LaneControl;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndEntry, EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{LaneMemory, RxCursor, TxCursor, WindowLane};
 use crosslane_sys::{kernel, process as system};
 
@@ -126,6 +127,7 @@ impl End {
     /// The end that `fd` names, if the library knows one.
     #[inline]
     pub fn of(fd: RawFd) -> Option<Self> {
+        mark(Point::Called);
         let process = process::get()?;
         let index = process.index_of(fd)?;
         Some(Self::at(process, index, fd))

@@ -117,6 +117,8 @@ pub fn note_io_uring_refused() {
 
 impl Process {
     fn create() -> io::Result<Self> {
+        #[cfg(feature = "trace")]
+        crosslane_ring::trace::begin();
         let pid = system::pid();
         let (slab, slab_fd) = SlabMap::create(pid)?;
         let (identity, slab_fd) =

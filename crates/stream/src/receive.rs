@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::Parts;
+use crosslane_ring::trace::{Point, mark};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, kernel};
 
@@ -87,6 +88,7 @@ fn read_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
     let Some(lane) = end.rx_lane() else {
         return Ok(0);
     };
+    mark(Point::Seen);
     let taken = {
         let _rx = end.lock_rx();
         if end.rx_mode() != Mode::Ring {

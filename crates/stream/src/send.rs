@@ -8,6 +8,7 @@ use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::short::SHORT_LINES;
+use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{LaneMemory, Parts, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel, real};
 
@@ -158,6 +159,7 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
     }
     check_ring(end)?;
     let _tx = end.lock_tx();
+    mark(Point::Locked);
     let mut total = 0;
     while parts.left() > 0 && end.tx_mode() == Mode::Ring {
         let mut cursor = end.tx_cursor();

@@ -8,6 +8,7 @@ use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::Part;
 use crosslane_ring::short::SHORT_BYTES;
+use crosslane_ring::trace::{Point, mark};
 
 use crate::end::add;
 use crate::{End, bell, place, send, wait};
@@ -51,6 +52,7 @@ pub unsafe fn send(end: &End, part: Part) -> bool {
         return false;
     }
     let _tx = end.lock_tx();
+    mark(Point::Locked);
     let mut cursor = end.tx_cursor();
     let before = cursor.tail;
     // SAFETY: the caller's promise.
@@ -75,6 +77,7 @@ pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
     if !is_there {
         return None;
     }
+    mark(Point::Seen);
     let lane = end.rx_lane()?;
     let taken = {
         let _rx = end.lock_rx();

@@ -83,6 +83,10 @@ fn full_tier(args: &Args, summary: &mut Summary) -> anyhow::Result<()> {
     let built = build.run()?;
     let is_built = built.is_success();
     summary.add(build.name, built);
+    if is_built && suites.iter().any(|suite| suite.name == "bench") {
+        let traced = step::build_traced();
+        summary.add(traced.name, traced.run()?);
+    }
     for suite in suites {
         let lacks: Vec<_> = missing
             .iter()

@@ -91,6 +91,14 @@ pub fn build() -> Step {
     Step::check(BUILD, command)
 }
 
+/// The library that notes moments, for the bench that says where a message's time goes. In a folder of
+/// its own, because nothing else may be built with the feature.
+pub fn build_traced() -> Step {
+    let command = "cargo build --release --package crosslane-preload --features trace \
+                   --target-dir target/trace";
+    Step::check("traced", command)
+}
+
 /// Every interleaving of the rings' protocols. A folder of its own keeps cargo from building all
 /// else anew for the other flags.
 pub fn loom() -> Step {
