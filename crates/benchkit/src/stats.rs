@@ -10,6 +10,20 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(lower + (upper - lower) / 2.0)
 }
 
+/// The mean of the middle half of the values, or none of no values: as steady as the median, and finer
+/// where a clock goes by steps.
+#[must_use]
+pub fn midmean(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let quarter = sorted.len() / 4;
+    let middle = &sorted[quarter..sorted.len() - quarter];
+    let count = u32::try_from(middle.len())
+        .ok()
+        .filter(|count| *count > 0)?;
+    Some(middle.iter().sum::<f64>() / f64::from(count))
+}
+
 /// The smallest and the largest value, or none of no values.
 #[must_use]
 pub fn range(values: &[f64]) -> Option<(f64, f64)> {
@@ -69,6 +83,13 @@ mod tests {
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 3.0]), Some(3.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 90.0]), Some(3.0));
+    }
+
+    #[test]
+    fn the_middle_half_decides() {
+        assert_eq!(midmean(&[]), None);
+        assert_eq!(midmean(&[3.0]), Some(3.0));
+        assert_eq!(midmean(&[900.0, 10.0, 20.0, -5.0]), Some(15.0));
     }
 
     #[test]

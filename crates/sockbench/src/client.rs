@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use crate::address::Address;
 use crate::connection::Connection;
 use crate::message::{BadSize, Broken};
-use crate::outcome::{Line, Outcome};
+use crate::outcome::{CDF, Line, Outcome};
 use crate::span::Span;
 
 /// What to measure.
@@ -143,5 +143,6 @@ pub fn rtt_outcome(bytes: usize, times: &Histogram<u64>, span: Span) -> Result<O
         p50_ns: times.value_at_quantile(0.5),
         p99_ns: times.value_at_quantile(0.99),
         p999_ns: times.value_at_quantile(0.999),
+        cdf_ns: CDF.map(|share| times.value_at_quantile(share)).to_vec(),
     })
 }

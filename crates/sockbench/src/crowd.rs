@@ -179,6 +179,7 @@ impl Members {
             p50_ns,
             p99_ns,
             p999_ns,
+            ..
         } = rtt::run(connection, bytes, span)?
         else {
             unreachable!("round trips give round trips")

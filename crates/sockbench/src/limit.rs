@@ -11,7 +11,7 @@ use crate::outcome::{Line, Outcome};
 use crate::span::{Span, Stopwatch};
 
 /// What the answering thread takes as the end.
-const STOP: u64 = u64::MAX;
+pub(crate) const STOP: u64 = u64::MAX;
 /// One cache line is what crosses, whatever part of it a message fills.
 const LINE_BYTES: usize = 64;
 
@@ -35,29 +35,39 @@ pub enum LimitError {
 /// # Errors
 /// [`LimitError`].
 pub fn run(span: Span) -> Result<Line, LimitError> {
+    let outcome = between_two_cpus(answer, |ping, pong| ask(ping, pong, span))?;
+    Ok(Line {
+        outcome,
+        local: String::new(),
+        peer: String::new(),
+    })
+}
+
+/// Runs `ask` here and `answer` in a thread on another CPU, with a line each way. The latter ends
+/// when it reads [`STOP`] from the first one.
+pub(crate) fn between_two_cpus<T>(
+    answer: impl FnOnce(&AtomicU64, &AtomicU64) + Send,
+    ask: impl FnOnce(&AtomicU64, &AtomicU64) -> Result<T, LimitError>,
+) -> Result<T, LimitError> {
     let (here, there) = two_cpus()?;
     let (ping, pong) = (Line128(AtomicU64::new(0)), Line128(AtomicU64::new(0)));
     let (ready, pinned) = std::sync::mpsc::sync_channel(1);
-    let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| {
+    let (asked, answered) = (&ping, &pong);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
             let result = pin(there);
             let may_answer = result.is_ok();
             if ready.send(result).is_ok() && may_answer {
-                answer(&ping.0, &pong.0);
+                answer(&asked.0, &answered.0);
             }
         });
         let peer = pinned
             .recv()
             .expect("the answering thread always sends its result");
         let placed = peer.and_then(|()| pin(here)).map_err(LimitError::from);
-        let outcome = placed.and_then(|()| ask(&ping.0, &pong.0, span));
+        let outcome = placed.and_then(|()| ask(&ping.0, &pong.0));
         ping.0.store(STOP, Ordering::Release); // SYNC: ping
         outcome
-    })?;
-    Ok(Line {
-        outcome,
-        local: String::new(),
-        peer: String::new(),
     })
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead, Read};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,10 +13,12 @@ use crosslane_sockbench::client::{self, Case};
 use crosslane_sockbench::connection::Listener;
 use crosslane_sockbench::crowd::{self, Crowd, allow_connections};
 use crosslane_sockbench::load::{self, Load, Pace};
+use crosslane_sockbench::moments::{self, Conversation};
 use crosslane_sockbench::outcome::{Line, Listening, Ready};
 use crosslane_sockbench::receiving::Receiving;
 use crosslane_sockbench::span::Span;
-use crosslane_sockbench::{both, cpus, limit, server};
+use crosslane_sockbench::store::{self, Mix, Protocol};
+use crosslane_sockbench::{both, clocks, cpus, fetch, limit, server};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// An ordinary blocking socket program that measures what it is run over.
@@ -92,6 +95,14 @@ enum Role {
         #[arg(long, default_value_t = 10_000)]
         messages: u64,
     },
+    /// Fetch one file again and again by HTTP, over one connection
+    Fetch(FetchArgs),
+    /// Read and write the values of a store, from several connections at once
+    Store(StoreArgs),
+    /// Exchange messages, and write down when each call began and ended
+    Moments(MomentsArgs),
+    /// Compare the counters of two CPUs
+    Clocks,
     /// Measure the cache-line ping-pong between two CPUs
     Limit {
         #[command(flatten)]
@@ -122,6 +133,64 @@ struct LoadArgs {
     /// until standard input ends
     #[arg(long)]
     hold: bool,
+}
+
+#[derive(clap::Args)]
+struct FetchArgs {
+    /// The server's address
+    #[arg(long)]
+    connect: Address,
+    /// The file's path, from a slash on
+    #[arg(long)]
+    path: String,
+    /// The file's size; its bytes must count from 0 to 250 again and again
+    #[arg(long)]
+    bytes: u64,
+    #[command(flatten)]
+    span: SpanArgs,
+}
+
+#[derive(clap::Args)]
+struct StoreArgs {
+    /// The server's address
+    #[arg(long)]
+    connect: Address,
+    /// How it talks
+    #[arg(long, value_enum)]
+    protocol: Protocol,
+    /// How many connections
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    clients: u64,
+    /// What is asked for
+    #[arg(long, value_enum)]
+    mix: Mix,
+    /// The size of values: 12 and more
+    #[arg(long, default_value_t = 256)]
+    bytes: usize,
+    /// Decides on what is asked
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    span: SpanArgs,
+}
+
+#[derive(clap::Args)]
+struct MomentsArgs {
+    /// Answer the client that connects
+    #[arg(long, required_unless_present = "connect", conflicts_with = "connect")]
+    listen: Option<Address>,
+    /// Send to a server at this address, which it printed
+    #[arg(long)]
+    connect: Option<Address>,
+    /// Message size: 8, or 16 and more
+    #[arg(long, default_value_t = 64)]
+    bytes: u64,
+    /// How many
+    #[arg(long, default_value_t = 10_000)]
+    messages: u64,
+    /// The file for the moments: three words of 64 bits for each message
+    #[arg(long)]
+    into: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -180,6 +249,13 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             crowd::run(connect, &crowd).with_context(|| format!("{connect}"))
         }
         Role::Both { bytes, messages } => Ok(both::run(*messages, *bytes)?),
+        Role::Fetch(args) => fetch_file(args),
+        Role::Store(args) => load_store(args),
+        Role::Moments(args) => note_moments(args),
+        Role::Clocks => {
+            println!("{}", serde_json::to_string(&clocks::compare()?)?);
+            Ok(())
+        }
         Role::Limit { span } => print(&limit::run(span.span())?),
         Role::Client {
             connect,
@@ -233,6 +309,54 @@ fn send_load(args: &LoadArgs) -> anyhow::Result<()> {
     }
     drop(connection);
     Ok(())
+}
+
+fn fetch_file(args: &FetchArgs) -> anyhow::Result<()> {
+    let fetched = fetch::run(&args.connect, &args.path, args.bytes, args.span.span());
+    let (line, connection) = fetched.with_context(|| format!("{}", args.connect))?;
+    print_and_hold(&line, connection)
+}
+
+fn load_store(args: &StoreArgs) -> anyhow::Result<()> {
+    let load = store::Load {
+        protocol: args.protocol,
+        clients: args.clients,
+        mix: args.mix,
+        value_bytes: args.bytes,
+        seed: args.seed,
+        span: args.span.span(),
+    };
+    let loaded = store::run(&args.connect, load);
+    let (line, connections) = loaded.with_context(|| format!("{}", args.connect))?;
+    print_and_hold(&line, connections)
+}
+
+/// Whoever asks about the connections does so before the end of this program's input.
+fn print_and_hold<T>(line: &Line, connections: T) -> anyhow::Result<()> {
+    print(line)?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    drop(connections);
+    Ok(())
+}
+
+fn note_moments(args: &MomentsArgs) -> anyhow::Result<()> {
+    let talk = Conversation::new(args.bytes, args.messages)?;
+    let moments = match (&args.listen, &args.connect) {
+        (Some(address), _) => {
+            let (listener, address) = Listener::open(address)?;
+            let listening = address.to_string();
+            println!("{}", serde_json::to_string(&Listening { listening })?);
+            moments::answer(&mut listener.accept()?, talk)?
+        }
+        (None, Some(address)) => {
+            let (line, moments, connection) = moments::ask(address, talk)?;
+            print_and_hold(&line, connection)?;
+            moments
+        }
+        (None, None) => anyhow::bail!("neither --listen nor --connect was given"),
+    };
+    std::fs::write(&args.into, moments::bytes(&moments))
+        .with_context(|| format!("cannot write {}", args.into.display()))
 }
 
 fn serve(address: &Address, receive: Receiving, crowd: Option<u64>) -> anyhow::Result<()> {

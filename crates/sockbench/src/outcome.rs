@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The shares of round trips whose times a distribution gives: the time that so many do not exceed.
+pub const CDF: [f64; 12] = [
+    0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999,
+];
+
 /// What a case measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "case", rename_all = "lowercase")]
@@ -18,6 +23,8 @@ pub enum Outcome {
         p99_ns: u64,
         /// The 99.9th percentile.
         p999_ns: u64,
+        /// The times at [`CDF`].
+        cdf_ns: Vec<u64>,
     },
     /// One-way messages, one `send` and one `recv` call or more each.
     Stream {
@@ -62,6 +69,38 @@ pub enum Outcome {
         client_cpu: f64,
         /// Whether packets come to the server from a device queue, which alone the kernel can poll.
         has_device_queue: bool,
+    },
+    /// One file fetched again and again over one connection.
+    Fetch {
+        /// The file's size.
+        bytes: u64,
+        /// How often it came.
+        fetches: u64,
+        /// The median from the request to the last byte.
+        p50_ns: u64,
+        /// The 99th percentile.
+        p99_ns: u64,
+        /// Payload gigabits per second while fetching.
+        gbps: f64,
+        /// Files per second while fetching.
+        per_s: f64,
+    },
+    /// Requests of several clients of a store, one at a time each.
+    Store {
+        /// How many clients.
+        clients: u64,
+        /// The size of values.
+        bytes: u64,
+        /// How many requests were counted.
+        requests: u64,
+        /// Requests per second of all clients together.
+        per_s: f64,
+        /// The median from a request to its answer.
+        p50_ns: u64,
+        /// The 99th percentile.
+        p99_ns: u64,
+        /// The 99.9th percentile.
+        p999_ns: u64,
     },
     /// Round trips on one of many connections.
     Crowd {
@@ -109,6 +148,19 @@ pub struct Ready {
     /// The other end's address.
     #[serde(default)]
     pub peer: String,
+}
+
+/// What the clocks of two CPUs say of each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// How far the other CPU's counter is ahead.
+    pub offset_ns: f64,
+    /// By how much that may be wrong either way: half of the shortest round trip between the two.
+    pub within_ns: f64,
+    /// What one look at the counter takes.
+    pub look_ns: f64,
+    /// How fast it counts.
+    pub ticks_per_us: f64,
 }
 
 /// What a server prints when it can be connected to.

@@ -94,6 +94,7 @@ fn every_case_gives_figures(listen: &str) {
                 p50_ns,
                 p99_ns,
                 p999_ns,
+                ..
             } => {
                 assert!(measured == bytes && trips > 0 && p50_ns <= p99_ns && p99_ns <= p999_ns);
             }
