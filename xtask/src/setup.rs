@@ -51,6 +51,7 @@ pub const IP: Program = program("ip", "iproute2");
 pub const IPERF3: Program = program("iperf3", "iperf3");
 /// Java with its compiler.
 pub const JAVAC: Program = program("javac", "openjdk-17-jdk-headless");
+pub const MEMCACHED: Program = program("memcached", "memcached");
 pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
 pub const NODE: Program = program("/usr/bin/node", "nodejs");
 /// The server refuses root and runs as the user that its package makes.
@@ -76,7 +77,7 @@ pub const VALGRIND: Program = program("valgrind", "valgrind");
 pub const WRK: Program = program("wrk", "wrk");
 
 /// Every program that the tests run.
-pub const ALL: [Program; 25] = [
+pub const ALL: [Program; 26] = [
     AB,
     CHROMIUM,
     CURL,
@@ -87,6 +88,7 @@ pub const ALL: [Program; 25] = [
     IP,
     IPERF3,
     JAVAC,
+    MEMCACHED,
     NGINX,
     NODE,
     POSTGRES,
@@ -105,9 +107,10 @@ pub const ALL: [Program; 25] = [
 ];
 
 /// Services that Debian starts at boot once their package is installed.
-const SERVICES: [(&str, &str); 6] = [
+const SERVICES: [(&str, &str); 7] = [
     ("redis-server", "redis-server"),
     ("nginx", "nginx"),
+    ("memcached", "memcached"),
     ("iperf3", "iperf3"),
     ("haproxy", "haproxy"),
     ("postgresql", "postgresql"),

@@ -2,7 +2,7 @@
 //! by day or by night.
 //!
 //! [`document`] is the frame of a page, [`chart`] has bars and pairs of dots, [`lines`] has
-//! curves and points in a plane, and [`machine`] says where results come from. Colours are the
+//! curves and points in a plane, [`shares`] has wholes cut into parts, and [`machine`] says where results come from. Colours are the
 //! style's, which follows the reader's setting; charts name what they show and leave the colour
 //! to it.
 #![forbid(unsafe_code)]
@@ -10,6 +10,7 @@
 pub mod chart;
 pub mod lines;
 mod scale;
+pub mod shares;
 
 use crosslane_benchkit::{Machine, show};
 use maud::{DOCTYPE, Markup, PreEscaped, html};

@@ -99,6 +99,78 @@ fn connections_are_counted_in_memory_and_latency() {
 }
 
 #[test]
+fn a_message_is_followed_stage_by_stage() {
+    // `cargo xtask test` has built the traced library; where it is missing, the bench says how to.
+    let lines = lines("breakdown", &["--repeats", "1", "--bytes", "8,64,4096"]);
+    let clocks = &lines[0]["clocks"];
+    assert!(number(clocks, "within_ns") > 0.0 && number(clocks, "look_ns") > 0.0);
+    for (row, bytes) in lines[1..].iter().zip([8.0, 64.0, 4096.0]) {
+        assert_eq!(number(row, "bytes"), bytes);
+        let stages = [
+            "call", "lookup", "copy_in", "publish", "transfer", "poll", "copy_out", "return",
+        ];
+        let stages = stages.map(|stage| number(row, &format!("{stage}_ns")));
+        let sum = stages.iter().sum::<f64>() + number(row, "rest_ns");
+        assert!((sum - number(row, "whole_ns")).abs() < 1.0, "{row}");
+        assert!(number(row, "plain_ns") > 0.0);
+        // All stages but these last no longer than the counter's step on some machines.
+        assert!(
+            stages[4] > 0.0,
+            "no message arrives before it is sent: {row}"
+        );
+    }
+    assert_eq!(lines.len(), 4);
+}
+
+#[test]
+fn nginx_serves_files_both_ways_over_both() {
+    if !std::path::Path::new("/usr/sbin/nginx").is_file() {
+        eprintln!("SKIPPED: nginx is missing; run `cargo xtask setup`");
+        return;
+    }
+    let lines = lines("files", &["--repeats", "1", "--bytes", "8192,2097152"]);
+    let fetches: Vec<_> = (lines[1..].iter())
+        .filter(|row| row["case"] == "fetch")
+        .collect();
+    assert_eq!(fetches.len(), 2 * 2 * 2, "sizes, ways, transports");
+    for row in fetches {
+        assert!(number(row, "p50_ns") <= number(row, "p99_ns") && number(row, "gbps") > 0.0);
+    }
+    let requests = lines.iter().filter(|row| row["case"] == "requests");
+    let rates: Vec<_> = requests.map(|row| number(row, "per_s")).collect();
+    if lines[0]["notes"].to_string().contains("no wrk") {
+        eprintln!("SKIPPED: {}", lines[0]["notes"]);
+    } else {
+        assert_eq!(rates.len(), 2 * 2, "ways, transports");
+    }
+    assert!(rates.iter().all(|rate| *rate > 0.0));
+}
+
+#[test]
+fn stores_answer_every_mix_over_both() {
+    let arguments = "--repeats 1 --bytes 16,4096 --clients 3 --mixes R95I5,R90U10";
+    let arguments: Vec<_> = arguments.split(' ').collect();
+    let installed = ["/usr/bin/redis-server", "/usr/bin/memcached"]
+        .map(|program| std::path::Path::new(program).is_file());
+    let count = installed.iter().filter(|is_there| **is_there).count();
+    if count < installed.len() {
+        eprintln!("SKIPPED: redis-server or memcached is missing; run `cargo xtask setup`");
+    }
+    if count == 0 {
+        return;
+    }
+    let lines = lines("stores", &arguments);
+    assert_eq!(
+        lines.len() - 1,
+        count * 2 * 2 * 2,
+        "mixes, sizes, transports"
+    );
+    for row in &lines[1..] {
+        assert!(number(row, "per_s") > 0.0 && number(row, "p50_ns") <= number(row, "p99_ns"));
+    }
+}
+
+#[test]
 fn everybody_who_is_installed_is_measured() {
     let lines = lines("peers", &["--repeats", "1"]);
     let mut expected = vec!["tcp", "unix", "pipe", "crosslane"];

@@ -77,24 +77,47 @@ const LOOK: &str = r#"<script>
     document.body.append(found);
 </script></body>"#;
 
+/// Each bench's line about the machine.
+fn first_lines() -> Vec<String> {
+    let mut lines = Vec::new();
+    let benches = [
+        "sockets",
+        "breakdown",
+        "wait",
+        "connections",
+        "peers",
+        "files",
+        "stores",
+    ];
+    for bench in benches {
+        let more = match bench {
+            "breakdown" => {
+                r#","clocks":{"offset_ns":-1.0,"within_ns":20.0,"look_ns":9.5,"ticks_per_us":2000.0}"#
+            }
+            _ => "",
+        };
+        lines.push(format!(
+            r#"{{"bench":"{bench}","case":"machine","commit":null,"cpu":"A CPU","cores":2,"memory_gib":4.0,"kernel":"Linux 6","tcp_congestion_control":"cubic","os":"Debian","command":"crosslane bench {bench} --json","date":"2026-01-01T00:00:00Z","rounds":3,"measure_ms":100{more}}}"#
+        ));
+    }
+    lines
+}
+
 /// Lines of every bench, enough for every plot. That the benches print such lines is the next
 /// test's and the bench suite's to see.
 fn lines_of_all_benches() -> String {
-    let mut lines = Vec::new();
-    for bench in ["sockets", "wait", "connections", "peers"] {
-        lines.push(format!(
-            r#"{{"bench":"{bench}","case":"machine","commit":null,"cpu":"A CPU","cores":2,"memory_gib":4.0,"kernel":"Linux 6","tcp_congestion_control":"cubic","os":"Debian","command":"crosslane bench {bench} --json","date":"2026-01-01T00:00:00Z","rounds":3,"measure_ms":100}}"#
-        ));
-    }
+    let mut lines = first_lines();
     for (transport, slower) in [("tcp", 100), ("unix", 50), ("crosslane", 1)] {
         let proof = r#""accelerated":true,"ring_share":1.0"#;
         let mut row = |text: String| lines.push(format!("{{{text},{proof}}}"));
         for bytes in [8, 64, 4096] {
             let p50 = (200 + bytes / 8) * slower;
             row(format!(
-                r#""bench":"sockets","case":"rtt","bytes":{bytes},"transport":"{transport}","p50_ns":{p50},"p99_ns":{},"p999_ns":{}"#,
+                r#""bench":"sockets","case":"rtt","bytes":{bytes},"transport":"{transport}","p50_ns":{p50},"p99_ns":{},"p999_ns":{},"cdf_ns":[[0.0,{}],[0.5,{p50}],[0.99,{}]]"#,
                 2 * p50,
-                3 * p50
+                3 * p50,
+                p50 / 2,
+                2 * p50
             ));
             let gbps = f64::from(bytes) / f64::from(slower);
             row(format!(
@@ -117,6 +140,9 @@ fn lines_of_all_benches() -> String {
                 9000 * count
             ));
         }
+        if transport != "unix" {
+            servers(transport, slower, &mut row);
+        }
         for rate in [0, 1000, 100_000] {
             let latency = if rate == 0 {
                 String::new()
@@ -130,7 +156,32 @@ fn lines_of_all_benches() -> String {
             ));
         }
     }
+    lines.push(
+        r#"{"bench":"breakdown","case":"oneway","bytes":64,"transport":"crosslane","call_ns":10.0,"lookup_ns":10.0,"copy_in_ns":20.0,"publish_ns":10.0,"transfer_ns":60.0,"poll_ns":10.0,"copy_out_ns":20.0,"return_ns":10.0,"rest_ns":-5.0,"whole_ns":145.0,"plain_ns":100.0,"send_returns_ns":10.0,"accelerated":true}"#
+            .to_owned(),
+    );
     lines.join("\n")
+}
+
+/// The rows of other people's servers.
+fn servers(transport: &str, slower: u32, row: &mut impl FnMut(String)) {
+    for bytes in [8192, 2_097_152] {
+        for way in ["sendfile", "write"] {
+            let p50 = bytes * slower;
+            row(format!(
+                r#""bench":"files","case":"fetch","bytes":{bytes},"way":"{way}","transport":"{transport}","p50_ns":{p50},"p99_ns":{},"gbps":2.0"#,
+                2 * p50
+            ));
+        }
+    }
+    for store in ["redis", "memcached"] {
+        row(format!(
+            r#""bench":"stores","case":"{store}","way":"R50U50","bytes":16,"connections":50,"transport":"{transport}","per_s":{},"p50_ns":{},"p99_ns":{}"#,
+            1_000_000 / slower,
+            500 * slower,
+            900 * slower
+        ));
+    }
 }
 
 /// The report on these lines, in a file.
@@ -165,11 +216,12 @@ fn the_report_shows_its_plots_and_logs_no_error() {
             let [plots, drawn, curves, background, is_too_wide] = words[..] else {
                 panic!("the probe has not run: {}", view.dom)
             };
-            // Ratios, latency, throughput; two rates; latency and memory of connections;
-            // round trip and stream beside others.
-            assert_eq!((plots, drawn), ("9", "9"), "{found}");
-            // Two for each of three transports, one for each, and two and one for each of two.
-            assert_eq!(curves, "15", "{found}");
+            // Ratios, latency, throughput, distribution; stages; two rates; latency and memory of
+            // connections; round trip and stream beside others; files and their ratios; two stores.
+            assert_eq!((plots, drawn), ("15", "15"), "{found}");
+            // Two for each of three transports, one for each twice, two and one for each of two, and
+            // two for each of two.
+            assert_eq!(curves, "22", "{found}");
             assert_eq!(is_too_wide, "false", "{size}: {found}");
             assert_eq!(view.errors, Vec::<String>::new());
             backgrounds.push(background.to_owned());

@@ -1,10 +1,9 @@
 //! A monitor of the bench's own.
 
-use anyhow::Context;
 use crosslane_benchkit::{Crosslane, Process};
 use tempfile::TempDir;
 
-use super::programs::GRACE;
+use super::programs::{GRACE, folder};
 
 /// A monitor that serves the programs of some measurements.
 pub struct Monitor {
@@ -19,10 +18,7 @@ pub struct Monitor {
 impl Monitor {
     /// Start one and wait until it answers.
     pub fn start(crosslane: &Crosslane) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("crosslane-bench-")
-            .tempdir()
-            .context("cannot make a folder for a monitor")?;
+        let directory = folder()?;
         let crosslane = crosslane.clone().with_monitor_in(directory.path());
         let mut command = crosslane.command();
         command.args(["monitor", "--private", "--announce", "--runtime-dir"]);

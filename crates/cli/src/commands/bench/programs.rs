@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow, ensure};
 use crosslane_benchkit::{Crosslane, Process};
 use crosslane_sockbench::outcome::Listening;
 use serde::de::DeserializeOwned;
+use tempfile::TempDir;
 
 /// Starting, connecting, an upgrade and an exit take milliseconds; only a hang takes this.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -97,6 +98,14 @@ impl Server {
             None => error,
         }
     }
+}
+
+/// A folder of the bench's own, removed in the end.
+pub fn folder() -> anyhow::Result<TempDir> {
+    let folder = tempfile::Builder::new()
+        .prefix("crosslane-bench-")
+        .tempdir();
+    folder.context("cannot make a folder of the bench's own")
 }
 
 /// A line of the ordinary program.

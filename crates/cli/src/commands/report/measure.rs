@@ -20,11 +20,25 @@ pub enum Bench {
     Connections,
     /// crosslane bench peers
     Peers,
+    /// crosslane bench breakdown
+    Breakdown,
+    /// crosslane bench files
+    Files,
+    /// crosslane bench stores
+    Stores,
 }
 
 impl Bench {
     /// All of them, in the order of the page.
-    pub const ALL: [Self; 4] = [Self::Sockets, Self::Wait, Self::Connections, Self::Peers];
+    pub const ALL: [Self; 7] = [
+        Self::Sockets,
+        Self::Breakdown,
+        Self::Wait,
+        Self::Connections,
+        Self::Peers,
+        Self::Files,
+        Self::Stores,
+    ];
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
@@ -33,7 +47,15 @@ impl Bench {
             Self::Wait => "wait",
             Self::Connections => "connections",
             Self::Peers => "peers",
+            Self::Breakdown => "breakdown",
+            Self::Files => "files",
+            Self::Stores => "stores",
         }
+    }
+
+    /// Whether it needs what is not there everywhere: another build, other people's servers.
+    pub fn is_optional(self) -> bool {
+        matches!(self, Self::Breakdown | Self::Files | Self::Stores)
     }
 
     /// Runs it and returns its JSON lines. Cases that failed are in them and do not end the report.

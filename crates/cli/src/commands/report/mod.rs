@@ -1,11 +1,14 @@
 //! `crosslane report`: what the benches measured, as one self-contained page.
 
+mod breakdown;
 mod connections;
+mod files;
 mod measure;
 mod page;
 mod peers;
 mod rows;
 mod sockets;
+mod stores;
 mod wait;
 
 use std::path::{Path, PathBuf};
@@ -67,7 +70,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         stop_children_on_signals()?;
         for bench in &args.benches {
             eprintln!("crosslane bench {} ...", bench.name());
-            let text = bench.measure(args.quick, args.repeats)?;
+            let text = match bench.measure(args.quick, args.repeats) {
+                Err(error) if bench.is_optional() => {
+                    data.notes.push(format!("{error:#}"));
+                    eprintln!("note: {error:#}");
+                    continue;
+                }
+                measured => measured?,
+            };
             if let Some(folder) = &args.keep {
                 write(&folder.join(format!("{}.jsonl", bench.name())), &text)?;
             }
@@ -82,7 +92,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let data = data.merged();
     ensure!(
         !data.rows.is_empty(),
-        "there is nothing to report: no row of any bench"
+        "there is nothing to report: no row of any bench; {}",
+        data.notes.join("; ")
     );
     write(&args.out, &page::page(&data).into_string())?;
     crate::output::print(&format!("{}\n", args.out.display()))?;

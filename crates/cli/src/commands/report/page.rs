@@ -4,7 +4,7 @@ use crosslane_page::{complaints, document, machine};
 use maud::{Markup, html};
 
 use super::rows::{Data, Run};
-use super::{connections, peers, sockets, wait};
+use super::{breakdown, connections, files, peers, sockets, stores, wait};
 
 /// The page.
 pub fn page(data: &Data) -> Markup {
@@ -21,9 +21,12 @@ pub fn page(data: &Data) -> Markup {
             (complaints(&data.complaints()))
             (notes(data))
             (sockets::section(data))
+            (breakdown::section(data))
             (wait::section(data))
             (connections::section(data))
             (peers::section(data))
+            (files::section(data))
+            (stores::section(data))
             (runs(data))
         }
     };
@@ -31,7 +34,8 @@ pub fn page(data: &Data) -> Markup {
 }
 
 fn notes(data: &Data) -> Markup {
-    let notes: Vec<_> = data.runs.iter().flat_map(|run| &run.notes).collect();
+    let of_runs = data.runs.iter().flat_map(|run| &run.notes);
+    let notes: Vec<_> = data.notes.iter().chain(of_runs).collect();
     html! {
         @for note in &notes { p.note { "Note: " (note) } }
     }
@@ -41,9 +45,17 @@ fn notes(data: &Data) -> Markup {
 fn runs(data: &Data) -> Markup {
     let further = |run: &Run| {
         let Run {
-            rounds, measure_ms, ..
+            rounds,
+            measure_ms,
+            messages,
+            ..
         } = run;
-        [("Rounds", format!("{rounds} of {measure_ms} ms each"))]
+        let each = match (measure_ms, messages) {
+            (Some(time), _) => format!(" of {time} ms each"),
+            (None, Some(messages)) => format!(" of {messages} round trips each"),
+            (None, None) => String::new(),
+        };
+        [("Rounds", format!("{rounds}{each}"))]
     };
     html! {
         section {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use crosslane_benchkit::Machine;
 use crosslane_benchkit::stats::median;
+use crosslane_sockbench::outcome::Clocks;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,6 +16,8 @@ pub struct Data {
     pub runs: Vec<Run>,
     /// All other lines, in their order.
     pub rows: Vec<Row>,
+    /// What could not be measured.
+    pub notes: Vec<String>,
 }
 
 /// Where and how a bench was run.
@@ -27,8 +30,12 @@ pub struct Run {
     pub machine: Machine,
     /// How many rounds it took the median of.
     pub rounds: u32,
-    /// How long each measurement took.
-    pub measure_ms: u64,
+    /// How long each measurement took, where it went by time.
+    pub measure_ms: Option<u64>,
+    /// How many messages it took, where it went by those.
+    pub messages: Option<u64>,
+    /// How the two processors' counters agree, for `breakdown`.
+    pub clocks: Option<Clocks>,
     /// What the bench could not do.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -47,14 +54,14 @@ pub struct Key {
     /// Over what.
     #[serde(default)]
     pub transport: String,
-    /// How it waited, for `wait`.
+    /// How it waited, for `wait`; how files are sent, for `files`; what is asked, for `stores`.
     #[serde(default)]
     pub way: String,
     /// The message size.
     pub bytes: Option<u64>,
     /// Requests per second, for `wait`.
     pub per_second: Option<u32>,
-    /// How many, for `connections`.
+    /// How many, for `connections` and `stores`.
     pub connections: Option<u32>,
 }
 
@@ -87,6 +94,13 @@ impl Row {
     /// A judgement by its name in the JSON.
     pub fn is(&self, name: &str) -> Option<bool> {
         self.others.get(name)?.as_bool()
+    }
+
+    /// Pairs of numbers by their name in the JSON.
+    pub fn pairs(&self, name: &str) -> Vec<(f64, f64)> {
+        let pair = |pair: &Value| Some((pair.get(0)?.as_f64()?, pair.get(1)?.as_f64()?));
+        let array = self.others.get(name).and_then(Value::as_array);
+        array.into_iter().flatten().filter_map(pair).collect()
     }
 
     fn name(&self) -> String {
@@ -162,6 +176,7 @@ impl Data {
         Self {
             runs: self.runs,
             rows: merged,
+            notes: self.notes,
         }
     }
 
@@ -185,8 +200,31 @@ fn merge(first: &Row, same: &[&Row]) -> Row {
         if let (true, Some(middle)) = (value.is_number(), median(&values)) {
             *value = middle.into();
         }
+        if value.is_array() {
+            *value = middle_pairs(same.iter().map(|row| row.pairs(name)).collect());
+        }
     }
     row
+}
+
+/// Of each first number the median of the second ones.
+fn middle_pairs(all: Vec<Vec<(f64, f64)>>) -> Value {
+    let Some(first) = all.first() else {
+        return Value::Null;
+    };
+    let middle = |&(place, _): &(f64, f64)| {
+        let here = |pairs: &Vec<(f64, f64)>| {
+            let pair = pairs.iter().find(|pair| pair.0.total_cmp(&place).is_eq())?;
+            Some(pair.1)
+        };
+        let values: Vec<_> = all.iter().filter_map(here).collect();
+        (place, median(&values).unwrap_or(0.0))
+    };
+    first
+        .iter()
+        .map(middle)
+        .map(|(place, value)| vec![place, value])
+        .collect()
 }
 
 #[cfg(test)]
@@ -210,6 +248,15 @@ mod tests {
         assert_eq!(data.rows.len(), 1);
         assert_eq!(data.rows[0].figure("p50_ns"), Some(200.0));
         assert!(data.complaints().is_empty());
+    }
+
+    #[test]
+    fn several_distributions_become_one() {
+        let line = |p50: u32| {
+            format!(r#"{{"bench":"sockets","case":"rtt","cdf_ns":[[0.0,1],[0.5,{p50}]]}}"#)
+        };
+        let data = data(&[line(300), line(100), line(200)].join("\n"));
+        assert_eq!(data.rows[0].pairs("cdf_ns"), [(0.0, 1.0), (0.5, 200.0)]);
     }
 
     #[test]

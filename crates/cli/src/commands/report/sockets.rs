@@ -71,6 +71,7 @@ pub fn section(data: &Data) -> Markup {
                 (chart::bars("Times better than TCP: median round trips, streams, connections", &bars(data)))
                 (lines::curves(&LATENCY, &latency(data)))
                 (lines::curves(&THROUGHPUT, &throughput(data)))
+                (lines::curves(&DISTRIBUTION, &distribution(data)))
             }
             (figures(data))
         }
@@ -93,12 +94,48 @@ const THROUGHPUT: Axes<'static> = Axes {
     show_y: show::three_digits,
 };
 
+/// The cumulative distribution, turned so that rare latencies have as much room as usual ones: each
+/// step to the right leaves out nine tenths of the round trips.
+const DISTRIBUTION: Axes<'static> = Axes {
+    title: "Distribution of round trips of 64 B",
+    x_label: "share of round trips that take no longer",
+    y_label: "round trip",
+    show_x: percentile,
+    show_y: nanoseconds,
+};
+
+const DISTRIBUTION_BYTES: u64 = 64;
+
+/// One in so many is beyond the percentile.
+fn percentile(one_in: f64) -> String {
+    let percent = 100.0 - 100.0 / one_in;
+    format!("{} %", (percent * 100.0).round() / 100.0)
+}
+
+fn distribution(data: &Data) -> Vec<Curve> {
+    let curve = |class: &'static str| {
+        let mut rows = data.of(BENCH).filter(|row| is_of(row, "rtt", class));
+        let row = rows.find(|row| row.key.bytes == Some(DISTRIBUTION_BYTES))?;
+        let points = row.pairs("cdf_ns").into_iter();
+        Some(Curve {
+            label: title(class).to_owned(),
+            class,
+            dashed: false,
+            points: points
+                .map(|(share, time)| (1.0 / (1.0 - share), time))
+                .collect(),
+        })
+    };
+    let curves = TRANSPORTS.into_iter().filter_map(curve);
+    curves.filter(|curve| !curve.points.is_empty()).collect()
+}
+
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "sizes of messages, which are whole"
 )]
-fn size(bytes: f64) -> String {
+pub fn size(bytes: f64) -> String {
     show::bytes(bytes.round() as u64)
 }
 

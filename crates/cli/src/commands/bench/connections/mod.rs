@@ -14,6 +14,7 @@ use crosslane_sockbench::crowd::allow_connections;
 use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
+use super::effort::Effort;
 use super::output::{finish, heading, json, show_progress};
 use super::placement::Placement;
 use super::rounds::Rounds;
@@ -35,15 +36,8 @@ const QUICK_SPAN: Span = Span {
 #[derive(clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
-    /// Measure more briefly: less than 30 s in all
-    #[arg(long)]
-    quick: bool,
-    /// Print one JSON object per line instead of the table
-    #[arg(long)]
-    json: bool,
-    /// How many rounds to take the median of [default: 3, with --quick 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
-    repeats: Option<u8>,
+    #[command(flatten)]
+    effort: Effort,
     /// How many connections there are between the two programs
     #[arg(
         long,
@@ -93,12 +87,10 @@ struct Preamble {
 /// Measure, and print what was measured; fails when something could not be.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     stop_children_on_signals()?;
-    let (rounds, span) = if args.quick {
-        (QUICK_ROUNDS, QUICK_SPAN)
-    } else {
-        (ROUNDS, SPAN)
-    };
-    let rounds = args.repeats.unwrap_or(rounds);
+    let (rounds, span) = (
+        args.effort.rounds(ROUNDS, QUICK_ROUNDS),
+        args.effort.choose(SPAN, QUICK_SPAN),
+    );
     let preamble = Preamble {
         bench: "connections",
         case: "machine",
@@ -113,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let most = plan.iter().map(|key| key.connections).max().unwrap_or(1);
     allow_connections(u64::from(most))?;
     let results = measure(&Host::new(span, args.place)?, &plan, rounds);
-    let text = if args.json {
+    let text = if args.effort.json {
         json(&preamble, &results.rows())?
     } else {
         for_people(&preamble, &results)

@@ -9,17 +9,8 @@ use crosslane_sockbench::outcome::Outcome;
 use serde::Serialize;
 
 use super::super::output::{number, whole};
+pub use super::super::over::Over as Transport;
 use super::super::rounds::{self, Proof, Rounds};
-
-/// What the connections go over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Transport {
-    /// TCP over the loopback device
-    Tcp,
-    /// TCP under `crosslane run`
-    Crosslane,
-}
 
 /// So many connections over a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,11 +77,6 @@ pub struct Row {
     medians: Option<Medians>,
     #[serde(flatten)]
     proof: Proof,
-}
-
-impl Transport {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Tcp, Self::Crosslane];
 }
 
 impl Growth {
@@ -162,15 +148,6 @@ pub fn medians(cell: &Cell) -> Option<Medians> {
         idle_server_cpu: cpu(|figures| figures.idle_server_cpu)?,
         idle_client_cpu: cpu(|figures| figures.idle_client_cpu)?,
     })
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Crosslane => "crosslane",
-        })
-    }
 }
 
 impl fmt::Display for Key {

@@ -1,6 +1,5 @@
 //! UCX and libfabric, measured by their own programs.
 
-use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use anyhow::{Context, anyhow};
 use crosslane_benchkit::Process;
 use crosslane_sockbench::client;
 
+use super::super::daemon::free_port;
 use super::super::sockets::case::Case;
 use super::results::Figures;
 
@@ -33,7 +33,7 @@ fn iterations(case: Case) -> &'static str {
 
 /// Measures UCX over POSIX shared memory.
 pub fn ucx(case: Case) -> anyhow::Result<Figures> {
-    let port = free_port()?;
+    let port = free_port()?.to_string();
     let mut server = Command::new(UCX_PERFTEST);
     server.env("UCX_TLS", "posix").args(["-p", &port]);
     let mut client = Command::new(UCX_PERFTEST);
@@ -50,7 +50,7 @@ pub fn ucx(case: Case) -> anyhow::Result<Figures> {
 
 /// Measures libfabric's provider for shared memory.
 pub fn libfabric(case: Case) -> anyhow::Result<Figures> {
-    let port = free_port()?;
+    let port = free_port()?.to_string();
     let bytes = case.bytes.to_string();
     let program = |port_option| {
         let mut command = Command::new(FI_PINGPONG);
@@ -62,12 +62,6 @@ pub fn libfabric(case: Case) -> anyhow::Result<Figures> {
     client.arg("127.0.0.1");
     let text = talk("libfabric", &mut program("-B"), &mut client)?;
     libfabric_figures(&text).with_context(|| format!("{FI_PINGPONG} printed {text:?}"))
-}
-
-/// A port that was free a moment ago; the programs take no port of the system's choice.
-fn free_port() -> anyhow::Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
-    Ok(listener.local_addr()?.port().to_string())
 }
 
 /// What the client prints in the end.

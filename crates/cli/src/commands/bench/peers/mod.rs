@@ -16,6 +16,7 @@ use crosslane_sockbench::client;
 use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
+use super::effort::Effort;
 use super::output::{finish, heading, json, show_progress};
 use super::rounds::Rounds;
 use super::sockets::case::Case;
@@ -48,15 +49,8 @@ const fn case(kind: client::Case, bytes: u64) -> Case {
 #[derive(clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
-    /// Measure more briefly: less than 30 s in all
-    #[arg(long)]
-    quick: bool,
-    /// Print one JSON object per line instead of the table
-    #[arg(long)]
-    json: bool,
-    /// How many rounds to take the median of [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
-    repeats: Option<u8>,
+    #[command(flatten)]
+    effort: Effort,
     /// Who is measured
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Peer::ALL)]
     peers: Vec<Peer>,
@@ -90,12 +84,10 @@ struct Preamble {
 /// Measure, and print what was measured; fails when something could not be.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     stop_children_on_signals()?;
-    let (rounds, span) = if args.quick {
-        (QUICK_ROUNDS, QUICK_SPAN)
-    } else {
-        (ROUNDS, SPAN)
-    };
-    let rounds = args.repeats.unwrap_or(rounds);
+    let (rounds, span) = (
+        args.effort.rounds(ROUNDS, QUICK_ROUNDS),
+        args.effort.choose(SPAN, QUICK_SPAN),
+    );
     let mut notes = Vec::new();
     let plan = plan(&args.peers, &mut notes)?;
     let preamble = Preamble {
@@ -108,7 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         notes,
     };
     let results = measure(&Host::new(span)?, &plan, rounds);
-    let text = if args.json {
+    let text = if args.effort.json {
         json(&preamble, &results.rows())?
     } else {
         for_people(&preamble, &results)

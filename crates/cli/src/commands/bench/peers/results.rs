@@ -7,6 +7,7 @@ use crosslane_benchkit::stats::{Better, significant};
 use crosslane_sockbench::client;
 use serde::Serialize;
 
+use super::super::daemon::missing;
 use super::super::output::{number, whole};
 use super::super::rounds::{self, Proof, Rounds};
 use super::super::sockets::case::Case;
@@ -98,10 +99,7 @@ impl Peer {
             Self::Libfabric => (FI_PINGPONG, "libfabric-bin"),
             Self::Tcp | Self::Unix | Self::Pipe | Self::Crosslane => return None,
         };
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut folders = std::env::split_paths(&path);
-        let is_there = folders.any(|folder| folder.join(program).is_file());
-        (!is_there).then(|| format!("no {program}; install Debian's {package}"))
+        missing(program, package)
     }
 }
 

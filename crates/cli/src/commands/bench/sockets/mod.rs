@@ -19,6 +19,7 @@ use crosslane_benchkit::{Machine, stop_children_on_signals};
 use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
+use super::effort::Effort;
 use super::output::{finish, heading, json, show_progress};
 use super::placement::Placement;
 use super::rounds::Rounds;
@@ -27,8 +28,8 @@ use host::Host;
 use results::{Key, Results};
 use transport::Transport;
 
-const ROUNDS: usize = 5;
-const QUICK_ROUNDS: usize = 3;
+const ROUNDS: u8 = 5;
+const QUICK_ROUNDS: u8 = 3;
 const SPAN: Span = Span {
     warmup: Duration::from_millis(200),
     measure: Duration::from_millis(1000),
@@ -53,15 +54,8 @@ Examples:
   crosslane bench sockets --cases rtt:64,stream --transports tcp,crosslane
   crosslane bench sockets --json > docs/benchmarks/sockets.jsonl")]
 pub struct Args {
-    /// Measure more briefly: less than 30 s in all
-    #[arg(long)]
-    quick: bool,
-    /// Print one JSON object per line instead of the table
-    #[arg(long)]
-    json: bool,
-    /// How many rounds to take the median of [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
-    repeats: Option<u8>,
+    #[command(flatten)]
+    effort: Effort,
     /// What to measure: rtt, stream, connect, or one size of it as in rtt:64
     #[arg(long, value_name = "CASES", value_delimiter = ',')]
     cases: Vec<Selector>,
@@ -80,7 +74,7 @@ struct Preamble {
     case: &'static str,
     #[serde(flatten)]
     machine: Machine,
-    rounds: usize,
+    rounds: u8,
     warmup_ms: u128,
     measure_ms: u128,
     placement: Placement,
@@ -89,12 +83,10 @@ struct Preamble {
 /// Measure, and print what was measured; fails when something could not be.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     stop_children_on_signals()?;
-    let (rounds, span) = if args.quick {
-        (QUICK_ROUNDS, QUICK_SPAN)
-    } else {
-        (ROUNDS, SPAN)
-    };
-    let rounds = args.repeats.map_or(rounds, usize::from);
+    let (rounds, span) = (
+        args.effort.rounds(ROUNDS, QUICK_ROUNDS),
+        args.effort.choose(SPAN, QUICK_SPAN),
+    );
     let plan = plan(args)?;
     let preamble = Preamble {
         bench: "sockets",
@@ -106,7 +98,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         placement: args.place,
     };
     let results = measure(&Host::new(span, args.place)?, &plan, rounds);
-    let text = if args.json {
+    let text = if args.effort.json {
         json(&preamble, &results.rows())?
     } else {
         for_people(&preamble, &results)
@@ -134,7 +126,7 @@ fn plan(args: &Args) -> anyhow::Result<Vec<Key>> {
     Ok(plan)
 }
 
-fn measure(host: &Host, plan: &[Key], rounds: usize) -> Results {
+fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
     let mut results = Rounds::new(plan);
     for round in 1..=rounds {
         let mut servers = host.servers();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crosslane_benchkit::stats::significant;
 use crosslane_sockbench::client;
-use crosslane_sockbench::outcome::Outcome;
+use crosslane_sockbench::outcome::{CDF, Outcome};
 use serde::Serialize;
 
 use super::super::output::{number, whole};
@@ -58,6 +58,8 @@ enum Figures {
         p50_ns: u64,
         p99_ns: u64,
         p999_ns: u64,
+        /// Shares of round trips and what they do not exceed.
+        cdf_ns: Vec<(f64, u64)>,
     },
     Stream {
         gbps: f64,
@@ -122,6 +124,7 @@ fn figures(cell: &Cell) -> Option<Figures> {
             p50_ns: whole(value(Figure::P50)?),
             p99_ns: whole(value(Figure::P99)?),
             p999_ns: whole(value(Figure::P999)?),
+            cdf_ns: cdf(cell)?,
         },
         client::Case::Stream => Figures::Stream {
             gbps: rounded(Figure::Gbps)?,
@@ -131,6 +134,18 @@ fn figures(cell: &Cell) -> Option<Figures> {
             per_s: rounded(Figure::ConnectionsPerSecond)?,
         },
     })
+}
+
+/// The distribution, of which each point is the median of the rounds.
+fn cdf(cell: &Cell) -> Option<Vec<(f64, u64)>> {
+    let point = |(index, &share): (usize, &f64)| {
+        let time = cell.median(|outcome| match outcome {
+            Outcome::Rtt { cdf_ns, .. } => cdf_ns.get(index).copied().map(number),
+            _ => None,
+        });
+        Some((share, whole(time?)))
+    };
+    CDF.iter().enumerate().map(point).collect()
 }
 
 impl Figure {

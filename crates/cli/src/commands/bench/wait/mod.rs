@@ -20,6 +20,7 @@ use crosslane_sockbench::load::Pace;
 use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
+use super::effort::Effort;
 use super::output::{finish, heading, json, show_progress};
 use super::placement::Placement;
 use super::rounds::Rounds;
@@ -44,15 +45,8 @@ const QUICK_SPAN: Span = Span {
 #[derive(clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
-    /// Measure more briefly: less than 30 s in all
-    #[arg(long)]
-    quick: bool,
-    /// Print one JSON object per line instead of the table
-    #[arg(long)]
-    json: bool,
-    /// How many rounds to take the median of [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
-    repeats: Option<u8>,
+    #[command(flatten)]
+    effort: Effort,
     /// Requests per second; 0 is idle
     #[arg(
         long,
@@ -112,12 +106,10 @@ struct Preamble {
 /// Measure, and print what was measured; fails when something could not be.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     stop_children_on_signals()?;
-    let (rounds, span) = if args.quick {
-        (QUICK_ROUNDS, QUICK_SPAN)
-    } else {
-        (ROUNDS, SPAN)
-    };
-    let rounds = args.repeats.unwrap_or(rounds);
+    let (rounds, span) = (
+        args.effort.rounds(ROUNDS, QUICK_ROUNDS),
+        args.effort.choose(SPAN, QUICK_SPAN),
+    );
     let machine = Machine::here();
     let host = Host::new(span, args.place, args.pace)?;
     let mut notes = Vec::new();
@@ -137,7 +129,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         notes,
     };
-    let text = if args.json {
+    let text = if args.effort.json {
         json(&preamble, &results.rows())?
     } else {
         for_people(&preamble, &results)

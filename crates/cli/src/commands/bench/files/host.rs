@@ -1,0 +1,219 @@
+//! nginx and those who ask it for files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use crosslane_benchkit::{Process, Verdict};
+use crosslane_sockbench::fetch::content;
+use crosslane_sockbench::outcome::{Line, Outcome};
+use crosslane_sockbench::span::Span;
+use tempfile::TempDir;
+
+use super::super::daemon::{Daemon, address, find, free_port, verdict};
+use super::super::over::Over;
+use super::super::programs::{GRACE, Programs, folder, parse};
+use super::super::rounds::Measured;
+use super::results::{Figures, Key, Kind, Way};
+
+pub const NGINX: &str = "nginx";
+pub const WRK: &str = "wrk";
+
+/// Connections that wrk has.
+const CONNECTIONS: &str = "16";
+
+/// Everything that is needed to start the processes.
+pub struct Host {
+    programs: Programs,
+    span: Span,
+    /// Files named by their sizes, and what else nginx writes.
+    folder: TempDir,
+}
+
+/// An nginx that listens at a port for each way.
+struct Site {
+    /// Ended with this.
+    _server: Daemon,
+    ports: [u16; 2],
+}
+
+/// The servers of a round that have been started so far.
+pub struct Servers<'a> {
+    host: &'a Host,
+    running: BTreeMap<Over, Site>,
+}
+
+impl Host {
+    /// Finds the programs and makes the files.
+    pub fn new(span: Span, sizes: &[u64]) -> anyhow::Result<Self> {
+        let folder = folder()?;
+        for bytes in sizes {
+            let path = folder.path().join(bytes.to_string());
+            std::fs::write(&path, content(usize::try_from(*bytes)?))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(Self {
+            programs: Programs::find()?,
+            span,
+            folder,
+        })
+    }
+
+    /// No server yet; each is started when it is first needed.
+    pub fn servers(&self) -> Servers<'_> {
+        Servers {
+            host: self,
+            running: BTreeMap::new(),
+        }
+    }
+
+    fn start(&self, over: Over) -> anyhow::Result<Site> {
+        let ports = [free_port()?, free_port()?];
+        let file = self.folder.path().join(format!("{over}.conf"));
+        std::fs::write(&file, configuration(self.folder.path(), over, ports))?;
+        let nginx = find(NGINX).context("nginx has gone")?;
+        let mut command = over.program(&self.programs, nginx);
+        command.args(["-e", "stderr", "-c"]).arg(&file);
+        let server = Daemon::start(NGINX, &mut command, ports[0])?;
+        if over == Over::Crosslane {
+            server.ensure_loaded(&self.programs.crosslane)?;
+        }
+        Ok(Site {
+            _server: server,
+            ports,
+        })
+    }
+
+    fn fetch(&self, key: Key, port: u16) -> anyhow::Result<Measured<Figures>> {
+        let mut command = key.over.sockbench(&self.programs);
+        command.args(["fetch", "--connect", &address(port)]);
+        let bytes = key.bytes.to_string();
+        command.args(["--bytes", &bytes, "--path", &format!("/{bytes}")]);
+        let milliseconds = |time: Duration| time.as_millis().to_string();
+        command.args(["--warmup", &milliseconds(self.span.warmup)]);
+        command.args(["--measure", &milliseconds(self.span.measure)]);
+        let mut client = Process::spawn(format!("client over {}", key.over), &mut command)?;
+        let patience = GRACE + self.span.warmup + self.span.measure;
+        let line: Line = parse(&client.next_line(patience)?)?;
+        let verdict = self.verdict(key, port)?;
+        client.close_stdin();
+        client.finish(GRACE)?;
+        let Outcome::Fetch {
+            p50_ns,
+            p99_ns,
+            gbps,
+            ..
+        } = line.outcome
+        else {
+            return Err(anyhow!("the client measured something else: {line:?}"));
+        };
+        let figures = Figures::Fetch {
+            p50_ns,
+            p99_ns,
+            gbps,
+        };
+        Ok(Measured { figures, verdict })
+    }
+
+    /// wrk is asked about in the middle, because its connections end with it.
+    fn requests(&self, key: Key, port: u16) -> anyhow::Result<Measured<Figures>> {
+        let seconds = self.span.measure.as_secs().max(1);
+        let mut command = key.over.program(&self.programs, WRK);
+        command.args(["-t", "1", "-c", CONNECTIONS]);
+        command.args(["-d", &format!("{seconds}s")]);
+        command.arg(format!("http://127.0.0.1:{port}/{}", key.bytes));
+        let wrk = Process::spawn(format!("wrk over {}", key.over), &mut command)?;
+        wrk.runs_after(Duration::from_secs(seconds) / 2)?;
+        let verdict = self.verdict(key, port)?;
+        let text = wrk.finish(GRACE + Duration::from_secs(seconds))?.stdout;
+        let per_s = requests_per_second(&text).with_context(|| format!("wrk printed {text:?}"))?;
+        let figures = Figures::Requests { per_s };
+        Ok(Measured { figures, verdict })
+    }
+
+    fn verdict(&self, key: Key, port: u16) -> anyhow::Result<Option<Verdict>> {
+        match key.over {
+            Over::Tcp => Ok(None),
+            Over::Crosslane => verdict(&self.programs.crosslane, port).map(Some),
+        }
+    }
+}
+
+impl Servers<'_> {
+    /// Measures one case. After a failure the server is a new one.
+    pub fn measure(&mut self, key: Key) -> anyhow::Result<Measured<Figures>> {
+        let measured = self.try_to_measure(key);
+        if measured.is_err() {
+            self.running.remove(&key.over);
+        }
+        measured
+    }
+
+    fn try_to_measure(&mut self, key: Key) -> anyhow::Result<Measured<Figures>> {
+        if !self.running.contains_key(&key.over) {
+            let site = self.host.start(key.over)?;
+            self.running.insert(key.over, site);
+        }
+        let port = self.running[&key.over].port(key.way);
+        match key.kind {
+            Kind::Fetch => self.host.fetch(key, port),
+            Kind::Requests => self.host.requests(key, port),
+        }
+    }
+}
+
+impl Site {
+    fn port(&self, way: Way) -> u16 {
+        let [sendfile, write] = self.ports;
+        match way {
+            Way::Sendfile => sendfile,
+            Way::Write => write,
+        }
+    }
+}
+
+/// As Debian configures it but for one worker, no log, and connections that stay.
+fn configuration(folder: &Path, over: Over, [sendfile, write]: [u16; 2]) -> String {
+    // Otherwise the workers would be somebody who cannot read the folder.
+    let user = match rustix::process::geteuid().is_root() {
+        true => "user root;",
+        false => "",
+    };
+    let folder = folder.display();
+    format!(
+        "daemon off; {user} worker_processes 1; pid {folder}/{over}.pid; error_log stderr error;
+         events {{ worker_connections 512; }}
+         http {{
+             access_log off; tcp_nopush on; keepalive_requests 1000000000; keepalive_timeout 1h;
+             client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+             fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;
+             scgi_temp_path {folder}/scgi;
+             server {{ listen 127.0.0.1:{sendfile}; root {folder}; sendfile on; }}
+             server {{ listen 127.0.0.1:{write}; root {folder}; sendfile off; }}
+         }}"
+    )
+}
+
+fn requests_per_second(text: &str) -> anyhow::Result<f64> {
+    for wrong in ["Socket errors", "Non-2xx"] {
+        anyhow::ensure!(!text.contains(wrong), "there were errors");
+    }
+    let mut lines = text.lines();
+    let rate = lines.find_map(|line| line.trim().strip_prefix("Requests/sec:"));
+    Ok(rate.context("there is no rate")?.trim().parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrks_rate_is_found_and_its_errors_are_no_figures() {
+        let text =
+            "  1234 requests in 1.00s, 1.0MB read\nRequests/sec:  12345.67\nTransfer/sec: 1MB\n";
+        assert_eq!(requests_per_second(text).expect("a rate"), 12345.67);
+        assert!(requests_per_second("Requests/sec: 1\nSocket errors: read 1").is_err());
+        assert!(requests_per_second("").is_err());
+    }
+}

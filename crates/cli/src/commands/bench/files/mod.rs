@@ -1,0 +1,182 @@
+//! `crosslane bench files`: an unmodified nginx that serves files, over TCP and over Crosslane in turn.
+//!
+//! The comparison of NTSocks' figure 14, whose nginx was changed for it.
+
+mod host;
+mod results;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::ensure;
+use crosslane_benchkit::{Machine, stop_children_on_signals};
+use crosslane_sockbench::span::Span;
+use serde::Serialize;
+
+use super::daemon::missing;
+use super::effort::Effort;
+use super::output::{finish, heading, json, show_progress};
+use super::over::Over;
+use super::rounds::Rounds;
+use host::{Host, NGINX, WRK};
+use results::{Key, Kind, Results, Way};
+
+const ROUNDS: u8 = 5;
+const QUICK_ROUNDS: u8 = 2;
+const SPAN: Span = Span {
+    warmup: Duration::from_millis(100),
+    measure: Duration::from_millis(1000),
+};
+const QUICK_SPAN: Span = Span {
+    warmup: Duration::from_millis(30),
+    measure: Duration::from_millis(150),
+};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const SIZES: [u64; 7] = [
+    8 * KIB,
+    32 * KIB,
+    128 * KIB,
+    512 * KIB,
+    2 * MIB,
+    8 * MIB,
+    32 * MIB,
+];
+const QUICK_SIZES: [u64; 4] = [8 * KIB, 128 * KIB, 2 * MIB, 32 * MIB];
+/// Of the file that wrk asks for.
+const SMALL_BYTES: u64 = KIB;
+
+/// Arguments of `crosslane bench files`.
+#[derive(clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    effort: Effort,
+    /// Sizes of files in bytes [default: from 8 KiB to 32 MiB]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    bytes: Vec<u64>,
+    /// How nginx sends them
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Way::ALL)]
+    ways: Vec<Way>,
+    /// What they go over
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Over::ALL)]
+    transports: Vec<Over>,
+}
+
+const HELP: &str = "\
+fetch: one client gets one file again and again over one connection, and checks it; latency is from \
+the request to the last byte, and Gb/s are those of the same fetches. requests: wrk with 16 connections \
+gets a file of 1 KiB; nginx has one worker. With `sendfile` nginx has the kernel copy from the file to the \
+socket, with `write` it reads and writes itself.
+
+nginx is Debian's; what is missing is named, and left out.
+
+Examples:
+  crosslane bench files --quick
+  crosslane bench files --bytes 8192,33554432 --ways sendfile";
+
+/// The first line of the JSON output.
+#[derive(Serialize)]
+struct Preamble {
+    bench: &'static str,
+    case: &'static str,
+    #[serde(flatten)]
+    machine: Machine,
+    rounds: u8,
+    warmup_ms: u128,
+    measure_ms: u128,
+    /// What was left out, and why.
+    notes: Vec<String>,
+}
+
+/// Measure, and print what was measured; fails when something could not be.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    stop_children_on_signals()?;
+    let rounds = args.effort.rounds(ROUNDS, QUICK_ROUNDS);
+    let span = args.effort.choose(SPAN, QUICK_SPAN);
+    let mut notes = Vec::new();
+    let plan = plan(args, &mut notes)?;
+    let preamble = Preamble {
+        bench: "files",
+        case: "machine",
+        machine: Machine::here(),
+        rounds,
+        warmup_ms: span.warmup.as_millis(),
+        measure_ms: span.measure.as_millis(),
+        notes,
+    };
+    let sizes: Vec<_> = plan.iter().map(|key| key.bytes).collect();
+    let results = measure(&Host::new(span, &sizes)?, &plan, rounds);
+    let text = if args.effort.json {
+        json(&preamble, &results.rows())?
+    } else {
+        for_people(&preamble, &results)
+    };
+    finish(&text, &results.0.complaints(), results.0.is_complete())
+}
+
+/// Every size each way over each transport, in order.
+fn plan(args: &Args, notes: &mut Vec<String>) -> anyhow::Result<Vec<Key>> {
+    if let Some(why) = missing(NGINX, "nginx") {
+        anyhow::bail!("there is {why}");
+    }
+    let mut sizes = args.bytes.clone();
+    if sizes.is_empty() {
+        sizes = args.effort.choose(SIZES.to_vec(), QUICK_SIZES.to_vec());
+    }
+    let mut cases: Vec<_> = sizes.iter().map(|bytes| (Kind::Fetch, *bytes)).collect();
+    match missing(WRK, "wrk") {
+        Some(why) => notes.push(format!("requests per second are left out: {why}")),
+        None => cases.push((Kind::Requests, SMALL_BYTES)),
+    }
+    let mut plan = Vec::new();
+    for (kind, bytes) in cases {
+        for &way in &args.ways {
+            let over = |&over: &Over| Key {
+                kind,
+                bytes,
+                way,
+                over,
+            };
+            plan.extend(args.transports.iter().map(over));
+        }
+    }
+    ensure!(
+        !plan.is_empty(),
+        "nothing to measure: no way or no transport"
+    );
+    Ok(plan)
+}
+
+fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
+    let mut results = Rounds::new(plan);
+    for round in 1..=rounds {
+        let mut servers = host.servers();
+        for &key in plan {
+            if results.has_failed(key) {
+                continue;
+            }
+            show_progress(&format!("round {round} of {rounds}: {key}"));
+            results.add(key, servers.measure(key));
+        }
+    }
+    show_progress("");
+    Results(results)
+}
+
+fn for_people(preamble: &Preamble, results: &Results) -> String {
+    let Preamble {
+        machine,
+        rounds,
+        measure_ms,
+        notes,
+        ..
+    } = preamble;
+    let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+    format!(
+        "{}medians of {rounds} rounds of {measure_ms} ms each; ratios say how many times better Crosslane is\n\n{}\n{notes}",
+        heading(machine),
+        results.table()
+    )
+}

@@ -1,0 +1,183 @@
+//! `crosslane bench stores`: Redis and memcached under mixes of reads and writes like YCSB's, over TCP
+//! and over Crosslane in turn. The comparison of NTSocks' figure 15.
+
+mod host;
+mod results;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::ensure;
+use crosslane_benchkit::{Machine, stop_children_on_signals};
+use crosslane_sockbench::span::Span;
+use serde::Serialize;
+
+use super::effort::Effort;
+use super::output::{finish, heading, json, show_progress};
+use super::over::Over;
+use super::rounds::Rounds;
+use host::Host;
+use results::{Key, Mix, Results, Store};
+
+const ROUNDS: u8 = 3;
+const QUICK_ROUNDS: u8 = 2;
+const SPAN: Span = Span {
+    warmup: Duration::from_millis(50),
+    measure: Duration::from_millis(400),
+};
+const QUICK_SPAN: Span = Span {
+    warmup: Duration::from_millis(20),
+    measure: Duration::from_millis(80),
+};
+
+/// Arguments of `crosslane bench stores`.
+#[derive(clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    effort: Effort,
+    /// Which servers
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Store::ALL)]
+    stores: Vec<Store>,
+    /// What they are asked [default: all, with --quick R100 and R50U50]
+    #[arg(long, value_enum, value_delimiter = ',', ignore_case = true)]
+    mixes: Vec<Mix>,
+    /// Sizes of values, 12 B and more [default: 16,256,1024,4096, with --quick 16,4096]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(12..=1 << 20))]
+    bytes: Vec<u64>,
+    /// How many connections ask at a time [default: 1,10,50, with --quick 1,50]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clients: Vec<u32>,
+    /// What they go over
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Over::ALL)]
+    transports: Vec<Over>,
+    /// Decides on keys and on reads or writes
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+const HELP: &str = "\
+One thread has all connections in an epoll set, and one request at a time on each: closed loop. Every \
+answer is compared with what was stored. Keys are drawn with equal chances from 10,000, whose values are \
+written before. R100 only reads; of R95I5's requests 5 % write new keys; of R90U10's 10 %, and of \
+R50U50's half, write keys that are there.
+
+The servers are Debian's; one that is missing is named, and left out. Redis saves nothing to disk.
+
+Examples:
+  crosslane bench stores --quick
+  crosslane bench stores --stores redis --mixes R90U10 --clients 1,10,50 --bytes 1024";
+
+/// The first line of the JSON output.
+#[derive(Serialize)]
+struct Preamble {
+    bench: &'static str,
+    case: &'static str,
+    #[serde(flatten)]
+    machine: Machine,
+    rounds: u8,
+    warmup_ms: u128,
+    measure_ms: u128,
+    seed: u64,
+    /// Who was left out, and why.
+    notes: Vec<String>,
+}
+
+/// Measure, and print what was measured; fails when something could not be.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    stop_children_on_signals()?;
+    let rounds = args.effort.rounds(ROUNDS, QUICK_ROUNDS);
+    let span = args.effort.choose(SPAN, QUICK_SPAN);
+    let mut notes = Vec::new();
+    let plan = plan(args, &mut notes)?;
+    let preamble = Preamble {
+        bench: "stores",
+        case: "machine",
+        machine: Machine::here(),
+        rounds,
+        warmup_ms: span.warmup.as_millis(),
+        measure_ms: span.measure.as_millis(),
+        seed: args.seed,
+        notes,
+    };
+    let results = measure(&Host::new(span, args.seed)?, &plan, rounds);
+    let text = if args.effort.json {
+        json(&preamble, &results.rows())?
+    } else {
+        for_people(&preamble, &results)
+    };
+    finish(&text, &results.0.complaints(), results.0.is_complete())
+}
+
+/// What the person named, or what is usual.
+fn chosen<T: Clone>(named: &[T], usual: &[T]) -> Vec<T> {
+    let chosen = if named.is_empty() { usual } else { named };
+    chosen.to_vec()
+}
+
+/// Every mix of every store that is there, by size and clients, over each transport in turn.
+fn plan(args: &Args, notes: &mut Vec<String>) -> anyhow::Result<Vec<Key>> {
+    let choose = |thorough, quick| args.effort.choose(thorough, quick);
+    let mixes = choose(&Mix::ALL[..], &[Mix::R100, Mix::R50U50]);
+    let mixes = chosen(&args.mixes, mixes);
+    let sizes: &[u64] = args.effort.choose(&[16, 256, 1024, 4096], &[16, 4096]);
+    let sizes = chosen(&args.bytes, sizes);
+    let clients: &[u32] = args.effort.choose(&[1, 10, 50], &[1, 50]);
+    let clients = chosen(&args.clients, clients);
+    let mut plan = Vec::new();
+    for &store in &args.stores {
+        if let Some(why) = store.missing() {
+            notes.push(format!("{store} is left out: {why}"));
+            continue;
+        }
+        for (&mix, &bytes) in mixes
+            .iter()
+            .flat_map(|mix| sizes.iter().map(move |bytes| (mix, bytes)))
+        {
+            for &clients in &clients {
+                let over = |&over: &Over| Key {
+                    store,
+                    mix,
+                    bytes,
+                    clients,
+                    over,
+                };
+                plan.extend(args.transports.iter().map(over));
+            }
+        }
+    }
+    ensure!(!plan.is_empty(), "nothing to measure: {}", notes.join("; "));
+    Ok(plan)
+}
+
+fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
+    let mut results = Rounds::new(plan);
+    for round in 1..=rounds {
+        let mut servers = host.servers();
+        for &key in plan {
+            if results.has_failed(key) {
+                continue;
+            }
+            show_progress(&format!("round {round} of {rounds}: {key}"));
+            results.add(key, servers.measure(key));
+        }
+    }
+    show_progress("");
+    Results(results)
+}
+
+fn for_people(preamble: &Preamble, results: &Results) -> String {
+    let Preamble {
+        machine,
+        rounds,
+        measure_ms,
+        notes,
+        ..
+    } = preamble;
+    let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+    format!(
+        "{}medians of {rounds} rounds of {measure_ms} ms each; ratios say how many times better Crosslane is\n\n{}\n{notes}",
+        heading(machine),
+        results.table()
+    )
+}
