@@ -10,6 +10,7 @@
 pub mod cpu;
 pub mod device;
 pub mod errno;
+pub mod event;
 pub mod futex;
 pub mod kernel;
 pub mod lock;

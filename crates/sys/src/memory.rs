@@ -50,26 +50,41 @@ impl Mapping {
 
     /// The same from `offset` of that object on, a multiple of a page.
     pub fn replace_shared_at(&self, fd: BorrowedFd<'_>, offset: usize) -> Result<(), Errno> {
-        self.remap(libc::MAP_SHARED, fd.as_raw_fd(), offset)
+        self.remap(self.bytes, libc::MAP_SHARED, fd.as_raw_fd(), offset)
+    }
+
+    /// The same for the first `bytes` only; the rest stays what it is.
+    pub fn replace_first_shared_at(
+        &self,
+        bytes: usize,
+        fd: BorrowedFd<'_>,
+        offset: usize,
+    ) -> Result<(), Errno> {
+        if bytes > self.bytes {
+            return Err(Errno::INVAL);
+        }
+        self.remap(bytes, libc::MAP_SHARED, fd.as_raw_fd(), offset)
     }
 
     /// Put zeroed private memory in the place of what is mapped, at the same address.
     pub fn replace_private(&self) -> Result<(), Errno> {
         self.remap(
+            self.bytes,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
             0,
         )
     }
 
-    fn remap(&self, flags: i32, fd: i32, offset: usize) -> Result<(), Errno> {
+    /// `bytes` must not be more than are mapped.
+    fn remap(&self, bytes: usize, flags: i32, fd: i32, offset: usize) -> Result<(), Errno> {
         let fd = isize::try_from(fd).map_err(|_| Errno::INVAL)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = flags | libc::MAP_FIXED;
         let start = self.start.as_ptr().expose_provenance();
         let args = [
             start,
-            self.bytes,
+            bytes,
             protection as usize,
             flags as usize,
             fd.cast_unsigned(),

@@ -6,7 +6,7 @@
 //!
 //! Read [`view`] first, and [`bytes`] for what programs see of it; [`arena`] is the memory of rings, [`slab`] the table of a process.
 //! Between hosts there are two types for the two memories: [`inbound`] is read, [`outbound`] only written;
-//! [`policy`] says in which ways windows differ, [`backend`] opens them, [`discover`] finds them.
+//! [`policy`] says in which ways windows differ, [`backend`] opens them, [`discover`] finds them, [`ntb`] drives bridges.
 
 pub mod arena;
 pub mod backend;
@@ -15,6 +15,7 @@ pub mod cache;
 pub mod discover;
 pub mod inbound;
 pub mod memory;
+pub mod ntb;
 pub mod outbound;
 pub mod policy;
 pub mod slab;

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::Violation;
 use super::allowed::Edges;
 
-/// The one crate that others may depend on in their tests only.
-const DEV_ONLY: &str = "crosslane-testkit";
+/// Crates that others may depend on in their tests only.
+const DEV_ONLY: [&str; 2] = ["crosslane-testkit", "crosslane-ntb-model"];
 
 /// A workspace crate as `cargo metadata` tells of it.
 #[derive(Deserialize)]
@@ -90,7 +90,7 @@ pub fn check(packages: &[Package], edges: &Edges) -> Vec<Violation> {
 
 fn is_allowed(dependency: &Dependency, allowed: &[String]) -> bool {
     let is_dev = dependency.kind.as_deref() == Some("dev");
-    if dependency.name == DEV_ONLY {
+    if DEV_ONLY.contains(&dependency.name.as_str()) {
         return is_dev;
     }
     allowed.contains(&dependency.name)
@@ -169,13 +169,16 @@ mod tests {
 
     #[test]
     fn testkit_is_for_tests_only() {
-        let list = edges(&[("ring", &[]), (DEV_ONLY, &[])]);
+        let list = edges(&[("ring", &[]), (DEV_ONLY[0], &[])]);
         let dev = [
-            package("ring", &[(DEV_ONLY, Some("dev"))]),
-            package(DEV_ONLY, &[]),
+            package("ring", &[(DEV_ONLY[0], Some("dev"))]),
+            package(DEV_ONLY[0], &[]),
         ];
         assert_eq!(check(&dev, &list), []);
-        let ordinary = [package("ring", &[(DEV_ONLY, None)]), package(DEV_ONLY, &[])];
+        let ordinary = [
+            package("ring", &[(DEV_ONLY[0], None)]),
+            package(DEV_ONLY[0], &[]),
+        ];
         assert_eq!(check(&ordinary, &list).len(), 1);
     }
 

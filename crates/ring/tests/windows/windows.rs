@@ -1,10 +1,15 @@
 //! The windows to test, each opened twice, as two hosts would.
 
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use crosslane_ntb_model::attach::{Setup, attach};
+use crosslane_ntb_model::serve::Model;
 use crosslane_window::backend::{BarWindow, DaxWindow, FileWindow, Place, Window, open};
 use crosslane_window::discover::{Roots, memory, pci};
+use crosslane_window::ntb::NtbWindow;
 
 /// Bytes of the windows that the tests make.
 pub const BYTES: usize = 1 << 20;
@@ -112,6 +117,7 @@ pub fn of_memory(name: &str) -> (Vec<(String, Opened)>, Vec<Folder>) {
             twice(|| DaxWindow::file(&dax, true).unwrap()),
         ),
     ];
+    windows.push(("modelled NTB".to_owned(), of_bridges()));
     let mut folders = vec![folder];
     if let Some((huge, folder)) = of_huge_pages(name) {
         windows.push(("hugetlbfs".to_owned(), huge));
@@ -119,6 +125,21 @@ pub fn of_memory(name: &str) -> (Vec<(String, Opened)>, Vec<Folder>) {
     }
     windows.extend(named());
     (windows, folders)
+}
+
+/// Two bridges back to back, as the driver's own tests have them.
+fn of_bridges() -> Opened {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let model = Model::new(BYTES as u64);
+    let opening = [0, 1].map(|side| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        model.serve(theirs);
+        std::thread::spawn(move || {
+            let parts = attach(ours, Setup::of(side, BYTES)).unwrap();
+            NtbWindow::open(parts, PATIENCE).unwrap()
+        })
+    });
+    opening.map(|window| Box::new(window.join().unwrap()) as Box<dyn Window>)
 }
 
 fn of_huge_pages(name: &str) -> Option<(Opened, Folder)> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crosslane_sys::memory::Mapping;
 
-use super::{Window, WindowError, checked_bytes};
+use super::{Memory, Window, WindowError, checked_bytes};
 use crate::discover::pci::{PciDevice, Role};
 use crate::policy::Traits;
 
@@ -89,7 +89,7 @@ impl Window for BarWindow {
         format!("{}, BAR {}, {way}", self.role.name(), self.bar)
     }
 
-    fn mapping(&self) -> &Mapping {
-        &self.mapping
+    fn memory(&self) -> Memory<'_> {
+        Memory::Shared(&self.mapping)
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crosslane_sys::memory::Mapping;
 
-use super::{Window, WindowError, checked_bytes};
+use super::{Memory, Window, WindowError, checked_bytes};
 use crate::cache::Flush;
 use crate::discover::dax::device_bytes;
 use crate::policy::Traits;
@@ -96,7 +96,7 @@ impl Window for DaxWindow {
         true
     }
 
-    fn mapping(&self) -> &Mapping {
-        &self.mapping
+    fn memory(&self) -> Memory<'_> {
+        Memory::Shared(&self.mapping)
     }
 }

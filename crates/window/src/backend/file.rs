@@ -8,7 +8,7 @@ use std::path::Path;
 use crosslane_sys::device::{HUGETLBFS, TMPFS, filesystem};
 use crosslane_sys::memory::Mapping;
 
-use super::{Window, WindowError, checked_bytes};
+use super::{Memory, Window, WindowError, checked_bytes};
 use crate::policy::Traits;
 
 /// A window that is plain memory.
@@ -76,7 +76,7 @@ impl Window for FileWindow {
         self.kind.to_owned()
     }
 
-    fn mapping(&self) -> &Mapping {
-        &self.mapping
+    fn memory(&self) -> Memory<'_> {
+        Memory::Shared(&self.mapping)
     }
 }

@@ -1,8 +1,8 @@
 //! Windows, whatever they are made of.
 //!
-//! A [`Window`] is memory that two hosts can reach. Each lends the other one half: side 0 reads the first
-//! and writes the second. (An NTB has two memories instead, one at each host; its driver would hand out
-//! the same two types.) Code above asks for [`halves`] and gets what may be read and what may be written.
+//! A [`Window`] is memory that two hosts can reach. Of one that both map, each lends the other one half:
+//! side 0 reads the first and writes the second. A bridge ([`crate::ntb`]) has two memories instead, one
+//! at each host. Code above asks for [`halves`] and gets what may be read and what may be written.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use crosslane_sys::memory::Mapping;
 use thiserror::Error;
 
 use crate::inbound::Inbound;
+use crate::ntb::NtbError;
 use crate::outbound::Outbound;
 use crate::policy::Traits;
 use crate::view::View;
@@ -19,13 +20,15 @@ mod bar;
 mod dax;
 mod file;
 mod place;
-mod vfio;
+pub(crate) mod vfio;
 
 pub use bar::BarWindow;
 pub use dax::DaxWindow;
 pub use file::FileWindow;
-pub use place::{Place, open};
-pub use vfio::{Kernel, Region, SystemKernel, VfioWindow};
+pub use place::{Place, open, open_bridge};
+pub use vfio::VfioWindow;
+pub use vfio::device::{Region, VfioDevice};
+pub use vfio::kernel::{Kernel, SystemKernel};
 
 /// A page: windows are mapped in whole ones.
 pub const PAGE_BYTES: usize = crosslane_ctl::lane::PAGE_BYTES;
@@ -43,8 +46,29 @@ pub trait Window: Send + Sync {
         false
     }
 
+    /// Which side this host is, where that is not for the user to say.
+    fn side(&self) -> Option<u8> {
+        None
+    }
+
     /// The mapped memory. It is not handed out as such to anybody: see [`halves`].
-    fn mapping(&self) -> &Mapping;
+    fn memory(&self) -> Memory<'_>;
+}
+
+/// Where the memory of a window is.
+#[derive(Clone, Copy, Debug)]
+pub enum Memory<'a> {
+    /// Both hosts map the same, and each reads one half.
+    Shared(&'a Mapping),
+    /// At each host is one, which the other writes.
+    Apart {
+        /// This host's.
+        local: &'a Mapping,
+        /// The way to the other's.
+        remote: &'a Mapping,
+        /// How much of each counts.
+        bytes: usize,
+    },
 }
 
 /// A window that cannot be opened.
@@ -100,6 +124,9 @@ pub enum WindowError {
         /// What is missing, and what to do.
         why: String,
     },
+    /// A bridge that cannot be used, or whose other side does not answer.
+    #[error(transparent)]
+    Ntb(#[from] NtbError),
     /// Something that is no window.
     #[error("{}: {why}", path.display())]
     Other {
@@ -119,14 +146,14 @@ fn remedy(cause: &io::Error) -> &'static str {
 }
 
 impl WindowError {
-    fn open(path: &Path, cause: impl Into<io::Error>) -> Self {
+    pub(crate) fn open(path: &Path, cause: impl Into<io::Error>) -> Self {
         Self::Open {
             path: path.to_owned(),
             cause: cause.into(),
         }
     }
 
-    fn map(path: &Path, bytes: usize, cause: impl Into<io::Error>) -> Self {
+    pub(crate) fn map(path: &Path, bytes: usize, cause: impl Into<io::Error>) -> Self {
         Self::Map {
             path: path.to_owned(),
             bytes,
@@ -135,9 +162,17 @@ impl WindowError {
     }
 }
 
-/// Bytes of each half of a window: whole pages.
+/// Bytes of what each side lends: whole pages.
 pub fn half_bytes(window: &dyn Window) -> usize {
-    window.mapping().bytes() / 2 / PAGE_BYTES * PAGE_BYTES
+    let bytes = match window.memory() {
+        Memory::Shared(mapping) => mapping.bytes() / 2,
+        Memory::Apart {
+            local,
+            remote,
+            bytes,
+        } => bytes.min(local.bytes()).min(remote.bytes()),
+    };
+    bytes / PAGE_BYTES * PAGE_BYTES
 }
 
 /// What `side`, 0 or 1, may read and write of a window that is never closed, as those of lanes are
@@ -150,10 +185,14 @@ pub fn lasting_halves(window: &'static dyn Window, side: usize) -> (Inbound, Out
     unsafe { halves(window, side) }
 }
 
-/// A part of a window that is never closed, for lanes whose sides share all of it.
+/// A part of a window that is never closed, for lanes whose sides share all of it; `None` where they do
+/// not, or it does not lie inside.
 pub fn lasting_view(window: &'static dyn Window, offset: usize, bytes: usize) -> Option<View> {
+    let Memory::Shared(mapping) = window.memory() else {
+        return None;
+    };
     // SAFETY: it outlives everything.
-    let whole = unsafe { View::of(window.mapping()) };
+    let whole = unsafe { View::of(mapping) };
     whole.part(offset, bytes)
 }
 
@@ -167,12 +206,26 @@ pub fn lasting_view(window: &'static dyn Window, offset: usize, bytes: usize) ->
 pub unsafe fn halves(window: &dyn Window, side: usize) -> (Inbound, Outbound) {
     assert!(side < 2, "a window has sides 0 and 1");
     let half = half_bytes(window);
-    // SAFETY: the caller's promise.
-    let whole = unsafe { View::of(window.mapping()) };
-    let part = |side: usize| whole.part(side * half, half);
+    let (local, remote) = match window.memory() {
+        Memory::Shared(mapping) => {
+            // SAFETY: the caller's promise.
+            let whole = unsafe { View::of(mapping) };
+            (
+                whole.part(side * half, half),
+                whole.part((1 - side) * half, half),
+            )
+        }
+        Memory::Apart { local, remote, .. } => {
+            // SAFETY: the caller's promise.
+            let local = unsafe { View::of(local) };
+            // SAFETY: as above.
+            let remote = unsafe { View::of(remote) };
+            (local.part(0, half), remote.part(0, half))
+        }
+    };
     let traits = window.traits();
-    let local = part(side).and_then(|view| Inbound::new(view, traits));
-    let remote = part(1 - side).and_then(|view| Outbound::new(view, traits));
+    let local = local.and_then(|view| Inbound::new(view, traits));
+    let remote = remote.and_then(|view| Outbound::new(view, traits));
     let both = local.zip(remote);
     both.expect("halves of whole pages lie inside and are aligned")
 }

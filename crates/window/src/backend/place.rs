@@ -4,11 +4,13 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crosslane_sys::device::is_dax;
 
 use super::{BarWindow, DaxWindow, FileWindow, SystemKernel, VfioWindow, Window, WindowError};
 use crate::discover::{Roots, pci};
+use crate::ntb::{self, NtbWindow};
 
 /// A window's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,13 @@ pub enum Place {
         /// The region, if one was named.
         bar: Option<u32>,
     },
+    /// A bridge that Crosslane drives, by VFIO: `ntb:0000:17:00.0`, or `ntb:0000:17:00.0/4`.
+    Ntb {
+        /// The device.
+        address: String,
+        /// The region, if one was named.
+        bar: Option<u32>,
+    },
     /// A file or device: in tmpfs, in hugetlbfs, on DAX, `/dev/dax0.0`, or a `resourceN` in sysfs.
     Path(PathBuf),
 }
@@ -34,24 +43,26 @@ pub enum Place {
 impl Place {
     /// What these words mean. Any file has a name that can be written so that it is one: `./name`.
     pub fn of(words: &str) -> Self {
-        let (by_vfio, rest) = match words.strip_prefix("vfio:") {
-            Some(rest) => (true, rest),
-            None => (false, words),
+        let (way, rest) = match words.split_once(':') {
+            Some((way @ ("vfio" | "ntb"), rest)) => (way, rest),
+            _ => ("", words),
         };
         let (address, bar) = match rest.split_once('/') {
             Some((address, bar)) => (address, bar.parse().ok()),
             None => (rest, None),
         };
         let address = address.to_owned();
-        match (pci::is_address(&address), by_vfio) {
-            (true, true) => Self::Vfio { address, bar },
-            (true, false) => Self::Pci { address, bar },
+        match (pci::is_address(&address), way) {
+            (true, "vfio") => Self::Vfio { address, bar },
+            (true, "ntb") => Self::Ntb { address, bar },
+            (true, _) => Self::Pci { address, bar },
             (false, _) => Self::Path(PathBuf::from(words)),
         }
     }
 }
 
-/// Open the window at a place. `coherent` says that DAX memory needs no flushes.
+/// Open the window at a place. `coherent` says that DAX memory needs no flushes. A bridge is waited for
+/// until its other host has opened it, too.
 ///
 /// # Errors
 /// If there is none, or it cannot be used.
@@ -67,8 +78,24 @@ pub fn open(place: &Place, roots: &Roots, coherent: bool) -> Result<Box<dyn Wind
             let bar = bar.or_else(|| device.window_bar()).unwrap_or(0);
             Box::new(VfioWindow::open(&SystemKernel, &device, bar)?)
         }
+        Place::Ntb { address, bar } => Box::new(open_bridge(address, *bar, roots, ntb::PATIENCE)?),
         Place::Path(path) => open_path(path, roots, coherent)?,
     })
+}
+
+/// Open the window of a bridge, and wait so long for the other host to do the same.
+///
+/// # Errors
+/// If there is none, it cannot be used, or the other host does not come.
+pub fn open_bridge(
+    address: &str,
+    bar: Option<u32>,
+    roots: &Roots,
+    patience: Duration,
+) -> Result<NtbWindow, WindowError> {
+    let device = device(roots, address)?;
+    let parts = ntb::vfio::parts(&SystemKernel, &device, bar)?;
+    Ok(NtbWindow::open(parts, patience)?)
 }
 
 fn device(roots: &Roots, address: &str) -> Result<pci::PciDevice, WindowError> {
@@ -124,7 +151,18 @@ mod tests {
             bar: Some(2),
         };
         assert_eq!(Place::of("vfio:0000:00:05.0/2"), vfio);
-        for path in ["/dev/dax0.0", "vfio:", "/dev/shm/w", "./0000:00:05.0"] {
+        let ntb = Place::Ntb {
+            address: address(),
+            bar: None,
+        };
+        assert_eq!(Place::of("ntb:0000:00:05.0"), ntb);
+        for path in [
+            "/dev/dax0.0",
+            "vfio:",
+            "ntb:x",
+            "/dev/shm/w",
+            "./0000:00:05.0",
+        ] {
             assert_eq!(Place::of(path), Place::Path(path.into()));
         }
     }

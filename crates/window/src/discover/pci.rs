@@ -40,6 +40,8 @@ impl Role {
 pub struct Bar {
     /// Which.
     pub index: u32,
+    /// Where it begins on the machine's bus.
+    pub start: u64,
     /// How large.
     pub bytes: u64,
     /// Whether reads have no side effects, so that writes may be combined.
@@ -162,6 +164,7 @@ fn bars(folder: &Path, listed: &str) -> Vec<Bar> {
         let bytes = last.checked_sub(first)?.checked_add(1)?;
         (flags & MEMORY != 0 && last > 0).then(|| Bar {
             index,
+            start: first,
             bytes,
             is_prefetchable: flags & PREFETCHABLE != 0,
             can_combine: folder.join(format!("resource{index}_wc")).exists(),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use crosslane_window::discover::memory::{self, Kind, Mount};
 use crosslane_window::discover::pci::{self, Bar, PciDevice, Role};
 use crosslane_window::discover::{Roots, dax};
+use crosslane_window::ntb::is_driven;
 use serde::Serialize;
 
 use crate::commands::pcie::output::{OutputArgs, emit};
@@ -69,25 +70,34 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn rows(roots: &Roots) -> anyhow::Result<Vec<Row>> {
     // A machine without PCI has no such folder.
     let devices = pci::devices(&roots.pci).unwrap_or_default();
+    let of_device = |device| of_device(device, roots);
     let mut rows: Vec<Row> = devices.iter().filter_map(of_device).collect();
     rows.extend(dax::devices(roots)?.iter().map(of_dax));
     rows.extend(memory::mounts(roots)?.iter().map(of_mount));
     Ok(rows)
 }
 
-fn of_device(device: &PciDevice) -> Option<Row> {
+fn of_device(device: &PciDevice, roots: &Roots) -> Option<Row> {
     if device.role == Role::Other {
         return None;
     }
-    let bar = device.window_bar();
+    let is_driven = is_driven(device.id);
+    // The driver's, unless it is told another.
+    let bar = if is_driven {
+        Some(2)
+    } else {
+        device.window_bar()
+    };
     let bar = device.bars.iter().find(|found| Some(found.index) == bar);
     let missing = match bar {
         None => Some("it has no memory region".to_owned()),
+        Some(_) if is_driven => lack_of_bridge(device, roots),
         Some(bar) => lack(device, bar),
     };
+    let way = if is_driven { "ntb:" } else { "" };
     Some(Row {
         kind: device.role.name(),
-        place: device.address.clone(),
+        place: format!("{way}{}", device.address),
         bytes: bar.map(|bar| bar.bytes),
         writes: match bar {
             Some(bar) if bar.can_combine => "combined",
@@ -104,7 +114,8 @@ fn lack(device: &PciDevice, bar: &Bar) -> Option<String> {
     let folder = device.folder.display();
     if !device.role.is_ivshmem() {
         return Some(
-            "Crosslane has no driver that sets its translation; see docs/hardware.md".to_owned(),
+            "Crosslane drives Intel's of Ice Lake only (8086:347e); see docs/hardware.md"
+                .to_owned(),
         );
     }
     if let Some(driver) = device
@@ -118,6 +129,28 @@ fn lack(device: &PciDevice, bar: &Bar) -> Option<String> {
         return Some(format!("not enabled; as root: echo 1 > {folder}/enable"));
     }
     access(&device.folder.join(format!("resource{}", bar.index)))
+}
+
+/// What a bridge takes: an IOMMU, VFIO's driver, and its group's file.
+fn lack_of_bridge(device: &PciDevice, roots: &Roots) -> Option<String> {
+    let (address, folder) = (&device.address, device.folder.display());
+    let number = match device.iommu_group {
+        Some(number) if !device.has_no_iommu => number,
+        _ => return Some("no IOMMU is switched on; boot with intel_iommu=on".to_owned()),
+    };
+    match device.driver.as_deref() {
+        Some("vfio-pci") => access(&roots.dev.join(format!("vfio/{number}"))),
+        driver => {
+            let unbind = driver.map_or(String::new(), |_| {
+                format!("echo {address} > {folder}/driver/unbind; ")
+            });
+            Some(format!(
+                "its driver is {}; as root: modprobe vfio-pci; {unbind}echo vfio-pci > \
+                 {folder}/driver_override; echo {address} > /sys/bus/pci/drivers_probe",
+                driver.unwrap_or("none")
+            ))
+        }
+    }
 }
 
 /// What keeps us from a file, if anything.
@@ -223,5 +256,35 @@ mod tests {
         assert!(found[0].missing.as_ref().unwrap().contains("echo 1 >"));
         let found = rows(&played(folder.path(), "1")).unwrap();
         assert!(found[0].usable && found[1].usable, "{found:?}");
+    }
+
+    /// What a bridge lacks, one thing after the other.
+    #[test]
+    fn a_bridge_says_what_it_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = played(folder.path(), "1");
+        let device = roots.pci.join("0000:00:05.0");
+        for (name, text) in [("vendor", "0x8086"), ("device", "0x347e")] {
+            std::fs::write(device.join(name), text).unwrap();
+        }
+        let bridge = || rows(&roots).unwrap().remove(0);
+        let missing = || bridge().missing.unwrap_or_default();
+        assert_eq!(bridge().place, "ntb:0000:00:05.0");
+        assert_eq!(bridge().bytes, Some(4 << 20));
+        assert!(missing().contains("intel_iommu=on"), "{}", missing());
+        let link = |to: &str, name: &str| {
+            std::os::unix::fs::symlink(to, device.join(name)).unwrap();
+        };
+        link("../../../kernel/iommu_groups/31", "iommu_group");
+        link("../../../drivers/ntb_hw_intel", "driver");
+        assert!(missing().contains("driver/unbind"), "{}", missing());
+        std::fs::remove_file(device.join("driver")).unwrap();
+        link("../../../drivers/vfio-pci", "driver");
+        assert!(missing().contains("vfio/31"), "{}", missing());
+        std::fs::create_dir_all(roots.dev.join("vfio")).unwrap();
+        std::fs::write(roots.dev.join("vfio/31"), "").unwrap();
+        assert!(bridge().usable, "{}", missing());
+        std::fs::write(device.join("device"), "0x201c").unwrap();
+        assert!(missing().contains("8086:347e"), "{}", missing());
     }
 }

@@ -1,7 +1,14 @@
 //! A kernel that the test plays: a device whose descriptor is a memory object.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
+use super::device::Region;
 use super::*;
 use crate::discover::pci::Bar;
 
@@ -9,27 +16,47 @@ const BAR_OFFSET: u64 = 1 << 16;
 const BAR_BYTES: u64 = 1 << 15;
 const CONFIG_OFFSET: u64 = 1 << 14;
 
-struct Played {
-    device: File,
-    asked: RefCell<Vec<String>>,
+const CONFIG_REGION: u32 = 7;
+const COMMAND: u64 = 4;
+const MAY_READ_WRITE: u32 = 1 | 2;
+const MAY_MAP: u32 = 4;
+
+pub struct Played {
+    pub device: File,
+    pub asked: RefCell<Vec<String>>,
     viable: bool,
-    bar: Region,
+    pub regions: BTreeMap<u32, Region>,
+}
+
+/// A region that may be mapped.
+pub fn mappable(offset: u64, bytes: u64) -> Region {
+    Region {
+        flags: MAY_READ_WRITE | MAY_MAP,
+        bytes,
+        offset,
+    }
 }
 
 impl Played {
-    fn new() -> Self {
-        let object = crosslane_sys::memory::create_sealed(c"test-vfio", 1 << 18).unwrap();
-        let bar = Region {
-            flags: MAY_READ_WRITE | MAY_MAP,
-            bytes: BAR_BYTES,
-            offset: BAR_OFFSET,
-        };
+    pub fn new() -> Self {
+        let object = crosslane_sys::memory::create_sealed(c"test-vfio", 1 << 20).unwrap();
         Self {
             device: File::from(object),
             asked: RefCell::default(),
             viable: true,
-            bar,
+            regions: BTreeMap::from([(2, mappable(BAR_OFFSET, BAR_BYTES))]),
         }
+    }
+
+    pub fn configure(&self, at: u64, bytes: &[u8]) {
+        self.device.write_all_at(bytes, CONFIG_OFFSET + at).unwrap();
+    }
+
+    pub fn command(&self) -> u16 {
+        let mut command = [0; 2];
+        let at = CONFIG_OFFSET + COMMAND;
+        self.device.read_exact_at(&mut command, at).unwrap();
+        u16::from_le_bytes(command)
     }
 
     fn note(&self, what: impl Into<String>) {
@@ -76,12 +103,22 @@ impl Kernel for Played {
                 bytes: 4096,
                 offset: CONFIG_OFFSET,
             },
-            _ => self.bar,
+            _ => self.regions.get(&index).copied().unwrap_or_default(),
         })
+    }
+
+    fn lend(&self, _container: BorrowedFd<'_>, memory: &Mapping, address: u64) -> io::Result<()> {
+        self.note(format!("lend {} at {address:#x}", memory.bytes()));
+        Ok(())
+    }
+
+    fn interrupts(&self, _device: BorrowedFd<'_>, events: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.note(format!("interrupts {}", events.len()));
+        Ok(())
     }
 }
 
-fn device() -> PciDevice {
+pub fn device() -> PciDevice {
     PciDevice {
         address: "0000:00:05.0".to_owned(),
         folder: "/nowhere/0000:00:05.0".into(),
@@ -89,6 +126,7 @@ fn device() -> PciDevice {
         role: Role::IvshmemPlain,
         bars: vec![Bar {
             index: 2,
+            start: 0xfe00_0000,
             bytes: BAR_BYTES,
             is_prefetchable: false,
             can_combine: false,
@@ -132,12 +170,7 @@ fn the_region_of_the_device_is_mapped_and_answers() {
         .read_exact_at(&mut found, BAR_OFFSET + 8)
         .unwrap();
     assert_eq!(u64::from_le_bytes(found), 0x1234);
-    let mut command = [0; 2];
-    kernel
-        .device
-        .read_exact_at(&mut command, CONFIG_OFFSET + COMMAND)
-        .unwrap();
-    assert_eq!(u16::from_le_bytes(command), MEMORY_SPACE);
+    assert_eq!(kernel.command(), MEMORY_SPACE);
 }
 
 #[test]
@@ -163,7 +196,11 @@ fn what_is_missing_is_said() {
     };
     assert!(refused(kernel, device()).contains("other drivers"));
     let mut kernel = Played::new();
-    kernel.bar.flags = MAY_READ_WRITE;
+    let unmappable = Region {
+        flags: MAY_READ_WRITE,
+        ..mappable(BAR_OFFSET, BAR_BYTES)
+    };
+    kernel.regions.insert(2, unmappable);
     assert!(refused(kernel, device()).contains("no memory region 2"));
 }
 

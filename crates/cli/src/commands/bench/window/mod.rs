@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail, ensure};
 use crosslane_benchkit::Machine;
 use crosslane_membench::map::Mapping;
-use crosslane_window::backend::{BarWindow, Place, Window, open};
+use crosslane_window::backend::{BarWindow, Place, Window, half_bytes, open};
 use crosslane_window::discover::{Roots, pci};
 use serde::Serialize;
 use tempfile::TempDir;
@@ -119,7 +119,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let target = Target::of(args, bytes)?;
     // As all windows of lanes, it stays mapped as long as the process lives.
     let window: &'static dyn Window = Box::leak(target.window);
-    let bytes = bytes.min(window.mapping().bytes());
+    let bytes = bytes.min(2 * half_bytes(window));
     let mapping = Mapping::file(&target.path, bytes)?;
     if let Some(node) = args.node {
         mapping.bind(node)?;
@@ -164,6 +164,10 @@ impl Target {
             Place::Vfio { .. } => {
                 bail!("{words}: the bench maps windows by sysfs; leave out vfio:")
             }
+            Place::Ntb { .. } => bail!(
+                "{words}: the bench plays both sides, and a bridge has one at each host; \
+                 `crosslane window test {words}` on both measures latency"
+            ),
             Place::Path(path) => (open(&place, &roots, args.coherent)?, path.clone()),
             Place::Pci { address, bar } => {
                 let device =

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use crosslane_window::backend::{Place, Window, half_bytes, lasting_halves, open};
+use crosslane_window::backend::{Place, Window, half_bytes, lasting_halves, open, open_bridge};
 use crosslane_window::discover::Roots;
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +17,9 @@ use meet::Session;
 /// Arguments of `crosslane window test`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A file in memory, a PCI device such as 0000:00:05.0, vfio:0000:00:05.0, or /dev/dax0.0
+    /// A file in memory, a PCI device such as 0000:00:05.0, vfio:0000:00:05.0, ntb:0000:17:00.0, or /dev/dax0.0
     place: String,
-    /// Play this side only; the other host plays the other one
+    /// Play this side only; the other host plays the other one. A bridge knows its own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..2))]
     side: Option<u8>,
     /// Seconds for each of the checks that go on for some time
@@ -66,8 +66,7 @@ struct Row {
 
 /// Test, and print what came of it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let place = Place::of(&args.place);
-    let window = open(&place, &Roots::system(), args.coherent)?;
+    let window = open_place(args)?;
     ensure!(
         args.overwrite || !window.keeps_data(),
         "{}: what is in this memory would be destroyed; --overwrite confirms that it may be",
@@ -75,17 +74,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     );
     // As all windows of lanes, it stays mapped as long as the process lives.
     let window: &'static dyn Window = Box::leak(window);
-    let other = match args.side {
+    let side = side(args, window)?;
+    let other = match side {
         None => Some(start_other(args)?),
         Some(_) => None,
     };
     let title = format!(
-        "{}: {}, two halves of {} KiB",
+        "{}: {}, {} KiB at each side",
         args.place,
         window.description(),
         half_bytes(window) >> 10
     );
-    let mut rows = play(args, window)?;
+    let mut rows = play(args, window, side.unwrap_or(0))?;
     if let Some(other) = other {
         let output = other
             .wait_with_output()
@@ -100,6 +100,28 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+fn open_place(args: &Args) -> anyhow::Result<Box<dyn Window>> {
+    let roots = Roots::system();
+    let patience = Duration::from_secs(args.patience);
+    Ok(match Place::of(&args.place) {
+        Place::Ntb { address, bar } => Box::new(open_bridge(&address, bar, &roots, patience)?),
+        place => open(&place, &roots, args.coherent)?,
+    })
+}
+
+/// The side to play, or `None` for both.
+fn side(args: &Args, window: &dyn Window) -> anyhow::Result<Option<u8>> {
+    let own = window.side();
+    if let (Some(own), Some(asked)) = (own, args.side) {
+        ensure!(
+            own == asked,
+            "{}: this host is side {own} of the bridge, not {asked}; leave out --side",
+            args.place
+        );
+    }
+    Ok(own.or(args.side))
 }
 
 fn start_other(args: &Args) -> anyhow::Result<std::process::Child> {
@@ -122,8 +144,7 @@ fn start_other(args: &Args) -> anyhow::Result<std::process::Child> {
     command.spawn().context("cannot start the other side")
 }
 
-fn play(args: &Args, window: &'static dyn Window) -> anyhow::Result<Vec<Row>> {
-    let side = args.side.unwrap_or(0);
+fn play(args: &Args, window: &'static dyn Window, side: u8) -> anyhow::Result<Vec<Row>> {
     let (local, remote) = lasting_halves(window, usize::from(side));
     let patience = Duration::from_secs(args.patience);
     let mut session = Session::meet(side, local, remote, patience)?;

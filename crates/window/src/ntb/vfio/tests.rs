@@ -1,0 +1,118 @@
+//! Against a kernel that the test plays: a device whose descriptor is a memory object.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::*;
+use crate::backend::vfio::device::Region;
+use crate::backend::vfio::tests::{Played, device, mappable};
+use crate::discover::pci::Role;
+
+const REGISTERS_AT: u64 = 1 << 18;
+const APERTURE_AT: u64 = 1 << 19;
+const APERTURE_BYTES: u64 = 1 << 16;
+const START: u64 = 0x20_0000_0000;
+
+fn bridge(folder: &Path) -> PciDevice {
+    let bar = |index, bytes| Bar {
+        index,
+        start: START,
+        bytes,
+        is_prefetchable: true,
+        can_combine: false,
+    };
+    PciDevice {
+        address: "0000:17:00.0".to_owned(),
+        folder: folder.to_owned(),
+        id: (gen4::VENDOR, gen4::DEVICE),
+        role: Role::Ntb("Intel NTB, Ice Lake"),
+        bars: vec![bar(0, REGISTER_BYTES as u64), bar(2, APERTURE_BYTES)],
+        ..device()
+    }
+}
+
+fn kernel() -> Played {
+    let mut kernel = Played::new();
+    let registers = mappable(REGISTERS_AT, REGISTER_BYTES as u64);
+    kernel.regions.insert(0, registers);
+    let aperture = mappable(APERTURE_AT, APERTURE_BYTES);
+    kernel.regions.insert(2, aperture);
+    kernel.configure(ID_AT, &[0x86, 0x80, 0x7e, 0x34]);
+    kernel.configure(REVISION_AT, &[4]);
+    kernel
+}
+
+#[test]
+fn a_bridge_is_taken_apart() {
+    let kernel = kernel();
+    let parts = parts(&kernel, &bridge(Path::new("/nowhere")), None).unwrap();
+    let id = Id {
+        vendor: 0x8086,
+        device: 0x347e,
+        revision: 4,
+    };
+    assert_eq!(parts.id, id);
+    let asked = kernel.asked.borrow();
+    let lent = format!("lend {APERTURE_BYTES} at 0x100000000");
+    assert!(asked.contains(&lent), "{asked:?}");
+    assert!(asked.contains(&"interrupts 33".to_owned()), "{asked:?}");
+    assert_eq!(kernel.command(), 2 | 4, "memory space and bus master");
+
+    parts.registers.write(gen4::SCRATCHPAD.nth(3), 0x1234);
+    let mut found = [0; 4];
+    let at = REGISTERS_AT + 0x8c;
+    kernel.device.read_exact_at(&mut found, at).unwrap();
+    assert_eq!(u32::from_le_bytes(found), 0x1234);
+
+    let aperture = &parts.aperture;
+    assert_eq!((aperture.bar, aperture.start), (2, START));
+    assert!(!aperture.is_combined);
+    assert_eq!(aperture.mapping.bytes() as u64, APERTURE_BYTES);
+    assert_eq!(parts.lent.address % APERTURE_BYTES, 0);
+}
+
+#[test]
+fn the_region_is_mapped_combining_where_sysfs_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let combining = folder.path().join("resource2_wc");
+    let file = std::fs::File::create(&combining).unwrap();
+    file.set_len(APERTURE_BYTES).unwrap();
+    let parts = parts(&kernel(), &bridge(folder.path()), Some(2)).unwrap();
+    assert!(parts.aperture.is_combined);
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let nowhere = || bridge(Path::new("/nowhere"));
+    let refused = |kernel: &Played, device: &PciDevice, bar| match parts(kernel, device, bar) {
+        Ok(_) => panic!("taken"),
+        Err(error) => error.to_string(),
+    };
+    let other = PciDevice {
+        id: (0x8086, 0x201c),
+        ..nowhere()
+    };
+    assert!(refused(&kernel(), &other, None).contains("8086:201c"));
+    let bare = PciDevice {
+        has_no_iommu: true,
+        ..nowhere()
+    };
+    assert!(refused(&kernel(), &bare, None).contains("intel_iommu=on"));
+    let unbound = PciDevice {
+        driver: Some("ntb_hw_intel".to_owned()),
+        ..nowhere()
+    };
+    assert!(refused(&kernel(), &unbound, None).contains("driver_override"));
+    assert!(refused(&kernel(), &nowhere(), Some(0)).contains("BAR 0 leads to no other host"));
+    assert!(refused(&kernel(), &nowhere(), Some(4)).contains("no memory region 4"));
+    let mut small = kernel();
+    small.regions.insert(0, mappable(REGISTERS_AT, 4096));
+    assert!(refused(&small, &nowhere(), None).contains("no memory region 0"));
+    let mut closed = kernel();
+    let unmappable = Region {
+        flags: 1 | 2,
+        ..mappable(APERTURE_AT, APERTURE_BYTES)
+    };
+    closed.regions.insert(2, unmappable);
+    assert!(refused(&closed, &nowhere(), None).contains("no memory region 2"));
+}
