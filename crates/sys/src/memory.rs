@@ -209,5 +209,8 @@ pub fn reaches(fd: BorrowedFd<'_>, bytes: u64) -> bool {
     // Not by seeking to the end: older kernels, 6.1 among them, then take a PCI region's file for empty.
     // SAFETY: the structure outlives the call and is valid for writes.
     let asked = unsafe { syscall(libc::SYS_fstat, [raw, found_at, 0, 0, 0, 0]) };
-    asked.is_ok() && u64::try_from(found.st_size).is_ok_and(|size| size >= bytes)
+    // DAX devices have no size; the monitor has asked sysfs before it passes a part of one.
+    let is_device = found.st_mode & libc::S_IFMT == libc::S_IFCHR;
+    let is_long = u64::try_from(found.st_size).is_ok_and(|size| size >= bytes);
+    asked.is_ok() && (is_device || is_long)
 }

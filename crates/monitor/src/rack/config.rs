@@ -65,6 +65,9 @@ pub enum WindowKind {
     File,
     /// A region of a PCI device, by its file in sysfs (`resource2`).
     Bar,
+    /// Memory that hosts share and keep coherent (CXL): a DAX device with pages of 4096 bytes, or a file on
+    /// a file system of such memory. It is mapped only, as a region is.
+    Dax,
 }
 
 /// A window to another host.

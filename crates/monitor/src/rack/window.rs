@@ -1,5 +1,6 @@
 //! A window's memory: a file that the monitors of two hosts open, a header in its first page, and
-//! parts of one size behind it, each an arena. The file of a PCI device's region can only be mapped.
+//! parts of one size behind it, each an arena. The file of a PCI device's region, and DAX memory, can only
+//! be mapped.
 //!
 //! Whoever maps a part does so by an open file description of its own that holds a lock on it,
 //! which lives exactly as long as the mapping (see [`crosslane_sys::lock`]): so a monitor that was
@@ -8,11 +9,12 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use crosslane_ctl::lane::{Geometry, LINE_BYTES, PAGE_BYTES};
 use crosslane_sys::lock::{hold_range, is_range_held};
+use crosslane_window::discover::{Roots, dax};
 use crosslane_window::span::Span;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use thiserror::Error;
@@ -52,6 +54,17 @@ pub enum WindowError {
         bytes: u64,
         /// Where the window should end.
         end: u64,
+    },
+    /// A DAX device that maps larger pages only.
+    #[error(
+        "the DAX device {path} maps pages of {align} bytes, and parts of windows begin at any page of 4096: \
+         make it anew with `daxctl create-device --align=4096`, or make a file system of it and name a file there"
+    )]
+    Align {
+        /// The device.
+        path: PathBuf,
+        /// Its pages.
+        align: u64,
     },
     /// Others could cut it short or read what is in it.
     #[error(
@@ -126,7 +139,8 @@ impl Window {
         let found = file.metadata().map_err(failed)?;
         let own = rustix::process::geteuid().as_raw();
         let is_ours = found.uid() == own || found.uid() == 0;
-        if !found.is_file() || !is_ours || found.mode() & 0o077 != 0 {
+        let is_device = config.kind == WindowKind::Dax && found.file_type().is_char_device();
+        if !(found.is_file() || is_device) || !is_ours || found.mode() & 0o077 != 0 {
             return Err(WindowError::Unsafe {
                 path: config.path.clone(),
                 owner: found.uid(),
@@ -134,12 +148,16 @@ impl Window {
             });
         }
         let end = config.offset.saturating_add(config.bytes);
-        match found.len() < end {
+        let bytes = match is_device {
+            true => dax_bytes(config)?,
+            false => found.len(),
+        };
+        match bytes < end {
             true if is_file => file.set_len(end).map_err(failed)?,
             true => {
                 return Err(WindowError::Short {
                     path: config.path.clone(),
-                    bytes: found.len(),
+                    bytes,
                     end,
                 });
             }
@@ -147,7 +165,7 @@ impl Window {
         }
         let span = match config.kind {
             WindowKind::File => None,
-            WindowKind::Bar => Some(map(config, &file).map_err(failed)?),
+            WindowKind::Bar | WindowKind::Dax => Some(map(config, &file).map_err(failed)?),
         };
         let line = u32::try_from(LINE_BYTES).unwrap_or(u32::MAX);
         Ok(Self {
@@ -343,6 +361,24 @@ fn map(config: &WindowConfig, file: &File) -> io::Result<Span> {
     Span::open(file.as_fd(), offset?, bytes?)
 }
 
+/// How large a DAX device is, if parts of it can be mapped. Only sysfs knows.
+fn dax_bytes(config: &WindowConfig) -> Result<u64, WindowError> {
+    let path = || config.path.clone();
+    let failed = |error| WindowError::File {
+        path: path(),
+        error,
+    };
+    let sysfs = Roots::system().dax;
+    let align = dax::device_align(&config.path, &sysfs).map_err(failed)?;
+    if align > PAGE_BYTES as u64 {
+        return Err(WindowError::Align {
+            path: path(),
+            align,
+        });
+    }
+    dax::device_bytes(&config.path, &sysfs).map_err(failed)
+}
+
 fn inside(is_inside: bool) -> io::Result<()> {
     match is_inside {
         true => Ok(()),
@@ -452,13 +488,18 @@ mod tests {
         }
     }
 
-    /// A file in the place of a region: both can be mapped.
     #[test]
-    fn a_region_is_mapped_and_neither_made_nor_lengthened() {
+    fn regions_and_dax_memory_are_mapped_and_neither_made_nor_lengthened() {
+        is_mapped_and_neither_made_nor_lengthened(WindowKind::Bar);
+        is_mapped_and_neither_made_nor_lengthened(WindowKind::Dax);
+    }
+
+    /// A file in the place of a region or of DAX memory: all can be mapped.
+    fn is_mapped_and_neither_made_nor_lengthened(kind: WindowKind) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("resource2");
         let region = WindowConfig {
-            kind: WindowKind::Bar,
+            kind,
             ..config(&path)
         };
         assert!(Window::open(&region).is_err(), "it is not there");
@@ -489,6 +530,19 @@ mod tests {
         assert_eq!(bytes, [7, 0]);
         guest.file.read_exact_at(&mut bytes, end - 1).unwrap();
         assert_eq!(bytes, [0, 7]);
+    }
+
+    /// Any other character device stands in for one that sysfs does not know.
+    #[test]
+    fn a_device_is_dax_or_refused() {
+        let null = |kind| WindowConfig {
+            kind,
+            ..config(Path::new("/dev/zero"))
+        };
+        for kind in [WindowKind::File, WindowKind::Bar, WindowKind::Dax] {
+            let error = Window::open(&null(kind)).unwrap_err().to_string();
+            assert!(error.contains("/dev/zero"), "{error}");
+        }
     }
 
     #[test]

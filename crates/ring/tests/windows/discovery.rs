@@ -157,6 +157,7 @@ fn dax_devices_have_the_size_that_sysfs_says() {
     let device = roots.dax.join("dax1.0");
     std::fs::create_dir_all(&device).unwrap();
     std::fs::write(device.join("size"), "270582939648\n").unwrap();
+    std::fs::write(device.join("align"), "2097152\n").unwrap();
     std::fs::write(device.join("target_node"), "2\n").unwrap();
     symlink("../../drivers/device_dax", device.join("driver")).unwrap();
     let found = dax::devices(&roots).unwrap();
@@ -164,4 +165,6 @@ fn dax_devices_have_the_size_that_sysfs_says() {
     assert_eq!(found[0].path, roots.dev.join("dax1.0"));
     assert_eq!((found[0].bytes, found[0].node), (270_582_939_648, Some(2)));
     assert_eq!(found[0].driver.as_deref(), Some("device_dax"));
+    let align = dax::device_align(&found[0].path, &roots.dax);
+    assert_eq!(align.unwrap(), 2 << 20);
 }

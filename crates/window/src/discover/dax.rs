@@ -47,9 +47,21 @@ pub fn devices(roots: &Roots) -> io::Result<Vec<DaxDevice>> {
 /// # Errors
 /// If there is no such device below `sysfs`.
 pub fn device_bytes(path: &Path, sysfs: &Path) -> io::Result<u64> {
+    number(path, sysfs, "size")
+}
+
+/// Of which pages what is mapped of it must consist, and where it must begin.
+///
+/// # Errors
+/// If there is no such device below `sysfs`.
+pub fn device_align(path: &Path, sysfs: &Path) -> io::Result<u64> {
+    number(path, sysfs, "align")
+}
+
+fn number(path: &Path, sysfs: &Path, file: &str) -> io::Result<u64> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let size = std::fs::read_to_string(sysfs.join(name).join("size"))?;
-    size.trim()
+    let text = std::fs::read_to_string(sysfs.join(name).join(file))?;
+    text.trim()
         .parse()
         .map_err(|_| io::ErrorKind::InvalidData.into())
 }

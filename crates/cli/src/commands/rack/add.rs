@@ -1,14 +1,15 @@
 //! `crosslane rack add`.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use crosslane_monitor::rack::config::RackConfig;
+use crosslane_window::discover::{Roots, dax};
 
 use super::Place;
 use crate::output;
@@ -35,9 +36,13 @@ pub struct Args {
     fingerprint: String,
 
     /// File in tmpfs that both hosts share, made by the monitor; or a PCI device's memory that they
-    /// share, such as /sys/bus/pci/devices/ADDRESS/resource2 of ivshmem
+    /// share, such as /sys/bus/pci/devices/ADDRESS/resource2 of ivshmem; or, with --coherent, /dev/dax0.0
     #[arg(long, value_name = "PATH")]
     window: Option<PathBuf>,
+
+    /// It is DAX memory, a device or a file, that the hosts keep coherent, as CXL can
+    #[arg(long, requires = "window")]
+    coherent: bool,
 
     /// How long that is; by default a device's whole memory, of a file 256 MiB
     #[arg(long, value_name = "BYTES")]
@@ -88,14 +93,30 @@ fn tables(args: &Args, own: &str) -> anyhow::Result<String> {
         let name: String = format!("{first}-{second}").chars().take(63).collect();
         writeln!(text, "\n[[window]]\nname = {}", quoted(&name))?;
         let path = window.to_str().context("the window's path is not UTF-8")?;
-        let region = region_bytes(window);
-        let kind = region.map_or("file", |_| "bar");
+        let (kind, region) = kind(window, args.coherent);
         let bytes = args.window_bytes.or(region).unwrap_or(FILE_BYTES);
         writeln!(text, "kind = \"{kind}\"\npath = {}", quoted(path))?;
+        if args.coherent {
+            writeln!(text, "coherent = true")?;
+        }
         writeln!(text, "bytes = {bytes}")?;
         writeln!(text, "host = {}", quoted(&args.host))?;
     }
     Ok(text)
+}
+
+/// What a window is, and how long, if that is not for us to choose.
+fn kind(window: &Path, is_coherent: bool) -> (&'static str, Option<u64>) {
+    let found = window.metadata().ok();
+    let is_device = |found: &Metadata| found.file_type().is_char_device();
+    match (region_bytes(window), found) {
+        (Some(bytes), _) => ("bar", Some(bytes)),
+        (None, Some(found)) if is_device(&found) => {
+            ("dax", dax::device_bytes(window, &Roots::system().dax).ok())
+        }
+        (None, found) if is_coherent => ("dax", found.map(|found| found.len())),
+        (None, _) => ("file", None),
+    }
 }
 
 /// How long the region of a device is; `None` for files that are no device's.

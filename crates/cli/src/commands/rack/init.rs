@@ -84,7 +84,7 @@ users = [{uid}]
 # Windows to them; both hosts name the same memory by the same name:
 # [[window]]
 # name = "lanes"
-# kind = "file"                   # a file in tmpfs that two hosts on one machine share
+# kind = "file"                   # a file in tmpfs that two hosts on one machine share; or "bar" (ivshmem), "dax"
 # path = "/dev/shm/crosslane-lanes"
 # bytes = 268435456
 # ring_bytes = 131072             # of each ring; the word of the host whose name sorts first counts

@@ -54,6 +54,7 @@ struct Window {
     path: Spanned<String>,
     offset: Option<Spanned<u64>>,
     bytes: Spanned<u64>,
+    coherent: Option<Spanned<bool>>,
     ring_bytes: Option<Spanned<u32>>,
     slots: Option<Spanned<u32>>,
     host: Spanned<String>,
@@ -193,12 +194,14 @@ fn window(
     let kind = match table.kind.as_ref().as_str() {
         "file" => WindowKind::File,
         "bar" => WindowKind::Bar,
+        "dax" => WindowKind::Dax,
         other => {
             let problem =
-                "is no kind of window that this monitor drives: write \"file\" or \"bar\"";
+                "is no kind of window that this monitor drives: write \"file\", \"bar\" or \"dax\"";
             return Err(place.error(table.kind.span(), "kind", other, problem));
         }
     };
+    coherence(place, kind, table)?;
     let path = PathBuf::from(table.path.as_ref());
     if !path.is_absolute() {
         let problem = "is not absolute: write the path from / on, as /dev/shm/rack-window";
@@ -222,6 +225,23 @@ fn window(
         slots,
         host: known_host(place, hosts, "host", &table.host)?,
     })
+}
+
+/// Connections use lanes of coherent memory, and nothing can ask whether DAX memory is: somebody must say so.
+fn coherence(place: &Place<'_>, kind: WindowKind, table: &Window) -> Result<(), ConfigError> {
+    match (kind, &table.coherent) {
+        (WindowKind::Dax, Some(coherent)) if *coherent.as_ref() => Ok(()),
+        (WindowKind::Dax, _) => {
+            let problem = "takes memory that the hosts keep coherent: try it with `crosslane window test PATH \
+                           --coherent` on both, and write coherent = true";
+            Err(place.error(table.kind.span(), "kind", "dax", problem))
+        }
+        (_, Some(coherent)) => {
+            let problem = "is said of windows of kind \"dax\" only: leave it out";
+            Err(place.error(coherent.span(), "coherent", coherent.as_ref(), problem))
+        }
+        (_, None) => Ok(()),
+    }
 }
 
 /// How the window is cut: unless it says so, a small one into shorter rings and fewer slots.

@@ -71,6 +71,30 @@ fn errors_name_the_line_the_value_and_the_remedy() {
     }
 }
 
+/// Whether DAX memory is coherent, nobody but its owner knows.
+#[test]
+fn dax_memory_is_used_only_where_it_is_said_to_be_coherent() {
+    let dax = whole().replace("kind = \"file\"", "kind = \"dax\"");
+    let said = |coherent: &str| dax.replace("bytes =", &format!("coherent = {coherent}\nbytes ="));
+    assert_eq!(
+        parse(&said("true")).unwrap().windows[0].kind,
+        WindowKind::Dax
+    );
+    for text in [dax.clone(), said("false")] {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(
+            error.contains("line 11:") && error.contains("coherent = true"),
+            "{error}"
+        );
+    }
+    let file = whole().replace("bytes =", "coherent = true\nbytes =");
+    let error = parse(&file).unwrap_err().to_string();
+    assert!(
+        error.contains("line 13:") && error.contains("leave it out"),
+        "{error}"
+    );
+}
+
 #[test]
 fn unknown_and_missing_keys_are_errors_with_their_line() {
     let unknown = whole().replace("[[allow]]\nusers", "[[allow]]\nuser");
