@@ -2,7 +2,7 @@
 //! has descriptors of its own and borrows our memory, and those that posix_spawn(3) is told to make.
 
 use core::ffi::{c_int, c_void};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crosslane_ctl::reason::Reason;
@@ -67,6 +67,20 @@ fn end_of(child: u32, fd: c_int) -> Option<End> {
 
 /// Connections that posix_spawn is to copy, each with the address of the program's list.
 static ACTIONS: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
+
+/// Held while the process forks.
+pub struct Fork {
+    _copies: Option<MutexGuard<'static, Vec<Copy>>>,
+    _actions: Option<MutexGuard<'static, Vec<(usize, c_int)>>>,
+}
+
+/// Take every lock of this module.
+pub fn before_fork() -> Fork {
+    Fork {
+        _copies: COPIES.lock().ok(),
+        _actions: ACTIONS.lock().ok(),
+    }
+}
 
 /// Connections that this list of actions copies.
 pub fn copied_by(actions: *const c_void) -> Vec<c_int> {

@@ -3,11 +3,12 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::cell::{Cell, RefCell};
+use std::sync::MutexGuard;
 
 use crosslane_stream::{adopt, close as closing, config, control, process};
 use crosslane_sys::{kernel, process as system, real};
 
-use crate::epoll;
+use crate::{borrow, epoll};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -62,31 +63,44 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
 thread_local! {
     /// Whom this thread's last fork has made, or was to make.
     static CHILD: Cell<Option<process::Children>> = const { Cell::new(None) };
-    static FORK: RefCell<Option<(control::Fork, epoll::Fork)>> = const { RefCell::new(None) };
+    static FORK: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+/// Every lock of the library, so that none is held in the child by a thread that it has not.
+struct Held {
+    control: Option<control::Fork>,
+    epoll: epoll::Fork,
+    _borrow: borrow::Fork,
+    _start: Option<MutexGuard<'static, ()>>,
 }
 
 unsafe extern "C" fn before_fork() {
-    if let Some(process) = process::get()
-        && let Some(fork) = control::before_fork(process)
-    {
-        FORK.with(|held| *held.borrow_mut() = Some((fork, epoll::before_fork())));
-    }
+    let start = process::hold_start();
+    let fork = Held {
+        control: process::get().and_then(control::before_fork),
+        epoll: epoll::before_fork(),
+        _borrow: borrow::before_fork(),
+        _start: start,
+    };
+    FORK.with(|held| *held.borrow_mut() = Some(fork));
 }
 
 unsafe extern "C" fn after_in_parent() {
-    if let Some((control, _epoll)) = FORK.with(|held| held.borrow_mut().take()) {
+    let fork = FORK.with(|held| held.borrow_mut().take());
+    if let Some(control) = fork.and_then(|fork| fork.control) {
         CHILD.set(Some(control.parent()));
     }
 }
 
 unsafe extern "C" fn after_in_child() {
     OWN.store(system::pid(), Ordering::Relaxed);
-    if let Some((control, epoll)) = FORK.with(|held| held.borrow_mut().take())
-        && let Some(process) = process::get()
-    {
+    let Some(fork) = FORK.with(|held| held.borrow_mut().take()) else {
+        return;
+    };
+    if let (Some(control), Some(process)) = (fork.control, process::get()) {
         control.child(process);
-        epoll.child();
     }
+    fork.epoll.child();
 }
 
 /// The handlers do not learn which child there is, if any. Forks that libc makes by itself are not

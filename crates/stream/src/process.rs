@@ -87,6 +87,11 @@ pub fn start() -> Result<&'static Process, Reason> {
     Ok(process)
 }
 
+/// Held while the process forks: nobody makes the tables meanwhile.
+pub fn hold_start() -> Option<MutexGuard<'static, ()>> {
+    STARTING.lock().ok()
+}
+
 /// Leave the process alone from now on. Its connections, which have to be back on TCP by now, look
 /// to the library as if it had never seen them; their entries stay for others to see.
 pub fn leave() {

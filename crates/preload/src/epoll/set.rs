@@ -417,13 +417,15 @@ pub fn is_known(fd: c_int) -> bool {
     known(fd).is_some()
 }
 
+/// Descriptors that may lead to a record.
+fn cells() -> impl Iterator<Item = c_int> {
+    let count = HIGHEST.load(Ordering::Relaxed).cast_signed() + 1;
+    0..if SETS.get().is_some() { count } else { 0 }
+}
+
 /// Descriptors of epoll sets.
 pub fn sets() -> Vec<c_int> {
-    if SETS.get().is_none() {
-        return Vec::new();
-    }
-    let highest = HIGHEST.load(Ordering::Relaxed).cast_signed();
-    (0..=highest).filter(|fd| is_known(*fd)).collect()
+    cells().filter(|fd| is_known(*fd)).collect()
 }
 
 /// All sets with connections in them, each once.
@@ -476,9 +478,8 @@ fn forget_name(set: &'static Set, inner: &Inner, fd: c_int) {
     if set.fd() != fd {
         return;
     }
-    let highest = HIGHEST.load(Ordering::Relaxed).cast_signed();
     let is_name = |fd: &c_int| record(*fd).is_some_and(|other| core::ptr::eq(other, set));
-    if let Some(other) = (0..=highest).find(is_name) {
+    if let Some(other) = cells().find(is_name) {
         set.epoll.store(other, Ordering::Relaxed);
     }
     // They remember the old name.
@@ -492,8 +493,11 @@ pub struct Fork(Vec<(&'static Set, MutexGuard<'static, Inner>)>);
 
 /// Take every lock of this module.
 pub fn before_fork() -> Fork {
+    let mut records: Vec<&'static Set> = cells().filter_map(record).collect();
+    records.sort_unstable_by_key(|set| core::ptr::from_ref(*set).addr());
+    records.dedup_by(|one, other| core::ptr::eq(*one, *other));
     let lock = |set: &'static Set| set.inner.lock().ok().map(|inner| (set, inner));
-    Fork(all().into_iter().filter_map(lock).collect())
+    Fork(records.into_iter().filter_map(lock).collect())
 }
 
 impl Fork {
@@ -503,6 +507,15 @@ impl Fork {
             set.sleepers.store(0, Ordering::Relaxed);
             for reg in inner.regs.iter_mut().flatten() {
                 reg.counted = false;
+            }
+        }
+        let is_ours = |set: &Set| self.0.iter().any(|(held, _)| core::ptr::eq(*held, set));
+        for fd in cells() {
+            // Made since the locks were taken; one that a thread of the parent was in stays locked.
+            if record(fd).is_some_and(|set| !is_ours(set) && set.inner.try_lock().is_err())
+                && let Some(cell) = cell(fd)
+            {
+                cell.store(core::ptr::null_mut(), Ordering::Release); // SYNC: set
             }
         }
     }

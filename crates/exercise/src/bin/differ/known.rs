@@ -29,6 +29,20 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
+        name: "closed-here-but-not-elsewhere-in-a-set",
+        why: "a set goes on telling of what its process has closed while another has it (epoll(7), Questions), \
+              the library forgets it",
+        is_it: |world, process, call| {
+            let (Call::Close { fd } | Call::CloseRange { fd }) = call else {
+                return false;
+            };
+            world.entry(process, *fd).is_some_and(|entry| {
+                let is_last = world.names_of(process, entry.file) == 1;
+                is_last && world.is_member(entry.file) && world.is_elsewhere(process, entry.file)
+            })
+        },
+    },
+    Known {
         name: "more-in-a-half-closed-connection",
         why: "bytes marked MSG_MORE may be held back or not, and meet an end or urgent data then",
         is_it: |world, process, call| {

@@ -182,6 +182,28 @@ impl World {
             .map(|((process, _), entry)| (*process, entry.fd))
     }
 
+    /// How many names a process has for a file.
+    pub fn names_of(&self, process: usize, file: usize) -> usize {
+        let is_it =
+            |((of, _), entry): &(&(usize, Handle), &Entry)| *of == process && entry.file == file;
+        self.names.iter().filter(is_it).count()
+    }
+
+    /// Whether some other process has a file, or is to have it.
+    pub fn is_elsewhere(&self, process: usize, file: usize) -> bool {
+        let is_it =
+            |((of, _), entry): (&(usize, Handle), &Entry)| *of != process && entry.file == file;
+        self.passed.contains(&file) || self.names.iter().any(is_it)
+    }
+
+    /// Whether a file is in an epoll set.
+    pub fn is_member(&self, file: usize) -> bool {
+        self.files.iter().any(|set| match &set.kind {
+            Kind::Epoll { members, .. } => members.iter().any(|member| member.file == file),
+            _ => false,
+        })
+    }
+
     /// A new connection, whose streams have keys of their own.
     pub fn connect(&mut self) -> usize {
         let number = self.connections.len();

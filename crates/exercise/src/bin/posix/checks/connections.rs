@@ -1,22 +1,23 @@
 //! epoll(7) over connections that a check makes itself.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use crosslane_exercise::calls::{
-    accept, bind, connect, epoll_create, epoll_ctl, epoll_wait, getsockname, listen, recv, send,
-    send_unseen, setsockopt, socket,
+    accept, bind, close, close_range, connect, epoll_create, epoll_ctl, epoll_wait, exit_now, fork,
+    getsockname, listen, recv, send, send_unseen, setsockopt, socket, wait_for,
 };
 use libc::{AF_INET, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN};
 
 use super::{Check, solo};
 use crate::Stage;
-use crate::stage::epoll_text;
+use crate::stage::{epoll_text, limit_to_seconds};
 use crate::warm::v4;
 
 const IN: u32 = EPOLLIN.cast_unsigned();
 const ROUNDS: u64 = 20;
+const FORKS: usize = 400;
 
 /// Two ends of a connection that has seen some traffic. The near one is prepared before it connects.
 fn connection(prepare: impl FnOnce(RawFd)) -> [RawFd; 2] {
@@ -147,7 +148,41 @@ fn sent_unseen(s: &mut Stage) {
     }
 }
 
+/// Children close everything while another thread of their parent makes sets and drops them.
+fn forks_beside_sets(s: &mut Stage) {
+    let [near, _far] = connection(|_| {});
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let sets = [(); 4].map(|()| epoll_create().expect("an epoll set can be made"));
+                for epoll in sets {
+                    epoll_ctl(epoll, EPOLL_CTL_ADD, near, IN, 1)
+                        .expect("a connection can be added");
+                    epoll_wait(epoll, 8, Some(0)).expect("a set can be waited for");
+                }
+                for epoll in sets {
+                    close(epoll).expect("it is open");
+                }
+            }
+        });
+        let ended = (0..FORKS).map(|_| match fork().expect("a process can be made") {
+            Some(child) => wait_for(child) == Ok(0),
+            None => {
+                // A child that hangs is to end, as its parent waits for it.
+                limit_to_seconds(10);
+                close_range(3, u32::MAX, 0).expect("descriptors can be closed");
+                let epoll = epoll_create().expect("an epoll set can be made");
+                exit_now(i32::from(close(epoll).is_err()))
+            }
+        });
+        s.say("children", ended.filter(|ended| *ended).count());
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
 pub const CHECKS: &[Check] = &[
+    solo("forks_beside_a_thread_with_sets", forks_beside_sets),
     solo("sent_past_the_library", sent_unseen),
     solo("epoll_reports_in_the_order_of_arrival", in_order),
     solo("epoll_added_before_connecting", added_early),
