@@ -21,6 +21,9 @@ const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
 const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
+/// The key of no registration: what the kernel tells by it concerns nobody.
+const NO_KEY: u32 = u32::MAX;
+
 /// How long the connections of a set that is nested are waited for to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
 
@@ -89,7 +92,7 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
         add_shared(epoll, end, wish)
     } else if is_once && end.phase() == EndPhase::Granted {
         // The kernel must not tell it, too, before `record` takes it over.
-        add_as(epoll, end, EDGE, wish.u64)
+        add_as(epoll, end, EDGE, set::tagged(NO_KEY))
     } else {
         kernel()
     };
@@ -183,7 +186,7 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
         let has_rings = end.phase() == EndPhase::Granted && !end.is_pinned();
         let takes_over = has_rings && wish.events & ONCE != 0;
         let result = match (reg.absent, takes_over) {
-            (true, true) => add_as(epoll, end, EDGE, wish.u64),
+            (true, true) => add_as(epoll, end, EDGE, set::tagged(NO_KEY)),
             (true, false) => add_as(epoll, end, wish.events, wish.u64),
             (false, true) => 0,
             (false, false) => kernel(),

@@ -420,7 +420,7 @@ unsafe fn slice<'a>(
 }
 
 /// A connection may have entered the rings while the kernel was asked: events with our tag are
-/// not for the program, so the wait goes on here.
+/// not for the program, so the wait goes on here. It ends if the program has closed the set meanwhile.
 fn recheck(
     epoll: c_int,
     out: &mut [MaybeUninit<epoll_event>],
@@ -437,14 +437,12 @@ fn recheck(
     if taken == 0 || !out[..taken].iter().any(|event| ours(event).is_some()) {
         return found;
     }
-    let Some(set) = set::get(epoll) else {
-        return found;
-    };
+    let set = set::get(epoll);
     let mut kept = 0;
     for place in 0..taken {
         match ours(&out[place]) {
             Some(key) => {
-                if let Ok(mut inner) = set.inner.lock() {
+                if let Some(Ok(mut inner)) = set.map(|set| set.inner.lock()) {
                     inner.heat(key);
                     if let Some(reg) = inner.reg(key) {
                         reg.missed = true;
@@ -457,10 +455,10 @@ fn recheck(
             }
         }
     }
-    if kept > 0 {
-        return c_int::try_from(kept).unwrap_or(c_int::MAX);
+    match set {
+        Some(set) if kept == 0 => answer(wait_set(set, out, limit, mask)),
+        _ => c_int::try_from(kept).unwrap_or(c_int::MAX),
     }
-    answer(wait_set(set, out, limit, mask))
 }
 
 fn answer(found: Result<usize, Errno>) -> c_int {
