@@ -33,7 +33,11 @@ pub const KNOWN: &[Known] = &[
         why: "a set goes on telling of what its process has closed while another has it (epoll(7), Questions), \
               the library forgets it",
         is_it: |world, process, call| {
-            let (Call::Close { fd } | Call::CloseRange { fd }) = call else {
+            let (Call::Close { fd }
+            | Call::CloseRange { fd }
+            | Call::Dup2 { onto: fd, .. }
+            | Call::Dup3 { onto: fd, .. }) = call
+            else {
                 return false;
             };
             world.entry(process, *fd).is_some_and(|entry| {
