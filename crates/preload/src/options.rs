@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::family::Family;
-use crosslane_stream::{End, close as closing, receive, send, switch};
+use crosslane_stream::{End, close as closing, receive, register, send, switch};
 use crosslane_sys::real;
 use libc::socklen_t;
 
@@ -17,10 +17,6 @@ const PATIENCE: core::time::Duration = core::time::Duration::from_millis(50);
 
 /// Is the next byte the urgent one (sockatmark(3))?
 const SIOCATMARK: c_ulong = 0x8905;
-
-/// Bits of what is remembered of the program's own settings.
-const NODELAY: u32 = 1;
-const CORK: u32 = 2;
 
 /// Socket options that change what bytes mean or when they may be seen.
 const KERNEL_ONLY_SOCKET: [c_int; 8] = [
@@ -75,8 +71,8 @@ fn is_harmless(level: c_int, name: c_int, value: Option<c_int>) -> bool {
 /// Which remembered setting an option is.
 fn remembered(level: c_int, name: c_int) -> Option<u32> {
     match (level, name) {
-        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Some(NODELAY),
-        (libc::IPPROTO_TCP, libc::TCP_CORK) => Some(CORK),
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Some(register::NODELAY),
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => Some(register::CORK),
         _ => None,
     }
 }

@@ -411,22 +411,34 @@ fn takes_grant(process: &Process, end: &End) -> bool {
     }
 }
 
-/// Doorbells must not be held back by Nagle's algorithm; the program's own setting is kept for
-/// its getsockopt.
+/// The program's own TCP_NODELAY, in what is kept of its settings.
+pub const NODELAY: u32 = 1;
+/// Its TCP_CORK, likewise.
+pub const CORK: u32 = 2;
+
+/// Doorbells must not be held back by Nagle's algorithm nor by a cork; the program's own settings are
+/// kept for its getsockopt.
 pub(crate) fn remember_nodelay(end: &End) {
     if end.phase() == EndPhase::Granted || end.family() == Family::Unix {
         return;
     }
-    let own = kernel::getsockopt::<u32>(end.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY);
-    end.entry
-        .id
-        .nodelay
-        .store(own.unwrap_or(0), Ordering::Relaxed);
+    let own = |name| kernel::getsockopt::<u32>(end.fd, libc::IPPROTO_TCP, name).unwrap_or(0);
+    let (nodelay, cork) = (own(libc::TCP_NODELAY), own(libc::TCP_CORK));
+    let bit = |setting, bit| if setting == 0 { 0 } else { bit };
+    let kept = bit(nodelay, NODELAY) | bit(cork, CORK);
+    end.entry.id.nodelay.store(kept, Ordering::Relaxed);
     let _ = kernel::setsockopt(end.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1u32);
+    if cork != 0 {
+        let _ = kernel::setsockopt(end.fd, libc::IPPROTO_TCP, libc::TCP_CORK, &0u32);
+    }
 }
 
-/// The end is the kernel's again, with the program's setting.
+/// The end is the kernel's again, with the program's settings.
 pub(crate) fn restore_nodelay(end: &End) {
-    let own = end.entry.id.nodelay.load(Ordering::Relaxed) & 1;
+    let kept = end.entry.id.nodelay.load(Ordering::Relaxed);
+    let own = kept & NODELAY;
     let _ = kernel::setsockopt(end.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &own);
+    if kept & CORK != 0 {
+        let _ = kernel::setsockopt(end.fd, libc::IPPROTO_TCP, libc::TCP_CORK, &1u32);
+    }
 }

@@ -49,6 +49,29 @@ pub fn look_at_tcp(fd: RawFd) -> Option<TcpLook> {
     })
 }
 
+/// An option of a socket, by a system call that no library sees.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn getsockopt_unseen(fd: RawFd, level: i32, name: i32) -> Result<i32, Errno> {
+    let mut value = 0_i32;
+    let mut length = u32::try_from(size_of::<i32>()).expect("it is small");
+    let arguments = [
+        number(fd),
+        number(level),
+        number(name),
+        (&raw mut value).expose_provenance(),
+        (&raw mut length).expose_provenance(),
+        0,
+    ];
+    // SAFETY: the value is writable for its length, which is writable too.
+    let returned = unsafe { system_call(libc::SYS_getsockopt, arguments) };
+    match i32::try_from(-returned) {
+        Ok(0) => Ok(value),
+        errno => Err(Errno(errno.unwrap_or(i32::MAX))),
+    }
+}
+
 /// Send bytes by a system call that no library sees.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crosslane_exercise::calls::{
     accept, bind, close, close_range, connect, epoll_create, epoll_ctl, epoll_wait, exit_now, fork,
-    getsockname, listen, recv, send, send_unseen, setsockopt, socket, wait_for,
+    getsockname, getsockopt_unseen, listen, recv, send, send_unseen, setsockopt, socket, wait_for,
 };
 use libc::{AF_INET, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN};
 
@@ -148,6 +148,28 @@ fn sent_unseen(s: &mut Stage) {
     }
 }
 
+/// A socket that is corked while it comes to have rings, and uncorked later, holds nothing back.
+fn corked(s: &mut Stage) {
+    let ends @ [near, far] = fresh_connection(|_| {});
+    let cork = |on| setsockopt(near, libc::IPPROTO_TCP, libc::TCP_CORK, on);
+    s.say("cork", cork(1));
+    for _ in 0..40 {
+        say(far, near);
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    for _ in 0..4 {
+        say(far, near);
+    }
+    s.say("uncork", cork(0));
+    warm(ends);
+    for fd in ends {
+        s.say(
+            "holds back",
+            getsockopt_unseen(fd, libc::IPPROTO_TCP, libc::TCP_CORK),
+        );
+    }
+}
+
 /// Children close everything while another thread of their parent makes sets and drops them.
 fn forks_beside_sets(s: &mut Stage) {
     let [near, _far] = connection(|_| {});
@@ -183,6 +205,7 @@ fn forks_beside_sets(s: &mut Stage) {
 
 pub const CHECKS: &[Check] = &[
     solo("forks_beside_a_thread_with_sets", forks_beside_sets),
+    solo("corked_before_the_rings", corked),
     solo("sent_past_the_library", sent_unseen),
     solo("epoll_reports_in_the_order_of_arrival", in_order),
     solo("epoll_added_before_connecting", added_early),
