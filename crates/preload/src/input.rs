@@ -12,8 +12,8 @@ use crosslane_stream::{End, ending, send, short};
 use crosslane_sys::{Errno, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::c;
 use crate::progress::is_granted;
+use crate::{c, poll};
 
 /// Flags that change nothing about a short message that is there.
 const SHORT_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -109,8 +109,21 @@ fn wait_without_room(end: &End, options: Options<'_>) -> Result<usize, Errno> {
     }
     let blocks = kernel::status_flags(end.fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0);
     let waits = blocks && !options.dont_wait;
-    match peek_one(end, options) {
-        Err(Errno::AGAIN | Errno::INTR) if waits => Ok(0),
+    let look = Options {
+        dont_wait: true,
+        ..options
+    };
+    match peek_one(end, look) {
+        Err(Errno::AGAIN) if waits => {
+            let mut one = [libc::pollfd {
+                fd: end.fd,
+                events: libc::POLLIN,
+                revents: 0,
+            }];
+            // Unlike a receive, it is not begun again after a signal.
+            let _ = poll::wait_any(&mut one, receive::time_limit(end), core::ptr::null());
+            Ok(0)
+        }
         outcome => outcome.map(|_| 0),
     }
 }

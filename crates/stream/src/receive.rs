@@ -213,6 +213,14 @@ fn waits_for_more(end: &End, options: Options<'_>, watch: &mut Option<Watch>) ->
     watch.get_or_insert_with(|| Watch::new(end)).goes_on()
 }
 
+/// How long a receive may wait (SO_RCVTIMEO).
+pub fn time_limit(end: &End) -> Option<Duration> {
+    let limit = kernel::getsockopt::<[u64; 2]>(end.fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+    let [seconds, micros] = limit.unwrap_or_default();
+    let limit = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+    (!limit.is_zero()).then_some(limit)
+}
+
 /// The wait of a peek for all that it wants.
 struct Watch {
     signals: SignalsHeld,
@@ -221,14 +229,9 @@ struct Watch {
 
 impl Watch {
     fn new(end: &End) -> Self {
-        let limit = kernel::getsockopt::<[u64; 2]>(end.fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO);
-        let limit = limit.map_or(Duration::ZERO, |[seconds, micros]| {
-            Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros))
-        });
-        let deadline = (!limit.is_zero()).then(|| Instant::now().checked_add(limit));
         Self {
             signals: SignalsHeld::hold(),
-            deadline: deadline.flatten(),
+            deadline: time_limit(end).and_then(|limit| Instant::now().checked_add(limit)),
         }
     }
 

@@ -21,7 +21,9 @@ pub use control::{
 };
 pub use early::connected;
 pub use set::{Fork, before_fork, copied, forget_set, is_known, sets};
-pub use wait::{epoll_pwait, epoll_pwait2, epoll_wait};
+#[cfg(target_arch = "x86_64")]
+pub use wait::epoll_wait;
+pub use wait::{epoll_pwait, epoll_pwait2};
 
 use core::ffi::c_int;
 

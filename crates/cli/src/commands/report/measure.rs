@@ -63,6 +63,9 @@ impl Bench {
         let program = std::env::current_exe().context("cannot find this executable")?;
         let mut command = Command::new(program);
         command.args(["bench", self.name(), "--json"]);
+        if self == Self::Sockets {
+            command.arg("--cdf");
+        }
         if quick {
             command.arg("--quick");
         }

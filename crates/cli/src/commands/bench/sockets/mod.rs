@@ -65,6 +65,9 @@ pub struct Args {
     /// Where the two programs run
     #[arg(long, value_enum, default_value_t = Placement::Free)]
     place: Placement,
+    /// Add points of each round trip's distribution to the JSON, as `crosslane report` draws it
+    #[arg(long, requires = "json")]
+    cdf: bool,
 }
 
 /// The first line of the JSON output.
@@ -99,7 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let results = measure(&Host::new(span, args.place)?, &plan, rounds);
     let text = if args.effort.json {
-        json(&preamble, &results.rows())?
+        json(&preamble, &results.rows(args.cdf))?
     } else {
         for_people(&preamble, &results)
     };

@@ -59,7 +59,8 @@ enum Figures {
         p99_ns: u64,
         p999_ns: u64,
         /// Shares of round trips and what they do not exceed.
-        cdf_ns: Vec<(f64, u64)>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cdf_ns: Option<Vec<(f64, u64)>>,
     },
     Stream {
         gbps: f64,
@@ -92,9 +93,9 @@ impl Results {
         cell.median(|outcome| figure.of(outcome))
     }
 
-    /// A line for every case over every transport.
-    pub fn rows(&self) -> Vec<Row> {
-        self.0.cells().iter().map(row).collect()
+    /// A line for every case over every transport; with `cdf`, distributions are in it.
+    pub fn rows(&self, cdf: bool) -> Vec<Row> {
+        self.0.cells().iter().map(|cell| row(cell, cdf)).collect()
     }
 }
 
@@ -104,19 +105,19 @@ impl fmt::Display for Key {
     }
 }
 
-fn row(cell: &Cell) -> Row {
+fn row(cell: &Cell, cdf: bool) -> Row {
     let case = cell.key.case;
     Row {
         bench: "sockets",
         case: case.name(),
         bytes: (case.kind != client::Case::Connect).then_some(case.bytes),
         transport: cell.key.over,
-        figures: figures(cell),
+        figures: figures(cell, cdf),
         proof: cell.proof(),
     }
 }
 
-fn figures(cell: &Cell) -> Option<Figures> {
+fn figures(cell: &Cell, cdf: bool) -> Option<Figures> {
     let value = |figure: Figure| cell.median(|outcome| figure.of(outcome));
     let rounded = |figure| value(figure).map(|value| significant(value, 4));
     Some(match cell.key.case.kind {
@@ -124,7 +125,7 @@ fn figures(cell: &Cell) -> Option<Figures> {
             p50_ns: whole(value(Figure::P50)?),
             p99_ns: whole(value(Figure::P99)?),
             p999_ns: whole(value(Figure::P999)?),
-            cdf_ns: cdf(cell)?,
+            cdf_ns: cdf.then(|| distribution(cell)).flatten(),
         },
         client::Case::Stream => Figures::Stream {
             gbps: rounded(Figure::Gbps)?,
@@ -137,7 +138,7 @@ fn figures(cell: &Cell) -> Option<Figures> {
 }
 
 /// The distribution, of which each point is the median of the rounds.
-fn cdf(cell: &Cell) -> Option<Vec<(f64, u64)>> {
+fn distribution(cell: &Cell) -> Option<Vec<(f64, u64)>> {
     let point = |(index, &share): (usize, &f64)| {
         let time = cell.median(|outcome| match outcome {
             Outcome::Rtt { cdf_ns, .. } => cdf_ns.get(index).copied().map(number),
