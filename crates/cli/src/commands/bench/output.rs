@@ -6,6 +6,11 @@ use std::process::ExitCode;
 use crosslane_benchkit::{Machine, stats};
 use serde::Serialize;
 
+/// What a person must know beside the table, a line each.
+pub fn as_notes(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("note: {note}\n")).collect()
+}
+
 /// Overwrites one line on a terminal; elsewhere a bench of seconds needs no progress.
 pub fn show_progress(line: &str) {
     let mut stderr = std::io::stderr();

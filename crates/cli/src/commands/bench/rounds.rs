@@ -6,6 +6,8 @@ use crosslane_benchkit::Verdict;
 use crosslane_benchkit::stats::{median, significant};
 use serde::Serialize;
 
+use super::output::show_progress;
+
 /// All rounds of all cells, in the order of the plan. `K` names a cell, `M` is what one round of
 /// it measured.
 pub struct Rounds<K, M> {
@@ -54,6 +56,29 @@ impl<K: Copy + PartialEq + Display, M> Rounds<K, M> {
         Self {
             cells: plan.iter().map(cell).collect(),
         }
+    }
+
+    /// Measures every cell of a plan so many times in turn, and shows how far it is. `begin` prepares a
+    /// round, by its number from 1 on, and `measure` takes one cell in it.
+    pub fn measure<S>(
+        plan: &[K],
+        rounds: u8,
+        begin: impl Fn(u8) -> S,
+        mut measure: impl FnMut(&mut S, K) -> anyhow::Result<Measured<M>>,
+    ) -> Self {
+        let mut results = Self::new(plan);
+        for round in 1..=rounds {
+            let mut servers = begin(round);
+            for &key in plan {
+                if results.has_failed(key) {
+                    continue;
+                }
+                show_progress(&format!("round {round} of {rounds}: {key}"));
+                results.add(key, measure(&mut servers, key));
+            }
+        }
+        show_progress("");
+        results
     }
 
     /// Notes one round of one cell.

@@ -16,7 +16,7 @@ use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
 use super::effort::Effort;
-use super::output::{finish, heading, json, show_progress};
+use super::output::{finish, heading, json};
 use super::placement::Placement;
 use super::rounds::Rounds;
 use host::Host;
@@ -126,18 +126,8 @@ fn plan(modes: &[Mode]) -> anyhow::Result<Vec<Key>> {
 }
 
 fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
-    let mut results = Rounds::new(plan);
-    for round in 1..=rounds {
-        let mut servers = host.servers();
-        for &key in plan {
-            if results.has_failed(key) {
-                continue;
-            }
-            show_progress(&format!("round {round} of {rounds}: {key}"));
-            results.add(key, servers.measure(key));
-        }
-    }
-    show_progress("");
+    let begin = |_| host.servers();
+    let results = Rounds::measure(plan, rounds, begin, |servers, key| servers.measure(key));
     Results(results)
 }
 

@@ -16,7 +16,7 @@ use crosslane_sockbench::outcome::Clocks;
 use serde::Serialize;
 
 use super::effort::Effort;
-use super::output::{finish, heading, json, show_progress};
+use super::output::{as_notes, finish, heading, json};
 use super::rounds::Rounds;
 use host::Host;
 use results::{Key, Results};
@@ -119,17 +119,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
-    let mut results = Rounds::new(plan);
-    for round in 1..=rounds {
-        for &key in plan {
-            if results.has_failed(key) {
-                continue;
-            }
-            show_progress(&format!("round {round} of {rounds}: {key}"));
-            results.add(key, host.measure(key));
-        }
-    }
-    show_progress("");
+    let results = Rounds::measure(plan, rounds, |_| (), |(), key| host.measure(key));
     Results(results)
 }
 
@@ -142,7 +132,7 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
         notes,
         ..
     } = preamble;
-    let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+    let notes = as_notes(notes);
     format!(
         "{}medians of {rounds} rounds of {} round trips each, the first half of which is not counted\n\
          the other processor's counter is {:.1} ns ahead, give or take {:.1} ns; a look at it takes {:.1} ns\n\n{}\n{notes}",

@@ -15,7 +15,7 @@ use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
 use super::effort::Effort;
-use super::output::{finish, heading, json, show_progress};
+use super::output::{finish, heading, json};
 use super::placement::Placement;
 use super::rounds::Rounds;
 use host::Host;
@@ -130,17 +130,7 @@ fn plan(args: &Args) -> Vec<Key> {
 }
 
 fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
-    let mut results = Rounds::new(plan);
-    for round in 1..=rounds {
-        for &key in plan {
-            if results.has_failed(key) {
-                continue;
-            }
-            show_progress(&format!("round {round} of {rounds}: {key}"));
-            results.add(key, host.measure(key));
-        }
-    }
-    show_progress("");
+    let results = Rounds::measure(plan, rounds, |_| (), |(), key| host.measure(key));
     Results(results)
 }
 

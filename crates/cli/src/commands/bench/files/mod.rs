@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::daemon::missing;
 use super::effort::Effort;
-use super::output::{finish, heading, json, show_progress};
+use super::output::{as_notes, finish, heading, json};
 use super::over::Over;
 use super::rounds::Rounds;
 use host::{Host, NGINX, WRK};
@@ -150,18 +150,8 @@ fn plan(args: &Args, notes: &mut Vec<String>) -> anyhow::Result<Vec<Key>> {
 }
 
 fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
-    let mut results = Rounds::new(plan);
-    for round in 1..=rounds {
-        let mut servers = host.servers();
-        for &key in plan {
-            if results.has_failed(key) {
-                continue;
-            }
-            show_progress(&format!("round {round} of {rounds}: {key}"));
-            results.add(key, servers.measure(key));
-        }
-    }
-    show_progress("");
+    let begin = |_| host.servers();
+    let results = Rounds::measure(plan, rounds, begin, |servers, key| servers.measure(key));
     Results(results)
 }
 
@@ -173,7 +163,7 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
         notes,
         ..
     } = preamble;
-    let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+    let notes = as_notes(notes);
     format!(
         "{}medians of {rounds} rounds of {measure_ms} ms each; ratios say how many times better Crosslane is\n\n{}\n{notes}",
         heading(machine),

@@ -17,7 +17,7 @@ use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
 use super::effort::Effort;
-use super::output::{finish, heading, json, show_progress};
+use super::output::{as_notes, finish, heading, json};
 use super::rounds::Rounds;
 use super::sockets::case::Case;
 use host::Host;
@@ -130,18 +130,10 @@ fn plan(peers: &[Peer], notes: &mut Vec<String>) -> anyhow::Result<Vec<Key>> {
 }
 
 fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
-    let mut results = Rounds::new(plan);
-    for round in 1..=rounds {
-        let mut servers = host.servers();
-        for &key in plan {
-            if results.has_failed(key) {
-                continue;
-            }
-            show_progress(&format!("round {round} of {rounds}: {key}"));
-            results.add(key, host.measure(&mut servers, key));
-        }
-    }
-    show_progress("");
+    let begin = |_| host.servers();
+    let results = Rounds::measure(plan, rounds, begin, |servers, key| {
+        host.measure(servers, key)
+    });
     Results(results)
 }
 
@@ -152,7 +144,7 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
         notes,
         ..
     } = preamble;
-    let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+    let notes = as_notes(notes);
     format!(
         "{}medians of {rounds} rounds; ratios say how many times better Crosslane is\n\n{}\n\n{notes}",
         heading(machine),

@@ -20,7 +20,7 @@ use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
 use super::effort::Effort;
-use super::output::{finish, heading, json, show_progress};
+use super::output::{finish, heading, json};
 use super::placement::Placement;
 use super::rounds::Rounds;
 use case::{Case, Selector};
@@ -130,18 +130,10 @@ fn plan(args: &Args) -> anyhow::Result<Vec<Key>> {
 }
 
 fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
-    let mut results = Rounds::new(plan);
-    for round in 1..=rounds {
-        let mut servers = host.servers();
-        for &key in plan {
-            if results.has_failed(key) {
-                continue;
-            }
-            show_progress(&format!("round {round} of {rounds}: {key}"));
-            results.add(key, servers.measure(key.case, key.over));
-        }
-    }
-    show_progress("");
+    let begin = |_| host.servers();
+    let results = Rounds::measure(plan, rounds, begin, |servers, key| {
+        servers.measure(key.case, key.over)
+    });
     Results(results)
 }
 

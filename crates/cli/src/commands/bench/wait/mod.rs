@@ -21,7 +21,7 @@ use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
 use super::effort::Effort;
-use super::output::{finish, heading, json, show_progress};
+use super::output::{as_notes, finish, heading, json};
 use super::placement::Placement;
 use super::rounds::Rounds;
 use energy::Meter;
@@ -168,18 +168,10 @@ fn plan(args: &Args, host: &Host, notes: &mut Vec<String>) -> anyhow::Result<Vec
 }
 
 fn measure(host: &Host, plan: &[Key], meter: Option<&Meter>, rounds: u8, seed: u64) -> Results {
-    let mut results = Rounds::new(plan);
-    for round in 1..=rounds {
-        let mut servers = host.servers();
-        for &key in plan {
-            if results.has_failed(key) {
-                continue;
-            }
-            show_progress(&format!("round {round} of {rounds}: {key}"));
-            results.add(key, servers.measure(key, seed + u64::from(round), meter));
-        }
-    }
-    show_progress("");
+    let begin = |round| (host.servers(), seed + u64::from(round));
+    let results = Rounds::measure(plan, rounds, begin, |(servers, seed), key| {
+        servers.measure(key, *seed, meter)
+    });
     Results {
         rounds: results,
         counts_client: host.counts_client(),
@@ -194,7 +186,7 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
         notes,
         ..
     } = preamble;
-    let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+    let notes = as_notes(notes);
     format!(
         "{}medians of {rounds} rounds of {measure_ms} ms each; CPU in seconds per second\n\n{}\n\n{notes}",
         heading(machine),
