@@ -99,7 +99,7 @@ pub struct EndId {
     pub flags: AtomicU32,
     /// Calls that moved data, until the end is registered.
     pub calls: AtomicU32,
-    /// TCP_NODELAY as the program set it.
+    /// TCP_NODELAY and TCP_CORK as the program set them, a bit each.
     pub nodelay: AtomicU32,
     /// Number of its record in the ledger plus 1, or 0.
     pub record: AtomicU32,

@@ -367,7 +367,7 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
     let Some([tx, rx]) = lanes(grant, arena) else {
         return;
     };
-    remember_nodelay(&end);
+    remember_settings(&end);
     {
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
@@ -418,7 +418,7 @@ pub const CORK: u32 = 2;
 
 /// Doorbells must not be held back by Nagle's algorithm nor by a cork; the program's own settings are
 /// kept for its getsockopt.
-pub(crate) fn remember_nodelay(end: &End) {
+pub(crate) fn remember_settings(end: &End) {
     if end.phase() == EndPhase::Granted || end.family() == Family::Unix {
         return;
     }
@@ -434,7 +434,7 @@ pub(crate) fn remember_nodelay(end: &End) {
 }
 
 /// The end is the kernel's again, with the program's settings.
-pub(crate) fn restore_nodelay(end: &End) {
+pub(crate) fn restore_settings(end: &End) {
     let kept = end.entry.id.nodelay.load(Ordering::Relaxed);
     let own = kept & NODELAY;
     let _ = kernel::setsockopt(end.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &own);

@@ -129,7 +129,7 @@ fn return_to_lanes(end: &End, tx: &WindowLane, rx: &WindowLane) {
         return;
     }
     if end.phase() == EndPhase::Plain {
-        register::remember_nodelay(end);
+        register::remember_settings(end);
         // Whoever waits in the kernel learns of the rings before they are used.
         end.local.adopted.store(0, Ordering::Release);
     }

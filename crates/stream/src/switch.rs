@@ -442,7 +442,7 @@ pub fn dissolve(end: &End) -> bool {
         .compare_exchange(granted, plain, Ordering::SeqCst, Ordering::SeqCst)
         .is_ok();
     if is_ours {
-        register::restore_nodelay(end);
+        register::restore_settings(end);
     }
     is_ours
 }

@@ -509,7 +509,11 @@ impl Fork {
                 reg.counted = false;
             }
         }
-        let is_ours = |set: &Set| self.0.iter().any(|(held, _)| core::ptr::eq(*held, set));
+        let at = |set: &Set| core::ptr::from_ref(set).addr();
+        let is_ours = |set: &Set| {
+            let held = self.0.binary_search_by_key(&at(set), |(held, _)| at(held));
+            held.is_ok()
+        };
         for fd in cells() {
             // Made since the locks were taken; one that a thread of the parent was in stays locked.
             if record(fd).is_some_and(|set| !is_ours(set) && set.inner.try_lock().is_err())
