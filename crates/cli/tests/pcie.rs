@@ -137,6 +137,16 @@ fn simulated_benchmarks_have_the_documented_fields() {
 }
 
 #[test]
+fn a_host_whose_runs_differ_has_a_range() {
+    let row = |host: &str| rows(&format!("sim --bench bw_wr --host {host} --json"))[0].clone();
+    let differs = row("e3-1226v3");
+    let [low, median, high] =
+        ["gbps_p5", "gbps", "gbps_p95"].map(|field| differs[field].as_f64().unwrap());
+    assert!(low < 0.5 * median && 1.5 * median < high, "{differs}");
+    assert!(row("e5-2630v4").get("gbps_p5").is_none());
+}
+
+#[test]
 fn hops_cost_their_forwarding_both_ways() {
     let mean = |hops: &str| {
         rows(&format!("sim --json {hops}"))[0]["mean_ns"]

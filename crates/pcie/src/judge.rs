@@ -47,15 +47,19 @@ pub struct Judged {
     pub predicted: f64,
     /// Relative error in per cent of the measurement.
     pub error_percent: f64,
+    /// What one run in twenty is predicted to be below, and one in twenty above: apart where a host's
+    /// runs differ, which is where its root complex sleeps deeply more often in some than in others.
+    pub range: [f64; 2],
 }
 
 impl Judged {
-    fn new(row: Row, predicted: f64) -> Self {
-        let error_percent = (predicted / row.measured - 1.0) * 100.0;
+    fn new(row: Row, predicted: f64, range: [f64; 2]) -> Self {
+        let error_percent = error_percent(predicted, &row);
         Self {
             row,
             predicted,
             error_percent,
+            range,
         }
     }
 
@@ -64,6 +68,18 @@ impl Judged {
     pub fn is_within(&self) -> bool {
         self.error_percent.abs() <= limit_percent(self.row.bench)
     }
+
+    /// Whether some value of the predicted range is within [`limit_percent`] of the measurement.
+    #[must_use]
+    pub fn is_in_range(&self) -> bool {
+        let [low, high] = self.range;
+        let nearest = self.row.measured.clamp(low, high);
+        error_percent(nearest, &self.row).abs() <= limit_percent(self.row.bench)
+    }
+}
+
+fn error_percent(predicted: f64, row: &Row) -> f64 {
+    (predicted / row.measured - 1.0) * 100.0
 }
 
 /// What a prediction may be off by: 5 % of a median latency, 7 % of a bandwidth.
@@ -149,7 +165,8 @@ fn is_fitted(row: &Row) -> bool {
             Bench::LatRd => small && row.size_bytes == 64,
             Bench::LatWrrd => small && warm && matches!(row.size_bytes, 64 | 2048),
             Bench::BwRd => small && warm && (row.size_bytes > 256 || row.size_bytes == 64),
-            Bench::BwWr => small && warm && matches!(row.size_bytes, 64 | 256 | 1024 | 2048),
+            // How much its runs differ was fitted on writes in other states of the cache.
+            Bench::BwWr => false,
             Bench::BwRdwr => small && warm && row.size_bytes == 512,
         },
         // How Haswell answers short reads was found on both Haswells' sizes above 256 B.
@@ -162,8 +179,8 @@ fn is_fitted(row: &Row) -> bool {
     }
 }
 
-/// How often a root complex falls asleep between writes shows in longer runs only.
-const LONGER_WITH_SLEEP: u32 = 5;
+/// How long misses wait for one another at the walker's port shows in longer runs only.
+const LONGER_WITH_TRANSLATION: u32 = 5;
 
 /// Simulates one row.
 ///
@@ -171,29 +188,33 @@ const LONGER_WITH_SLEEP: u32 = 5;
 /// [`RunError`] if its host is unknown or its parameters make no sense.
 pub fn judge(row: &Row, transfers: u32) -> Result<Judged, RunError> {
     let host = Host::load(&row.host)?;
-    let options = Options {
-        iommu: row.iommu,
-        cache: row.cache,
-        window_bytes: row.window_bytes,
-        ..Options::default()
+    let run = run(row, transfers);
+    let (predicted, range) = match run.execute(&host, &nfp6000())?.outcome {
+        Outcome::Latency(latencies) => (latencies.quantile_ns(0.5), None),
+        Outcome::Bandwidth { gbps, .. } => (gbps, run.range_gbps(&host, &nfp6000())?),
     };
-    let longer = host.sleep.is_some() && row.bench == Bench::BwWr;
-    let transfers = if longer {
-        transfers.saturating_mul(LONGER_WITH_SLEEP)
+    let range = range.unwrap_or([predicted; 2]);
+    Ok(Judged::new(row.clone(), predicted, range))
+}
+
+fn run(row: &Row, transfers: u32) -> Run {
+    let is_latency = matches!(row.bench, Bench::LatRd | Bench::LatWrrd);
+    let transfers = if row.iommu && !is_latency {
+        transfers.saturating_mul(LONGER_WITH_TRANSLATION)
     } else {
         transfers
     };
-    let run = Run {
+    Run {
         bench: row.bench,
         size_bytes: row.size_bytes,
         pattern: row.pattern,
         transfers,
-        options,
+        options: Options {
+            iommu: row.iommu,
+            cache: row.cache,
+            window_bytes: row.window_bytes,
+            ..Options::default()
+        },
         ..Run::default()
-    };
-    let predicted = match run.execute(&host, &nfp6000())?.outcome {
-        Outcome::Latency(latencies) => latencies.quantile_ns(0.5),
-        Outcome::Bandwidth { gbps, .. } => gbps,
-    };
-    Ok(Judged::new(row.clone(), predicted))
+    }
 }

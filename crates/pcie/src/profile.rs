@@ -64,27 +64,26 @@ pub struct Iommu {
     pub page_bytes: u64,
     /// A page walk on an idle system.
     pub walk_ns: f64,
-    /// Mean time that a read's walk keeps the walker from starting the next one. How many memory
-    /// accesses a walk needs varies, so these times are exponential.
+    /// Mean time that a read which misses the IO-TLB keeps the port behind it; exponential.
+    pub read_port_ns: f64,
+    /// Time from the start of a read's walk to that of the next one: `walk_ns` and what it takes to
+    /// begin another, over the number of walks that can be under way.
     pub read_walk_slot_ns: f64,
-    /// Time that a read served from the walker's cache keeps the port.
-    pub read_hit_slot_ns: f64,
-    /// Port time of each further lookup for a request that is served line by line, one per 128 bytes.
+    /// What each further lookup for a request that is served line by line, one per 128 bytes, adds
+    /// to both on a miss.
     pub again_ns: f64,
+    /// As `read_port_ns`, for writes.
+    pub write_port_ns: f64,
     /// As `read_walk_slot_ns`, for writes.
     pub write_walk_slot_ns: f64,
-    /// As `read_hit_slot_ns`, for writes.
-    pub write_hit_slot_ns: f64,
 }
 
 /// A root complex that falls asleep between transactions, and wakes in whole periods.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sleep {
-    /// Time after the last read's data at which it sleeps.
+    /// Time after the last read's data, or the last write, at which it sleeps.
     pub after_idle_ns: f64,
-    /// Time after waking for a write at which it sleeps again: later writes do not keep it awake.
-    pub after_write_ns: f64,
     /// Share of wake-ups that find it still awake.
     pub awake_share: f64,
     /// Length of one wake-up period.
@@ -101,8 +100,8 @@ pub struct Sleep {
     pub interrupted_per_us: f64,
     /// Mean time for which both ways of the link are idle until it sleeps deeply.
     pub deep_every_ns: f64,
-    /// Share of the time of posted writes that counts as idle where no read is under way.
-    pub writes_idle_percent: u32,
+    /// How much that differs from one run to the next: standard deviation of its logarithm.
+    pub deep_every_spread: f64,
     /// Length of a deep wake-up.
     pub deep_ns: f64,
     /// Mean of what comes on top, exponential.
@@ -112,6 +111,16 @@ pub struct Sleep {
 }
 
 impl Sleep {
+    /// What it is like in a run of which this quantile of runs sleeps deeply less often, given as a
+    /// standard score (1.645 for 95 %).
+    #[must_use]
+    pub fn in_run(&self, score: f64) -> Self {
+        Self {
+            deep_every_ns: self.deep_every_ns * (-score * self.deep_every_spread).exp(),
+            ..self.clone()
+        }
+    }
+
     /// Mean length of a deep sleep.
     #[must_use]
     pub fn mean_deep_ns(&self) -> f64 {
@@ -162,7 +171,7 @@ pub struct Host {
     pub remote_node_ns: f64,
     /// Spread of the read time, triangular, in both directions.
     pub jitter_ns: f64,
-    /// Last-level cache.
+    /// Last-level cache, as far as it serves devices.
     pub llc_bytes: u64,
     /// Part of it that device writes may fill (DDIO: two ways of twenty).
     pub ddio_bytes: u64,
@@ -171,7 +180,7 @@ pub struct Host {
     pub line_by_line_bytes: u32,
     /// Whether a request that continues the one before it is exempt from that.
     pub streams: bool,
-    /// How many requests after one served line by line are served so too.
+    /// How many requests after one served line by line are served so too, while any is under way.
     pub line_mode_lasts: u32,
     /// Idle time on the link after a request served line by line that came right after another
     /// read, unless both are of one pair of lines at most.
@@ -400,9 +409,9 @@ impl Host {
             ("jitter_ns", self.jitter_ns),
             ("iommu.walk_ns", self.iommu.walk_ns),
             ("iommu.read_walk_slot_ns", self.iommu.read_walk_slot_ns),
-            ("iommu.read_hit_slot_ns", self.iommu.read_hit_slot_ns),
+            ("iommu.read_port_ns", self.iommu.read_port_ns),
             ("iommu.write_walk_slot_ns", self.iommu.write_walk_slot_ns),
-            ("iommu.write_hit_slot_ns", self.iommu.write_hit_slot_ns),
+            ("iommu.write_port_ns", self.iommu.write_port_ns),
             ("iommu.again_ns", self.iommu.again_ns),
         ];
         for (field, value) in times {
@@ -415,7 +424,6 @@ impl Host {
     fn check_sleep(&self, sleep: &Sleep) -> Result<(), ProfileError> {
         let times = [
             ("sleep.after_idle_ns", sleep.after_idle_ns),
-            ("sleep.after_write_ns", sleep.after_write_ns),
             ("sleep.period_ns", sleep.period_ns),
             ("sleep.spread_ns", sleep.spread_ns),
             ("sleep.deep_ns", sleep.deep_ns),
@@ -446,12 +454,12 @@ impl Host {
             (0.0..=1e3).contains(&more),
             "0 to 1000",
         )?;
-        let percent = f64::from(sleep.writes_idle_percent);
+        let spread = sleep.deep_every_spread;
         self.range(
-            "sleep.writes_idle_percent",
-            percent,
-            percent <= 100.0,
-            "0 to 100",
+            "sleep.deep_every_spread",
+            spread,
+            (0.0..=3.0).contains(&spread),
+            "0 to 3",
         )?;
         let every = sleep.deep_every_ns;
         self.range("sleep.deep_every_ns", every, every >= 1.0, "1 ns or more")?;

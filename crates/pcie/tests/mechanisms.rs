@@ -396,6 +396,34 @@ fn cold_reads_wait_for_the_end_of_a_refresh() {
     assert!(most_ns < host.refresh_ns + 14.0, "{most_ns} ns");
 }
 
+/// One of 20 awake reads of a warm window lies up to 270 ns above the median, as of a cold one.
+#[test]
+fn xeon_e3_reads_wait_for_refreshes_whatever_the_cache_holds() {
+    let host = Host {
+        sleep: None,
+        ..Host::load("e3-1226v3").unwrap()
+    };
+    let cdf = |cache| {
+        let run = Run {
+            transfers: 50_000,
+            options: Options {
+                cache,
+                ..Options::default()
+            },
+            ..Run::default()
+        };
+        match run.execute(&host, &nfp6000()).unwrap().outcome {
+            Outcome::Latency(found) => {
+                let more_ns = found.quantile_ns(1.0) - found.quantile_ns(0.5);
+                assert!((225.0..290.0).contains(&more_ns), "{more_ns} ns");
+                found.cdf()
+            }
+            Outcome::Bandwidth { .. } => unreachable!("a latency benchmark"),
+        }
+    };
+    assert_eq!(cdf(CacheState::HostWarm), cdf(CacheState::Cold));
+}
+
 /// 21 reads of 128 B cover 350 ns hardly, 21 of 512 B easily: measured are 3.8 % and 0.0 % less.
 #[test]
 fn a_refresh_stops_a_stream_that_has_too_little_under_way() {
@@ -447,6 +475,28 @@ fn a_stream_of_short_reads_that_end_in_half_a_pair_has_gaps() {
             "{size_bytes}: {found} and {expected}"
         );
     }
+}
+
+/// A stream's next request is answered line by line too; a single read's next one comes too late for that.
+#[test]
+fn how_a_short_read_was_answered_does_not_outlast_it() {
+    let latency_ns = |line_mode_lasts| {
+        let host = Host {
+            line_mode_lasts,
+            ..Host::load("e5-2637v3").unwrap()
+        };
+        // 512 B, and 256 B line by line.
+        let run = Run {
+            size_bytes: 768,
+            ..Run::default()
+        };
+        match run.execute(&host, &nfp6000()).unwrap().outcome {
+            Outcome::Latency(found) => found.mean_ns(),
+            Outcome::Bandwidth { .. } => unreachable!("a latency benchmark"),
+        }
+    };
+    let (lasts, does_not) = (latency_ns(1), latency_ns(0));
+    assert!((lasts - does_not).abs() < 1.0, "{lasts} and {does_not}");
 }
 
 #[test]

@@ -26,54 +26,116 @@ fn share_within(judged: &[Judged], percent: f64) -> f64 {
         / judged.len() as f64
 }
 
+/// Those beyond 5 % of a latency or 7 % of a bandwidth.
+fn outside(judged: &[Judged]) -> Vec<String> {
+    let rows = judged.iter().filter(|j| !j.is_within());
+    rows.map(|j| format!("{:?}: {:+.1} %", j.row, j.error_percent))
+        .collect()
+}
+
 #[test]
 fn xeon_e5_median_latencies_are_within_five_per_cent() {
     let judged = judged(|row| row.host.starts_with("e5") && is_latency(row));
-    assert!(
-        share_within(&judged, 5.0) >= 0.99,
-        "{}",
-        share_within(&judged, 5.0)
-    );
-    assert!(share_within(&judged, 7.0) >= 1.0);
+    assert_eq!(outside(&judged), [""; 0]);
 }
 
 #[test]
 fn xeon_e5_bandwidths_are_within_seven_per_cent() {
     let judged = judged(|row| row.host.starts_with("e5") && !is_latency(row));
-    assert!(
-        share_within(&judged, 7.0) >= 0.995,
-        "{}",
-        share_within(&judged, 7.0)
-    );
-    assert!(share_within(&judged, 8.0) >= 1.0);
-}
-
-#[test]
-fn reads_and_writes_together_are_within_seven_per_cent_on_xeon_e5() {
-    let judged = judged(|row| row.host.starts_with("e5") && row.bench == Bench::BwRdwr);
-    assert!(share_within(&judged, 7.0) >= 1.0);
+    assert_eq!(outside(&judged), [""; 0]);
 }
 
 /// Most of the rest is noise: writes of 256 B in windows of 4 and 8 KiB were measured 4.5 times apart.
 #[test]
 fn xeon_e3_rates_follow_the_idle_time_of_the_link() {
     let mean = |bench| {
-        let judged = judged(|row| row.host.starts_with("e3") && row.bench == bench);
+        let judged = judged_e3(bench);
         let count = f64::from(u32::try_from(judged.len()).unwrap());
         judged.iter().map(|j| j.error_percent.abs()).sum::<f64>() / count
     };
-    assert!(mean(Bench::BwRd) < 12.0, "{}", mean(Bench::BwRd));
-    assert!(mean(Bench::BwRdwr) < 5.0, "{}", mean(Bench::BwRdwr));
-    // The four rows that set how idle writes are were quick ones.
-    assert!(mean(Bench::BwWr) < 70.0, "{}", mean(Bench::BwWr));
+    assert!(mean(Bench::BwRd) < 7.8, "{}", mean(Bench::BwRd));
+    assert!(mean(Bench::BwRdwr) < 4.6, "{}", mean(Bench::BwRdwr));
+    assert!(mean(Bench::BwWr) < 40.0, "{}", mean(Bench::BwWr));
+}
+
+fn judged_e3(bench: Bench) -> Vec<Judged> {
+    judged(|row| row.host.starts_with("e3") && row.bench == bench)
+}
+
+/// Its runs differ, so that nine in ten are within a range rather than near a value.
+#[test]
+#[allow(clippy::cast_precision_loss)]
+fn xeon_e3_bandwidths_are_where_its_runs_are_predicted() {
+    for (bench, share) in [
+        (Bench::BwRd, 0.80),
+        (Bench::BwWr, 0.95),
+        (Bench::BwRdwr, 0.85),
+    ] {
+        let judged = judged_e3(bench);
+        let inside = judged.iter().filter(|j| j.is_in_range()).count();
+        assert!(
+            inside as f64 >= share * judged.len() as f64,
+            "{bench:?}: {inside} of {}",
+            judged.len()
+        );
+    }
+}
+
+/// Writes whose state of the cache is not judged: how much E3's runs differ was fitted on these, and how
+/// often they sleep deeply was not.
+#[test]
+#[allow(clippy::cast_precision_loss)]
+fn xeon_e3_writes_sleep_as_often_as_its_reads_say_and_as_unevenly_as_measured() {
+    let host = Host::load("e3-1226v3").unwrap();
+    let sleep = host.sleep.clone().unwrap();
+    let awake = Host {
+        sleep: None,
+        ..host.clone()
+    };
+    let ns_per_write = |host: &Host, size_bytes| {
+        let run = Run {
+            bench: Bench::BwWr,
+            size_bytes,
+            ..Run::default()
+        };
+        match run.execute(host, &nfp6000()).unwrap().outcome {
+            Outcome::Bandwidth { per_s, .. } => 1e9 / per_s,
+            Outcome::Latency(_) => unreachable!("a bandwidth benchmark"),
+        }
+    };
+    let asleep = [64, 128, 256, 512].map(|size| {
+        let working = ns_per_write(&awake, size);
+        (size, working, ns_per_write(&host, size) - working)
+    });
+    // How many times as often as predicted each run slept, as a logarithm.
+    let mut more: Vec<f64> = include_str!("../fixtures/e3_writes.csv")
+        .lines()
+        .skip(3)
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let size: u32 = fields[2].parse().unwrap();
+            let gbps: f64 = fields[3].parse().unwrap();
+            let (_, working, asleep) = asleep.into_iter().find(|a| a.0 == size).unwrap();
+            ((f64::from(size) * 8.0 / gbps - working) / asleep).ln()
+        })
+        .collect();
+    more.sort_by(f64::total_cmp);
+    let count = more.len() as f64;
+    let mean = more.iter().sum::<f64>() / count;
+    let spread = (more.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / count).sqrt();
+    let median = more[more.len() / 2].exp();
+    assert_eq!(more.len(), 156);
+    assert!((0.9..1.1).contains(&median), "{median}");
+    let fitted = sleep.deep_every_spread;
+    assert!((spread / fitted - 1.0).abs() < 0.05, "{spread}");
 }
 
 /// Those that miss are sizes whose neighbours in size, or the row one byte beside, were measured otherwise.
 #[test]
 fn xeon_e3_reads_and_writes_together_share_its_lines() {
-    let judged = judged(|row| row.host.starts_with("e3") && row.bench == Bench::BwRdwr);
+    let judged = judged_e3(Bench::BwRdwr);
     let share = share_within(&judged, 7.0);
-    assert!(share >= 0.75, "{share}");
+    assert!(share >= 0.82, "{share}");
     let repeating = |j: &&Judged| (129..=1024).contains(&j.row.size_bytes);
     let middle: Vec<_> = judged.iter().filter(repeating).cloned().collect();
     assert!(share_within(&middle, 7.5) >= 1.0);
@@ -150,7 +212,7 @@ fn read_gbps(host: &str, size_bytes: u32, iommu: bool, window_bytes: u64) -> f64
 }
 
 #[test]
-fn iommu_loss_at_64_mib_is_within_five_points() {
+fn iommu_loss_at_64_mib_is_within_three_points() {
     let measured = |host: &str, size_bytes: u32, iommu: bool| {
         let found = rows().into_iter().find(|row| {
             row.host == host
@@ -166,7 +228,7 @@ fn iommu_loss_at_64_mib_is_within_five_points() {
                 - read_gbps(host, size, true, 64 << 20) / read_gbps(host, size, false, 64 << 20);
             let published = 1.0 - measured(host, size, true) / measured(host, size, false);
             assert!(
-                (loss - published).abs() <= 0.05,
+                (loss - published).abs() <= 0.03,
                 "{host} {size} B: {loss:.3} against {published:.3}"
             );
         }
@@ -238,7 +300,6 @@ fn writes_alone_do_not_keep_e3_awake_and_reads_do() {
         let run = Run {
             bench,
             size_bytes: 512,
-            transfers: 200_000,
             ..Run::default()
         };
         match run
@@ -251,7 +312,7 @@ fn writes_alone_do_not_keep_e3_awake_and_reads_do() {
         }
     };
     let (alone, together) = (gbps(Bench::BwWr), gbps(Bench::BwRdwr));
-    assert!(alone < 35.0 && together > 38.0, "{alone} {together}");
+    assert!(alone < 25.0 && together > 38.0, "{alone} {together}");
 }
 
 #[test]

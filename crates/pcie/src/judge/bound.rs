@@ -131,7 +131,7 @@ mod tests {
             .map(|(&measured, &predicted)| {
                 let mut row = row.clone();
                 (row.bench, row.measured) = (Bench::BwWr, measured);
-                Judged::new(row, predicted)
+                Judged::new(row, predicted, [predicted; 2])
             })
             .collect()
     }

@@ -231,6 +231,29 @@ impl Run {
         })
     }
 
+    /// The bandwidths in Gb/s that one run in twenty is below, and one in twenty above. None for a
+    /// latency, and for a host whose runs do not differ.
+    ///
+    /// # Errors
+    /// As [`Run::execute`].
+    pub fn range_gbps(&self, host: &Host, device: &Device) -> Result<Option<[f64; 2]>, RunError> {
+        let Some(sleep) = &host.sleep else {
+            return Ok(None);
+        };
+        let at = |score| -> Result<Option<f64>, RunError> {
+            let host = Host {
+                sleep: Some(sleep.in_run(score)),
+                ..host.clone()
+            };
+            Ok(match self.execute(&host, device)?.outcome {
+                Outcome::Bandwidth { gbps, .. } => Some(gbps),
+                Outcome::Latency(_) => None,
+            })
+        };
+        let ends = (at(SCORE_95)?, at(-SCORE_95)?);
+        Ok(ends.0.zip(ends.1).map(|(low, high)| [low, high]))
+    }
+
     fn addresses(&self) -> Result<Addresses, RunError> {
         check_transfer(self.size_bytes)?;
         if self.offset_bytes > 63 {
@@ -335,6 +358,9 @@ impl Run {
         )
     }
 }
+
+/// Standard score of the 95th percentile.
+const SCORE_95: f64 = 1.645;
 
 #[allow(clippy::cast_precision_loss)]
 fn rate(transfers: u64, elapsed: Ps, bytes: u32) -> Outcome {

@@ -1,9 +1,10 @@
-//! Translation: the IO-TLB, the walker's own cache behind it, and one port between them.
+//! Translation: the IO-TLB, the walker's own cache behind it, and a port between them.
 //!
 //! Two tables because the published data need two. Under load, reads collapse as a table of 64
 //! entries predicts, whatever the window; but single reads, and writes, still find about 117 pages
-//! translated. So a miss in the first table always costs a turn at the walker's port, and only a miss
-//! in the walker's cache costs the walk. docs/pcie.md has the rows that show it.
+//! translated. So a miss in the first table always costs a turn at the port, and only a miss in the
+//! walker's cache costs a walk. Two limits for the same reason: misses queue for the port, walks queue
+//! behind it, and no more than about six are under way. docs/pcie.md has the rows that show it.
 
 use super::rng::Rng;
 use super::{Ps, ps};
@@ -65,11 +66,13 @@ pub struct Iommu {
     second: Table,
     page_shift: u32,
     walk: Ps,
-    slots: [(f64, f64); 2],
+    /// Mean turn at the port, and time from one walk's start to the next, of reads and of writes.
+    turns: [(f64, Ps); 2],
     port_free_at: Ps,
+    walker_free_at: Ps,
     counts: Counts,
     rng: Rng,
-    again_ns: f64,
+    again: Ps,
 }
 
 impl Iommu {
@@ -81,19 +84,21 @@ impl Iommu {
             second: Table::new(profile.walker_entries),
             page_shift: profile.page_bytes.trailing_zeros(),
             walk: ps(profile.walk_ns),
-            slots: [
-                (profile.read_hit_slot_ns, profile.read_walk_slot_ns),
-                (profile.write_hit_slot_ns, profile.write_walk_slot_ns),
+            turns: [
+                (profile.read_port_ns, ps(profile.read_walk_slot_ns)),
+                (profile.write_port_ns, ps(profile.write_walk_slot_ns)),
             ],
             rng: Rng::new(seed),
-            again_ns: profile.again_ns,
+            again: ps(profile.again_ns),
             port_free_at: 0,
+            walker_free_at: 0,
             counts: Counts::default(),
         }
     }
 
     /// When the translation of `address`, asked for now, is there. A request that the root complex
-    /// serves in pieces asks for each, and each further asking takes the port's time on a miss.
+    /// serves in pieces asks for each, and on a miss each further asking takes time of the port and of
+    /// the walk.
     pub fn translate(&mut self, now: Ps, address: u64, is_write: bool, lookups: u32) -> Ps {
         let page = address >> self.page_shift;
         if let Some(ready) = self.first.find(page) {
@@ -101,18 +106,19 @@ impl Iommu {
             // A hit on an entry whose walk is still under way waits for that walk.
             return ready.max(now);
         }
-        let (hit_slot, walk_slot) = self.slots[usize::from(is_write)];
+        let (port_ns, walk_slot) = self.turns[usize::from(is_write)];
+        let again = Ps::from(lookups - 1) * self.again;
         let start = self.port_free_at.max(now);
-        let again = ps(f64::from(lookups - 1) * self.again_ns);
+        self.port_free_at = start + ps(self.rng.exponential(port_ns)) + again;
         let ready = if let Some(ready) = self.second.find(page) {
             self.counts.walker_hits += 1;
-            self.port_free_at = start + ps(self.rng.exponential(hit_slot)) + again;
             ready.max(start)
         } else {
             self.counts.walks += 1;
-            self.port_free_at = start + ps(self.rng.exponential(walk_slot)) + again;
-            self.second.insert(page, start + self.walk);
-            start + self.walk
+            let begun = self.walker_free_at.max(start);
+            self.walker_free_at = begun + walk_slot + again;
+            self.second.insert(page, begun + self.walk);
+            begun + self.walk
         };
         self.first.insert(page, ready);
         ready
@@ -159,5 +165,19 @@ mod tests {
         let ready = unit.translate(0, 0x1000, false, 1);
         assert_eq!(unit.translate(10, 0x1800, false, 1), ready);
         assert_eq!(unit.counts().walks, 1);
+    }
+
+    #[test]
+    fn walks_begin_one_after_another_and_known_pages_do_not_wait_for_them() {
+        let mut profile = crate::profile::Host::load("e5-2630v4").unwrap().iommu;
+        (profile.entries, profile.read_port_ns) = (1, 0.0);
+        let mut unit = Iommu::new(&profile, 1);
+        let ready = [1, 2, 3].map(|page| unit.translate(0, page << 12, false, 1));
+        let slot = ps(profile.read_walk_slot_ns);
+        assert_eq!(ready.map(|at| at - unit.walk), [0, slot, 2 * slot]);
+        // The walker's cache still has the first page, though the IO-TLB of one entry has not.
+        let later = ready[0] + 1;
+        assert_eq!(unit.translate(later, 1 << 12, false, 1), later);
+        assert_eq!(unit.counts().walker_hits, 1);
     }
 }

@@ -115,11 +115,16 @@ impl Root {
         }
         let lines = f64::from(bytes.div_ceil(LINE));
         self.posted_done = self.posted_done.max(at) + ps(lines * self.host.write_line_ns);
+        self.stays_awake(self.posted_done);
         (self.posted_done, self.posted_done + ps(self.host.write_ns))
     }
 
     /// A read request arrives.
     pub(crate) fn read(&mut self, now: Ps, address: u64, bytes: u32) -> Answer {
+        if self.reads == 0 {
+            // How it answered a read does not outlast that read's answer.
+            self.line_mode = 0;
+        }
         self.reads += 1;
         let continues = self.last_read_end == address;
         self.last_read_end = address + u64::from(bytes);
@@ -192,14 +197,16 @@ impl Root {
         self.stays_awake(until);
     }
 
-    /// Reads keep the root complex awake until their last completion has left, and a little longer.
+    /// Work keeps the root complex awake until the last completion has left or the last write has
+    /// committed, and a little longer.
     fn stays_awake(&mut self, until: Ps) {
         if let Some(sleep) = &self.host.sleep {
             self.awake_until = self.awake_until.max(until + ps(sleep.after_idle_ns));
         }
     }
 
-    /// Both ways of the link were idle, then a packet took the wire.
+    /// Both ways of the link were idle, then a packet took the wire. To what decides on deep sleeps,
+    /// posted writes are idleness too, unless a read kept it awake within the last wake-up period.
     pub(crate) fn link_was_used(&mut self, idle: Ps, by: TlpKind, start: Ps, end: Ps) {
         let Some(sleep) = &self.host.sleep else {
             return;
@@ -207,9 +214,9 @@ impl Root {
         let asleep = idle.min(self.asleep);
         self.asleep -= asleep;
         self.idle += idle - asleep;
-        let no_reads = self.reads == 0 && self.reads_until < start;
-        if by == TlpKind::MemoryWrite && no_reads {
-            self.idle += (end - start) / 100 * u64::from(sleep.writes_idle_percent);
+        let lately = self.reads_until + ps(sleep.period_ns + sleep.spread_ns);
+        if by == TlpKind::MemoryWrite && self.reads == 0 && lately < start {
+            self.idle += end - start;
         }
     }
 
@@ -253,12 +260,7 @@ impl Root {
         } else if now > self.awake_until {
             self.awake_from = now + wake_time(sleep, &mut self.rng);
             self.woken_by_write = is_write.then_some(now);
-            let stays = if is_write {
-                sleep.after_write_ns
-            } else {
-                sleep.after_idle_ns
-            };
-            self.awake_until = self.awake_from + ps(stays);
+            self.awake_until = self.awake_from + ps(sleep.after_idle_ns);
         }
         self.awake_from.max(now)
     }

@@ -34,7 +34,10 @@ pub struct Group {
     pub rows: usize,
     /// Of these, within 5 % (latency) or 7 % (bandwidth).
     pub within: usize,
-    /// How many could be, if rows that are predicted alike got the one value that suits most of them.
+    /// How many have a value within that limit between the 5th and the 95th percentile of the runs
+    /// predicted.
+    pub in_range: usize,
+    /// How many could be within it, if rows that are predicted alike got the one value that suits most of them.
     pub reachable: usize,
     /// Mean absolute error.
     pub mean_percent: f64,
@@ -52,7 +55,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return args.output.print("", &judged, 2);
     }
     args.output.print(
-        "rows that no parameter was set by; within 5 % (latency) or 7 % (bandwidth)",
+        "rows that no parameter was set by; within 5 % (latency) or 7 % (bandwidth) of the prediction; \
+         in_range: of 5th to 95th percentile of the runs predicted",
         &groups(&judged),
         1,
     )?;
@@ -119,6 +123,7 @@ pub fn groups(judged: &[Judged]) -> Vec<Group> {
             (group.mean_percent * group.rows as f64 + error) / (group.rows + 1) as f64;
         group.rows += 1;
         group.within += usize::from(j.is_within());
+        group.in_range += usize::from(j.is_in_range());
         group.worst_percent = group.worst_percent.max(error);
     }
     groups
@@ -134,6 +139,7 @@ fn empty(of: &Judged, bounds: &[Bound]) -> Group {
         iommu: row.iommu,
         rows: 0,
         within: 0,
+        in_range: 0,
         reachable: bounds.iter().filter(same).map(|b| b.reachable).sum(),
         mean_percent: 0.0,
         worst_percent: 0.0,

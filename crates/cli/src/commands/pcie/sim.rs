@@ -143,6 +143,12 @@ struct BandwidthRow {
     per_s: f64,
     tlps: u64,
     iotlb_misses: u64,
+    /// One run in twenty is below, where the host's runs differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gbps_p5: Option<f64>,
+    /// One run in twenty is above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gbps_p95: Option<f64>,
 }
 
 /// Simulate and print.
@@ -160,14 +166,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let report = run.execute(&host, &nfp6000())?;
         match &report.outcome {
             Outcome::Latency(found) => latencies.push(latency_row(&run, found)),
-            Outcome::Bandwidth { gbps, per_s } => bandwidths.push(BandwidthRow {
-                bench: run.bench.name(),
-                gbps: *gbps,
-                size_bytes,
-                per_s: *per_s,
-                tlps: report.tlps,
-                iotlb_misses: report.translations.walker_hits + report.translations.walks,
-            }),
+            Outcome::Bandwidth { gbps, per_s } => {
+                let range = run.range_gbps(&host, &nfp6000())?;
+                bandwidths.push(bandwidth_row(&run, &report, (*gbps, *per_s), range));
+            }
         }
         args.write_traces(&report)?;
     }
@@ -176,6 +178,24 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         args.output.print(&title, &latencies, 1)
     } else {
         args.output.print(&title, &bandwidths, 3)
+    }
+}
+
+fn bandwidth_row(
+    run: &Run,
+    report: &Report,
+    (gbps, per_s): (f64, f64),
+    range: Option<[f64; 2]>,
+) -> BandwidthRow {
+    BandwidthRow {
+        bench: run.bench.name(),
+        gbps,
+        size_bytes: run.size_bytes,
+        per_s,
+        tlps: report.tlps,
+        iotlb_misses: report.translations.walker_hits + report.translations.walks,
+        gbps_p5: range.map(|[low, _]| low),
+        gbps_p95: range.map(|[_, high]| high),
     }
 }
 
