@@ -45,5 +45,7 @@ counters! {
     ControlErrors, "control_errors", "control messages that could not be sent or understood";
     Replays, "replays", "times unread ring bytes were sent again by TCP";
     Resumes, "resumes", "connections that went back to their rings after the socket was handed on";
+    WindowsLost, "windows_lost", "connections whose window to the other host was lost";
+    WindowsUnsettled, "windows_unsettled", "connections reset because what stood in a lost window could not be had";
     IoUringRefused, "io_uring_refused", "calls of io_uring_setup that were answered with ENOSYS";
 }

@@ -117,7 +117,8 @@ pub struct CreditLine {
 /// Where the receiver runs.
 #[repr(C, align(64))]
 pub struct PlaceLine {
-    /// Processor on which the receiver last waited, plus 1; 0 if it never has. A hint only.
+    /// Processor on which the receiver last waited, plus 1; 0 if it never has. A hint only. Between hosts,
+    /// the upper half tells its kernel from others.
     pub receiver_cpu: AtomicU32,
 }
 

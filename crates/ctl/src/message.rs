@@ -13,8 +13,14 @@
 //! | Adopt | the TCP socket, as for Register |
 //! | Lent | the slab of the process that lends, when this process has not been sent it before |
 //! | Grant | the arena, when this process has not been sent it before |
+//! | Position, from a program | the TCP socket, as for Register |
+//! | Remainder | a memory object with the lines |
+
+mod lost;
 
 use thiserror::Error;
+
+pub use lost::{Position, Remainder};
 
 use crate::ABI_VERSION;
 use crate::lane::{Geometry, Location, PAGE_BYTES};
@@ -74,6 +80,10 @@ pub enum ClientMessage {
         /// Names the end in this process from now on.
         token: u64,
     },
+    /// The window of the end is lost: the other end must know how far we have read.
+    Position(Position),
+    /// What the other end had not read.
+    Remainder(Remainder),
     /// Rings granted so far may be in use by forked children until the passed descriptor's other
     /// end is closed everywhere.
     Lease,
@@ -134,6 +144,17 @@ pub enum MonitorMessage {
         /// A [`crate::reason::Reason`] code.
         reason: u32,
     },
+    /// The window is lost, and the other end has read so far.
+    Position(Position),
+    /// What this end had not read of a lost window.
+    Remainder(Remainder),
+    /// The other end has never used the lanes of a lost window, or uses them no more.
+    Alone {
+        /// The end's token.
+        token: u64,
+        /// As [`Grant::pair`] of the lanes.
+        pair: u64,
+    },
     /// A piece of the answer to a query; an empty one ends it.
     Text(Vec<u8>),
 }
@@ -168,6 +189,8 @@ pub struct Grant {
     pub geometry: Geometry,
     /// Where it lies behind its descriptor.
     pub location: Location,
+    /// Names these lanes to both hosts, never used twice; 0 within one host.
+    pub pair: u64,
 }
 
 /// Why a message could not be understood. All of these are the sender's fault.
@@ -218,6 +241,8 @@ mod kind {
     pub const ADOPT: u16 = 8;
     pub const TAKE_BACK: u16 = 9;
     pub const WATCH: u16 = 10;
+    pub const POSITION: u16 = 11;
+    pub const REMAINDER: u16 = 12;
     pub const WELCOME: u16 = 129;
     pub const REGISTERED: u16 = 130;
     pub const GRANT: u16 = 131;
@@ -226,6 +251,9 @@ mod kind {
     pub const RETIRE: u16 = 134;
     pub const LENDABLE: u16 = 135;
     pub const LENT: u16 = 136;
+    pub const POSITION_OF_PEER: u16 = 137;
+    pub const REMAINDER_OF_PEER: u16 = 138;
+    pub const ALONE: u16 = 139;
 }
 
 mod location {
@@ -265,8 +293,8 @@ impl Packet {
         self
     }
 
-    fn with_token(mut self, token: u64) -> Self {
-        self.put(&token.to_le_bytes());
+    fn with_long(mut self, number: u64) -> Self {
+        self.put(&number.to_le_bytes());
         self
     }
 
@@ -316,6 +344,12 @@ impl<'a> Received<'a> {
             })
     }
 
+    /// Two fields that are one number.
+    fn long(&self, index: usize) -> Result<u64, MessageError> {
+        let (low, high) = (self.field(index)?, self.field(index + 1)?);
+        Ok(u64::from(high) << 32 | u64::from(low))
+    }
+
     fn flag(&self, index: usize) -> Result<bool, MessageError> {
         match self.field(index)? {
             0 => Ok(false),
@@ -354,6 +388,8 @@ impl ClientMessage {
                 Packet::new(kind::TAKE_BACK, token).with(&[member.into()])
             }
             Self::Adopt { token } => Packet::new(kind::ADOPT, token),
+            Self::Position(position) => position.encode(kind::POSITION),
+            Self::Remainder(remainder) => remainder.encode(kind::REMAINDER),
             Self::Lease => Packet::new(kind::LEASE, 0),
             Self::Watch { run } => Packet::new(kind::WATCH, run),
             Self::Query(Query::Connections) => Packet::new(kind::QUERY, 0).with(&[0]),
@@ -382,6 +418,8 @@ impl ClientMessage {
                 member: received.member(0)?,
             }),
             kind::ADOPT => Ok(Self::Adopt { token }),
+            kind::POSITION => Position::decode(&received).map(Self::Position),
+            kind::REMAINDER => Remainder::decode(&received).map(Self::Remainder),
             kind::LEASE => Ok(Self::Lease),
             kind::WATCH => Ok(Self::Watch { run: token }),
             kind::QUERY => match received.field(0)? {
@@ -408,10 +446,13 @@ impl MonitorMessage {
             Self::Lendable { token } => Packet::new(kind::LENDABLE, *token),
             Self::Lent(loan) => Packet::new(kind::LENT, loan.token)
                 .with(&[loan.family, loan.member.into()])
-                .with_token(loan.original),
+                .with_long(loan.original),
             Self::Grant(grant) => grant.encode(),
             Self::Retire { arena } => Packet::new(kind::RETIRE, 0).with(&[*arena]),
             Self::Refused { token, reason } => Packet::new(kind::REFUSED, *token).with(&[*reason]),
+            Self::Position(position) => position.encode(kind::POSITION_OF_PEER),
+            Self::Remainder(remainder) => remainder.encode(kind::REMAINDER_OF_PEER),
+            Self::Alone { token, pair } => Packet::new(kind::ALONE, *token).with_long(*pair),
             Self::Text(text) => {
                 let mut bytes = Packet::new(kind::TEXT, 0).as_bytes().to_vec();
                 bytes.extend_from_slice(text);
@@ -431,7 +472,7 @@ impl MonitorMessage {
             kind::LENDABLE => Ok(Self::Lendable { token }),
             kind::LENT => Ok(Self::Lent(Loan {
                 token,
-                original: u64::from(received.field(3)?) << 32 | u64::from(received.field(2)?),
+                original: received.long(2)?,
                 family: received.field(0)?,
                 member: received.member(1)?,
             })),
@@ -442,6 +483,12 @@ impl MonitorMessage {
             kind::REFUSED => Ok(Self::Refused {
                 token,
                 reason: received.field(0)?,
+            }),
+            kind::POSITION_OF_PEER => Position::decode(&received).map(Self::Position),
+            kind::REMAINDER_OF_PEER => Remainder::decode(&received).map(Self::Remainder),
+            kind::ALONE => Ok(Self::Alone {
+                token,
+                pair: received.long(0)?,
             }),
             kind::TEXT => Ok(Self::Text(received.body.to_vec())),
             kind => Err(MessageError::Kind { kind }),
@@ -464,12 +511,12 @@ impl Grant {
                 self.geometry.slots,
                 kind,
             ])
-            .with_token(offset)
+            .with_long(offset)
+            .with_long(self.pair)
     }
 
     fn location(received: &Received<'_>) -> Result<Location, MessageError> {
-        let (kind, low, high) = (received.field(5)?, received.field(6)?, received.field(7)?);
-        let offset = u64::from(high) << 32 | u64::from(low);
+        let (kind, offset) = (received.field(5)?, received.long(6)?);
         match kind {
             location::SEALED if offset == 0 => Ok(Location::Sealed),
             location::FILE if offset.is_multiple_of(PAGE_BYTES as u64) => {
@@ -513,6 +560,7 @@ impl Grant {
             role,
             geometry,
             location: Self::location(received)?,
+            pair: received.long(8)?,
         })
     }
 }

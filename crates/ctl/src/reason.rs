@@ -132,6 +132,9 @@ reasons! {
     /// All of the window is used.
     WindowFull = 33, "window-full", "the window to the other host has no room left",
         "make the window larger, or ring_bytes or slots of [[window]] smaller, in rack.toml";
+    /// The memory between the hosts is gone.
+    WindowLost = 34, "window-lost", "the window to the other host was lost",
+        "nothing to do: the connection goes over a window again when there is one (crosslane rack status)";
 }
 
 impl Reason {
@@ -140,7 +143,7 @@ impl Reason {
     pub const fn is_passing(self) -> bool {
         matches!(
             self,
-            Self::PeerAsked | Self::Overflow | Self::Chaos | Self::Ancillary
+            Self::PeerAsked | Self::Overflow | Self::Chaos | Self::Ancillary | Self::WindowLost
         )
     }
 

@@ -135,6 +135,14 @@ pub mod end_flags {
     pub const COUNTED: u32 = 2048;
     /// The other end is on another host.
     pub const FAR: u32 = 4096;
+    /// The window is lost: the lanes are memory of this host, see the stream crate's `lost`.
+    pub const LOST: u32 = 8192;
+    /// While LOST: the other end's position is known.
+    pub const HEARD: u32 = 16384;
+    /// While LOST: the other end has been sent what it had not read.
+    pub const SHIPPED: u32 = 32768;
+    /// While LOST: what we had not read has come.
+    pub const REFILLED: u32 = 65536;
 }
 
 /// How far the upgrade of an end has come.
@@ -263,6 +271,8 @@ pub struct WaitState {
     pub rests: AtomicU32,
     /// `replay_seq` of the peer when this end froze its receiving lane.
     pub replay_seen: AtomicU32,
+    /// As [`crate::message::Grant::pair`] of its lanes; 0 if it has none between hosts.
+    pub pair: AtomicU64,
     /// In the sending mode Replay: bytes taken from the record that is being sent again. In mode
     /// Tcp after a STOP: its count plus 1. Otherwise 0.
     pub replayed: AtomicU64,

@@ -85,6 +85,8 @@ struct Arena<M> {
     /// Sides that are held, one bit per role.
     held: Vec<u8>,
     slots_in_use: u32,
+    /// How both hosts name what is in each slot, where the arena is in a window.
+    pairs: Vec<u64>,
     /// One of the parties is gone: no slot is handed out any more.
     retired: bool,
 }
@@ -160,6 +162,26 @@ impl<B: Backing> Arenas<B> {
     pub fn shape(&self, id: ArenaId) -> Option<(Geometry, Location)> {
         let arena = self.arenas.get(&id)?;
         Some((arena.geometry, self.backing.location(&arena.memory)))
+    }
+
+    /// Both hosts call what is in the slot by this name.
+    pub fn name_pair(&mut self, side: Side, pair: u64) {
+        let pairs = self
+            .arenas
+            .get_mut(&side.arena)
+            .map(|arena| &mut arena.pairs);
+        if let Some(name) = pairs.and_then(|pairs| pairs.get_mut(side.slot as usize)) {
+            *name = pair;
+        }
+    }
+
+    /// How both hosts call what is in the slot; 0 within one host.
+    pub fn pair_name(&self, side: Side) -> u64 {
+        let pairs = self.arenas.get(&side.arena).map(|arena| &arena.pairs);
+        pairs
+            .and_then(|pairs| pairs.get(side.slot as usize))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// The window in which an arena is and which part of it, if it is in one.
@@ -300,6 +322,7 @@ impl<B: Backing> Arenas<B> {
             free: (0..geometry.slots).rev().filter(|_| is_ours).collect(),
             held: vec![0; geometry.slots as usize],
             slots_in_use: 0,
+            pairs: vec![0; geometry.slots as usize],
             retired: false,
         };
         self.arenas.insert(id, arena);
@@ -338,6 +361,20 @@ impl<B: Backing> Arenas<B> {
         if let Some(arena) = self.arenas.get_mut(&id) {
             arena.retired = true;
             self.drop_if_done(id);
+        }
+    }
+
+    /// No slot of any arena in this window is dealt out any more.
+    pub fn retire_window(&mut self, window: WindowId) {
+        let ids: Vec<ArenaId> = self.arenas.keys().copied().collect();
+        for id in ids {
+            if self.place(id).is_none_or(|place| place.0 != window) {
+                continue;
+            }
+            if let Some(pair) = self.arenas.get(&id).map(|arena| arena.pair) {
+                self.close(pair, id);
+            }
+            self.retire(id);
         }
     }
 

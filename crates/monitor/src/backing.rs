@@ -101,6 +101,8 @@ pub enum Memory {
 pub struct Part {
     fd: Arc<OwnedFd>,
     window: WindowId,
+    /// Which opening of it.
+    opening: u64,
     part: u32,
     offset: u64,
 }
@@ -119,6 +121,7 @@ impl Memory {
 pub struct Memories {
     sealed: SealedMemory,
     windows: HashMap<WindowId, OpenFile>,
+    openings: u64,
 }
 
 /// A window, and what is dealt out of it if that is our business.
@@ -127,6 +130,8 @@ pub struct OpenFile {
     pub window: Window,
     /// Its parts, if this host is its owner.
     pub extents: Option<Extents>,
+    /// Never used twice: a window that was lost is other memory when it is opened again.
+    opening: u64,
 }
 
 impl Memories {
@@ -135,6 +140,7 @@ impl Memories {
         Self {
             sealed,
             windows: HashMap::new(),
+            openings: 0,
         }
     }
 
@@ -148,14 +154,21 @@ impl Memories {
         self.windows.get_mut(&id)
     }
 
-    /// A window has been opened.
+    /// A window has been opened, perhaps in the place of one that was lost.
     pub fn add_window(&mut self, id: WindowId, window: Window, is_owner: bool) {
         let extents = is_owner.then(|| Extents::unknown(window.parts()));
-        self.windows.insert(id, OpenFile { window, extents });
+        self.openings += 1;
+        let open = OpenFile {
+            window,
+            extents,
+            opening: self.openings,
+        };
+        self.windows.insert(id, open);
     }
 
     fn hold(&self, id: WindowId, part: u32) -> Option<(Memory, Geometry)> {
-        let window = &self.windows.get(&id)?.window;
+        let open = self.windows.get(&id)?;
+        let window = &open.window;
         let offset = window.offset_of(usize::try_from(part).ok()?)?;
         match window.hold(usize::try_from(part).ok()?) {
             Ok(fd) => {
@@ -163,6 +176,7 @@ impl Memories {
                 let part = Part {
                     fd,
                     window: id,
+                    opening: open.opening,
                     part,
                     offset,
                 };
@@ -197,7 +211,11 @@ impl Backing for Memories {
     fn punch(&mut self, memory: &Memory, offset: usize, bytes: usize) -> bool {
         match memory {
             Memory::Sealed(fd) => punch(fd, offset, bytes),
+            // What is left of a lost window is nobody's any more.
             Memory::Part(part) => self.windows.get(&part.window).is_some_and(|open| {
+                if open.opening != part.opening {
+                    return false;
+                }
                 let at = part.offset + offset as u64;
                 open.window.clear(at, bytes as u64)
             }),
@@ -215,7 +233,9 @@ impl Backing for Memories {
     }
 
     fn gone(&mut self, memory: Memory) {
-        if let Memory::Part(part) = memory {
+        if let Memory::Part(part) = memory
+            && (self.windows.get(&part.window)).is_some_and(|open| open.opening == part.opening)
+        {
             self.put_back(part.window, part.part);
         }
     }

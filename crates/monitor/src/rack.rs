@@ -11,12 +11,14 @@
 //! - [`links`]: sessions with all hosts;
 //! - [`window`]: the file, its header, who maps what;
 //! - [`extents`]: which parts of a window are free, in use, or in quarantine;
+//! - [`lost`]: what ends tell each other when a window is lost; no socket and no clock in it;
 //! - [`matching`]: pairs of ends across hosts; no socket and no clock in it.
 
 pub mod config;
 pub mod extents;
 pub mod identity;
 pub mod links;
+pub mod lost;
 pub mod matching;
 pub mod message;
 pub mod session;

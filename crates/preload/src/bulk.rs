@@ -8,14 +8,11 @@ use crosslane_stream::{End, close, send};
 use crosslane_sys::{Errno, real};
 use libc::{iovec, loff_t, off_t, size_t, ssize_t};
 
-use crate::c;
 use crate::progress::is_granted;
+use crate::{c, file};
 
 /// How long a call that only the kernel can do waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
-
-/// Bytes copied at a time from a file into a ring.
-const PIECE_BYTES: usize = 32 * 1024;
 
 /// Most that one sendfile moves (sendfile(2)).
 const MOST_BYTES: usize = 0x7fff_f000;
@@ -77,9 +74,9 @@ fn copy_file(
     let own_position = offset.is_none();
     let start = match &offset {
         Some(offset) => **offset,
-        None => seek(input, 0, libc::SEEK_CUR)?,
+        None => seek(input, 0, libc::SEEK_CUR).map_err(not_seekable)?,
     };
-    let outcome = copy_range(end, input, start, bytes.min(MOST_BYTES));
+    let outcome = file::copy(end, input, start, bytes.min(MOST_BYTES)).map_err(not_spliceable);
     if let Ok(sent) = outcome {
         let stop = start + i64::try_from(sent).unwrap_or(0);
         match offset {
@@ -91,36 +88,20 @@ fn copy_file(
     outcome
 }
 
-fn copy_range(end: &End, input: c_int, start: off_t, bytes: usize) -> Result<usize, Errno> {
-    let mut piece = [0u8; PIECE_BYTES];
-    let mut total = 0;
-    while total < bytes {
-        let wanted = (bytes - total).min(PIECE_BYTES);
-        let at = start + i64::try_from(total).unwrap_or(0);
-        // SAFETY: the array is valid for writes of its length.
-        let read = unsafe { libc::pread(input, piece.as_mut_ptr().cast(), wanted, at) };
-        let read = match crosslane_sys::errno::check(read) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(_) if total > 0 => break,
-            // A pipe or a socket cannot be the source (sendfile(2)).
-            Err(Errno(libc::ESPIPE)) => return Err(Errno::INVAL),
-            Err(errno) => return Err(errno),
-        };
-        // SAFETY: the first `read` bytes are valid for reads.
-        let sent = unsafe { crate::output::send(end.fd, piece.as_ptr().cast(), read, 0) };
-        match crosslane_sys::errno::check(sent) {
-            Ok(sent) => {
-                total += sent;
-                if sent < read {
-                    break;
-                }
-            }
-            Err(_) if total > 0 => break,
-            Err(errno) => return Err(errno),
-        }
+/// A pipe or a socket cannot be the source.
+fn not_seekable(errno: Errno) -> Errno {
+    match errno {
+        Errno(libc::ESPIPE) => Errno::INVAL,
+        errno => errno,
     }
-    Ok(total)
+}
+
+/// The kernel does not read but splice, of which a folder knows nothing.
+fn not_spliceable(errno: Errno) -> Errno {
+    match errno {
+        Errno(libc::EISDIR) => Errno::INVAL,
+        errno => errno,
+    }
 }
 
 fn seek(fd: c_int, offset: off_t, whence: c_int) -> Result<off_t, Errno> {

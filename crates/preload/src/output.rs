@@ -56,9 +56,7 @@ fn transmit(
             };
         }
         if let Some(sent) = sent.or_else(|| send::raw(end, bytes_of(parts), &mut kernel)) {
-            if end.local.blocked.load(Ordering::Relaxed) == Blocked::Fresh as u32 {
-                want_room(end);
-            }
+            note_short(end);
             return sent;
         }
     }
@@ -67,6 +65,14 @@ fn transmit(
 fn bytes_of(parts: &[Part]) -> usize {
     let sum = |sum: usize, part: &Part| sum.saturating_add(part.bytes);
     parts.iter().fold(0, sum)
+}
+
+/// A send may have been a short one, of which the epoll set must know.
+#[inline]
+pub fn note_short(end: &End) {
+    if end.local.blocked.load(Ordering::Relaxed) == Blocked::Fresh as u32 {
+        want_room(end);
+    }
 }
 
 /// Tell the epoll set of a short send, and leave errno as it was.

@@ -1,19 +1,22 @@
 //! splice between a connection in rings and a pipe.
 //!
 //! The kernel could do it on TCP only, and to go back there needs the peer's next call, which may
-//! never come: the peer may be this very thread. So bytes are copied. A pipe is asked for room
-//! before bytes are taken from the connection, and the connection before they are taken from a
-//! pipe, so that none are left in between.
+//! never come: the peer may be this very thread. So bytes are copied, into a lane by the kernel
+//! where that is faster ([`crate::ways`]). A pipe is asked for room before bytes are taken from the
+//! connection, and the connection before they are taken from a pipe, so that none are left in
+//! between.
 
 use core::ffi::{c_int, c_void};
 
 use crosslane_stream::family::Family;
+use crosslane_stream::fill::{self, Filled};
 use crosslane_stream::{End, ending};
 use crosslane_sys::{Errno, errno, kernel, real};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, ssize_t};
 
 use crate::progress::is_granted;
-use crate::{input, output, poll};
+use crate::ways::{Measure, Way};
+use crate::{file, input, output, poll};
 
 /// What a pipe with any room at all takes (PIPE_BUF, and a page).
 const PAGE: usize = 4096;
@@ -96,6 +99,13 @@ fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
     if !waits && look(from, POLLIN, 0) == Ok(0) {
         return Some(Err(Errno::AGAIN));
     }
+    let measure = Measure::begin(bytes.min(fill::MOST_BYTES));
+    if measure.way == Way::Direct
+        && let Some(sent) = directly(from, to, bytes)
+    {
+        measure.end(sent);
+        return Some(Ok(sent));
+    }
     let mut piece = [0u8; PIECE];
     let most = bytes.min(PIECE);
     // SAFETY: the piece is valid for writes of its length.
@@ -104,7 +114,23 @@ fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
         Ok(got) => got,
         Err(errno) => return Some(Err(errno)),
     };
-    Some(send_all(to, &piece[..got]))
+    let sent = send_all(to, &piece[..got]);
+    if let (Ok(sent), Some(measure)) = (sent, measure.of(Way::Buffer))
+        && socket & POLLOUT != 0
+    {
+        measure.end(sent);
+    }
+    Some(sent)
+}
+
+/// Have the kernel read from the pipe into the lane. None: nothing has been moved.
+fn directly(from: c_int, to: c_int, bytes: usize) -> Option<usize> {
+    let end = End::of(to)?;
+    let filled = fill::fill(&end, bytes, |parts| file::read_into_lane(from, None, parts));
+    match filled {
+        Ok(Filled::Bytes(sent)) => Some(sent),
+        Ok(Filled::Full | Filled::Elsewhere) | Err(_) => None,
+    }
 }
 
 /// How much a pipe takes without waiting. None: nobody reads it.

@@ -18,6 +18,7 @@ mod copy;
 pub mod find;
 pub mod header;
 pub mod memory;
+pub mod mirror;
 pub mod parts;
 pub mod posted;
 pub mod receive;

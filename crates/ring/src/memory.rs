@@ -96,18 +96,24 @@ impl WindowLane {
         })
     }
 
-    /// The address and size of the lane, for keeping it in atomics.
-    pub fn into_raw(self) -> (*mut LaneControl, u32) {
-        (self.control.cast_mut(), self.lines)
+    /// The control lines of this lane, and the ring of another one, which must be as long.
+    #[must_use]
+    pub fn with_ring_of(self, other: &Self) -> Option<Self> {
+        let ring = other.ring;
+        (self.lines == other.lines).then_some(Self { ring, ..self })
+    }
+
+    /// The addresses and size of the lane, for keeping it in atomics.
+    pub fn into_raw(self) -> (*mut LaneControl, *mut u8, u32) {
+        (self.control.cast_mut(), self.ring, self.lines)
     }
 
     /// The lane again.
     ///
     /// # Safety
-    /// The two must come from [`WindowLane::into_raw`], and the memory must still be mapped.
+    /// The three must come from [`WindowLane::into_raw`], and the memory must still be mapped.
     #[inline]
-    pub unsafe fn from_raw(control: *mut LaneControl, lines: u32) -> Self {
-        let ring = control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
+    pub unsafe fn from_raw(control: *mut LaneControl, ring: *mut u8, lines: u32) -> Self {
         Self {
             control,
             ring,

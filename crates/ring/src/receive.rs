@@ -94,20 +94,40 @@ impl RxCursor {
         lane: &impl LaneMemory,
         parts: &mut Parts<'_>,
     ) -> Result<Taken, PeerLied> {
+        let taken = self.read_if(lane, parts, || true)?;
+        Ok(taken.unwrap_or_default())
+    }
+
+    /// As [`RxCursor::read`], if what was copied `is_valid`, which is asked before the sender is told. `None`
+    /// if it is not: then only `parts` has moved.
+    ///
+    /// # Errors
+    /// As [`RxCursor::read`], if `is_valid`.
+    #[inline]
+    pub fn read_if(
+        &mut self,
+        lane: &impl LaneMemory,
+        parts: &mut Parts<'_>,
+        is_valid: impl FnOnce() -> bool,
+    ) -> Result<Option<Taken>, PeerLied> {
         let start = *self;
         let mut cursor = *self;
-        let bytes = cursor.copy(lane, parts)?;
+        let copied = cursor.copy(lane, parts);
+        if !is_valid() {
+            return Ok(None);
+        }
+        let bytes = copied?;
         if bytes == 0 {
-            return Ok(Taken::default());
+            return Ok(Some(Taken::default()));
         }
         let quarter = u64::from(lane.lines()) / 4;
         let passed_quarter = start.head / quarter != cursor.head / quarter;
         *self = cursor;
         lane.set_consumed(self.position(), passed_quarter);
-        Ok(Taken {
+        Ok(Some(Taken {
             bytes,
             passed_quarter,
-        })
+        }))
     }
 
     /// The same into a slice.

@@ -91,7 +91,7 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> Given {
 fn lend(end: &End, table: &Table, index: u32) -> Option<Loaned> {
     let namespace = table.header().pid_namespace.load(Ordering::Relaxed);
     let is_useful = end.phase() == EndPhase::Granted || end.has_flags(end_flags::RESTING);
-    if !is_useful || namespace == 0 {
+    if !is_useful || namespace == 0 || end.has_flags(end_flags::LOST) {
         return None;
     }
     // The monitor lends what it knows, after it has seen the socket. A child of vfork must not
@@ -252,7 +252,7 @@ pub(crate) fn complete(
     if home.index >= SLAB_ENTRIES {
         return false;
     }
-    let lanes = rings.map(|(grant, arena)| register::lanes(grant, arena));
+    let lanes = rings.map(|(grant, arena)| Some((grant, arena, register::lanes(grant, arena)?)));
     let id = &slab.entry(home.index).id;
     let has_slot = |(grant, _): (&Grant, _)| {
         id.slot.load(Ordering::Relaxed) == grant.slot
@@ -262,13 +262,19 @@ pub(crate) fn complete(
         && rings.is_none_or(has_slot)
         && lanes.as_ref().is_none_or(Option::is_some);
     let lent_to = Member::of(loan.member);
-    if !is_the_one || !slab.take_over(home.index, lent_to) {
+    if !is_the_one {
+        return false;
+    }
+    let lanes = lanes.flatten();
+    if lanes.is_some_and(|(grant, arena, lanes)| !register::occupy(&own, arena, lanes, grant.pair))
+        || !slab.take_over(home.index, lent_to)
+    {
+        own.clear_lanes();
         return false;
     }
     own.local.home.store(home.word(), Ordering::Release);
     let end = End::at(process, own.index, own.fd);
-    if let Some([tx, rx]) = lanes.flatten() {
-        end.set_lanes(tx, rx);
+    if lanes.is_some() {
         end.local.adopted.store(1, Ordering::Release);
         switch::unfreeze(&end);
     }

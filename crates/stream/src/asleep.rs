@@ -7,7 +7,7 @@ use crosslane_ctl::slab::Mode;
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::ending::{look_for_end, note_eof, note_error};
-use crate::{End, bell, control, place, switch, wait};
+use crate::{End, bell, control, lost, place, switch, wait};
 
 /// A pause while others have to take notice of a doorbell.
 const NAP: core::time::Duration = core::time::Duration::from_micros(50);
@@ -23,6 +23,11 @@ pub(crate) fn wait_readable(end: &End) -> Result<(), Errno> {
             return Ok(());
         }
         end.count(Counter::SpinMisses, 1);
+    }
+    lost::look(end);
+    if lost::is_unsettled(end) {
+        lost::nap(end);
+        return Ok(());
     }
     end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
     let outcome = if prepare_sleep(end) {
@@ -48,7 +53,8 @@ pub fn prepare_sleep(end: &End) -> bool {
     // A sender that found its lane full rings us not; this is the last look before the sleep.
     bell::answer_space(end);
     switch::attend(end);
-    !found
+    // To ask for a doorbell in a window that is lost is to sleep for ever.
+    !found && !lost::is_unsettled(end)
 }
 
 /// Whether a record stands in the lane that a look would act on. While TCP has to deliver
@@ -64,8 +70,8 @@ fn must_look(end: &End) -> bool {
 
 /// After a sleep: nobody needs to ring any more, unless others still sleep.
 pub fn after_sleep(end: &End) {
-    let Some(lane) = end.rx_lane() else { return };
     let _rx = end.lock_rx();
+    let Some(lane) = end.rx_lane() else { return };
     let wait = &end.entry.wait;
     if wait.sleepers.load(Ordering::SeqCst) == 0 && wait.epolls.load(Ordering::Relaxed) == 0 {
         bell::disarm(end, &lane);

@@ -21,7 +21,7 @@ use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
-use crate::{End, ending, place, wait};
+use crate::{End, ending, lost, place, wait};
 
 /// What a doorbell looks like; the value does not matter.
 static BELL: u8 = 0xA5;
@@ -223,7 +223,7 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
     let published = lane.control().sender.tcp_total.load(Ordering::SeqCst); // SYNC: bells
     let missing = |total: u64| total.saturating_sub(rx.tcp_bytes.load(Ordering::Relaxed));
     let total = published >> 1;
-    if missing(total) > 0 && !speaks_against() {
+    if missing(total) > 0 && !speaks_against() && !lost::is_found(end) {
         while missing(total) > 0 {
             let most = usize::try_from(missing(total).min(MOST_TAKEN)).unwrap_or(usize::MAX);
             let taken = match end.family().discard(end.fd(), most) {

@@ -15,7 +15,7 @@ use crosslane_sys::kernel;
 
 use crate::bell::Bells;
 use crate::family::Family;
-use crate::{End, bell, control, ledger, register, send, step, switch};
+use crate::{End, bell, control, ledger, lost, register, replay, step, switch};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
 /// hangs; then the connection is shut down, so that the peer sees its end all the same.
@@ -130,7 +130,8 @@ fn let_go(end: &End) {
 
 /// As TCP: unread bytes make a close reset the connection. Unread doorbells must not.
 fn finish_rings(end: &End, deadline: Instant) {
-    send::push_replay(end, deadline);
+    lost::finish(end);
+    replay::push_replay(end, deadline);
     say_closing(end);
     let Some(lane) = end.rx_lane() else { return };
     say_closed(end);
@@ -205,8 +206,8 @@ pub(crate) fn reset_on_close(end: &End) {
 
 /// A hint for a peer that reads without asking the kernel: look at TCP for the end.
 fn say_closing(end: &End) {
-    let Some(lane) = end.tx_lane() else { return };
     let _tx = end.lock_tx();
+    let Some(lane) = end.tx_lane() else { return };
     if end.tx_mode() != Mode::Ring {
         return;
     }
@@ -240,7 +241,7 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
     if writes && end.phase() == EndPhase::Granted {
         // After our FIN we cannot ring a peer that waits for space, so its direction goes back
         // to TCP, where the kernel does that.
-        send::push_replay(end, Instant::now() + PATIENCE);
+        replay::push_replay(end, Instant::now() + PATIENCE);
         ask_for_tcp(end);
         say_closing(end);
     }

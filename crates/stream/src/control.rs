@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::Location;
 use crosslane_ctl::message::{
     ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
 };
@@ -23,7 +24,7 @@ use crosslane_window::arena::Arena;
 
 use crate::packet::{receive_packet, send_packet};
 use crate::process::{self, Children, Process};
-use crate::{End, config, register, strict};
+use crate::{End, config, lost, register, spare, strict, watcher};
 
 mod loans;
 
@@ -167,6 +168,37 @@ pub fn release(token: u64) {
     }
 }
 
+/// Wait for a word of the monitor's, at most for `patience`.
+pub(crate) fn await_word(patience: Duration) {
+    let socket = CONTROL
+        .lock()
+        .ok()
+        .and_then(|control| control.socket.as_ref().map(OwnFd::number));
+    let Some(socket) = socket else {
+        kernel::nap(patience);
+        return;
+    };
+    let mut one = [libc::pollfd {
+        fd: socket,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    let time = libc::timespec {
+        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(1),
+        tv_nsec: i64::from(patience.subsec_nanos()),
+    };
+    let _ = kernel::poll(&mut one, Some(time));
+}
+
+/// Say something to the monitor, if there is one and nobody else talks to it just now. Returns whether
+/// it has been said.
+pub(crate) fn tell(process: &'static Process, message: &ClientMessage, fd: Option<RawFd>) -> bool {
+    let Ok(mut control) = CONTROL.try_lock() else {
+        return false;
+    };
+    control.connect(process).is_ok() && control.send(message, fd).is_ok()
+}
+
 /// See to it, once a second at most, that the process is known to a monitor: one that has all of
 /// its connections in rings has no other reason to notice that a new monitor serves the host.
 /// Called where a call sleeps, so that its cost does not count.
@@ -224,6 +256,7 @@ pub fn wait_until(process: &'static Process, patience: Duration, done: impl Fn()
 pub struct Fork {
     control: MutexGuard<'static, Control>,
     _returned: Option<MutexGuard<'static, Vec<u32>>>,
+    _spare: MutexGuard<'static, Vec<&'static Arena>>,
     lease: Option<[OwnFd; 2]>,
     child: Children,
 }
@@ -247,6 +280,7 @@ pub fn before_fork(process: &'static Process) -> Option<Fork> {
     Some(Fork {
         control,
         _returned: process.hold_returned(),
+        _spare: spare::hold(),
         lease,
         child,
     })
@@ -419,7 +453,17 @@ impl Control {
                 match self.arena(&grant, fd) {
                     // The partner keeps its half until both ask again.
                     Ok(_) if register::is_shared(process, grant.token) => self.release(grant.token),
-                    Ok(arena) => register::granted(process, &grant, arena),
+                    Ok(arena) => {
+                        register::granted(process, &grant, arena);
+                        if arena.lost().is_some() {
+                            watcher::start(process);
+                        }
+                    }
+                    Err(_) if matches!(grant.location, Location::File { .. }) => {
+                        // The window was lost before we came to it.
+                        self.release(grant.token);
+                        register::missed(process, grant.token);
+                    }
                     Err(reason) => register::refused(process, grant.token, reason),
                 }
             }
@@ -428,6 +472,9 @@ impl Control {
                 let reason = Reason::from_code(reason).unwrap_or(Reason::Refused);
                 register::refused(process, token, reason);
             }
+            MonitorMessage::Position(position) => lost::hear_position(process, &position),
+            MonitorMessage::Remainder(remainder) => lost::hear_remainder(process, &remainder, fd),
+            MonitorMessage::Alone { token, pair } => lost::hear_alone(process, token, pair),
             MonitorMessage::Retire { arena } => self.retire(arena),
             MonitorMessage::Welcome | MonitorMessage::Text(_) => {}
         }

@@ -16,7 +16,9 @@ use crosslane_ring::{LaneMemory, RxCursor, TxCursor, WindowLane};
 use crosslane_sys::{kernel, process as system};
 
 use crate::lock::{self, Guard};
+use crate::lost::Clock;
 use crate::process::{self, Process};
+use crate::spare::{self, Behind};
 
 /// What a process keeps for an end besides the slab.
 #[repr(C, align(64))]
@@ -59,31 +61,38 @@ pub struct Local {
     pub(crate) twin: AtomicU64,
     /// Calls until the chaos knob acts.
     pub chaos: AtomicU32,
+    /// What stands behind the lanes of an end whose other end is on another host.
+    pub(crate) behind: Behind,
+    /// Of an end whose window is lost.
+    pub(crate) clock: Clock,
 }
 
 /// A lane's address in atomics: replaced when an end is granted rings.
 #[derive(Default)]
-struct LaneCell {
+pub(crate) struct LaneCell {
     control: AtomicPtr<LaneControl>,
+    ring: AtomicPtr<u8>,
     lines: AtomicU32,
 }
 
 impl LaneCell {
     #[inline]
-    fn get(&self) -> Option<WindowLane> {
+    pub(crate) fn get(&self) -> Option<WindowLane> {
         let control = self.control.load(Ordering::Acquire); // SYNC: lanes
         if control.is_null() {
             return None;
         }
+        let ring = self.ring.load(Ordering::Relaxed);
         let lines = self.lines.load(Ordering::Relaxed);
-        // SAFETY: `set` took both from a lane; arenas keep their addresses mapped for ever (see
+        // SAFETY: `set` took them from a lane; arenas keep their addresses mapped for ever (see
         // `control`), so that a stale lane is wrong but never outside of memory.
-        Some(unsafe { WindowLane::from_raw(control, lines) })
+        Some(unsafe { WindowLane::from_raw(control, ring, lines) })
     }
 
-    fn set(&self, lane: WindowLane) {
-        let (control, lines) = lane.into_raw();
+    pub(crate) fn set(&self, lane: WindowLane) {
+        let (control, ring, lines) = lane.into_raw();
         self.lines.store(lines, Ordering::Relaxed);
+        self.ring.store(ring, Ordering::Relaxed);
         self.control.store(control, Ordering::Release); // SYNC: lanes
     }
 
@@ -223,6 +232,7 @@ impl End {
     pub(crate) fn clear_lanes(&self) {
         self.local.tx_lane.clear();
         self.local.rx_lane.clear();
+        spare::give_back(self);
     }
 
     /// Hold the sending direction.
@@ -256,9 +266,13 @@ impl End {
         }
     }
 
-    /// Store the sender's cursor; the caller holds the sending direction.
+    /// Store the sender's cursor; the caller holds the sending direction. What is new before it is
+    /// posted first where the lane is in a window between hosts.
     #[inline]
     pub(crate) fn set_tx_cursor(&self, cursor: TxCursor) {
+        if self.has_flags(end_flags::FAR) {
+            spare::post(self, cursor.tail);
+        }
         self.entry.tx.tail.store(cursor.tail, Ordering::Relaxed);
         self.entry.tx.credit.store(cursor.credit, Ordering::Relaxed);
     }

@@ -12,7 +12,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::take_bells;
 use crate::family::Family;
-use crate::{End, bell, close, gone, send};
+use crate::{End, bell, close, gone, lost, send};
 
 /// What to say when the stream has ended and nothing is left: the error, once, or its end.
 pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
@@ -72,6 +72,9 @@ pub(crate) fn is_broken(end: &End) -> bool {
 /// The peer broke the ring's rules: the connection is reset, nothing else is touched.
 #[cold]
 pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
+    if lost::is_found(end) {
+        return Errno::AGAIN;
+    }
     end.count(Counter::PeerLies, 1);
     end.add_flags(end_flags::PINNED);
     end.set_reason(Reason::PeerLied);

@@ -122,8 +122,8 @@ pub(crate) fn show_sent(end: &End) {
     if end.family() == Family::Tcp || end.has_flags(end_flags::COUNTED) {
         return;
     }
-    let Some(lane) = end.tx_lane() else { return };
     let _tx = end.lock_tx();
+    let Some(lane) = end.tx_lane() else { return };
     if end.tx_mode() != Mode::Tcp || end.has_flags(end_flags::COUNTED) {
         return;
     }

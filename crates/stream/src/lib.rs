@@ -11,9 +11,9 @@
 //! monitor), and knows no poll sets; it answers for one end at a time.
 //!
 //! Read [`end`] for where state lives, [`receive`], [`step`] and [`send`] for the data path,
-//! [`reserve`] for the same without a copy,
+//! [`reserve`] for the same without a copy, [`fill`] for files,
 //! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor,
-//! [`rest`] and [`adopt`] for ends whose sockets go to other processes.
+//! [`rest`] and [`adopt`] for ends whose sockets go to other processes, [`lost`] for windows that are lost.
 //!
 //! Invariants, each with the place that keeps it:
 //! 1. A lane's cursors change under the direction's lock only ([`lock`]).
@@ -34,11 +34,13 @@ pub mod control;
 pub mod end;
 pub mod ending;
 pub mod family;
+pub mod fill;
 mod gone;
 mod holders;
 pub mod kernel_view;
 mod ledger;
 pub mod lock;
+pub mod lost;
 mod packet;
 mod peek;
 mod pieces;
@@ -47,16 +49,19 @@ pub mod process;
 pub mod ready;
 pub mod receive;
 pub mod register;
+mod replay;
 pub mod reserve;
 pub mod rest;
 pub mod send;
 pub mod short;
 pub mod slices;
+mod spare;
 pub mod standard;
 pub mod step;
 mod strict;
 pub mod switch;
 mod table;
 pub mod wait;
+mod watcher;
 
 pub use end::End;

@@ -7,10 +7,10 @@ use crosslane_ctl::slab::Mode;
 use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
-use crate::End;
 use crate::beside::Beside;
 use crate::ending::{self, lied};
 use crate::step::receive_parts;
+use crate::{End, lost};
 
 /// Passages that one look follows.
 const MOST_PASSAGES: usize = 8;
@@ -58,7 +58,10 @@ pub(crate) fn peek_on(
             Ok(copied as u64)
         }
     })?;
-    Ok(asked - parts.left())
+    match lost::is_found(end) {
+        true => Ok(0),
+        false => Ok(asked - parts.left()),
+    }
 }
 
 /// How much the stream holds now, on both sides of passages.
@@ -66,6 +69,9 @@ pub(crate) fn peek_on(
 /// # Errors
 /// As [`peek_on`].
 pub(crate) fn count(end: &End) -> Result<usize, Errno> {
+    if lost::is_dry(end) {
+        return Ok(0);
+    }
     let queued = u64::from(kernel::queued(end.fd(), libc::FIONREAD)?);
     let mut total = 0;
     visit(end, |place| {
@@ -93,10 +99,10 @@ fn pass_data(end: &End, lane: &WindowLane, cursor: &mut RxCursor) -> Result<u64,
 
 /// Visit the places where the stream goes on, in order, until one has less than there may come.
 fn visit(end: &End, mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>) -> Result<(), Errno> {
+    let _rx = end.lock_rx();
     let Some(lane) = end.rx_lane() else {
         return Ok(());
     };
-    let _rx = end.lock_rx();
     let rx = &end.entry.rx;
     let taken = rx.tcp_bytes.load(Ordering::Relaxed);
     let (mut mode, mut on_tcp, mut cursor) = (end.rx_mode(), taken, end.rx_cursor());

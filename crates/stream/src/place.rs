@@ -4,14 +4,15 @@
 //! talked over a socket often share one. There, spinning keeps the peer from running. Each receiver
 //! says on which processor it waits, and each who rings; if that is the peer's, none of the two spins.
 //! They take turns instead ([`crate::wait`]), without being woken, and one of the two moves away unless
-//! turns are as good as that.
+//! turns are as good as that. Ends on two hosts may still have one kernel, as containers do: what they say
+//! names it, too, so that equal numbers of other machines' processors mean nothing.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::end_flags;
 use crosslane_ring::WindowLane;
-use crosslane_sys::cpu;
+use crosslane_sys::{cpu, process};
 
 use crate::End;
 
@@ -52,42 +53,54 @@ pub fn peers(mut ends: impl Iterator<Item = End>) -> Peer {
 
 /// Say where we wait for `end`, and tell where its peer is.
 pub fn peer(end: &End) -> Peer {
-    // Another host's processors are others, whatever their numbers.
-    if end.entry.id.flags.load(Ordering::Relaxed) & end_flags::FAR != 0 {
-        return Peer::Elsewhere;
-    }
     let (Some(rx), Some(tx)) = (end.rx_lane(), end.tx_lane()) else {
         return Peer::Elsewhere;
     };
     let Some(here) = cpu::current() else {
         return Peer::Elsewhere;
     };
-    say(&rx, here);
-    if tx.control().place.receiver_cpu.load(Ordering::Relaxed) != here + 1 {
+    let Some(word) = word(end, here) else {
+        return Peer::Elsewhere;
+    };
+    say(&rx, word);
+    if tx.control().place.receiver_cpu.load(Ordering::Relaxed) != word {
         return Peer::Elsewhere;
     }
     // Of the two, the end with role 0 moves.
     if end.entry.id.role.load(Ordering::Relaxed) != 0 || !may_move() || !cpu::leave(here) {
         return Peer::Here;
     }
-    if let Some(here) = cpu::current() {
-        say(&rx, here);
-    }
+    tell(end);
     Peer::Elsewhere
 }
 
 /// Say where we are to a peer that is about to wake on our processor, without having waited.
 pub(crate) fn tell(end: &End) {
-    if let (Some(rx), Some(here)) = (end.rx_lane(), cpu::current()) {
-        say(&rx, here);
+    let word = cpu::current().and_then(|here| word(end, here));
+    if let (Some(rx), Some(word)) = (end.rx_lane(), word) {
+        say(&rx, word);
     }
 }
 
-fn say(rx: &WindowLane, here: u32) {
+fn say(rx: &WindowLane, word: u32) {
     let own = &rx.control().place.receiver_cpu;
-    if own.load(Ordering::Relaxed) != here + 1 {
-        own.store(here + 1, Ordering::Relaxed);
+    if own.load(Ordering::Relaxed) != word {
+        own.store(word, Ordering::Relaxed);
     }
+}
+
+/// What this end says when it is on processor `here`. None: nothing that its peer could compare.
+fn word(end: &End, here: u32) -> Option<u32> {
+    match end.entry.id.flags.load(Ordering::Relaxed) & end_flags::FAR {
+        0 => Some(here + 1),
+        _ => far_word(process::boot(), here),
+    }
+}
+
+/// The same between hosts: some bits of what only this boot of this kernel has.
+fn far_word(boot: u64, here: u32) -> Option<u32> {
+    let kernel = u32::try_from(boot >> 48).ok()?;
+    (kernel != 0 && here < 0xffff).then_some(kernel << 16 | (here + 1))
 }
 
 /// To share a processor with the peer has just been good enough: it needs longer for an answer than a
@@ -113,4 +126,27 @@ fn may_move() -> bool {
     LAST_MOVE.set(now);
     NEXT_MOVE.set(now + pause_us * rate);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT: u64 = 0x9f3c_0000_0000_0001;
+
+    #[test]
+    fn hosts_of_one_kernel_compare_their_processors() {
+        assert_eq!(far_word(BOOT, 3), far_word(BOOT, 3));
+        assert_ne!(far_word(BOOT, 3), far_word(BOOT, 4));
+        let this = process::boot();
+        assert!(this == process::boot() && far_word(this, 0).is_some_and(|word| word > 0xffff));
+    }
+
+    #[test]
+    fn equal_numbers_on_other_machines_mean_nothing() {
+        assert_ne!(far_word(BOOT, 3), far_word(!BOOT, 3));
+        // A kernel that does not tell is like no other.
+        assert_eq!(far_word(0, 3), None);
+        assert_eq!(far_word(BOOT, 0xffff), None);
+    }
 }

@@ -10,7 +10,7 @@ use crosslane_ring::LaneMemory;
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
-use crate::{End, asleep, bell, close, ending, send, step};
+use crate::{End, asleep, bell, close, ending, lost, send, step};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -73,6 +73,11 @@ pub fn at_once(end: &End, wanted: i16) -> i16 {
 pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
     step::settle(end);
     let (rx, tx) = (end.rx_mode(), end.tx_mode());
+    if lost::is_dry(end) {
+        // What there is to read, and whether the stream has ended, is not known yet.
+        let asked = if tx == Mode::Tcp { wanted & WRITE } else { 0 };
+        return kernel::poll_now(end.fd(), asked) & asked;
+    }
     let mut found = 0;
     if rx == Mode::Ring && end.has_record() || rx == Mode::Replay && step::may_read_frozen(end) {
         found |= wanted & READ;
@@ -186,10 +191,10 @@ pub fn after_sleep(end: &End) {
     }
 }
 
-/// Whether the caller, who wants `wanted`, waits for room in a lane. It should look again from time
-/// to time, because a receiver may stand still: see [`send::STANDSTILL`].
+/// Whether the caller, who wants `wanted`, waits for room in a lane, or for what stood in a lost window. It
+/// should look again from time to time: a receiver may stand still, see [`send::STANDSTILL`].
 pub fn waits_for_room(end: &End, wanted: i16) -> bool {
-    wanted & WRITE != 0 && end.tx_mode() == Mode::Ring
+    lost::is_unsettled(end) || wanted & WRITE != 0 && end.tx_mode() == Mode::Ring
 }
 
 /// The only epoll set that holds the end is awake: nobody needs to ring for it.
@@ -197,8 +202,8 @@ pub fn disarm(end: &End) {
     if end.entry.wait.armed.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let Some(lane) = end.rx_lane() else { return };
     let _rx = end.lock_rx();
+    let Some(lane) = end.rx_lane() else { return };
     let wait = &end.entry.wait;
     if wait.sleepers.load(Ordering::SeqCst) == 0 && wait.epolls.load(Ordering::Relaxed) <= 1 {
         bell::disarm(end, &lane);

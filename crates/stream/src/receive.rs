@@ -16,7 +16,7 @@ use crate::end::add;
 use crate::ending::{at_end, lied, look_at_kernel};
 use crate::family::Family;
 use crate::step::{Step, left_on_tcp, settle, step};
-use crate::{End, bell, close, peek, place, switch, wait};
+use crate::{End, bell, close, lost, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
 /// for programs that poll by reading.
@@ -85,17 +85,21 @@ fn is_at_passage(end: &End) -> bool {
 /// Data of the ring only; 0 when a control record or nothing comes next.
 #[inline]
 fn read_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
-    let Some(lane) = end.rx_lane() else {
-        return Ok(0);
-    };
     mark(Point::Seen);
     let taken = {
         let _rx = end.lock_rx();
-        if end.rx_mode() != Mode::Ring {
+        let Some(lane) = end.rx_lane().filter(|_| end.rx_mode() == Mode::Ring) else {
             return Ok(0);
-        }
+        };
         let mut cursor = end.rx_cursor();
-        let taken = cursor.read(&lane, parts).map_err(|lie| lied(end, lie))?;
+        let before = end.has_flags(end_flags::FAR).then(|| parts.clone());
+        let taken = cursor
+            .read_if(&lane, parts, || !lost::is_found(end))
+            .map_err(|lie| lied(end, lie))?;
+        let Some(taken) = taken else {
+            *parts = before.unwrap_or_else(|| parts.clone());
+            return Ok(0);
+        };
         end.set_rx_cursor(cursor);
         add(&end.entry.rx.ring_bytes, taken.bytes as u64);
         taken
@@ -120,7 +124,8 @@ fn receive_slowly(
         switch::attend(end);
         // Known before the look, the end comes after all data; another thread may learn of it
         // meanwhile.
-        let ended = end.ending() != Ending::Open || end.has_flags(end_flags::SHUT_READ);
+        let is_over = || end.ending() != Ending::Open || end.has_flags(end_flags::SHUT_READ);
+        let ended = !lost::is_dry(end) && is_over();
         match step(end, parts, options, total > 0) {
             Ok(Step::Last(bytes)) => return Ok(total + bytes),
             Ok(Step::Bytes(bytes)) if options.peek => {
@@ -148,11 +153,11 @@ fn receive_slowly(
         if ended {
             return if total > 0 { Ok(total) } else { at_end(end) };
         }
-        if end.ending() != Ending::Open {
+        if end.ending() != Ending::Open && !lost::is_dry(end) {
             continue;
         }
         if options.dont_wait || end.is_nonblocking() {
-            if is_look_due(end) {
+            if is_look_due(end) && !lost::is_dry(end) {
                 look_at_kernel(end);
                 if end.ending() != Ending::Open || end.has_record() {
                     continue;

@@ -7,7 +7,6 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::Location;
 use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, SLAB_ENTRIES, end_flags};
@@ -18,7 +17,7 @@ use crosslane_window::arena::Arena;
 use crate::end::End;
 use crate::family::Family;
 use crate::process::{self, Process};
-use crate::{config, control, ledger, rest, standard, strict, switch};
+use crate::{config, control, ledger, lost, rest, spare, standard, strict, switch};
 
 /// Calls that move data before a connection is registered. A request and its answer with the
 /// end of the stream are fewer.
@@ -128,6 +127,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
     }
     entry.rx.raw_calls.store(0, Ordering::Relaxed);
     wait.error.store(0, Ordering::Relaxed);
+    wait.pair.store(0, Ordering::Relaxed);
     wait.ending.store(Ending::Open as u32, Ordering::Relaxed);
     local.fds.store(1, Ordering::Relaxed);
     for word in [
@@ -187,6 +187,7 @@ pub fn forget(fd: RawFd) {
 /// Take the next step towards rings. Called on the program's own calls while there are none.
 #[cold]
 pub fn progress(end: &End) {
+    lost::look(end);
     rest::look(end);
     match end.phase() {
         EndPhase::Plain => progress_plain(end),
@@ -280,6 +281,18 @@ pub(crate) fn unregister(end: &End) {
     change_phase(end, EndPhase::Registered, EndPhase::Plain);
 }
 
+/// The lanes of a grant are gone: the end is registered anew, after as many calls as a new connection is
+/// given.
+pub(crate) fn missed(process: &'static Process, token: u64) {
+    if let Some(end) = find(process, token)
+        && change_phase(&end, EndPhase::Registered, EndPhase::Plain)
+    {
+        end.entry.id.cookie.store(1, Ordering::Relaxed);
+        end.entry.id.calls.store(0, Ordering::Relaxed);
+        end.set_reason(Reason::WindowLost);
+    }
+}
+
 /// The descriptor of an end that is about to be let go.
 const CLOSING: RawFd = -1;
 
@@ -364,7 +377,7 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
     if end.is_pinned() || !takes_grant(process, &end) || !kernel::has_peer(end.fd) {
         return;
     }
-    let Some([tx, rx]) = lanes(grant, arena) else {
+    let Some(lanes) = lanes(grant, arena) else {
         return;
     };
     remember_settings(&end);
@@ -372,19 +385,39 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
         reset_directions(end.entry);
-        end.set_lanes(tx, rx);
-        let id = &end.entry.id;
-        id.flags
-            .fetch_and(!(end_flags::COUNTED | end_flags::FAR), Ordering::Relaxed);
-        if matches!(grant.location, Location::File { .. }) {
-            id.flags.fetch_or(end_flags::FAR, Ordering::Relaxed);
+        end.clear_flags(end_flags::COUNTED | end_flags::FAR);
+        if !occupy(&end, arena, lanes, grant.pair) {
+            return end.set_reason(Reason::NoMemory);
         }
+        let id = &end.entry.id;
         id.role.store(grant.role, Ordering::Relaxed);
         id.arena.store(grant.arena, Ordering::Relaxed);
         id.slot.store(grant.slot, Ordering::Relaxed);
         end.set_reason(Reason::Switching);
         end.set_phase(EndPhase::Granted);
     }
+}
+
+/// The end has these lanes from now on. False if there is no memory for what stands behind them. The
+/// caller holds both directions, or is the only one who knows the end.
+pub(crate) fn occupy(
+    end: &End,
+    arena: &'static Arena,
+    [tx, rx]: [WindowLane; 2],
+    pair: u64,
+) -> bool {
+    end.entry.wait.pair.store(pair, Ordering::SeqCst);
+    if arena.lost().is_none() {
+        end.set_lanes(tx, rx);
+        return true;
+    }
+    let behind = spare::make(arena);
+    let Some(sending) = behind.and_then(|memory| spare::keep(end, arena, tx, memory)) else {
+        return false;
+    };
+    end.set_lanes(sending, rx);
+    end.add_flags(end_flags::FAR);
+    true
 }
 
 /// The lanes in which the end of a grant sends and receives.

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crosslane_ctl::slab::Mode;
+use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::{Found, Reservation, WindowLane};
 use crosslane_sys::Errno;
 
@@ -50,10 +50,10 @@ pub fn reserve(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>,
 }
 
 fn reserve_now(end: &End, bytes: usize) -> Result<Option<Room>, Errno> {
+    let _tx = end.lock_tx();
     let Some(lane) = end.tx_lane() else {
         return Ok(None);
     };
-    let _tx = end.lock_tx();
     if end.tx_mode() != Mode::Ring {
         return Ok(None);
     }
@@ -144,7 +144,8 @@ pub fn find_one(end: &End, found: &mut [Found]) -> Result<usize, Errno> {
 
 #[inline]
 fn find_now(end: &End, found: &mut [Found]) -> Result<usize, Errno> {
-    let Some(lane) = end.rx_lane() else {
+    // What is read in place might be gone while it is read.
+    let Some(lane) = end.rx_lane().filter(|_| !end.has_flags(end_flags::FAR)) else {
         return Ok(0);
     };
     let _rx = end.lock_rx();

@@ -17,7 +17,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, WindowLane};
 
 use crate::register::{self, CALLS_BEFORE_REGISTERING};
-use crate::{End, close, ending, step, switch};
+use crate::{End, close, ending, lost, step, switch};
 
 /// A rest is twice as long as the one before, in calls, so many times. A peer that goes to and fro
 /// cannot make us follow it often.
@@ -35,7 +35,12 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
     begin_alone(end, reason);
     object(end);
     switch::leave(end, reason);
-    close::await_plain(end, patience)
+    let is_plain = close::await_plain(end, patience);
+    if !is_plain && end.has_flags(end_flags::LOST) {
+        // Nobody else can have what is behind the lost window.
+        lost::give_up(end);
+    }
+    is_plain
 }
 
 /// As [`begin`], against a thread that is about to end an earlier rest.
@@ -67,7 +72,7 @@ pub(crate) fn object(end: &End) {
 /// See now and then whether a rest is over. Called on the program's own calls.
 #[cold]
 pub fn look(end: &End) {
-    if !end.has_flags(end_flags::RESTING) {
+    if !end.has_flags(end_flags::RESTING) || end.has_flags(end_flags::LOST) {
         return;
     }
     let calls = end.entry.id.calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -88,6 +93,7 @@ pub(crate) fn look_now(end: &End) {
     let closing = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
     let is_closing = end.entry.id.flags.load(Ordering::Relaxed) & closing != 0;
     if !end.has_flags(end_flags::RESTING)
+        || end.has_flags(end_flags::LOST)
         || end.entry.wait.away.load(Ordering::SeqCst) != 0 // SYNC: away
         || is_closing
         || end.ending() != Ending::Open

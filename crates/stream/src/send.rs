@@ -16,7 +16,8 @@ use crate::end::add;
 use crate::family::Family;
 use crate::pieces::Pieces;
 use crate::{
-    End, asleep, bell, close, config, ending, gone, kernel_view, place, step, switch, wait,
+    End, asleep, bell, close, config, ending, gone, kernel_view, lost, place, replay, step, switch,
+    wait,
 };
 
 /// After so many lines the sender looks whether the peer still lives.
@@ -74,6 +75,7 @@ pub(crate) fn after_sending(end: &End) {
         switch::chaos(end);
     }
     asleep::take_late_bells(end);
+    lost::look(end);
 }
 
 /// Try to get the direction into the ring, or finish a replay. Returns whether it is in the ring.
@@ -103,7 +105,7 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
             if end.tx_mode() != Mode::Replay {
                 return Ok(());
             }
-            match switch::continue_replay(end, &lane) {
+            match replay::continue_replay(end, &lane) {
                 Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(ending::take_error(end).unwrap_or(errno)),
                 Ok(()) => return Ok(()),
@@ -141,32 +143,27 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Send what a frozen receiver has not taken, as far as TCP takes it before `deadline`.
-pub(crate) fn push_replay(end: &End, deadline: std::time::Instant) {
-    while finish_replay(end, true) == Err(Errno::AGAIN) && std::time::Instant::now() < deadline {
-        kernel::nap(NAP);
-    }
-}
-
 /// Write as many records as fit.
 #[inline]
 fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
-    let Some(lane) = end.tx_lane() else {
-        return Ok(0);
-    };
     if parts.left() == 0 {
         look_for_reset(end);
     }
     check_ring(end)?;
     let _tx = end.lock_tx();
     mark(Point::Locked);
+    let Some(lane) = end.tx_lane() else {
+        return Ok(0);
+    };
     let mut total = 0;
     while parts.left() > 0 && end.tx_mode() == Mode::Ring {
         let mut cursor = end.tx_cursor();
         let before = cursor.tail;
-        let bytes = cursor
-            .write_record(&lane, parts)
-            .map_err(|lie| ending::lied(end, lie))?;
+        let bytes = match cursor.write_record(&lane, parts) {
+            Ok(bytes) => bytes,
+            Err(_) if lost::is_found(end) => 0,
+            Err(lie) => return Err(ending::lied(end, lie)),
+        };
         if bytes == 0 {
             break;
         }
@@ -187,6 +184,7 @@ pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
         // What is sent to an end that has shut down is for the kernel to answer.
         switch::attend(end);
     }
+    lost::look(end);
     if end.family() == Family::Unix {
         gone::look_before_send(end);
     }
@@ -310,7 +308,7 @@ fn send_slowly(
 }
 
 /// An error that a send meets after it has sent something is the next call's.
-fn keep_error(end: &End, errno: Errno) {
+pub fn keep_error(end: &End, errno: Errno) {
     if !matches!(errno, Errno::AGAIN | Errno::INTR | Errno::PIPE) {
         end.entry.wait.error.store(errno.0, Ordering::Relaxed);
     }
@@ -410,10 +408,10 @@ pub fn raw_receive(end: &End, peeks: bool, call: impl FnOnce() -> isize) -> Opti
 
 /// Whether the lane has room worth telling a program about.
 pub fn is_writable(end: &End) -> bool {
+    let _tx = end.lock_tx();
     let Some(lane) = end.tx_lane() else {
         return true;
     };
-    let _tx = end.lock_tx();
     let mut cursor = end.tx_cursor();
     // After a lie the next send reports it, so the program must not wait.
     let writable = cursor.writable(&lane).unwrap_or(true);
@@ -435,6 +433,7 @@ pub fn prepare_sleep(end: &End) -> bool {
     }
     {
         let _tx = end.lock_tx();
+        let lane = end.tx_lane().unwrap_or(lane);
         if end.tx_mode() != Mode::Ring {
             return false;
         }
@@ -559,8 +558,8 @@ fn has_room(end: &End, lane: &WindowLane) -> bool {
 
 /// Bytes that the peer has not consumed, for SIOCOUTQ.
 pub fn unconsumed_bytes(end: &End) -> usize {
-    let Some(lane) = end.tx_lane() else { return 0 };
     let _tx = end.lock_tx();
+    let Some(lane) = end.tx_lane() else { return 0 };
     match end.tx_mode() {
         Mode::Ring => unconsumed_in(end, &lane),
         _ => 0,

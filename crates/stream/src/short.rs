@@ -14,11 +14,12 @@ use crate::end::add;
 use crate::{End, bell, place, send, wait};
 
 /// What another call has to look at first.
-const UNUSUAL: u32 = end_flags::PINNED
+pub(crate) const UNUSUAL: u32 = end_flags::PINNED
     | end_flags::SHUT_WRITE
     | end_flags::SHUT_READ
     | end_flags::FROZEN
     | end_flags::RESTING
+    | end_flags::FAR
     | end_flags::UNIX;
 
 #[inline]

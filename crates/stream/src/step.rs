@@ -16,7 +16,7 @@ use crate::ending::{lied, look_behind_bells, look_for_end, note_error};
 use crate::family::Family;
 use crate::pieces::Pieces;
 use crate::receive::Options;
-use crate::{End, bell, gone, switch};
+use crate::{End, bell, gone, lost, switch};
 
 /// What one look at the stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +37,13 @@ pub(crate) fn step(
     options: Options<'_>,
     goes_on: bool,
 ) -> Result<Step, Errno> {
-    let Some(lane) = end.rx_lane() else {
+    lost::look(end);
+    let guard = end.lock_rx();
+    let Some(lane) = end.rx_lane().filter(|_| !lost::is_dry(end)) else {
         return Ok(Step::Nothing);
     };
-    let guard = end.lock_rx();
+    // A window may be gone when something has been copied from it.
+    let before = end.has_flags(end_flags::FAR).then(|| parts.clone());
     let peek = options.peek;
     let mut closing = false;
     // A lap has room for so many control records; only a liar has more.
@@ -52,8 +55,8 @@ pub(crate) fn step(
             // A receive ends before urgent data.
             Mode::Tcp if goes_on && kernel::is_at_mark(end.fd()) => Ok(Passage::Out(Step::Nothing)),
             Mode::Tcp => step_tcp(end, &lane, parts, options),
-        }?;
-        match outcome {
+        };
+        match outcome? {
             Passage::Again => {}
             Passage::Closing => closing = true,
             Passage::Out(Step::Nothing) if closing => {
@@ -61,6 +64,10 @@ pub(crate) fn step(
                 return Ok(Step::Nothing);
             }
             Passage::Out(step) => {
+                if let (Step::Nothing, Some(before)) = (step, before) {
+                    // What was copied may have been no bytes of the stream.
+                    *parts = before;
+                }
                 drop(guard);
                 if end.rx_mode() == Mode::Ring {
                     bell::answer_space(end);
@@ -85,16 +92,28 @@ fn step_ring(
     peek: bool,
 ) -> Result<Passage, Errno> {
     let mut cursor = end.rx_cursor();
-    match cursor.peek(lane).map_err(|lie| lied(end, lie))? {
+    let next = cursor.peek(lane);
+    if lost::is_found(end) {
+        return Ok(Passage::Out(Step::Nothing));
+    }
+    match next.map_err(|lie| lied(end, lie))? {
         Next::Empty => Ok(Passage::Out(Step::Nothing)),
         Next::Data(_) if peek => {
             let bytes = cursor
                 .copy_only(lane, parts)
                 .map_err(|lie| lied(end, lie))?;
+            if lost::is_found(end) {
+                return Ok(Passage::Out(Step::Nothing));
+            }
             Ok(Passage::Out(Step::Bytes(bytes)))
         }
         Next::Data(_) => {
-            let taken = cursor.read(lane, parts).map_err(|lie| lied(end, lie))?;
+            let taken = cursor
+                .read_if(lane, parts, || !lost::is_found(end))
+                .map_err(|lie| lied(end, lie))?;
+            let Some(taken) = taken else {
+                return Ok(Passage::Out(Step::Nothing));
+            };
             end.set_rx_cursor(cursor);
             add(&end.entry.rx.ring_bytes, taken.bytes as u64);
             Ok(Passage::Out(Step::Bytes(taken.bytes)))
@@ -174,6 +193,9 @@ fn step_replay(
     let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
     // SYNC: frozen
     if sender.replay_seq.load(Ordering::SeqCst) == seen {
+        if lost::is_found(end) {
+            return Ok(Passage::Out(Step::Nothing));
+        }
         if let Some(bytes) = read_frozen(end, lane, parts, peek)? {
             return Ok(Passage::Out(Step::Bytes(bytes)));
         }
@@ -189,6 +211,9 @@ fn step_replay(
         return Ok(Passage::Again);
     }
     let at = sender.replay_at.load(Ordering::Relaxed);
+    if lost::is_found(end) {
+        return Ok(Passage::Out(Step::Nothing));
+    }
     if at == NO_REPLAY {
         thaw(end, lane);
         return Ok(Passage::Again);
@@ -232,8 +257,15 @@ fn read_frozen(
     }
     let bytes = match peek {
         true => cursor.copy_only(lane, parts),
-        false => cursor.read(lane, parts).map(|taken| taken.bytes),
+        false => match cursor.read_if(lane, parts, || !lost::is_found(end)) {
+            Ok(None) => return Ok(None),
+            Ok(Some(taken)) => Ok(taken.bytes),
+            Err(lie) => Err(lie),
+        },
     };
+    if lost::is_found(end) {
+        return Ok(None);
+    }
     end.set_rx_cursor(cursor);
     let flags = &lane.control().receiver.flags;
     flags.fetch_or(FROZEN, Ordering::SeqCst); // SYNC: frozen
@@ -268,6 +300,9 @@ fn step_tcp(
         if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
             find_start(end, lane)?;
         }
+        if lost::is_found(end) {
+            return Ok(Passage::Out(Step::Nothing));
+        }
         if left_on_tcp(end)? > 0 {
             return Ok(Passage::Out(Step::Nothing));
         }
@@ -277,6 +312,9 @@ fn step_tcp(
         // START is seen after this look.
         let held = end.family().available(end.fd(), parts.left().max(1));
         find_start(end, lane)?;
+        if lost::is_found(end) {
+            return Ok(Passage::Out(Step::Nothing));
+        }
         if rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
             most = match held {
                 // The end of the stream, which the receive below finds again.
@@ -383,7 +421,11 @@ pub(crate) fn receive_parts(
 pub(crate) fn find_start(end: &End, lane: &WindowLane) -> Result<(), Errno> {
     let cursor = end.rx_cursor();
     let received = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
-    match cursor.peek(lane).map_err(|lie| lied(end, lie))? {
+    let next = cursor.peek(lane);
+    if lost::is_found(end) {
+        return Ok(());
+    }
+    match next.map_err(|lie| lied(end, lie))? {
         Next::Empty => Ok(()),
         Next::Control(Control::Start, count) if count >= received => {
             end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);

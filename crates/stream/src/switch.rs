@@ -13,26 +13,24 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::NO_REPLAY;
-use crosslane_ctl::lane::receiver_flags::{
-    ANSWERED, ARMED, CLOSED, ENTERED, FROZEN, READY, STOP_WANTED,
-};
+use crosslane_ctl::lane::receiver_flags::{ARMED, CLOSED, ENTERED, FROZEN, READY, STOP_WANTED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{Control, LaneMemory, Next, PeerLied, RxCursor, WindowLane};
-use crosslane_sys::{Errno, kernel};
+use crosslane_ring::{Control, LaneMemory, WindowLane};
 
 use crate::bell::Bells;
-use crate::end::add;
 use crate::family::Family;
 use crate::kernel_view::{self, Count};
-use crate::{End, bell, config, ending, register, rest, send, step};
+use crate::{End, bell, config, lost, register, replay, rest, send, step};
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
 /// granted end is not in the rings in both directions.
 #[cold]
 pub fn advance(end: &End) {
     let adopted = end.local.adopted.load(Ordering::Acquire) != 0;
+    if end.has_flags(end_flags::LOST) {
+        return;
+    }
     if end.phase() != EndPhase::Granted || !adopted || end.is_pinned() {
         return;
     }
@@ -51,7 +49,7 @@ fn become_ready(end: &End) {
         return;
     }
     let _rx = end.lock_rx();
-    if end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0 {
+    if end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0 || end.has_flags(end_flags::LOST) {
         return;
     }
     if end.rx_mode() != Mode::Tcp {
@@ -91,7 +89,11 @@ fn start(end: &End) {
     } else {
         is_half_empty(end, &lane)
     };
-    if end.tx_mode() != Mode::Tcp || end.is_reserved() || !may_enter {
+    if end.tx_mode() != Mode::Tcp
+        || end.is_reserved()
+        || !may_enter
+        || end.has_flags(end_flags::LOST)
+    {
         return;
     }
     let tx = &end.entry.tx;
@@ -152,10 +154,10 @@ fn is_half_empty(end: &End, lane: &WindowLane) -> bool {
 
 /// Continue on TCP, as when the lane is full. Returns whether the direction is there.
 pub(crate) fn go_by_tcp(end: &End, reason: Reason) -> bool {
+    let _tx = end.lock_tx();
     let Some(lane) = end.tx_lane() else {
         return false;
     };
-    let _tx = end.lock_tx();
     if end.tx_mode() == Mode::Ring {
         stop_locked(end, &lane, reason);
     }
@@ -180,7 +182,7 @@ fn claim_entry(lane: &WindowLane) -> bool {
 }
 
 /// The direction has left the lane again.
-fn drop_claim(lane: &WindowLane) {
+pub(crate) fn drop_claim(lane: &WindowLane) {
     let flags = &lane.control().receiver.flags;
     flags.fetch_and(!ENTERED, Ordering::SeqCst); // SYNC: ready
 }
@@ -204,6 +206,12 @@ fn give_up(end: &End, reason: Reason) {
 
 /// Do what the receiver of our lane asks for by its flags.
 pub fn attend(end: &End) {
+    lost::look(end);
+    attend_lane(end);
+}
+
+/// As [`attend`], where the lane is known to be there.
+pub(crate) fn attend_lane(end: &End) {
     let Some(lane) = end.tx_lane() else { return };
     let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
     if flags & (STOP_WANTED | FROZEN | CLOSED) == 0 {
@@ -212,34 +220,14 @@ pub fn attend(end: &End) {
     if end.tx_mode() == Mode::Replay {
         let _tx = end.lock_tx();
         if end.tx_mode() == Mode::Replay {
-            let _ = continue_replay(end, &lane);
+            let _ = replay::continue_replay(end, &lane);
         }
     } else if end.tx_mode() == Mode::Ring {
         let _tx = end.lock_tx();
         attend_slowly(end, &lane, flags, false);
     } else if flags & FROZEN != 0 && end.entry.wait.replayed.load(Ordering::Relaxed) != 0 {
-        answer_late_freeze(end, &lane);
+        replay::answer_late_freeze(end, &lane);
     }
-}
-
-/// The receiver has frozen before it read our STOP.
-fn answer_late_freeze(end: &End, lane: &WindowLane) {
-    let _tx = end.lock_tx();
-    let stop_at = end.entry.wait.replayed.load(Ordering::Relaxed);
-    if end.tx_mode() != Mode::Tcp || stop_at == 0 || !claim_freeze(lane) {
-        return;
-    }
-    end.entry.wait.replayed.store(0, Ordering::Relaxed);
-    let quiet = end.entry.tx.raw_calls.load(Ordering::SeqCst) == 0;
-    if quiet && end.entry.tx.tcp_bytes.load(Ordering::Relaxed) + 1 == stop_at {
-        begin_replay(end, lane);
-        return;
-    }
-    let sender = &lane.control().sender;
-    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
-    sender.replay_end.store(tail, Ordering::Relaxed);
-    sender.replay_at.store(NO_REPLAY, Ordering::Relaxed);
-    sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
 }
 
 /// After a record has been published: ring the receiver if it is armed, and do what it asks for.
@@ -260,8 +248,8 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
     if end.tx_mode() != Mode::Ring {
         return;
     }
-    if flags & FROZEN != 0 && claim_freeze(lane) {
-        begin_replay(end, lane);
+    if flags & FROZEN != 0 && replay::claim_freeze(lane) {
+        replay::begin_replay(end, lane);
         return;
     }
     if published {
@@ -285,7 +273,7 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
 
 /// Bring the sending direction back to TCP. The caller holds it. Put off when a doorbell is owed:
 /// none may follow the STOP; and while the program builds a message where the STOP would stand. A sleeping receiver is not rung, the next data on TCP wakes it.
-fn stop_locked(end: &End, lane: &WindowLane, reason: Reason) {
+pub(crate) fn stop_locked(end: &End, lane: &WindowLane, reason: Reason) {
     // A peer that waits for space must not count on us any more.
     bell::answer_space_locked(end);
     if !bell::pay(end) || end.is_reserved() {
@@ -353,11 +341,11 @@ pub fn leave(end: &End, reason: Reason) {
             .fetch_or(STOP_WANTED, Ordering::SeqCst);
         bell::answer_space(end);
     }
-    if let Some(lane) = end.tx_lane() {
-        let _tx = end.lock_tx();
-        if end.tx_mode() == Mode::Ring {
-            stop_locked(end, &lane, reason);
-        }
+    let _tx = end.lock_tx();
+    if let Some(lane) = end.tx_lane()
+        && end.tx_mode() == Mode::Ring
+    {
+        stop_locked(end, &lane, reason);
     }
 }
 
@@ -379,7 +367,8 @@ pub fn freeze(end: &End) {
     let Some(lane) = end.rx_lane() else { return };
     {
         let _rx = end.lock_rx();
-        if end.has_flags(end_flags::FROZEN) {
+        // Who has left a window gets all by TCP already.
+        if end.has_flags(end_flags::FROZEN) || end.has_flags(end_flags::LOST) {
             return;
         }
         bell::disarm(end, &lane);
@@ -409,9 +398,11 @@ pub fn freeze(end: &End) {
 /// Take a freeze back for good, unless the sender has begun to answer it: those who have the socket
 /// from now on know the ring.
 pub fn unfreeze(end: &End) {
-    let Some(lane) = end.rx_lane() else { return };
     let _rx = end.lock_rx();
-    let is_frozen = end.has_flags(end_flags::FROZEN) && end.rx_mode() == Mode::Replay;
+    let Some(lane) = end.rx_lane() else { return };
+    let is_frozen = end.has_flags(end_flags::FROZEN)
+        && end.rx_mode() == Mode::Replay
+        && !end.has_flags(end_flags::LOST);
     if is_frozen && step::take_back_freeze(&lane) {
         step::thaw(end, &lane);
     }
@@ -422,6 +413,9 @@ pub fn unfreeze(end: &End) {
 pub fn retire(end: &End) -> bool {
     let may = end.is_pinned() && end.phase() == EndPhase::Granted;
     let rests = end.has_flags(end_flags::RESTING);
+    if lost::is_unsettled(end) {
+        return false;
+    }
     if !may || !(is_out_for_good(end) || !rests && is_quiet(end)) {
         return false;
     }
@@ -443,6 +437,7 @@ pub fn dissolve(end: &End) -> bool {
         .is_ok();
     if is_ours {
         register::restore_settings(end);
+        lost::cast_off(end);
     }
     is_ours
 }
@@ -458,10 +453,10 @@ fn is_out_for_good(end: &End) -> bool {
 /// never will because its stream has ended: the lane is empty and no doorbell is on its way, so that
 /// whatever comes by TCP is data.
 pub fn is_quiet(end: &End) -> bool {
+    let _rx = end.lock_rx();
     let Some(lane) = end.rx_lane() else {
         return false;
     };
-    let _rx = end.lock_rx();
     end.tx_mode() == Mode::Tcp
         && (end.rx_mode() == Mode::Replay
             || end.rx_mode() == Mode::Ring && end.ending() != Ending::Open)
@@ -475,115 +470,4 @@ pub fn is_plain(end: &End) -> bool {
     end.tx_mode() == Mode::Tcp
         && end.rx_mode() == Mode::Tcp
         && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
-}
-
-/// Say that the freeze is being answered. Returns whether the receiver still wants it.
-fn claim_freeze(lane: &WindowLane) -> bool {
-    let answer = |flags| (flags & FROZEN != 0).then_some(flags | ANSWERED);
-    let flags = &lane.control().receiver.flags;
-    flags
-        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, answer) // SYNC: frozen
-        .is_ok()
-}
-
-/// Start sending again what the receiver did not consume. The caller has claimed the freeze and
-/// holds the sending direction.
-fn begin_replay(end: &End, lane: &WindowLane) {
-    let consumed = lane.consumed();
-    let mut cursor = end.tx_cursor();
-    if cursor.refresh(lane).is_err() {
-        end.note_ending(Ending::Reset);
-        return;
-    }
-    end.set_tx_cursor(cursor);
-    end.entry
-        .wait
-        .replayed
-        .store(consumed & 0xffff, Ordering::Relaxed);
-    // Doorbells that could not be sent are forgotten: the receiver discards up to `replay_at`.
-    bell::pay(end);
-    end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
-    let sender = &lane.control().sender;
-    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
-    sender.replay_end.store(tail, Ordering::Relaxed);
-    sender.replay_at.store(
-        end.entry.tx.tcp_bytes.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
-    sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
-    kernel_view::count_anew(end, lane);
-    end.set_tx_mode(Mode::Replay);
-    drop_claim(lane);
-    end.count(Counter::Replays, 1);
-    end.count(Counter::Downgrades, 1);
-    rest::begin(end, Reason::PeerAsked);
-    let _ = continue_replay(end, lane);
-}
-
-/// Send more of what the receiver did not consume; `Err(AGAIN)` when TCP is full. The caller
-/// holds the sending direction.
-pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno> {
-    if ending::is_broken(end) {
-        // The error is for the program to be told.
-        end.entry.wait.replayed.store(0, Ordering::Relaxed);
-        end.set_tx_mode(Mode::Tcp);
-        return Ok(());
-    }
-    let mut at = RxCursor {
-        head: end.entry.tx.credit.load(Ordering::Relaxed),
-        taken: usize::try_from(end.entry.wait.replayed.load(Ordering::Relaxed)).unwrap_or(0),
-    };
-    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
-    while at.head < tail {
-        let done = replay_record(end, lane, &mut at);
-        end.entry.tx.credit.store(at.head, Ordering::Relaxed);
-        end.entry
-            .wait
-            .replayed
-            .store(at.taken as u64, Ordering::Relaxed);
-        match done {
-            Ok(true) => {}
-            Ok(false) => return Err(Errno::AGAIN),
-            Err(errno) => {
-                // Broken, or the receiver has spoilt the ring: there is nothing left to send.
-                end.set_tx_mode(Mode::Tcp);
-                if errno != Errno::PIPE {
-                    ending::note_error(end, errno);
-                }
-                return Err(errno);
-            }
-        }
-    }
-    end.entry.wait.replayed.store(0, Ordering::Relaxed);
-    end.set_tx_mode(Mode::Tcp);
-    Ok(())
-}
-
-/// Send the rest of one record; `Ok(false)` when TCP took only part of it.
-fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool, Errno> {
-    let spoilt = |_: PeerLied| Errno::CONNRESET;
-    let left = match at.peek(lane).map_err(spoilt)? {
-        Next::Data(left) => left,
-        Next::Control(..) => {
-            at.head += 1;
-            return Ok(true);
-        }
-        Next::Empty => return Err(Errno::CONNRESET),
-    };
-    let mut bytes = [0u8; crosslane_ring::MAX_RECORD_BYTES];
-    let part = [crosslane_ring::Part::of_mut(&mut bytes[..left])];
-    // SAFETY: the part is the array above.
-    let Some(mut parts) = (unsafe { crosslane_ring::Parts::new(&part) }) else {
-        return Ok(false);
-    };
-    at.copy_only(lane, &mut parts).map_err(spoilt)?;
-    // SAFETY: the first `left` bytes are initialised and valid for reads.
-    let sent = match unsafe { kernel::send(end.fd(), bytes.as_ptr(), left, 0) } {
-        Ok(sent) => sent,
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-        Err(errno) => return Err(errno),
-    };
-    add(&end.entry.tx.tcp_bytes, sent as u64);
-    at.pass(sent, left);
-    Ok(sent == left)
 }

@@ -4,7 +4,7 @@
 use core::mem::MaybeUninit;
 use core::net::{IpAddr, SocketAddr};
 
-use libc::{c_int, epoll_event, msghdr, pollfd, timespec};
+use libc::{c_int, epoll_event, iovec, msghdr, pollfd, timespec};
 
 use crate::Errno;
 use crate::raw::syscall;
@@ -401,6 +401,29 @@ pub fn connect_unix(path: &[u8]) -> Result<c_int, Errno> {
             Err(errno)
         }
     }
+}
+
+/// Read at `offset`, or where the file stands, into memory of the caller what can be had without
+/// waiting; EAGAIN if that is nothing, EOPNOTSUPP if this kind of file does not tell.
+///
+/// # Safety
+/// The pieces must be valid for writes.
+pub unsafe fn read_now(fd: c_int, pieces: &[iovec], offset: Option<i64>) -> Result<usize, Errno> {
+    let offset = match offset {
+        Some(offset) => usize::try_from(offset).map_err(|_| Errno::INVAL)?,
+        None => usize::MAX,
+    };
+    let args = [
+        arg(fd),
+        pieces.as_ptr().addr(),
+        pieces.len(),
+        offset,
+        // The upper half of the offset, where registers have 32 bits.
+        0,
+        arg(libc::RWF_NOWAIT),
+    ];
+    // SAFETY: the caller's promise.
+    unsafe { syscall(libc::SYS_preadv2, args) }
 }
 
 /// Sleep in the kernel for about this long, or until a signal has been handled. Returns whether one

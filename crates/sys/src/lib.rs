@@ -11,6 +11,7 @@ pub mod cpu;
 pub mod device;
 pub mod errno;
 pub mod event;
+pub mod fault;
 pub mod futex;
 pub mod kernel;
 pub mod lock;

@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::OnceLock;
 
 use crate::raw::syscall;
 
@@ -44,6 +45,21 @@ pub fn forget_thread() {
 pub fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+/// What tells this boot of this kernel from all others, the same in all containers; or 0 where `/proc` does
+/// not say.
+pub fn boot() -> u64 {
+    static BOOT: OnceLock<u64> = OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = id
+            .chars()
+            .filter(char::is_ascii_hexdigit)
+            .take(16)
+            .collect();
+        u64::from_str_radix(&digits, 16).unwrap_or(0)
+    })
 }
 
 /// Whether the process with this id still runs: not gone, and no zombie that waits to be reaped.

@@ -5,8 +5,8 @@ use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{
-    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr,
-    socklen_t, ssize_t, timespec, timeval,
+    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pollfd, sighandler_t, sigset_t,
+    size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 macro_rules! real {
@@ -78,6 +78,8 @@ fn missing() -> ! {
 
 real! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn sigaction(signal: c_int, action: *const libc::sigaction, before: *mut libc::sigaction) -> c_int;
+    fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
     fn bind(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int;
     fn listen(fd: c_int, backlog: c_int) -> c_int;

@@ -6,6 +6,9 @@
 //! function. Over Crosslane a [`Witness`] proves that connections were accelerated while the test
 //! ran; a test that only passes because everything stayed on TCP fails.
 //!
+//! [`rack::Rack`] is two hosts on this machine with a window between them; [`guest::Rack`] two
+//! virtual machines.
+//!
 //! Nothing here sleeps for luck: [`wait_until`] looks for the very thing that is waited for.
 //! Failures are panics, as this is for tests only.
 #![forbid(unsafe_code)]
@@ -18,7 +21,10 @@ mod observe;
 mod ports;
 mod process;
 mod program;
+pub mod rack;
 pub mod redis;
+mod sides;
+mod skip;
 mod wait;
 mod watchdog;
 
@@ -29,6 +35,8 @@ pub use observe::{Stats, Witness};
 pub use ports::free_port;
 pub use process::{Output, Process};
 pub use program::Program;
+pub use sides::{Sides, Witnesses};
+pub use skip::skipped;
 pub use wait::wait_until;
 
 /// Whether this test runs as root.
@@ -47,5 +55,37 @@ macro_rules! on_both_routes {
         mod crosslane {
             $(#[test] fn $name() { super::$name(&$crate::Host::new($crate::Route::Crosslane)); })+
         }
+    };
+}
+
+/// Makes three tests of each named function: `tcp::NAME`, `crosslane::NAME` and `two_hosts::NAME`.
+/// The functions take `&Sides`. Another list of routes than these three stands in brackets first.
+#[macro_export]
+macro_rules! on_all_routes {
+    ([$($route:ident),+] $names:tt) => { $($crate::on_all_routes!(@$route $names);)+ };
+    (@tcp ($($name:ident),+ $(,)?)) => {
+        mod tcp {
+            use $crate::{Route, Sides};
+            $(#[test] fn $name() { super::$name(&Sides::on_one_host(Route::Tcp)); })+
+        }
+    };
+    (@crosslane ($($name:ident),+ $(,)?)) => {
+        mod crosslane {
+            use $crate::{Route, Sides};
+            $(#[test] fn $name() { super::$name(&Sides::on_one_host(Route::Crosslane)); })+
+        }
+    };
+    (@two_hosts ($($name:ident),+ $(,)?)) => {
+        mod two_hosts {
+            use $crate::{Sides, rack};
+            $(#[test] fn $name() {
+                if rack::can_run() {
+                    super::$name(&Sides::on_two_hosts());
+                }
+            })+
+        }
+    };
+    ($($name:ident),+ $(,)?) => {
+        $crate::on_all_routes!([tcp, crosslane, two_hosts] ($($name),+));
     };
 }

@@ -127,6 +127,8 @@ pub struct Witness(Option<Watch>);
 
 struct Watch {
     port: u16,
+    /// The window that rings have to be in.
+    window: Option<&'static str>,
     observer: Observer,
     before: Stats,
     stop: Sender<()>,
@@ -150,11 +152,21 @@ impl Witness {
         });
         Self(Some(Watch {
             port,
+            window: None,
             observer,
             before,
             stop,
             thread,
         }))
+    }
+
+    /// The same where rings have to be in this window to another host.
+    #[must_use]
+    pub fn over(mut self, window: &'static str) -> Self {
+        if let Some(watch) = &mut self.0 {
+            watch.window = Some(window);
+        }
+        self
     }
 
     /// Fail unless some bytes went through rings.
@@ -174,6 +186,15 @@ impl Witness {
         drop(watch.stop);
         let ends = watch.thread.join().expect("the witness does not panic");
         let after = watch.observer.stats().expect("crosslane stats answers");
+        let elsewhere: Vec<_> = ends
+            .values()
+            .filter(|end| is_elsewhere(end, watch.window))
+            .collect();
+        assert!(
+            elsewhere.is_empty(),
+            "rings that are not in the window {:?}: {elsewhere:#?}",
+            watch.window
+        );
         let share = ring_share(&watch.before, &after);
         assert!(
             share > least,
@@ -182,6 +203,11 @@ impl Witness {
             ends.values()
         );
     }
+}
+
+/// Whether an end is accelerated by other memory than it should be.
+fn is_elsewhere(end: &End, window: Option<&str>) -> bool {
+    window.is_some() && end.is_accelerated() && end.window.as_deref() != window
 }
 
 fn look_until(observer: &Observer, port: u16, stopped: &Receiver<()>) -> Ends {

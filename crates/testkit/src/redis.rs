@@ -1,44 +1,50 @@
 //! A Redis server and its clients.
 
-use crate::{Host, Process, Program, free_port};
+use crate::{Host, Process, Program, Sides, free_port};
 
 /// A running server.
 pub struct Redis<'a> {
-    host: &'a Host,
+    clients: &'a Host,
+    address: &'static str,
     /// Where it listens.
     pub port: u16,
     _server: Process,
 }
 
 impl<'a> Redis<'a> {
-    /// Start one on the host's route.
+    /// Start one on the host's route, for clients of the same host.
     pub fn start(host: &'a Host, options: &[&str]) -> Self {
-        Self::start_as(host, host.program("redis-server"), options)
+        Self::listen(host.program("redis-server"), host, "127.0.0.1", options)
     }
 
-    /// Start one as `program` says.
-    pub fn start_as(host: &'a Host, program: Program<'a>, options: &[&str]) -> Self {
+    /// Start one on the server's side, for clients on theirs.
+    pub fn between(sides: &'a Sides, options: &[&str]) -> Self {
+        Self::between_as(sides, sides.server().program("redis-server"), options)
+    }
+
+    /// The same as `program` says.
+    pub fn between_as(sides: &'a Sides, program: Program<'a>, options: &[&str]) -> Self {
+        Self::listen(program, sides.client(), sides.address(), options)
+    }
+
+    fn listen(
+        program: Program<'a>,
+        clients: &'a Host,
+        address: &'static str,
+        options: &[&str],
+    ) -> Self {
         let port = free_port();
         let server = program
-            .args([
-                "--port",
-                &port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-            ])
-            .args([
-                "--enable-debug-command",
-                "yes",
-                "--proto-max-bulk-len",
-                "512mb",
-            ])
+            .args(["--port", &port.to_string(), "--bind", address])
+            .args(["--save", "", "--protected-mode", "no"])
+            .args(["--enable-debug-command", "yes"])
+            .args(["--proto-max-bulk-len", "512mb"])
             .args(options)
             .start();
         server.wait_for_port(port);
         Self {
-            host,
+            clients,
+            address,
             port,
             _server: server,
         }
@@ -46,12 +52,12 @@ impl<'a> Redis<'a> {
 
     /// A client along the host's route.
     pub fn cli(&self) -> Program<'a> {
-        self.as_client(self.host.program("redis-cli"))
+        self.as_client(self.clients.program("redis-cli"))
     }
 
     /// `program`, with the options that take it to the server.
     pub fn as_client(&self, program: Program<'a>) -> Program<'a> {
-        program.args(["-h", "127.0.0.1", "-p", &self.port.to_string()])
+        program.args(["-h", self.address, "-p", &self.port.to_string()])
     }
 
     /// One command by a client of its own, and its answer.
@@ -61,7 +67,7 @@ impl<'a> Redis<'a> {
 
     /// A load that runs now; it prints lines of comma-separated values.
     pub fn benchmark(&self, options: &[&str]) -> Process {
-        self.as_client(self.host.program("redis-benchmark"))
+        self.as_client(self.clients.program("redis-benchmark"))
             .arg("--csv")
             .args(options)
             .start()

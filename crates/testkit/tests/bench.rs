@@ -1,7 +1,7 @@
 //! The benches as a person runs them, in their smallest form: every line is JSON, everything asked
 //! for was measured, and what went over Crosslane was accelerated. No time is judged.
 
-use crosslane_testkit::{Host, Route, binary};
+use crosslane_testkit::{Host, Route, binary, rack, skipped};
 use serde_json::Value;
 
 /// The lines of a bench, the first of which describes the machine.
@@ -41,7 +41,7 @@ fn every_way_of_waiting_is_measured_idle_and_under_load() {
     // A kernel that refuses SO_BUSY_POLL is named in the notes instead.
     let notes = lines[0]["notes"].to_string();
     if notes.contains("tcp-busy-poll is left out") {
-        eprintln!("SKIPPED: {notes}");
+        skipped(&notes);
     } else {
         assert!(
             named.contains(&"load tcp-busy-poll".to_owned()),
@@ -99,6 +99,33 @@ fn connections_are_counted_in_memory_and_latency() {
 }
 
 #[test]
+fn two_hosts_are_measured_beside_tcp_and_the_bare_window() {
+    if !rack::can_run() {
+        return;
+    }
+    let arguments = "--two-hosts --repeats 1 --cases rtt:64,stream:4096";
+    let lines = lines("sockets", &arguments.split(' ').collect::<Vec<_>>());
+    assert_eq!(lines[0]["hosts"], 2);
+    let named: Vec<_> = lines[1..]
+        .iter()
+        .map(|row| format!("{} {}", row["case"], row["transport"]).replace('"', ""))
+        .collect();
+    let expected = [
+        "rtt tcp",
+        "rtt crosslane",
+        "rtt lane",
+        "rtt window",
+        "stream tcp",
+        "stream crosslane",
+    ];
+    assert_eq!(named, expected);
+    for row in &lines[1..5] {
+        assert!(number(row, "p50_ns") <= number(row, "p99_ns"));
+    }
+    number(&lines[3], "overhead_ns");
+}
+
+#[test]
 fn a_message_is_followed_stage_by_stage() {
     // `cargo xtask test` has built the traced library; where it is missing, the bench says how to.
     let lines = lines("breakdown", &["--repeats", "1", "--bytes", "8,64,4096"]);
@@ -125,7 +152,7 @@ fn a_message_is_followed_stage_by_stage() {
 #[test]
 fn nginx_serves_files_both_ways_over_both() {
     if !std::path::Path::new("/usr/sbin/nginx").is_file() {
-        eprintln!("SKIPPED: nginx is missing; run `cargo xtask setup`");
+        skipped("nginx is missing; run `cargo xtask setup`");
         return;
     }
     let lines = lines("files", &["--repeats", "1", "--bytes", "8192,2097152"]);
@@ -139,7 +166,7 @@ fn nginx_serves_files_both_ways_over_both() {
     let requests = lines.iter().filter(|row| row["case"] == "requests");
     let rates: Vec<_> = requests.map(|row| number(row, "per_s")).collect();
     if lines[0]["notes"].to_string().contains("no wrk") {
-        eprintln!("SKIPPED: {}", lines[0]["notes"]);
+        skipped(&lines[0]["notes"].to_string());
     } else {
         assert_eq!(rates.len(), 2 * 2, "ways, transports");
     }
@@ -154,7 +181,7 @@ fn stores_answer_every_mix_over_both() {
         .map(|program| std::path::Path::new(program).is_file());
     let count = installed.iter().filter(|is_there| **is_there).count();
     if count < installed.len() {
-        eprintln!("SKIPPED: redis-server or memcached is missing; run `cargo xtask setup`");
+        skipped("redis-server or memcached is missing; run `cargo xtask setup`");
     }
     if count == 0 {
         return;
@@ -179,7 +206,7 @@ fn everybody_who_is_installed_is_measured() {
         ("libfabric", "libfabric is left out"),
     ] {
         if lines[0]["notes"].to_string().contains(name) {
-            eprintln!("SKIPPED: {}", lines[0]["notes"]);
+            skipped(&lines[0]["notes"].to_string());
         } else {
             expected.push(peer);
         }

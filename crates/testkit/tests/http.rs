@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crosslane_testkit::{Host, Process, free_port, on_both_routes};
+use crosslane_testkit::{Process, Sides, free_port, on_all_routes};
 use sha2::{Digest, Sha256};
 
 /// Debian's own, as another one in PATH may be a script that starts it.
@@ -28,7 +28,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+http.server.ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
 "#;
 
 const MIB: usize = 1 << 20;
@@ -55,26 +55,32 @@ fn sha256_of(path: &Path) -> String {
     sha256(&std::fs::read(path).expect("curl wrote it"))
 }
 
-fn serve(host: &Host) -> (Process, u16) {
+fn serve(sides: &Sides) -> (Process, u16) {
     let port = free_port();
-    let server = host
+    let server = sides
+        .server()
         .program(PYTHON)
-        .args(["-c", SERVER, &port.to_string()])
+        .args(["-c", SERVER, sides.address(), &port.to_string()])
         .start();
     server.wait_for_port(port);
     (server, port)
 }
 
-fn bodies_up_to_100_mib(host: &Host) {
-    let (_server, port) = serve(host);
-    let witness = host.witness(port);
+fn bodies_up_to_100_mib(sides: &Sides) {
+    let address = sides.address();
+    let (_server, port) = serve(sides);
+    let witness = sides.witness(port);
     for length in [0, 1, 1000, 65_536, MIB + 1, 10 * MIB, 100 * MIB] {
         let bytes = body(length);
-        host.file("body", &bytes);
-        let url = format!("http://127.0.0.1:{port}/body");
-        host.program("curl").args(["-sSf", "-o", "got", &url]).run();
+        sides.server().file("body", &bytes);
+        let url = format!("http://{address}:{port}/body");
+        sides
+            .client()
+            .program("curl")
+            .args(["-sSf", "-o", "got", &url])
+            .run();
         assert_eq!(
-            sha256_of(&host.folder().join("got")),
+            sha256_of(&sides.client().folder().join("got")),
             sha256(&bytes),
             "{length} bytes"
         );
@@ -83,29 +89,32 @@ fn bodies_up_to_100_mib(host: &Host) {
     witness.assert_ring_share(0.3);
 }
 
-fn uploads_up_to_100_mib(host: &Host) {
-    let (_server, port) = serve(host);
-    let witness = host.witness(port);
+fn uploads_up_to_100_mib(sides: &Sides) {
+    let address = sides.address();
+    let (_server, port) = serve(sides);
+    let witness = sides.witness(port);
     for length in [1, 65_536, 10 * MIB, 100 * MIB] {
         let bytes = body(length);
-        host.file("body", &bytes);
-        let url = format!("http://127.0.0.1:{port}/");
+        sides.client().file("body", &bytes);
+        let url = format!("http://{address}:{port}/");
         let options = ["-sSf", "-H", "Expect:", "--data-binary", "@body", &url];
-        let answer = host.program("curl").args(options).run().text();
+        let answer = sides.client().program("curl").args(options).run().text();
         assert_eq!(answer, sha256(&bytes), "{length} bytes");
     }
     witness.assert_ring_share(0.3);
 }
 
-fn one_connection_for_many_requests(host: &Host) {
-    let (_server, port) = serve(host);
-    let witness = host.witness(port);
+fn one_connection_for_many_requests(sides: &Sides) {
+    let address = sides.address();
+    let (_server, port) = serve(sides);
+    let witness = sides.witness(port);
     let bytes = body(100_000);
-    host.file("body", &bytes);
+    sides.server().file("body", &bytes);
     let count = 300;
-    let url = format!("http://127.0.0.1:{port}/body");
+    let url = format!("http://{address}:{port}/body");
     let requests = (0..count).flat_map(|_| ["-o", "got", &url]);
-    let report = host
+    let report = sides
+        .client()
         .program("curl")
         .args(["-sSf", "-w", "%{num_connects} %{size_download}\n"])
         .args(requests)
@@ -118,32 +127,38 @@ fn one_connection_for_many_requests(host: &Host) {
         lines[1..].iter().all(|line| *line == "0 100000"),
         "{report}"
     );
-    assert_eq!(sha256_of(&host.folder().join("got")), sha256(&bytes));
+    assert_eq!(
+        sha256_of(&sides.client().folder().join("got")),
+        sha256(&bytes)
+    );
     witness.assert_accelerated();
 }
 
-fn many_clients_at_once(host: &Host) {
-    let (_server, port) = serve(host);
-    let witness = host.witness(port);
+fn many_clients_at_once(sides: &Sides) {
+    let address = sides.address();
+    let (_server, port) = serve(sides);
+    let witness = sides.witness(port);
     let bytes = body(5 * MIB);
-    host.file("body", &bytes);
-    let url = format!("http://127.0.0.1:{port}/body");
+    sides.server().file("body", &bytes);
+    let url = format!("http://{address}:{port}/body");
     let clients: Vec<_> = (0..12)
         .map(|index| {
-            host.program("curl")
+            sides
+                .client()
+                .program("curl")
                 .args(["-sSf", "-o", &format!("got{index}"), &url])
                 .start()
         })
         .collect();
     for (index, client) in clients.into_iter().enumerate() {
         drop(client.finish().expect_success());
-        let got = host.folder().join(format!("got{index}"));
+        let got = sides.client().folder().join(format!("got{index}"));
         assert_eq!(sha256_of(&got), sha256(&bytes));
     }
     witness.assert_accelerated();
 }
 
-on_both_routes!(
+on_all_routes!(
     bodies_up_to_100_mib,
     uploads_up_to_100_mib,
     one_connection_for_many_requests,

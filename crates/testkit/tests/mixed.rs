@@ -1,7 +1,7 @@
-//! One side under Crosslane and the other not: TCP, with a reason.
+//! One side under Crosslane and the other not: TCP, with a reason, on one host and between two.
 
 use crosslane_testkit::redis::Redis;
-use crosslane_testkit::{End, Host, Process, Route, wait_until};
+use crosslane_testkit::{End, Host, Process, Sides, on_all_routes, wait_until};
 
 /// Enough traffic that a connection would have been upgraded.
 fn talk(client: Process) -> String {
@@ -47,36 +47,31 @@ fn commands_and_wait() -> String {
     format!("{}BLPOP nothing 0\n", commands())
 }
 
-#[test]
-fn a_plain_client_of_an_accelerated_server() {
-    let host = Host::new(Route::Crosslane);
-    let redis = Redis::start(&host, &[]);
-    let plain = || redis.as_client(host.plain("redis-cli"));
+fn a_plain_client_of_an_accelerated_server(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let plain = || redis.as_client(sides.client().plain("redis-cli"));
     assert_eq!(talk(plain().input(commands()).start()), expected());
     let waiting = plain().input(commands_and_wait()).start();
-    assert_tcp_with_reason(&ends_of_an_idle_client(&host, &redis, waiting));
+    assert_tcp_with_reason(&ends_of_an_idle_client(sides.server(), &redis, waiting));
 }
 
-#[test]
-fn an_accelerated_client_of_a_plain_server() {
-    let host = Host::new(Route::Crosslane);
-    let redis = Redis::start_as(&host, host.plain("redis-server"), &[]);
+fn an_accelerated_client_of_a_plain_server(sides: &Sides) {
+    let plain = sides.server().plain("redis-server");
+    let redis = Redis::between_as(sides, plain, &[]);
     assert_eq!(talk(redis.cli().input(commands()).start()), expected());
     let waiting = redis.cli().input(commands_and_wait()).start();
-    assert_tcp_with_reason(&ends_of_an_idle_client(&host, &redis, waiting));
+    assert_tcp_with_reason(&ends_of_an_idle_client(sides.client(), &redis, waiting));
 }
 
-#[test]
-fn plain_and_accelerated_clients_side_by_side() {
-    let host = Host::new(Route::Crosslane);
-    let redis = Redis::start(&host, &[]);
-    let witness = host.witness(redis.port);
+fn plain_and_accelerated_clients_side_by_side(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let witness = sides.witness(redis.port);
     let clients: Vec<_> = (0..6)
         .map(|index| {
             let program = if index % 2 == 0 {
-                host.plain("redis-cli")
+                sides.client().plain("redis-cli")
             } else {
-                host.program("redis-cli")
+                sides.client().program("redis-cli")
             };
             redis
                 .as_client(program)
@@ -90,3 +85,9 @@ fn plain_and_accelerated_clients_side_by_side() {
     assert_eq!(redis.ask(&["GET", "counter"]), "30000");
     witness.assert_accelerated();
 }
+
+on_all_routes!([crosslane, two_hosts](
+    a_plain_client_of_an_accelerated_server,
+    an_accelerated_client_of_a_plain_server,
+    plain_and_accelerated_clients_side_by_side,
+));

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crosslane_testkit::{Host, Process, Program, free_port, on_both_routes, wait_until};
+use crosslane_testkit::{Process, Program, Sides, free_port, on_all_routes, wait_until};
 
 const NGINX: &str = "/usr/sbin/nginx";
 
@@ -20,7 +20,8 @@ struct Site {
 
 impl Site {
     /// A server of `small` (100 bytes) and `large` (3 MB).
-    fn open(host: &Host, sendfile: &str) -> Self {
+    fn open(sides: &Sides, sendfile: &str) -> Self {
+        let host = sides.server();
         let [port, proxy, http2] = [free_port(), free_port(), free_port()];
         // The workers have to find their files, and the monitor's socket.
         let mode = PermissionsExt::from_mode(0o711);
@@ -31,7 +32,7 @@ impl Site {
         host.file("www/large", large());
         let configuration = host.file(
             "nginx.conf",
-            configuration(host, sendfile, [port, proxy, http2]),
+            configuration(sides, sendfile, [port, proxy, http2]),
         );
         let server = nginx(host.program(NGINX), &configuration).start();
         for port in [port, proxy, http2] {
@@ -47,10 +48,10 @@ impl Site {
     }
 
     /// Have it start new workers, and wait until it has begun to.
-    fn reload(&self, host: &Host) {
+    fn reload(&self, sides: &Sides) {
         let count = || self.server.log().matches("reconfiguring").count();
         let before = count();
-        let tell = nginx(host.plain(NGINX), &self.configuration);
+        let tell = nginx(sides.server().plain(NGINX), &self.configuration);
         tell.args(["-s", "reload"]).run();
         wait_until("nginx to reload", || (count() > before).then_some(()));
     }
@@ -64,8 +65,8 @@ fn nginx<'a>(program: Program<'a>, configuration: &Path) -> Program<'a> {
         .arg(configuration)
 }
 
-fn configuration(host: &Host, sendfile: &str, [port, proxy, http2]: [u16; 3]) -> String {
-    let folder = host.folder().display();
+fn configuration(sides: &Sides, sendfile: &str, [port, proxy, http2]: [u16; 3]) -> String {
+    let (folder, address) = (sides.server().folder().display(), sides.address());
     // As on any Debian machine: root's nginx has workers that are somebody else.
     let user = match crosslane_testkit::is_root() {
         true => "user www-data;",
@@ -79,13 +80,13 @@ fn configuration(host: &Host, sendfile: &str, [port, proxy, http2]: [u16; 3]) ->
              client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
              fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;
              scgi_temp_path {folder}/scgi;
-             upstream site {{ server 127.0.0.1:{port}; keepalive 16; }}
+             upstream site {{ server {address}:{port}; keepalive 16; }}
              server {{
-                 listen 127.0.0.1:{port} backlog=1024; listen 127.0.0.1:{http2} http2;
+                 listen {address}:{port} backlog=1024; listen {address}:{http2} http2;
                  root {folder}/www;
              }}
              server {{
-                 listen 127.0.0.1:{proxy} backlog=1024;
+                 listen {address}:{proxy} backlog=1024;
                  location / {{
                      proxy_pass http://site; proxy_http_version 1.1;
                      proxy_set_header Connection \"\";
@@ -99,9 +100,10 @@ fn large() -> Vec<u8> {
     (0u8..=250).cycle().take(3_000_000).collect()
 }
 
-fn load(host: &Host, port: u16, path: &str, options: &[&str]) {
-    let url = format!("http://127.0.0.1:{port}/{path}");
-    let report = host
+fn load(sides: &Sides, port: u16, path: &str, options: &[&str]) {
+    let url = format!("http://{}:{port}/{path}", sides.address());
+    let report = sides
+        .client()
         .program("wrk")
         .args(["-t", "2", "-d", "2s"])
         .args(options)
@@ -120,101 +122,107 @@ fn load(host: &Host, port: u16, path: &str, options: &[&str]) {
 }
 
 /// Get `large` so often, in one run of curl, and fail unless it comes whole each time.
-fn get(host: &Host, port: u16, count: usize, options: &[&str]) {
-    let url = format!("http://127.0.0.1:{port}/large");
+fn get(sides: &Sides, port: u16, count: usize, options: &[&str]) {
+    let url = format!("http://{}:{port}/large", sides.address());
     let names: Vec<_> = (0..count).map(|number| format!("got{number}")).collect();
     let requests = names.iter().flat_map(|name| ["-o", name, &url]);
-    host.program("curl")
+    sides
+        .client()
+        .program("curl")
         .run_option("--eager", "1-65535")
         .arg("-sSf")
         .args(options)
         .args(requests)
         .run();
     for name in names {
-        let got = std::fs::read(host.folder().join(name)).expect("curl wrote it");
+        let got = std::fs::read(sides.client().folder().join(name)).expect("curl wrote it");
         assert!(got == large(), "the body came changed");
     }
 }
 
-fn kept_alive_connections(host: &Host) {
-    let site = Site::open(host, "on");
-    let witness = host.witness(site.port);
-    load(host, site.port, "small", &["-c", "32"]);
-    load(host, site.port, "large", &["-c", "8"]);
+fn kept_alive_connections(sides: &Sides) {
+    let site = Site::open(sides, "on");
+    let witness = sides.witness(site.port);
+    load(sides, site.port, "small", &["-c", "32"]);
+    load(sides, site.port, "large", &["-c", "8"]);
     witness.assert_ring_share(0.5);
 }
 
-fn without_sendfile(host: &Host) {
-    let site = Site::open(host, "off");
-    let witness = host.witness(site.port);
-    load(host, site.port, "large", &["-c", "8"]);
+fn without_sendfile(sides: &Sides) {
+    let site = Site::open(sides, "off");
+    let witness = sides.witness(site.port);
+    load(sides, site.port, "large", &["-c", "8"]);
     witness.assert_ring_share(0.5);
 }
 
-fn a_connection_for_each_request(host: &Host) {
-    let site = Site::open(host, "on");
+fn a_connection_for_each_request(sides: &Sides) {
+    let site = Site::open(sides, "on");
     let close = ["-c", "8", "-H", "Connection: close"];
-    load(host, site.port, "small", &close);
+    load(sides, site.port, "small", &close);
     site.server.assert_running();
 }
 
-fn bodies_are_whole(host: &Host) {
-    let site = Site::open(host, "on");
-    let witness = host.witness(site.port);
-    get(host, site.port, 20, &[]);
+fn bodies_are_whole(sides: &Sides) {
+    let site = Site::open(sides, "on");
+    let witness = sides.witness(site.port);
+    get(sides, site.port, 20, &[]);
     witness.assert_accelerated();
 }
 
-fn bodies_are_whole_over_a_proxy(host: &Host) {
+fn bodies_are_whole_over_a_proxy(sides: &Sides) {
     for sendfile in ["on", "off"] {
-        let host = &Host::new(host.route());
-        let site = Site::open(host, sendfile);
-        let (to, behind) = (host.witness(site.proxy), host.witness(site.port));
-        get(host, site.proxy, 10, &[]);
+        let sides = &sides.anew();
+        let site = Site::open(sides, sendfile);
+        let to = sides.witness(site.proxy);
+        let behind = sides.server().witness(site.port);
+        get(sides, site.proxy, 10, &[]);
         to.assert_accelerated();
         behind.assert_accelerated();
     }
 }
 
-fn connections_to_a_proxy_and_behind_it_are_kept(host: &Host) {
-    let site = Site::open(host, "on");
-    let witness = host.witness(site.port);
-    load(host, site.proxy, "small", &["-c", "16"]);
-    witness.assert_ring_share(0.5);
+fn connections_to_a_proxy_and_behind_it_are_kept(sides: &Sides) {
+    let site = Site::open(sides, "on");
+    let to = sides.witness(site.proxy);
+    let behind = sides.server().witness(site.port);
+    load(sides, site.proxy, "small", &["-c", "16"]);
+    to.assert_accelerated();
+    behind.assert_ring_share(0.5);
 }
 
 /// A transfer for each connection: curl 7.88.1 fails with several, natively as well.
-fn bodies_are_whole_over_http2(host: &Host) {
-    let site = Site::open(host, "on");
-    let witness = host.witness(site.http2);
+fn bodies_are_whole_over_http2(sides: &Sides) {
+    let site = Site::open(sides, "on");
+    let witness = sides.witness(site.http2);
     for _ in 0..6 {
-        get(host, site.http2, 1, &["--http2-prior-knowledge"]);
+        get(sides, site.http2, 1, &["--http2-prior-knowledge"]);
     }
     witness.assert_accelerated();
 }
 
 /// Old workers finish what they have begun, and new ones take what comes.
-fn reloads_lose_no_request(host: &Host) {
-    let site = Site::open(host, "on");
-    let witness = host.witness(site.port);
-    let url = format!("http://127.0.0.1:{}/large", site.port);
-    let slow = host
+fn reloads_lose_no_request(sides: &Sides) {
+    let site = Site::open(sides, "on");
+    let witness = sides.witness(site.port);
+    let url = format!("http://{}:{}/large", sides.address(), site.port);
+    let slow = sides
+        .client()
         .program("curl")
         .run_option("--eager", "1-65535")
         .args(["-sSf", "--limit-rate", "1M", "-o", "slow", &url])
         .start();
     for _ in 0..5 {
-        get(host, site.port, 4, &["-H", "Connection: close"]);
-        site.reload(host);
-        get(host, site.port, 4, &[]);
+        get(sides, site.port, 4, &["-H", "Connection: close"]);
+        site.reload(sides);
+        get(sides, site.port, 4, &[]);
     }
     let _whole = slow.finish().expect_success();
-    let got = std::fs::read(host.folder().join("slow")).expect("curl wrote it");
+    let got = std::fs::read(sides.client().folder().join("slow")).expect("curl wrote it");
     assert!(got == large(), "the body came changed");
     witness.assert_accelerated();
 }
 
-on_both_routes!(
+on_all_routes!(
     kept_alive_connections,
     without_sendfile,
     a_connection_for_each_request,

@@ -2,6 +2,7 @@
 
 use crosslane_testkit::guest::{Image, Machine, Parts, Rack};
 use crosslane_testkit::{Host, Route, Stats, binary};
+use serde_json::Value;
 
 /// Where the programs of this project lie in a machine.
 const OWN: &str = "/opt/crosslane";
@@ -40,6 +41,7 @@ fn hosts_reach_each_other_by_network_and_by_memory() {
     for bar in [BAR, COMBINING_BAR] {
         a_token_passes_through(bar, first, second);
     }
+    the_window_is_found_and_passes_its_test(first, second);
 }
 
 /// A mebibyte of random bytes, compared by its sum.
@@ -65,6 +67,28 @@ fn a_token_passes_through(bar: &str, first: &mut Machine, second: &mut Machine) 
         assert_eq!(status, 0, "{output}");
         assert!(output.contains("\"rounds\":2000"), "{output}");
         println!("{output}");
+    }
+}
+
+/// The first two of the three commands that docs/hardware.md promises; the third is in [`join`].
+fn the_window_is_found_and_passes_its_test(first: &mut Machine, second: &mut Machine) {
+    let begin = |machine: &mut Machine, side: u8| {
+        println!("{}", machine.run("crosslane window probe"));
+        let found = machine.run("crosslane window probe --json | grep ivshmem-plain");
+        let device: Value = serde_json::from_str(&found).expect("one line of JSON");
+        let place = device["place"].as_str().expect("a place");
+        // What it says of a device that no driver has enabled.
+        machine.run(&format!("echo 1 >/sys/bus/pci/devices/{place}/enable"));
+        let probed = machine.run("crosslane window probe --json | grep ivshmem-plain");
+        assert!(probed.contains(r#""usable":true"#), "{probed}");
+        machine.begin(&format!("crosslane window test {place} --side {side}"));
+    };
+    begin(first, 0);
+    begin(second, 1);
+    for machine in [first, second] {
+        let (status, output) = machine.end();
+        println!("{output}");
+        assert_eq!(status, 0, "{output}");
     }
 }
 
@@ -122,6 +146,7 @@ fn join(first: &mut Machine, second: &mut Machine) {
     }
     for machine in &mut machines {
         machine.run_until_success("crosslane rack status | grep -q ' open '");
+        println!("{}", machine.run("crosslane rack status"));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Redis: a real server with real clients.
 
 use crosslane_testkit::redis::{Redis, resp};
-use crosslane_testkit::{Host, on_both_routes, wait_until};
+use crosslane_testkit::{Sides, on_all_routes, wait_until};
 
 /// Commands that give a connection the traffic after which it is upgraded.
 const WARM: &str = "PING\nPING\nPING\nPING\nPING\nPING\nPING\nPING\nPING\nPING\n";
@@ -18,9 +18,9 @@ fn value(length: usize, seed: u64) -> String {
     (0..length).map(letter).collect()
 }
 
-fn values_up_to_8_mib(host: &Host) {
-    let redis = Redis::start(host, &[]);
-    let witness = host.witness(redis.port);
+fn values_up_to_8_mib(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let witness = sides.witness(redis.port);
     let sizes = [1, 63, 64, 65, 4096, 65_537, 1 << 20, (8 << 20) - 1, 8 << 20];
     let values: Vec<_> = (1u64..)
         .zip(sizes)
@@ -49,9 +49,9 @@ fn values_up_to_8_mib(host: &Host) {
     witness.assert_accelerated();
 }
 
-fn pipelines(host: &Host) {
-    let redis = Redis::start(host, &[]);
-    let witness = host.witness(redis.port);
+fn pipelines(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let witness = sides.witness(redis.port);
     let count = 100_000;
     let commands: String = (0..count)
         .map(|index| resp(&["SET", &format!("k{index}"), &value(index % 200, 7)]))
@@ -66,9 +66,9 @@ fn pipelines(host: &Host) {
     witness.assert_accelerated();
 }
 
-fn published_messages_arrive_in_order(host: &Host) {
-    let redis = Redis::start(host, &[]);
-    let witness = host.witness(redis.port);
+fn published_messages_arrive_in_order(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let witness = sides.witness(redis.port);
     let subscriber = redis.cli().args(["SUBSCRIBE", "news"]).start();
     subscriber.wait_for_log("subscribe");
     let count = 3000;
@@ -91,9 +91,9 @@ fn published_messages_arrive_in_order(host: &Host) {
     witness.assert_accelerated();
 }
 
-fn blocked_clients_are_woken(host: &Host) {
-    let redis = Redis::start(host, &[]);
-    let witness = host.witness(redis.port);
+fn blocked_clients_are_woken(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let witness = sides.witness(redis.port);
     let count = 200;
     let pops = "BLPOP queue 0\n".repeat(count);
     let blocked = redis.cli().input([WARM, &pops].concat()).start();
@@ -115,9 +115,9 @@ fn blocked_clients_are_woken(host: &Host) {
     witness.assert_accelerated();
 }
 
-fn monitor_sees_every_command(host: &Host) {
-    let redis = Redis::start(host, &[]);
-    let witness = host.witness(redis.port);
+fn monitor_sees_every_command(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let witness = sides.witness(redis.port);
     let monitor = redis.cli().arg("MONITOR").start();
     monitor.wait_for_log("OK");
     let commands: String = (0..2000)
@@ -130,9 +130,9 @@ fn monitor_sees_every_command(host: &Host) {
     witness.assert_accelerated();
 }
 
-fn snapshots_under_load_are_complete(host: &Host) {
-    let redis = Redis::start(host, &[]);
-    let witness = host.witness(redis.port);
+fn snapshots_under_load_are_complete(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let witness = sides.witness(redis.port);
     let keep: String = (0..5000)
         .map(|index| resp(&["SET", &format!("kept{index}"), "x"]))
         .collect();
@@ -171,9 +171,9 @@ fn snapshots_under_load_are_complete(host: &Host) {
     witness.assert_accelerated();
 }
 
-fn benchmarks_run_without_errors(host: &Host) {
-    let redis = Redis::start(host, &[]);
-    let witness = host.witness(redis.port);
+fn benchmarks_run_without_errors(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let witness = sides.witness(redis.port);
     for (clients, pipeline, size, count) in [
         ("1", "1", "64", "30000"),
         ("50", "1", "64", "100000"),
@@ -200,7 +200,7 @@ fn benchmarks_run_without_errors(host: &Host) {
     witness.assert_ring_share(0.9);
 }
 
-on_both_routes!(
+on_all_routes!(
     values_up_to_8_mib,
     pipelines,
     published_messages_arrive_in_order,

@@ -1,19 +1,21 @@
 //! sockperf, which counts and checks its own messages.
 
-use crosslane_testkit::{Host, free_port, on_both_routes};
+use crosslane_testkit::{Sides, free_port, on_all_routes};
 
 /// Run the client in one of its modes against a server, and return what it prints.
-fn measure(host: &Host, mode: &[&str]) -> String {
+fn measure(sides: &Sides, mode: &[&str]) -> String {
     let port = free_port();
-    let address = ["--tcp", "-i", "127.0.0.1", "-p", &port.to_string()].map(str::to_owned);
-    let server = host
+    let address = ["--tcp", "-i", sides.address(), "-p", &port.to_string()].map(str::to_owned);
+    let server = sides
+        .server()
         .program("sockperf")
         .arg("server")
         .args(&address)
         .start();
     server.wait_for_port(port);
-    let witness = host.witness(port);
-    let output = host
+    let witness = sides.witness(port);
+    let output = sides
+        .client()
         .program("sockperf")
         .args(mode)
         .args(&address)
@@ -35,10 +37,10 @@ fn assert_none_lost(output: &str) {
     );
 }
 
-fn ping_pong(host: &Host) {
+fn ping_pong(sides: &Sides) {
     for size in ["14", "64", "1400", "60000"] {
         assert_none_lost(&measure(
-            host,
+            sides,
             // sockperf keeps room for 600,000 messages a second unless told of a higher rate.
             &[
                 "ping-pong",
@@ -52,16 +54,16 @@ fn ping_pong(host: &Host) {
     }
 }
 
-fn under_load(host: &Host) {
+fn under_load(sides: &Sides) {
     assert_none_lost(&measure(
-        host,
+        sides,
         &["under-load", "--mps", "20000", "--reply-every", "10"],
     ));
 }
 
-fn throughput(host: &Host) {
-    let output = measure(host, &["throughput", "-m", "1024", "--mps", "10000000"]);
+fn throughput(sides: &Sides) {
+    let output = measure(sides, &["throughput", "-m", "1024", "--mps", "10000000"]);
     assert!(output.contains("BandWidth is"), "{output}");
 }
 
-on_both_routes!(ping_pong, under_load, throughput);
+on_all_routes!(ping_pong, under_load, throughput);

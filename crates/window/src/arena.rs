@@ -1,9 +1,12 @@
 //! The memory of rings between two processes: on one host a sealed memory object, between two a
 //! part of a file that both map.
 
+use core::sync::atomic::AtomicU32;
 use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, PoisonError};
 
 use crosslane_ctl::lane::{Geometry, Location};
+use crosslane_sys::fault::Watch;
 use crosslane_sys::memory::{Mapping, is_sealed, reaches};
 use thiserror::Error;
 
@@ -42,6 +45,8 @@ pub enum ArenaError {
 pub struct Arena {
     mapping: Mapping,
     geometry: Geometry,
+    /// Of memory that may go away.
+    watch: Mutex<Option<Watch>>,
 }
 
 impl Arena {
@@ -61,7 +66,34 @@ impl Arena {
         let offset = check(fd, bytes, location)?;
         let mapping = Mapping::shared_at(fd, offset, bytes)
             .map_err(|error| ArenaError::Map { bytes, error })?;
-        Ok(Self { mapping, geometry })
+        let arena = Self {
+            mapping,
+            geometry,
+            watch: Mutex::new(None),
+        };
+        arena.watch(location)?;
+        Ok(arena)
+    }
+
+    /// Watch memory that others can take away.
+    fn watch(&self, location: Location) -> Result<(), ArenaError> {
+        let (start, bytes) = (self.mapping.start().addr().get(), self.mapping.bytes());
+        let watch = match location {
+            Location::Sealed => None,
+            Location::File { .. } => {
+                let watch = Watch::new(start, bytes);
+                Some(watch.map_err(|error| ArenaError::Map { bytes, error })?)
+            }
+        };
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch;
+        Ok(())
+    }
+
+    /// A word that is not 0 once the memory has been found missing; `None` where nobody can take it
+    /// away. Means something until the arena is retired.
+    pub fn lost(&self) -> Option<&'static AtomicU32> {
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        watch.as_ref().map(Watch::word)
     }
 
     /// Let go of the memory but keep the addresses, so that a stale pointer into the arena reads
@@ -70,7 +102,9 @@ impl Arena {
     /// # Errors
     /// The kernel's; the memory then stays mapped.
     pub fn retire(&self) -> Result<(), crosslane_sys::Errno> {
-        self.mapping.replace_private()
+        self.mapping.replace_private()?;
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
     }
 
     /// Map another arena of the same geometry at the addresses of this retired one.
@@ -82,7 +116,8 @@ impl Arena {
         let offset = check(fd, bytes, location)?;
         self.mapping
             .replace_shared_at(fd, offset)
-            .map_err(|error| ArenaError::Map { bytes, error })
+            .map_err(|error| ArenaError::Map { bytes, error })?;
+        self.watch(location)
     }
 
     /// How the arena is cut.
@@ -123,6 +158,7 @@ fn check(fd: BorrowedFd<'_>, bytes: usize, location: Location) -> Result<usize, 
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::Ordering;
     use std::os::fd::AsFd;
 
     use super::*;
@@ -182,6 +218,29 @@ mod tests {
             Arena::open(file.as_fd(), SMALL, Location::Sealed),
             Err(ArenaError::Unsealed { .. })
         ));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_lost_and_what_is_mapped_after_it_is_not() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(SMALL.arena_bytes() as u64).unwrap();
+        let place = Location::File { offset: 0 };
+        let arena = Arena::open(file.as_fd(), SMALL, place).unwrap();
+        let look = || {
+            // SAFETY: the arena outlives the views.
+            let lane = unsafe { arena.lane(1, 1) }.unwrap();
+            // SAFETY: inside the arena.
+            unsafe { lane.start().read_volatile() };
+            arena.lost().map(|lost| lost.load(Ordering::SeqCst))
+        };
+        assert_eq!(look(), Some(0));
+        file.set_len(0).unwrap();
+        assert_eq!(look(), Some(1));
+        arena.retire().unwrap();
+        assert_eq!(look(), None);
+        file.set_len(SMALL.arena_bytes() as u64).unwrap();
+        arena.reuse(file.as_fd(), place).unwrap();
+        assert_eq!(look(), Some(0));
     }
 
     #[test]

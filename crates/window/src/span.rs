@@ -1,10 +1,12 @@
 //! Window memory that is written and read as a file would be: headers, and zeroes before use.
 //!
-//! A PCI region in sysfs can be mapped only; `read` and `write` on it fail.
+//! A PCI region in sysfs can be mapped only; `read` and `write` on it fail. Its device may be removed:
+//! then it is as if nothing lay inside.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use crosslane_sys::fault::Watch;
 use crosslane_sys::memory::Mapping;
 
 use crate::bytes::{Bytes, BytesMut};
@@ -13,6 +15,7 @@ use crate::view::View;
 /// A mapped range of a file.
 #[derive(Debug)]
 pub struct Span {
+    watch: Watch,
     mapping: Mapping,
 }
 
@@ -23,7 +26,8 @@ impl Span {
     /// The kernel's.
     pub fn open(fd: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Self> {
         let mapping = Mapping::shared_at(fd, offset, bytes)?;
-        Ok(Self { mapping })
+        let watch = Watch::new(mapping.start().addr().get(), bytes)?;
+        Ok(Self { watch, mapping })
     }
 
     /// Copy `from` to `at` and on. Returns whether that lies inside.
@@ -31,18 +35,19 @@ impl Span {
         let to = self.part(at, from.len() as u64);
         to.map(|view| BytesMut::of_view(view).copy_from(0, from))
             .is_some()
+            && !self.watch.is_lost()
     }
 
     /// Copy what is at `at` and on. Returns whether that lies inside.
     pub fn read(&self, at: u64, to: &mut [u8]) -> bool {
         let from = self.part(at, to.len() as u64);
-        from.map(|view| Bytes::of_view(view).copy_to(to)).is_some()
+        from.map(|view| Bytes::of_view(view).copy_to(to)).is_some() && !self.watch.is_lost()
     }
 
     /// Write zeroes to `bytes` at `at` and on. Returns whether that lies inside.
     pub fn clear(&self, at: u64, bytes: u64) -> bool {
         let to = self.part(at, bytes);
-        to.map(|view| BytesMut::of_view(view).fill(0)).is_some()
+        to.map(|view| BytesMut::of_view(view).fill(0)).is_some() && !self.watch.is_lost()
     }
 
     /// What is derived from this must not outlive `self`.

@@ -1,5 +1,8 @@
 //! Understands what cargo's test runner prints.
 
+/// What a test writes that cannot run here, and then why.
+const SKIPPED: &str = "SKIPPED: ";
+
 /// What the lines read so far say.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -9,6 +12,10 @@ pub struct Report {
     /// `binary: test` for each failure.
     pub failures: Vec<String>,
     pub ignored_names: Vec<String>,
+    /// Tests that passed because they, or parts of them, did not run.
+    pub skipped: usize,
+    /// `binary: why` for each that says so.
+    pub skips: Vec<String>,
     binary: String,
     is_in_failures: bool,
 }
@@ -26,6 +33,8 @@ impl Report {
             self.passed += number_before(result, " passed");
             self.failed += number_before(result, " failed");
             self.ignored += number_before(result, " ignored");
+        } else if let Some((before, why)) = line.split_once(SKIPPED) {
+            self.read_skip(before, why);
         } else if line == "failures:" {
             // Printed twice: before the captured output, then before the list of names.
             self.is_in_failures = true;
@@ -33,6 +42,15 @@ impl Report {
             self.read_failure(line);
         } else if let Some(name) = ignored_test(line) {
             self.ignored_names.push(format!("{}: {name}", self.binary));
+        }
+    }
+
+    /// A test writes it behind its own name, which the runner has printed, or once more below that.
+    fn read_skip(&mut self, before: &str, why: &str) {
+        let is_first = before.starts_with("test ") && before.ends_with(" ... ");
+        if is_first || before.is_empty() {
+            self.skipped += usize::from(is_first);
+            self.skips.push(format!("{}: {before}{why}", self.binary));
         }
     }
 
@@ -105,6 +123,29 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert_eq!((report.passed, report.failed, report.ignored), (2, 1, 1));
         assert_eq!(report.failures, ["unittests src/lib.rs: two::three"]);
         assert_eq!(report.ignored_names, ["unittests src/lib.rs: slow"]);
+    }
+
+    #[test]
+    fn a_test_that_says_that_it_did_not_run_is_skipped_once() {
+        let mut report = Report::default();
+        let lines = [
+            "     Running tests/rack.rs (target/debug/deps/rack-1)",
+            "test two ... SKIPPED: only root can",
+            "SKIPPED: nor can others",
+            "ok",
+            "test three ... ok",
+            "it said SKIPPED: nothing",
+            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        ];
+        lines.into_iter().for_each(|line| report.read(line));
+        assert_eq!((report.passed, report.skipped), (2, 1));
+        assert_eq!(
+            report.skips,
+            [
+                "tests/rack.rs: test two ... only root can",
+                "tests/rack.rs: nor can others"
+            ]
+        );
     }
 
     #[test]

@@ -308,6 +308,7 @@ fn tests_outcome(status: Option<ExitStatus>, report: Report, took: Duration) -> 
             .iter()
             .map(|name| format!("SKIPPED: {name} is ignored")),
     );
+    notes.extend(report.skips.iter().map(|skip| format!("SKIPPED: {skip}")));
     let mut failed = report.failed;
     let is_success = status.is_some_and(|status| status.success());
     if !is_success && failed == 0 {
@@ -319,9 +320,9 @@ fn tests_outcome(status: Option<ExitStatus>, report: Report, took: Duration) -> 
         notes.push("FAILED: no test ran".into());
     }
     Outcome {
-        passed: report.passed,
+        passed: report.passed.saturating_sub(report.skipped),
         failed,
-        skipped: report.ignored,
+        skipped: report.ignored + report.skipped,
         notes,
         took,
     }

@@ -102,7 +102,7 @@ pub const ALL: [Suite; 20] = [
         name: "rack",
         needs: &[
             setup::IP,
-            setup::IPERF3,
+            setup::PYTHON,
             setup::REDIS_SERVER,
             setup::REDIS_CLI,
             setup::REDIS_BENCHMARK,

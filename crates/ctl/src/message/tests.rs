@@ -2,6 +2,23 @@ use proptest::prelude::*;
 
 use super::*;
 
+const POSITION: Position = Position {
+    token: 11,
+    pair: 5 << 33,
+    flags: u32::MAX,
+    consumed: u64::MAX - 3,
+    tcp_taken: 1 << 40,
+};
+const REMAINDER: Remainder = Remainder {
+    token: 12,
+    pair: u64::MAX - 9,
+    first: 1 << 33,
+    end: (1 << 33) + 5,
+    replay_seq: 3,
+    replay_at: u64::MAX,
+    replay_end: u64::MAX - 1,
+};
+
 fn client_messages() -> Vec<ClientMessage> {
     vec![
         ClientMessage::Secret { secret: u64::MAX },
@@ -18,6 +35,8 @@ fn client_messages() -> Vec<ClientMessage> {
             member: 1,
         },
         ClientMessage::Adopt { token: 6 },
+        ClientMessage::Position(POSITION),
+        ClientMessage::Remainder(REMAINDER),
         ClientMessage::Lease,
         ClientMessage::Query(Query::Connections),
         ClientMessage::Query(Query::Counters),
@@ -39,6 +58,7 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             role: 1,
             geometry,
             location: Location::File { offset: 7 << 32 },
+            pair: u64::MAX - 4,
         }),
         MonitorMessage::Grant(Grant {
             token: 9,
@@ -47,6 +67,7 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             role: 0,
             geometry,
             location: Location::Sealed,
+            pair: 0,
         }),
         MonitorMessage::Lendable { token: 8 },
         MonitorMessage::Lent(Loan {
@@ -55,6 +76,12 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             family: u32::MAX,
             member: 3,
         }),
+        MonitorMessage::Position(POSITION),
+        MonitorMessage::Remainder(REMAINDER),
+        MonitorMessage::Alone {
+            token: 13,
+            pair: u64::MAX - 8,
+        },
         MonitorMessage::Retire { arena: 4 },
         MonitorMessage::Refused {
             token: 5,
@@ -115,6 +142,7 @@ fn a_grant_outside_its_arena_is_refused() {
             role,
             geometry,
             location: Location::Sealed,
+            pair: 0,
         };
         let error = MonitorMessage::decode(&MonitorMessage::Grant(grant).encode());
         assert!(
@@ -133,6 +161,7 @@ fn a_grant_off_the_pages_of_its_file_is_refused() {
         role: 0,
         geometry: Geometry::default(),
         location: Location::File { offset: 4095 },
+        pair: 1,
     };
     let error = MonitorMessage::decode(&MonitorMessage::Grant(grant).encode());
     let expected = MessageError::Field {
@@ -152,6 +181,26 @@ fn a_member_that_cannot_be_is_refused() {
             value: member.into(),
         };
         assert_eq!(error, Err(expected));
+    }
+}
+
+#[test]
+fn a_remainder_longer_than_any_ring_is_refused() {
+    for (first, end) in [
+        (1, 0),
+        (0, u64::from(crate::lane::MAX_RING_LINES) + 1),
+        (9, u64::MAX),
+    ] {
+        let lie = ClientMessage::Remainder(Remainder {
+            first,
+            end,
+            ..REMAINDER
+        });
+        let decoded = ClientMessage::decode(lie.encode().as_bytes());
+        assert!(
+            matches!(decoded, Err(MessageError::Field { field: "lines", .. })),
+            "{first} {end}"
+        );
     }
 }
 

@@ -56,6 +56,33 @@ pub fn file_of(bytes: &[u8]) -> Result<RawFd, Errno> {
     Ok(fd)
 }
 
+/// A file without a name in the folder for temporary ones, with these bytes in it and its offset at
+/// the start. Unlike [`file_of`]'s, such files can be read without waiting for a disk (RWF_NOWAIT).
+pub fn disk_file_of(bytes: &[u8]) -> Result<RawFd, Errno> {
+    let path = std::ffi::CString::new(std::env::temp_dir().into_os_string().into_encoded_bytes())
+        .expect("the name of a folder has no zero in it");
+    let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
+    // SAFETY: the path is a C string.
+    let fd = answer_fd(unsafe { libc::open(path.as_ptr(), flags, 0o600) })?;
+    super::write(fd, bytes)?;
+    // SAFETY: no memory is passed.
+    let start = unsafe { libc::lseek(fd, 0, libc::SEEK_SET) };
+    assert_eq!(start, 0, "a file can be rewound");
+    Ok(fd)
+}
+
+/// open(2) of something that exists.
+pub fn open(path: &CStr, flags: i32) -> Result<RawFd, Errno> {
+    // SAFETY: the path is a C string.
+    answer_fd(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
+}
+
+/// ftruncate(2).
+pub fn truncate(fd: RawFd, bytes: i64) -> Answer {
+    // SAFETY: no memory is passed.
+    answer_int(unsafe { libc::ftruncate(fd, bytes) })
+}
+
 /// lseek(2) to see whether it works.
 pub fn seek(fd: RawFd) -> Answer {
     // SAFETY: no memory is passed.

@@ -55,6 +55,8 @@ pub struct Matching {
     sides: HashMap<Side, Held>,
     of_user: HashMap<u32, usize>,
     next_stranger: u64,
+    /// Dealt out so far.
+    deals: u64,
     outbox: Vec<(HostId, HostMessage)>,
 }
 
@@ -63,6 +65,8 @@ pub struct Matching {
 struct Host {
     is_owner: bool,
     windows: Vec<OpenWindow>,
+    /// Epochs of windows that were lost in this session: what is dealt out of them comes too late.
+    lost: Vec<u64>,
     /// Our ends with partners there.
     known: HashMap<Tuple, Known>,
     owned: owner::Ledger,
@@ -104,9 +108,35 @@ impl Matching {
             sides: HashMap::new(),
             of_user: HashMap::new(),
             next_stranger: 0,
+            deals: 0,
             outbox: Vec::new(),
             config,
         }
+    }
+
+    /// Whether `rack.toml` gives this host that address.
+    pub fn is_address_of(&self, host: HostId, address: IpAddr) -> bool {
+        self.by_address.get(&address) == Some(&host)
+    }
+
+    /// Which of our ends has these names, and a partner on this host.
+    pub fn end_of(&self, host: HostId, tuple: &Tuple) -> Option<EndId> {
+        self.hosts[host.0].known.get(tuple).map(|known| known.id)
+    }
+
+    /// A window is found missing: nothing is dealt out of it any more.
+    pub fn window_lost<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        window: WindowId,
+    ) {
+        let host_at = &mut self.hosts[host.0];
+        for lost in host_at.windows.extract_if(.., |open| open.id == window) {
+            host_at.lost.push(lost.epoch);
+        }
+        self.forget_imports(registry, host, window);
+        registry.retire_window(window);
     }
 
     /// Whether we own the windows to this host, and connect to it.
@@ -138,7 +168,7 @@ impl Matching {
     }
 
     /// The host that an end's partner is on, and its names as hosts tell each other.
-    fn host_of(&self, key: &EndKey) -> Option<(HostId, Tuple)> {
+    pub fn host_of(&self, key: &EndKey) -> Option<(HostId, Tuple)> {
         let (Name::Ip(local), Name::Ip(remote)) = (key.local, key.remote) else {
             return None;
         };
@@ -313,6 +343,7 @@ impl Matching {
     /// not dealt out again before both hosts have looked who maps it.
     pub fn session_lost<B: Backing>(&mut self, registry: &mut Registry<B>, host: HostId) {
         self.hosts[host.0].windows.clear();
+        self.hosts[host.0].lost.clear();
         self.outbox.retain(|(to, _)| *to != host);
         match self.hosts[host.0].is_owner {
             true => self.guest_lost(registry, host),

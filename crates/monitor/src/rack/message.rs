@@ -6,13 +6,15 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use crosslane_ctl::lane::{LINE_BYTES, MAX_RING_LINES};
+use crosslane_ctl::message::{Position, Remainder};
 use thiserror::Error;
 
 /// Version of these messages and of the window's header.
-pub const RACK_VERSION: u16 = 1;
+pub const RACK_VERSION: u16 = 2;
 
 /// Most bytes of a frame behind its length.
-pub const FRAME_BYTES: usize = 1024;
+pub const FRAME_BYTES: usize = 4096;
 
 /// Most parts that a window may be cut into, so that a set of them fits a frame.
 pub const MAX_EXTENTS: usize = 4096;
@@ -63,6 +65,11 @@ pub enum HostMessage {
         /// Whether it has read the offer in the window and answered there.
         works: bool,
     },
+    /// Guest: this window is not there any more.
+    WindowLost {
+        /// The offer's.
+        epoch: u64,
+    },
     /// Guest: an end seeks its partner.
     Offer(Offer),
     /// Guest: nothing here uses what this offer has brought; it is void.
@@ -100,6 +107,36 @@ pub enum HostMessage {
         epoch: u64,
         /// One bit for each part, lowest first.
         parts: Vec<u8>,
+    },
+    /// The window of a connection is lost, and this end has read so far.
+    Position {
+        /// The connection, as this end sees it.
+        tuple: Tuple,
+        /// Its token means nothing here.
+        position: Position,
+    },
+    /// A piece of what the other end had not read.
+    Remainder {
+        /// The connection, as this end sees it, which has sent it.
+        tuple: Tuple,
+        /// The whole; its token means nothing here.
+        remainder: Remainder,
+        /// Lines before this piece.
+        at: u32,
+        /// The piece.
+        lines: Vec<u8>,
+    },
+    /// This end has never used the lanes of a lost window, or uses them no more.
+    Alone {
+        /// The connection, as this end sees it.
+        tuple: Tuple,
+        /// See [`crosslane_ctl::message::Grant::pair`].
+        pair: u64,
+    },
+    /// A remainder is there, whole.
+    Arrived {
+        /// The connection, as the end sees it that has sent it.
+        tuple: Tuple,
     },
 }
 
@@ -146,6 +183,8 @@ pub struct Deal {
     pub slot: u32,
     /// The guest's role.
     pub role: u32,
+    /// See [`crosslane_ctl::message::Grant::pair`].
+    pub pair: u64,
 }
 
 /// Why a frame could not be understood. All of these are the other host's fault.
@@ -192,6 +231,11 @@ mod kind {
     pub const RETIRE: u16 = 10;
     pub const PROBE: u16 = 11;
     pub const IN_USE: u16 = 12;
+    pub const POSITION: u16 = 13;
+    pub const REMAINDER: u16 = 14;
+    pub const ARRIVED: u16 = 15;
+    pub const ALONE: u16 = 16;
+    pub const WINDOW_LOST: u16 = 17;
 }
 
 impl HostMessage {
@@ -213,11 +257,11 @@ impl HostMessage {
             Self::WindowAnswer { epoch, works } => Frame::new(kind::WINDOW_ANSWER)
                 .u64(*epoch)
                 .u16((*works).into()),
+            Self::WindowLost { epoch } => Frame::new(kind::WINDOW_LOST).u64(*epoch),
             Self::Offer(offer) => Frame::new(kind::OFFER)
                 .u64(offer.offer)
                 .u64(offer.family)
-                .address(offer.tuple.local)
-                .address(offer.tuple.remote)
+                .tuple(offer.tuple)
                 .u16(offer.allowed.into()),
             Self::Withdraw { offer } => Frame::new(kind::WITHDRAW).u64(*offer),
             Self::Gone { family } => Frame::new(kind::GONE).u64(*family),
@@ -227,11 +271,35 @@ impl HostMessage {
                 .u64(deal.arena)
                 .u32(deal.part)
                 .u32(deal.slot)
-                .u32(deal.role),
+                .u32(deal.role)
+                .u64(deal.pair),
             Self::Refuse { offer, reason } => Frame::new(kind::REFUSE).u64(*offer).u32(*reason),
             Self::Retire { arena } => Frame::new(kind::RETIRE).u64(*arena),
             Self::Probe { epoch } => Frame::new(kind::PROBE).u64(*epoch),
             Self::InUse { epoch, parts } => Frame::new(kind::IN_USE).u64(*epoch).rest(parts),
+            Self::Position { tuple, position } => Frame::new(kind::POSITION)
+                .tuple(*tuple)
+                .u64(position.pair)
+                .u32(position.flags)
+                .u64(position.consumed)
+                .u64(position.tcp_taken),
+            Self::Remainder {
+                tuple,
+                remainder,
+                at,
+                lines,
+            } => Frame::new(kind::REMAINDER)
+                .tuple(*tuple)
+                .u64(remainder.pair)
+                .u64(remainder.first)
+                .u64(remainder.end)
+                .u32(remainder.replay_seq)
+                .u64(remainder.replay_at)
+                .u64(remainder.replay_end)
+                .u32(*at)
+                .rest(lines),
+            Self::Alone { tuple, pair } => Frame::new(kind::ALONE).tuple(*tuple).u64(*pair),
+            Self::Arrived { tuple } => Frame::new(kind::ARRIVED).tuple(*tuple),
         };
         frame.finish()
     }
@@ -309,6 +377,10 @@ impl Frame {
         self.rest(&ip.octets()).u16(address.port())
     }
 
+    fn tuple(self, tuple: Tuple) -> Self {
+        self.address(tuple.local).address(tuple.remote)
+    }
+
     fn finish(mut self) -> Vec<u8> {
         let length = u32::try_from(self.0.len() - 4).expect("frames are short");
         self.0[..4].copy_from_slice(&length.to_le_bytes());
@@ -338,13 +410,11 @@ impl Body<'_> {
                 epoch: self.u64()?,
                 works: self.flag()?,
             },
+            kind::WINDOW_LOST => HostMessage::WindowLost { epoch: self.u64()? },
             kind::OFFER => HostMessage::Offer(Offer {
                 offer: self.u64()?,
                 family: self.u64()?,
-                tuple: Tuple {
-                    local: self.address()?,
-                    remote: self.address()?,
-                },
+                tuple: self.tuple()?,
                 allowed: self.flag()?,
             }),
             kind::WITHDRAW => HostMessage::Withdraw { offer: self.u64()? },
@@ -358,6 +428,7 @@ impl Body<'_> {
                 part: self.u32()?,
                 slot: self.u32()?,
                 role: self.u32()?,
+                pair: self.u64()?,
             }),
             kind::REFUSE => HostMessage::Refuse {
                 offer: self.u64()?,
@@ -369,7 +440,58 @@ impl Body<'_> {
                 epoch: self.u64()?,
                 parts: self.parts()?,
             },
+            kind::POSITION => HostMessage::Position {
+                tuple: self.tuple()?,
+                position: Position {
+                    token: 0,
+                    pair: self.u64()?,
+                    flags: self.u32()?,
+                    consumed: self.u64()?,
+                    tcp_taken: self.u64()?,
+                },
+            },
+            kind::REMAINDER => self.remainder()?,
+            kind::ALONE => HostMessage::Alone {
+                tuple: self.tuple()?,
+                pair: self.u64()?,
+            },
+            kind::ARRIVED => HostMessage::Arrived {
+                tuple: self.tuple()?,
+            },
             kind => return Err(FrameError::Kind { kind }),
+        })
+    }
+
+    fn remainder(&mut self) -> Result<HostMessage, FrameError> {
+        let tuple = self.tuple()?;
+        let remainder = Remainder {
+            token: 0,
+            pair: self.u64()?,
+            first: self.u64()?,
+            end: self.u64()?,
+            replay_seq: self.u32()?,
+            replay_at: self.u64()?,
+            replay_end: self.u64()?,
+        };
+        let at = self.u32()?;
+        let lines = std::mem::take(&mut self.rest).to_vec();
+        let count = remainder.end.checked_sub(remainder.first);
+        let fits = count.is_some_and(|count| count <= u64::from(MAX_RING_LINES));
+        if !fits || !lines.len().is_multiple_of(LINE_BYTES) {
+            return Err(self.illegal("number of lines"));
+        }
+        Ok(HostMessage::Remainder {
+            tuple,
+            remainder,
+            at,
+            lines,
+        })
+    }
+
+    fn tuple(&mut self) -> Result<Tuple, FrameError> {
+        Ok(Tuple {
+            local: self.address()?,
+            remote: self.address()?,
         })
     }
 

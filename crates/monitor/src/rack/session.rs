@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::event::epoll::EventFlags;
-use rustls::{ClientConfig, Connection, ServerConfig};
+use rustls::{CertificateError, ClientConfig, Connection, ServerConfig};
 use thiserror::Error;
 
 use super::identity::{Fingerprint, Identity};
@@ -31,7 +31,7 @@ pub enum SessionError {
     #[error("the other host has hung up")]
     HungUp,
     /// It has not proved who it is, or does not believe who we are.
-    #[error("{0}")]
+    #[error("{}", told(.0))]
     Tls(rustls::Error),
     /// It talks nonsense.
     #[error("the other host talks nonsense: {0}")]
@@ -39,6 +39,22 @@ pub enum SessionError {
     /// It does not read.
     #[error("the other host does not read what it is told")]
     Deaf,
+}
+
+/// What is wrong with the keys, which are the likeliest to be wrong, in the words of rack.toml.
+fn told(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+            "it has another key than rack.toml says: enter the fingerprint that `crosslane rack \
+             init` printed on that host"
+                .to_owned()
+        }
+        rustls::Error::AlertReceived(alert) => format!(
+            "it does not take this host for one of its rack ({alert:?}): is the fingerprint \
+             that `crosslane rack status` says here in its rack.toml?"
+        ),
+        other => other.to_string(),
+    }
 }
 
 /// What both kinds of sessions need.

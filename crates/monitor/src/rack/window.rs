@@ -152,8 +152,19 @@ impl Window {
             true => dax_bytes(config)?,
             false => found.len(),
         };
+        let mut file = file;
         match bytes < end {
-            true if is_file => file.set_len(end).map_err(failed)?,
+            true if is_file => {
+                // Who still maps what was cut off must not see it come back empty.
+                if is_range_held(file.as_fd(), config.offset, config.bytes).unwrap_or(true) {
+                    std::fs::remove_file(&config.path).map_err(failed)?;
+                    file = options
+                        .create_new(true)
+                        .open(&config.path)
+                        .map_err(failed)?;
+                }
+                file.set_len(end).map_err(failed)?;
+            }
             true => {
                 return Err(WindowError::Short {
                     path: config.path.clone(),
@@ -178,6 +189,16 @@ impl Window {
             file,
             span,
         })
+    }
+
+    /// Whether the file of that name is still this one, and has what a window has.
+    pub fn is_there(&self) -> bool {
+        let is_same = || {
+            let (found, ours) = (self.config.path.metadata()?, self.file.metadata()?);
+            io::Result::Ok((found.dev(), found.ino()) == (ours.dev(), ours.ino()))
+        };
+        let mut magic = [0; MAGIC.len()];
+        is_same().unwrap_or(false) && self.read(0, &mut magic).is_ok() && magic == MAGIC
     }
 
     /// Its name.

@@ -152,7 +152,7 @@ impl<B: Backing> Registry<B> {
     }
 
     /// The newest side that a closed end has left for forked children.
-    fn find_parked(&self, family: FamilyId, token: u64) -> Option<(u32, &Parked)> {
+    pub(super) fn find_parked(&self, family: FamilyId, token: u64) -> Option<(u32, &Parked)> {
         let members = self.families.get(&family)?.iter();
         let clients = members.filter_map(|client| self.clients.get(client));
         let all = clients.flat_map(|client| client.parked.iter().map(|entry| (client.uid, entry)));

@@ -3,7 +3,7 @@
 
 use crosslane_ctl::reason::Reason;
 
-use super::{FamilyId, Registry};
+use super::{ClientId, FamilyId, Registry};
 use crate::arenas::{ArenaId, Backing, Side, WindowId};
 use crate::endpoint::EndKey;
 use crate::matcher::EndId;
@@ -57,6 +57,11 @@ impl<B: Backing> Registry<B> {
         taken
     }
 
+    /// Who has registered an end, and as what.
+    pub fn owner_of(&self, id: EndId) -> Option<(ClientId, u64)> {
+        self.ends.get(&id).map(|end| (end.client, end.token))
+    }
+
     /// What is known of an end.
     pub fn seeker(&self, id: EndId) -> Option<Seeker> {
         let end = self.ends.get(&id)?;
@@ -69,11 +74,18 @@ impl<B: Backing> Registry<B> {
 
     /// The end has a partner of the family `stranger` on the other side of a window: give it
     /// rings there. Returns the partner's side, or `None` where the window has no room.
-    pub fn grant_in(&mut self, window: WindowId, id: EndId, stranger: FamilyId) -> Option<Side> {
+    pub fn grant_in(
+        &mut self,
+        window: WindowId,
+        id: EndId,
+        stranger: FamilyId,
+        pair: u64,
+    ) -> Option<Side> {
         let own = self.ends.get(&id)?.family;
         let most = self.quotas.arenas_per_process;
         let [side, others] = self.arenas.take_in(window, own, stranger, most)?;
         self.totals.paired += 1;
+        self.arenas.name_pair(side, pair);
         self.give(id, side);
         Some(others)
     }
@@ -91,13 +103,14 @@ impl<B: Backing> Registry<B> {
 
     /// The other host has found the partner of an end, and says which side is its. False if it
     /// lies.
-    pub fn grant_imported(&mut self, id: EndId, side: Side) -> bool {
+    pub fn grant_imported(&mut self, id: EndId, side: Side, pair: u64) -> bool {
         let Some(family) = self.ends.get(&id).map(|end| end.family) else {
             return false;
         };
         let is_held = self.arenas.hold(side, family);
         if is_held {
             self.totals.paired += 1;
+            self.arenas.name_pair(side, pair);
             self.give(id, side);
         }
         is_held
@@ -106,6 +119,12 @@ impl<B: Backing> Registry<B> {
     /// No more slots of an imported arena will be dealt out.
     pub fn retire_import(&mut self, arena: ArenaId) {
         self.arenas.retire(arena);
+        self.retire_dropped();
+    }
+
+    /// No more slots of any arena in this window will be dealt out.
+    pub fn retire_window(&mut self, window: WindowId) {
+        self.arenas.retire_window(window);
         self.retire_dropped();
     }
 
@@ -126,11 +145,15 @@ impl<B: Backing> Registry<B> {
         self.retire_dropped();
     }
 
-    /// The window over which a connection goes.
+    /// The window over which a connection goes, also one that its process has closed and a child has not.
     pub fn window_of(&self, family: FamilyId, token: u64) -> Option<WindowId> {
-        let id = self.by_token.get(&(family, token))?;
-        let newest = self.ends.get(id)?.grants.last()?;
-        Some(self.arenas.place(newest.side.arena)?.0)
+        let id = self.by_token.get(&(family, token));
+        let newest = id.and_then(|id| self.ends.get(id)?.grants.last());
+        let side = match newest {
+            Some(granted) => granted.side,
+            None => self.find_parked(family, token)?.1.side,
+        };
+        Some(self.arenas.place(side.arena)?.0)
     }
 
     /// Where memory comes from.

@@ -243,6 +243,7 @@ impl<B: Backing> Registry<B> {
             role: side.role,
             geometry,
             location,
+            pair: self.arenas.pair_name(side),
         };
         let Some(state) = self.clients.get_mut(&client) else {
             return;

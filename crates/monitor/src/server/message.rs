@@ -162,7 +162,7 @@ impl Monitor {
                 token,
                 member: lent,
             } => {
-                let client = member.ok_or(Fault::NotIntroduced)?.client;
+                let client = known(member)?;
                 self.registry.take_back(client, token, lent);
                 Ok(())
             }
@@ -171,16 +171,22 @@ impl Monitor {
                 member: new,
                 has_rings,
             } => {
-                let client = member.ok_or(Fault::NotIntroduced)?.client;
+                let client = known(member)?;
                 self.lend(client, token, (new, has_rings), fds)
             }
             ClientMessage::Release { token } => {
-                let client = member.ok_or(Fault::NotIntroduced)?.client;
+                let client = known(member)?;
                 self.registry.release(client, token);
                 Ok(())
             }
+            ClientMessage::Position(position) => {
+                self.told_position(known(member)?, position, fds.pop())
+            }
+            ClientMessage::Remainder(remainder) => {
+                self.told_remainder(known(member)?, remainder, fds.pop())
+            }
             ClientMessage::Lease => {
-                let client = member.ok_or(Fault::NotIntroduced)?.client;
+                let client = known(member)?;
                 self.lease(client, fds)
             }
         }
@@ -316,6 +322,10 @@ impl Monitor {
         self.sources.insert(id, Source::Lease(lease, fd));
         Ok(())
     }
+}
+
+fn known(member: Option<Member>) -> Result<ClientId, Fault> {
+    Ok(member.ok_or(Fault::NotIntroduced)?.client)
 }
 
 /// Whom a client's connection comes from.

@@ -1,6 +1,7 @@
 //! The rack: moves messages between the registry, [`Matching`] and the other hosts, and windows
 //! from being configured to being used.
 
+mod lost;
 mod seen;
 
 use std::io;
@@ -19,6 +20,7 @@ use crate::backing::Memories;
 use crate::rack::config::RackConfig;
 use crate::rack::identity::{Fingerprint, Identity, IdentityError};
 use crate::rack::links::{Event, Links};
+use crate::rack::lost::Lost;
 use crate::rack::matching::{HostId, Lie, Matching, OpenWindow};
 use crate::rack::message::{HostMessage, WindowOffer};
 use crate::rack::session::Tls;
@@ -63,6 +65,7 @@ pub(super) struct Rack {
     fingerprint: Fingerprint,
     links: Links,
     matching: Matching,
+    lost: Lost,
     /// In the order of `rack.toml`; the index is the [`WindowId`].
     windows: Vec<State>,
 }
@@ -73,6 +76,8 @@ struct State {
     phase: Phase,
     epoch: u64,
     trouble: Option<String>,
+    /// When the window is to be looked at, renewed, or tried again, as its phase says.
+    due: Option<Instant>,
     probe_due: Option<Instant>,
     probe_wait: Duration,
 }
@@ -87,6 +92,8 @@ enum Phase {
     Probing,
     /// Connections can go over it.
     Open,
+    /// It was open, and is missing.
+    Lost,
 }
 
 impl Rack {
@@ -117,12 +124,14 @@ impl Rack {
             phase: Phase::Closed,
             epoch: 0,
             trouble: None,
+            due: None,
             probe_due: None,
             probe_wait: FIRST_PROBE,
         };
         Ok(Self {
             windows: config.windows.iter().map(state).collect(),
             matching: Matching::new(Arc::clone(&config), netns),
+            lost: Lost::default(),
             fingerprint,
             links,
             config,
@@ -145,7 +154,13 @@ impl Rack {
 
     pub(super) fn due(&self) -> Option<Instant> {
         let probes = self.windows.iter().filter_map(|window| window.probe_due);
-        self.links.due().into_iter().chain(probes).min()
+        let windows = self.windows_due();
+        self.links
+            .due()
+            .into_iter()
+            .chain(probes)
+            .chain(windows)
+            .min()
     }
 
     /// What answers to queries need of it.
@@ -159,7 +174,7 @@ impl Rack {
     fn epoch_of(&self, epoch: u64, host: HostId) -> Option<usize> {
         self.windows
             .iter()
-            .position(|w| w.epoch == epoch && w.host == host && w.phase != Phase::Closed)
+            .position(|w| w.epoch == epoch && w.host == host && w.phase.is_usable())
     }
 
     /// Do what other hosts and time bring. True if there was something.
@@ -168,7 +183,10 @@ impl Rack {
         let is_busy = !events.is_empty();
         for event in events {
             match event {
-                Event::Up(host) => self.host_up(host, registry, epoll),
+                Event::Up(host) => {
+                    self.lost.host_up(host);
+                    self.offer_windows(host, registry, epoll);
+                }
                 Event::Down(host) => self.host_down(host, registry),
                 Event::Said(host, message) => {
                     // What was said before the session ended is not obeyed after it.
@@ -183,12 +201,14 @@ impl Rack {
         is_busy
     }
 
-    fn host_up(&mut self, host: HostId, registry: &mut Registry<Memories>, epoll: &OwnedFd) {
-        if !self.matching.is_owner(host) {
+    /// Owner: offer the windows to this host that are not open.
+    fn offer_windows(&mut self, host: HostId, registry: &mut Registry<Memories>, epoll: &OwnedFd) {
+        if !self.matching.is_owner(host) || !self.links.is_up(host) {
             return;
         }
         for index in 0..self.windows.len() {
-            if self.windows[index].host != host {
+            let state = &self.windows[index];
+            if state.host != host || state.phase != Phase::Closed {
                 continue;
             }
             match self.offer_window(index, registry) {
@@ -198,15 +218,20 @@ impl Rack {
                     self.windows[index].phase = Phase::Offered;
                     self.windows[index].trouble = None;
                 }
-                Err(trouble) => self.complain(index, trouble),
+                Err(trouble) => {
+                    self.plan_retry(index);
+                    self.complain(index, trouble);
+                }
             }
         }
     }
 
     fn complain(&mut self, index: usize, trouble: String) {
         let name = &self.config.windows[index].name;
-        tracing::warn!(window = %name, "{trouble}");
-        self.windows[index].trouble = Some(trouble);
+        let before = self.windows[index].trouble.replace(trouble.clone());
+        if before.as_ref() != Some(&trouble) {
+            tracing::warn!(window = %name, "{trouble}");
+        }
     }
 
     fn offer_window(
@@ -233,7 +258,8 @@ impl Rack {
         is_owner: bool,
     ) -> Result<(), String> {
         let id = window_id(index);
-        if registry.backing().window(id).is_none() {
+        let open = registry.backing().open(id);
+        if !open.is_some_and(|open| open.window.is_there()) {
             let window =
                 Window::open(&self.config.windows[index]).map_err(|error| error.to_string())?;
             registry.backing().add_window(id, window, is_owner);
@@ -245,6 +271,7 @@ impl Rack {
         self.matching.session_lost(registry, host);
         for window in self.windows.iter_mut().filter(|w| w.host == host) {
             window.phase = Phase::Closed;
+            window.due = None;
             window.probe_due = None;
         }
     }
@@ -257,6 +284,9 @@ impl Rack {
         epoll: &OwnedFd,
     ) -> Result<(), Lie> {
         let is_owner = self.matching.is_owner(host);
+        if let Some(heard) = self.hear_of_lost(host, message, registry) {
+            return heard;
+        }
         match message {
             HostMessage::WindowOffer(offer) if !is_owner => {
                 let works = self.accept_window(host, offer, registry);
@@ -268,12 +298,21 @@ impl Rack {
                 }
                 Ok(())
             }
+            HostMessage::WindowLost { epoch } if is_owner => {
+                // One that we have found missing ourselves has another number by now.
+                if let Some(index) = self.epoch_of(*epoch, host) {
+                    self.window_is_lost(index, registry);
+                }
+                Ok(())
+            }
             HostMessage::WindowAnswer { epoch, works } if is_owner => {
                 self.window_answered(host, *epoch, *works, registry, epoll)
             }
             HostMessage::Probe { epoch } if !is_owner => {
-                let index = self.epoch_of(*epoch, host);
-                let index = index.ok_or(Lie("asks about a window that is not open"))?;
+                // It may have been lost meanwhile.
+                let Some(index) = self.epoch_of(*epoch, host) else {
+                    return Ok(());
+                };
                 let open = registry.backing().window(window_id(index));
                 let parts = open
                     .map(|open| open.window.parts_held())
@@ -284,9 +323,9 @@ impl Rack {
                 Ok(())
             }
             HostMessage::InUse { epoch, parts } if is_owner => {
-                let index = self.epoch_of(*epoch, host);
-                let index = index.ok_or(Lie("tells about a window that is not open"))?;
-                self.told_of_use(index, parts, registry);
+                if let Some(index) = self.epoch_of(*epoch, host) {
+                    self.told_of_use(index, parts, registry);
+                }
                 Ok(())
             }
             message => self.matching.hear(registry, host, message),
@@ -307,6 +346,9 @@ impl Rack {
             tracing::warn!(window = %name, host = %host, "no such [[window]] is in rack.toml here");
             return false;
         };
+        // A window that is offered again is other memory.
+        self.matching.window_lost(registry, host, window_id(index));
+        self.windows[index].phase = Phase::Closed;
         let accepted = self.open_window(index, registry, false).and_then(|()| {
             let open = registry.backing().window(window_id(index));
             let open = open.ok_or("the window is not open")?;
@@ -329,6 +371,7 @@ impl Rack {
     fn open(&mut self, index: usize, registry: &mut Registry<Memories>) {
         let state = &mut self.windows[index];
         state.phase = Phase::Open;
+        state.due = None;
         let open = OpenWindow {
             id: window_id(index),
             epoch: state.epoch,
@@ -370,6 +413,7 @@ impl Rack {
             }
             Err(trouble) => {
                 self.windows[index].phase = Phase::Closed;
+                self.plan_retry(index);
                 self.complain(index, trouble);
             }
         }
@@ -437,6 +481,13 @@ impl Rack {
     }
 }
 
+impl Phase {
+    /// Whether the hosts have come to terms about it, or are about to.
+    fn is_usable(self) -> bool {
+        self != Self::Closed
+    }
+}
+
 fn window_id(index: usize) -> WindowId {
     WindowId(u32::try_from(index).unwrap_or(u32::MAX))
 }
@@ -464,15 +515,17 @@ impl Monitor {
         let now = Instant::now();
         rack.links.tick(&self.epoll, &mut self.next_source, now);
         rack.plan_probes(&mut self.registry, &self.epoll, now);
+        rack.tend_windows(&mut self.registry, &self.epoll, now);
         self.deliver();
     }
 
     /// Move what is to be moved between the registry and other hosts. True if there was something.
     pub(super) fn relay(&mut self) -> bool {
+        let speaks = self.speak_of_lost();
         let Some(rack) = &mut self.rack else {
             return false;
         };
-        let mut is_busy = rack.advance(&mut self.registry, &self.epoll);
+        let mut is_busy = speaks | rack.advance(&mut self.registry, &self.epoll);
         let families = &self.families;
         let program = |family: FamilyId| {
             let process = families.find(family).and_then(|family| family.process(0));

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{place, ready, wait};
+use crosslane_stream::{lost, place, ready, wait};
 use crosslane_sys::{Errno, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
@@ -255,13 +255,18 @@ impl Wait<'_> {
                 quiet = false;
             }
             quiet &= armed || !waits_for_look(&reg.end);
+            let unsettled = lost::is_unsettled(&reg.end);
+            mixed |= unsettled;
             mixed |= reg.end.ending() == Ending::Open
                 && (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
             let waits = ready::waits_for_room(&reg.end, reg.wanted())
                 && (!reg.is_edge() || is_blocked(&reg.end));
             waits_for_room |= waits;
             reg.quiet_waits += 1;
-            let idle = reg.quiet_waits > QUIET_WAITS && reg.end.ending() == Ending::Open && !waits;
+            let idle = reg.quiet_waits > QUIET_WAITS
+                && reg.end.ending() == Ending::Open
+                && !waits
+                && !unsettled;
             reg.hot = place >= surplus && !idle;
         }
         let mut hot = core::mem::take(&mut inner.hot);

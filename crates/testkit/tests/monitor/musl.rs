@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crosslane_testkit::{Host, Route};
+use crosslane_testkit::{Host, Route, skipped};
 
 const SOURCE: &str = r#"
 #include <stdio.h>
@@ -24,7 +24,7 @@ fn a_musl_program_runs_as_always_and_what_it_starts_is_accelerated() {
         .args([&program, &source])
         .status();
     if !compiled.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: musl-gcc of Debian's musl-tools does not work here");
+        skipped("musl-gcc of Debian's musl-tools does not work here");
         return;
     }
     let program = program.display();

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crosslane_testkit::{Host, Route, is_root};
+use crosslane_testkit::{Host, Route, is_root, skipped};
 
 use crate::talk::Talk;
 
@@ -12,7 +12,7 @@ const BECOME_NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-gro
 /// A host on which a private monitor will be started, in a directory that others can pass.
 fn host() -> Option<Host> {
     if !is_root() {
-        eprintln!("SKIPPED: only root can become another user");
+        skipped("only root can become another user");
         return None;
     }
     let host = Host::without_monitor(Route::Crosslane);

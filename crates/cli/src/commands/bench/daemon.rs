@@ -10,8 +10,8 @@ use crosslane_benchkit::{Crosslane, End, Process, Verdict};
 
 use super::programs::GRACE;
 
-/// How often it is looked whether a server accepts.
-const PAUSE: Duration = Duration::from_millis(10);
+/// How often it is looked whether something is there.
+pub const PAUSE: Duration = Duration::from_millis(10);
 
 /// A server that accepts connections.
 pub struct Daemon {

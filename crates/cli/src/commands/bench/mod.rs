@@ -8,6 +8,7 @@ mod connections;
 mod daemon;
 mod effort;
 mod files;
+mod hosts;
 mod monitor;
 mod output;
 mod over;

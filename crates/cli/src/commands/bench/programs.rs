@@ -10,6 +10,8 @@ use crosslane_sockbench::outcome::Listening;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
+use super::hosts;
+
 /// Starting, connecting, an upgrade and an exit take milliseconds; only a hang takes this.
 pub const GRACE: Duration = Duration::from_secs(10);
 
@@ -21,6 +23,8 @@ pub struct Programs {
     sockbench: PathBuf,
     /// The command that this is.
     pub crosslane: Crosslane,
+    /// The network namespace that they run in, if not this one.
+    namespace: Option<PathBuf>,
 }
 
 /// A server that answers clients.
@@ -44,14 +48,31 @@ impl Programs {
         Ok(Self {
             sockbench,
             crosslane: Crosslane::at(crosslane),
+            namespace: None,
         })
     }
 
     /// The same programs with another `crosslane`, such as one with a monitor of its own.
     pub fn using(&self, crosslane: &Crosslane) -> Self {
         Self {
-            sockbench: self.sockbench.clone(),
             crosslane: crosslane.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// The same programs in a network namespace, named by a file of the kernel's.
+    pub fn inside(self, namespace: PathBuf) -> Self {
+        Self {
+            namespace: Some(namespace),
+            ..self
+        }
+    }
+
+    /// A command as it runs where these programs do.
+    pub fn there(&self, command: Command) -> Command {
+        match &self.namespace {
+            Some(namespace) => hosts::inside(namespace, &command),
+            None => command,
         }
     }
 
@@ -59,14 +80,14 @@ impl Programs {
     pub fn plain(&self) -> Command {
         let mut command = Command::new(&self.sockbench);
         command.arg("--die-with-parent");
-        command
+        self.there(command)
     }
 
     /// The same under `crosslane run` with these options.
     pub fn accelerated(&self, options: &[&str]) -> Command {
         let mut command = self.crosslane.run_with(options, &self.sockbench);
         command.arg("--die-with-parent");
-        command
+        self.there(command)
     }
 
     /// Fails when `crosslane run` has fallen back to running the program as it is.

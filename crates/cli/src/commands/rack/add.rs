@@ -7,8 +7,9 @@ use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use crosslane_monitor::rack::config::RackConfig;
+use crosslane_monitor::rack::identity::{Fingerprint, Identity};
 use crosslane_window::discover::{Roots, dax};
 
 use super::Place;
@@ -56,6 +57,11 @@ const FILE_BYTES: u64 = 256 << 20;
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let path = std::path::absolute(&args.place.rack)?;
     let before = RackConfig::read(&path)?;
+    ensure_others(args, &before)?;
+    if let Some(window) = &args.window {
+        ensure_device(window)?;
+        ensure_memory(window, args.coherent)?;
+    }
     let mut text = std::fs::read_to_string(&path)?;
     if !text.ends_with('\n') {
         text.push('\n');
@@ -64,10 +70,55 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     RackConfig::parse(&path, &text)?;
     replace(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
     output::print(&format!(
-        "{} is in {}; the monitor reads that when it starts.\n",
+        "{} is in {}; the monitor reads that when it starts. One that runs can be restarted: connections \
+         go on.\n",
         args.host,
         path.display()
     ))
+}
+
+/// Two fingerprints are at hand when a rack is set up, and one is this host's.
+fn ensure_others(args: &Args, own: &RackConfig) -> anyhow::Result<()> {
+    let own = Identity::read(&own.certificate, &own.key).map(|own| own.fingerprint());
+    ensure!(
+        own.ok()
+            .is_none_or(|own| Fingerprint::parse(&args.fingerprint) != Some(own)),
+        "{} is this host's own fingerprint: give what `crosslane rack init` printed on {}",
+        args.fingerprint,
+        args.host
+    );
+    Ok(())
+}
+
+/// A file that is not there is made later, a device is not.
+fn ensure_device(window: &Path) -> anyhow::Result<()> {
+    let is_device = window.starts_with("/sys") || window.to_string_lossy().starts_with("/dev/dax");
+    ensure!(
+        !is_device || window.exists(),
+        "{}: there is no such device memory; `crosslane window probe` lists what this host has",
+        window.display()
+    );
+    Ok(())
+}
+
+/// A file that two machines see by network, or that lies on a disk, is no memory that both share.
+fn ensure_memory(window: &Path, is_coherent: bool) -> anyhow::Result<()> {
+    const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x9584_58f6, 0x8584_58f6]; // statfs(2): tmpfs, hugetlbfs, ramfs
+    // A relative path is told of with its line of the configuration.
+    if kind(window, is_coherent).0 != "file" || window.is_relative() {
+        return Ok(());
+    }
+    let folder = window.parent().unwrap_or(Path::new("/"));
+    let found = rustix::fs::statfs(folder)
+        .with_context(|| format!("cannot use the folder {}", folder.display()))?;
+    let is_in_memory = u64::try_from(found.f_type).is_ok_and(|kind| IN_MEMORY.contains(&kind));
+    ensure!(
+        is_in_memory,
+        "{} is on a file system that is not in memory: name a file in tmpfs, such as /dev/shm/lanes, that both \
+         hosts see",
+        window.display()
+    );
+    Ok(())
 }
 
 fn tables(args: &Args, own: &str) -> anyhow::Result<String> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use crosslane_monitor::rack::config::{NAME_BYTES, RackConfig};
 use crosslane_monitor::rack::identity::{Identity, write_new};
 
@@ -31,6 +31,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let text = configuration(&name, &args.listen);
     // What it says is checked before anything is written.
     let config = RackConfig::parse(&path, &text)?;
+    refuse_a_second(&path, &config)?;
     let directory = path.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot make the directory {}", directory.display()))?;
@@ -41,6 +42,28 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
          hosts:\n{fingerprint}\n",
         path.display()
     ))
+}
+
+/// Another key would lock this host out of the rack that it is in.
+fn refuse_a_second(path: &Path, config: &RackConfig) -> anyhow::Result<()> {
+    let files = [path, &config.certificate, &config.key];
+    let there = files.iter().filter(|file| file.exists());
+    let there: Vec<_> = there.map(|file| file.display().to_string()).collect();
+    if there.is_empty() {
+        return Ok(());
+    }
+    let known = RackConfig::read(path).ok().and_then(|known| {
+        let identity = Identity::read(&known.certificate, &known.key).ok()?;
+        Some((known.name, identity.fingerprint()))
+    });
+    let what = match known {
+        Some((name, print)) => format!("this host is {name} already, {print}"),
+        None => "something is there already".to_owned(),
+    };
+    bail!(
+        "{what}; to begin anew, with another key, remove {}",
+        there.join(" and ")
+    )
 }
 
 fn host_name() -> anyhow::Result<String> {

@@ -174,16 +174,28 @@ fn windows(
     tables: &[Window],
 ) -> Result<Vec<WindowConfig>, ConfigError> {
     let mut names = HashSet::new();
-    let mut windows = Vec::new();
+    let mut windows: Vec<WindowConfig> = Vec::new();
     for table in tables {
         let window = window(place, hosts, table)?;
         if !names.insert(window.name.clone()) {
             let problem = "is named twice: each window has a name of its own";
             return Err(place.error(table.name.span(), "name", window.name, problem));
         }
+        if let Some(other) = windows.iter().find(|other| overlap(other, &window)) {
+            let problem = format!(
+                "is the memory of window {:?} already: each has its own, by path or offset and bytes",
+                other.name
+            );
+            return Err(place.error(table.path.span(), "path", table.path.as_ref(), problem));
+        }
         windows.push(window);
     }
     Ok(windows)
+}
+
+fn overlap(one: &WindowConfig, other: &WindowConfig) -> bool {
+    let end = |window: &WindowConfig| window.offset.saturating_add(window.bytes);
+    one.path == other.path && one.offset < end(other) && other.offset < end(one)
 }
 
 fn window(

@@ -148,3 +148,18 @@ fn who_is_not_named_is_not_let_in() {
     let nobody = parse(&whole()[..end]).unwrap();
     assert!(!nobody.permits(&subject), "without [[allow]], nobody");
 }
+
+#[test]
+fn two_windows_share_no_memory() {
+    let another = |offset: u64| {
+        let text = whole();
+        let (start, end) = (text.find("[[window]]"), text.find("[[allow]]"));
+        let window = &text[start.unwrap()..end.unwrap()];
+        let named = window.replacen("\"shm\"", "\"more\"", 1);
+        parse(&(text.clone() + &named + &format!("offset = {offset}\n")))
+    };
+    let error = another(16_777_216 - 4096).unwrap_err().to_string();
+    assert!(error.contains("line 24: path"), "{error}");
+    assert!(error.contains("window \"shm\""), "{error}");
+    assert_eq!(another(16_777_216).unwrap().windows.len(), 2);
+}

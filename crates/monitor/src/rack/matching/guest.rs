@@ -109,6 +109,9 @@ impl Matching {
         deal: &Deal,
     ) -> Result<(), Lie> {
         let state = &self.hosts[host.0];
+        if state.lost.contains(&deal.epoch) {
+            return Ok(());
+        }
         let window = state.windows.iter().find(|open| open.epoch == deal.epoch);
         let window = window.ok_or(Lie("deals out a window that is not open"))?.id;
         // The end may have been closed meanwhile: the owner will hear of it.
@@ -135,7 +138,7 @@ impl Matching {
             slot: deal.slot,
             role: deal.role,
         };
-        if !registry.grant_imported(EndId(deal.offer), side) {
+        if !registry.grant_imported(EndId(deal.offer), side, deal.pair) {
             return Err(Lie("deals out what is in use or does not exist"));
         }
         if let Some(out) = self.hosts[host.0].visited.offers.get_mut(&deal.offer) {
@@ -217,6 +220,19 @@ impl Matching {
         arena: u64,
     ) {
         if let Some(import) = self.hosts[host.0].visited.imports.remove(&arena) {
+            registry.retire_import(import.id);
+        }
+    }
+
+    /// What the owner has dealt out of this window is no more.
+    pub(super) fn forget_imports<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        window: WindowId,
+    ) {
+        let imports = &mut self.hosts[host.0].visited.imports;
+        for (_, import) in imports.extract_if(|_, import| import.window == window) {
             registry.retire_import(import.id);
         }
     }

@@ -40,7 +40,7 @@ impl Matching {
         offer: &Offer,
     ) -> Result<(), Lie> {
         // Only the addresses that rack.toml gives it: it could take over others' connections.
-        if self.by_address.get(&offer.tuple.local.ip()) != Some(&host) {
+        if !self.is_address_of(host, offer.tuple.local.ip()) {
             return Err(Lie("offers an end with an address that is not its own"));
         }
         let ledger = &mut self.hosts[host.0].owned;
@@ -116,11 +116,15 @@ impl Matching {
         // Connections are spread over the windows; a full one is passed over.
         let first = usize::try_from(offer.offer).unwrap_or(0) % windows.len().max(1);
         let (before, after) = windows.split_at(first);
-        let mut granted = after
-            .iter()
-            .chain(before)
-            .filter_map(|window| Some((window, registry.grant_in(window.id, known.id, stranger)?)));
-        let (window, theirs) = granted.next().ok_or(Reason::WindowFull)?;
+        self.deals += 1;
+        let deals = self.deals;
+        // Epochs are random: no two monitors, and no two lives of one, give a pair the same name.
+        let mut granted = after.iter().chain(before).filter_map(|window| {
+            let pair = window.epoch.wrapping_add(deals).max(1);
+            let theirs = registry.grant_in(window.id, known.id, stranger, pair)?;
+            Some((window, theirs, pair))
+        });
+        let (window, theirs, pair) = granted.next().ok_or(Reason::WindowFull)?;
         let part = registry
             .arenas()
             .place(theirs.arena)
@@ -140,6 +144,7 @@ impl Matching {
             part,
             slot: theirs.slot,
             role: theirs.role,
+            pair,
         };
         self.say(host, HostMessage::Deal(deal));
         Ok(())

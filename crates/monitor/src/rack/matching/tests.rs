@@ -129,6 +129,12 @@ fn a_host_that_lies_is_noticed() {
         hear(HostMessage::Withdraw { offer: 77 }).is_ok(),
         "too late"
     );
+}
+
+#[test]
+fn an_owner_that_lies_is_noticed() {
+    let mut world = World::new(9);
+    world.connect();
     let client = world.hosts[1].hello(1);
     let clients = world.hosts[1].register(client, 3);
     world.settle(1);
@@ -141,6 +147,7 @@ fn a_host_that_lies_is_noticed() {
         part: 0,
         slot: 0,
         role: 1,
+        pair: 9,
     };
     let mut hear = |deal| {
         let message = HostMessage::Deal(deal);
@@ -159,6 +166,13 @@ fn a_host_that_lies_is_noticed() {
     for lie in [deal, Deal { arena: 2, ..deal }, Deal { part: 1, ..deal }] {
         assert!(hear(lie).is_err(), "{lie:?}");
     }
+    // What was dealt out before the owner knew that the window is lost.
+    guest
+        .matching
+        .window_lost(&mut guest.registry, HostId(0), WINDOW.id);
+    let late = HostMessage::Deal(Deal { arena: 3, ..deal });
+    let heard = guest.matching.hear(&mut guest.registry, HostId(0), &late);
+    assert!(heard.is_ok());
     world.hosts[1].release(client, clients);
 }
 

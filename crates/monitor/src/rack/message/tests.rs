@@ -2,11 +2,21 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn messages() -> Vec<HostMessage> {
-    let tuple = Tuple {
+fn tuple() -> Tuple {
+    Tuple {
         local: "10.0.0.1:6379".parse().unwrap(),
         remote: "[2001:db8::1]:65535".parse().unwrap(),
-    };
+    }
+}
+
+fn messages() -> Vec<HostMessage> {
+    let mut all = messages_of_pairing();
+    all.extend(messages_of_losses());
+    all
+}
+
+fn messages_of_pairing() -> Vec<HostMessage> {
+    let tuple = tuple();
     vec![
         HostMessage::Hello {
             version: RACK_VERSION,
@@ -40,6 +50,7 @@ fn messages() -> Vec<HostMessage> {
             part: 4,
             slot: 5,
             role: 1,
+            pair: 1 << 61,
         }),
         HostMessage::Refuse {
             offer: 1,
@@ -51,6 +62,40 @@ fn messages() -> Vec<HostMessage> {
             epoch: 5,
             parts: vec![255; MAX_EXTENTS / 8],
         },
+    ]
+}
+
+/// Of ends whose window is lost.
+fn messages_of_losses() -> Vec<HostMessage> {
+    let tuple = tuple();
+    vec![
+        HostMessage::Position {
+            tuple,
+            position: Position {
+                token: 0,
+                pair: 1 << 60,
+                flags: 12,
+                consumed: u64::MAX,
+                tcp_taken: 1 << 50,
+            },
+        },
+        HostMessage::Remainder {
+            tuple,
+            remainder: Remainder {
+                token: 0,
+                pair: 77,
+                first: 1 << 40,
+                end: (1 << 40) + 900,
+                replay_seq: 2,
+                replay_at: u64::MAX,
+                replay_end: 7,
+            },
+            at: 56,
+            lines: vec![9; crate::rack::lost::CHUNK_LINES * LINE_BYTES],
+        },
+        HostMessage::WindowLost { epoch: 3 },
+        HostMessage::Alone { tuple, pair: 78 },
+        HostMessage::Arrived { tuple },
     ]
 }
 

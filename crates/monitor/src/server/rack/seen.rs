@@ -24,6 +24,7 @@ impl Phase {
             Self::Offered => "offered",
             Self::Probing => "probing",
             Self::Open => "open",
+            Self::Lost => "lost",
         }
     }
 }

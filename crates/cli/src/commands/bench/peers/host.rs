@@ -11,6 +11,7 @@ use super::super::placement::Placement;
 use super::super::programs::{GRACE, Programs, parse};
 use super::super::rounds::Measured;
 use super::super::sockets::case::Case;
+use super::super::sockets::ground::Ground;
 use super::super::sockets::host::{Host as Sockets, Servers};
 use super::super::sockets::transport::Transport;
 use super::foreign;
@@ -27,7 +28,7 @@ impl Host {
     /// Finds the programs.
     pub fn new(span: Span) -> anyhow::Result<Self> {
         Ok(Self {
-            sockets: Sockets::new(span, Placement::Free)?,
+            sockets: Sockets::new(Ground::here()?, span, Placement::Free)?,
             programs: Programs::find()?,
             span,
         })

@@ -12,12 +12,14 @@ use crosslane_sockbench::span::Span;
 use super::super::placement::Placement;
 use super::super::programs::{GRACE, Programs, SOCKBENCH, Server, parse};
 use super::super::rounds::Measured;
+use super::super::window::carrier::Carrier;
 use super::case::Case;
+use super::ground::Ground;
 use super::transport::Transport;
 
 /// Everything that is needed to start the processes.
 pub struct Host {
-    programs: Programs,
+    ground: Ground,
     span: Span,
     /// The CPUs of the server and of the client, when they are to be pinned.
     cpus: Option<(usize, usize)>,
@@ -30,10 +32,10 @@ pub struct Servers<'a> {
 }
 
 impl Host {
-    /// Finds the program beside this one.
-    pub fn new(span: Span, placement: Placement) -> anyhow::Result<Self> {
+    /// Measures on `ground`.
+    pub fn new(ground: Ground, span: Span, placement: Placement) -> anyhow::Result<Self> {
         Ok(Self {
-            programs: Programs::find()?,
+            ground,
             span,
             cpus: placement.cpus()?,
         })
@@ -47,10 +49,10 @@ impl Host {
         }
     }
 
-    fn program(&self, over: Transport, cpu: Option<usize>) -> Command {
+    fn program(programs: &Programs, over: Transport, cpu: Option<usize>) -> Command {
         let mut command = match over {
-            Transport::Crosslane => self.programs.accelerated(&[]),
-            Transport::Tcp | Transport::Unix | Transport::Limit => self.programs.plain(),
+            Transport::Crosslane => programs.accelerated(&[]),
+            _ => programs.plain(),
         };
         if let Some(cpu) = cpu {
             command.args(["--cpu", &cpu.to_string()]);
@@ -61,15 +63,17 @@ impl Host {
     fn start_server(&self, over: Transport) -> anyhow::Result<Server> {
         let listen = match over {
             Transport::Unix => format!("unix:@{SOCKBENCH}-{}", std::process::id()),
-            Transport::Tcp | Transport::Crosslane | Transport::Limit => "tcp:127.0.0.1:0".into(),
+            _ => format!("tcp:{}:0", self.ground.address()),
         };
-        let mut command = self.program(over, self.cpus.map(|(server, _)| server));
+        let cpu = self.cpus.map(|(server, _)| server);
+        let mut command = Self::program(self.ground.server(), over, cpu);
         command.args(["server", "--listen", &listen]);
         Server::start(&over.to_string(), &mut command)
     }
 
     fn client(&self, case: Case, over: Transport, address: &str) -> Command {
-        let mut command = self.program(over, self.cpus.map(|(_, client)| client));
+        let cpu = self.cpus.map(|(_, client)| client);
+        let mut command = Self::program(self.ground.client(), over, cpu);
         command.args(["client", "--connect", address, "--case", case.name()]);
         command.args(["--bytes", &case.bytes.to_string()]);
         self.add_span(&mut command);
@@ -85,14 +89,11 @@ impl Host {
         self.span.warmup + self.span.measure + GRACE
     }
 
-    fn limit(&self) -> anyhow::Result<Measured<Outcome>> {
-        let mut command = self.programs.plain();
+    fn limit(&self) -> anyhow::Result<Outcome> {
+        let mut command = self.ground.client().plain();
         self.add_span(command.arg("limit"));
         let exit = Process::spawn("limit", &mut command)?.finish(self.deadline())?;
-        Ok(Measured {
-            figures: parse::<Line>(&exit.stdout)?.outcome,
-            verdict: None,
-        })
+        Ok(parse::<Line>(&exit.stdout)?.outcome)
     }
 
     /// Runs a client that keeps its connection after measuring, so that `crosslane ss` can be
@@ -100,7 +101,7 @@ impl Host {
     fn measure_and_ask(&self, mut command: Command) -> anyhow::Result<Measured<Outcome>> {
         let mut process = Process::spawn("crosslane client", command.arg("--hold"))?;
         let line: Line = parse(&process.next_line(self.deadline())?)?;
-        let mut ends = self.programs.crosslane.connections()?;
+        let mut ends = self.ground.connections()?;
         ends.retain(|end| end.is_between(&line.local, &line.peer));
         process.close_stdin();
         process.finish(GRACE)?;
@@ -122,15 +123,23 @@ impl Servers<'_> {
     }
 
     fn try_to_measure(&mut self, case: Case, over: Transport) -> anyhow::Result<Measured<Outcome>> {
-        if over == Transport::Limit {
-            return self.host.limit();
+        let Host { ground, span, .. } = self.host;
+        let without_programs = match over {
+            Transport::Limit => Some(self.host.limit()?),
+            Transport::Lane => Some(ground.round_trips(Carrier::Coherent, case.bytes, *span)?),
+            Transport::Window => Some(ground.round_trips(Carrier::Bare, case.bytes, *span)?),
+            Transport::Tcp | Transport::Unix | Transport::Crosslane => None,
+        };
+        if let Some(figures) = without_programs {
+            let verdict = None;
+            return Ok(Measured { figures, verdict });
         }
         if !self.running.contains_key(&over) {
             self.running.insert(over, self.host.start_server(over)?);
         }
         let server = &self.running[&over];
         if over == Transport::Crosslane {
-            self.host.programs.ensure_loaded(server)?;
+            ground.server().ensure_loaded(server)?;
         }
         let command = self.host.client(case, over, &server.address);
         if over == Transport::Crosslane && case.kind != client::Case::Connect {

@@ -1,11 +1,12 @@
 //! `crosslane bench sockets`: the same ordinary program over TCP, AF_UNIX and Crosslane, and the
-//! limit that the machine sets.
+//! limit that the machine sets; on one host, or between two that are made of it.
 //!
 //! A bench of one machine against itself minutes later says little, so the transports take turns
 //! case by case, the whole is repeated for some rounds with new processes, and a figure is the
 //! median of its rounds.
 
 pub mod case;
+pub mod ground;
 pub mod host;
 mod results;
 mod table;
@@ -14,16 +15,17 @@ pub mod transport;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use crosslane_benchkit::{Machine, stop_children_on_signals};
 use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
 use super::effort::Effort;
-use super::output::{finish, heading, json};
+use super::output::{as_notes, finish, heading, json};
 use super::placement::Placement;
 use super::rounds::Rounds;
 use case::{Case, Selector};
+use ground::Ground;
 use host::Host;
 use results::{Key, Results};
 use transport::Transport;
@@ -49,8 +51,13 @@ the same run, \"vs limit\" how many times the time of a bare cache-line ping-pon
 Programs are placed by the scheduler unless --place says otherwise; TCP's round trip depends much on \
 it, being several times shorter when both programs share a CPU.
 
+With --two-hosts, two network namespaces are made, with a veth pair between them, a monitor in each and a \
+window file in /dev/shm: TCP goes over the pair, Crosslane over the window. \"lane\" is the lanes in such a \
+window without sockets, \"window\" the window alone.
+
 Examples:
   crosslane bench sockets --quick
+  sudo crosslane bench sockets --quick --two-hosts
   crosslane bench sockets --cases rtt:64,stream --transports tcp,crosslane
   crosslane bench sockets --json > docs/benchmarks/sockets.jsonl")]
 pub struct Args {
@@ -59,9 +66,12 @@ pub struct Args {
     /// What to measure: rtt, stream, connect, or one size of it as in rtt:64
     #[arg(long, value_name = "CASES", value_delimiter = ',')]
     cases: Vec<Selector>,
-    /// What to measure it over
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Transport::ALL)]
+    /// What to measure it over, instead of all that there is
+    #[arg(long, value_enum, value_delimiter = ',')]
     transports: Vec<Transport>,
+    /// Put the server on one host and the client on another: network namespaces, which take root
+    #[arg(long)]
+    two_hosts: bool,
     /// Where the two programs run
     #[arg(long, value_enum, default_value_t = Placement::Free)]
     place: Placement,
@@ -81,6 +91,7 @@ struct Preamble {
     warmup_ms: u128,
     measure_ms: u128,
     placement: Placement,
+    hosts: u8,
 }
 
 /// Measure, and print what was measured; fails when something could not be.
@@ -99,8 +110,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         warmup_ms: span.warmup.as_millis(),
         measure_ms: span.measure.as_millis(),
         placement: args.place,
+        hosts: if args.two_hosts { 2 } else { 1 },
     };
-    let results = measure(&Host::new(span, args.place)?, &plan, rounds);
+    let ground = match args.two_hosts {
+        true => Ground::between_hosts()?,
+        false => Ground::here()?,
+    };
+    let results = measure(&Host::new(ground, span, args.place)?, &plan, rounds);
     let text = if args.effort.json {
         json(&preamble, &results.rows(args.cdf))?
     } else {
@@ -113,9 +129,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Which cases are measured over which transports, in order.
 fn plan(args: &Args) -> anyhow::Result<Vec<Key>> {
     let cases = case::select(&args.cases);
-    let mut transports = args.transports.clone();
-    transports.sort_unstable();
-    transports.dedup();
+    let transports = transports(args)?;
     let over = |case: Case| transports.iter().map(move |&over| Key { case, over });
     let plan: Vec<_> = cases
         .into_iter()
@@ -127,6 +141,20 @@ fn plan(args: &Args) -> anyhow::Result<Vec<Key>> {
         "nothing to measure: the limit is known for rtt:64 only"
     );
     Ok(plan)
+}
+
+/// What is measured over: what there is, or the part of it that was asked for.
+fn transports(args: &Args) -> anyhow::Result<Vec<Transport>> {
+    let (all, place) = match args.two_hosts {
+        true => (Transport::BETWEEN_HOSTS, "between two hosts"),
+        false => (Transport::ON_ONE_HOST, "on one host (see --two-hosts)"),
+    };
+    if let Some(other) = args.transports.iter().find(|over| !all.contains(over)) {
+        let names = all.map(|over| over.to_string()).join(", ");
+        bail!("{other} is not there {place}: choose among {names}");
+    }
+    let asked = |over: &Transport| args.transports.is_empty() || args.transports.contains(over);
+    Ok(all.into_iter().filter(asked).collect())
 }
 
 fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {
@@ -142,11 +170,17 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
         machine,
         rounds,
         measure_ms,
+        hosts,
         ..
     } = preamble;
+    let between = match hosts {
+        1 => "",
+        _ => ", between two network namespaces",
+    };
     format!(
-        "{}medians of {rounds} rounds of {measure_ms} ms each\n\n{}\n",
+        "{}medians of {rounds} rounds of {measure_ms} ms each{between}\n\n{}\n{}",
         heading(machine),
-        table::table(results)
+        table::table(results),
+        as_notes(&table::notes(results))
     )
 }

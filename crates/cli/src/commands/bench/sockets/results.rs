@@ -45,6 +45,9 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     transport: Transport,
+    /// What a lane adds to the bare window, one way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead_ns: Option<f64>,
     #[serde(flatten)]
     figures: Option<Figures>,
     #[serde(flatten)]
@@ -93,9 +96,21 @@ impl Results {
         cell.median(|outcome| figure.of(outcome))
     }
 
+    /// What a lane adds to the bare window, one way: half of what it adds to a round trip.
+    pub fn overhead_ns(&self, case: Case) -> Option<f64> {
+        let p50 = |over| self.median(case, over, Figure::P50);
+        Some((p50(Transport::Lane)? - p50(Transport::Window)?) / 2.0)
+    }
+
     /// A line for every case over every transport; with `cdf`, distributions are in it.
     pub fn rows(&self, cdf: bool) -> Vec<Row> {
-        self.0.cells().iter().map(|cell| row(cell, cdf)).collect()
+        let row = |cell: &Cell| Row {
+            overhead_ns: (cell.key.over == Transport::Lane)
+                .then(|| self.overhead_ns(cell.key.case))
+                .flatten(),
+            ..row(cell, cdf)
+        };
+        self.0.cells().iter().map(row).collect()
     }
 }
 
@@ -112,6 +127,7 @@ fn row(cell: &Cell, cdf: bool) -> Row {
         case: case.name(),
         bytes: (case.kind != client::Case::Connect).then_some(case.bytes),
         transport: cell.key.over,
+        overhead_ns: None,
         figures: figures(cell, cdf),
         proof: cell.proof(),
     }

@@ -64,11 +64,13 @@ pub fn table(results: &Results) -> String {
     let has = |transport| transports.contains(&transport);
     let compares = has(Transport::Tcp) && has(Transport::Crosslane);
     let bounds = has(Transport::Limit) && has(Transport::Crosslane);
+    let spans = has(Transport::Window) && has(Transport::Crosslane);
 
     let mut header = vec!["case".to_owned(), String::new()];
     header.extend(transports.iter().map(ToString::to_string));
     header.extend(compares.then(|| "vs tcp".to_owned()));
     header.extend(bounds.then(|| "vs limit".to_owned()));
+    header.extend(spans.then(|| "vs window".to_owned()));
     let mut rows = Vec::new();
     for case in results.cases() {
         for (index, style) in styles(case).iter().enumerate() {
@@ -85,6 +87,7 @@ pub fn table(results: &Results) -> String {
             );
             row.extend(compares.then(|| shown(vs_tcp(results, case, style), show::ratio)));
             row.extend(bounds.then(|| shown(vs_limit(results, case, style), show::ratio)));
+            row.extend(spans.then(|| shown(vs_window(results, case, style), show::ratio)));
             rows.push(row);
         }
     }
@@ -122,6 +125,24 @@ fn vs_limit(results: &Results, case: Case, style: &Style) -> Option<f64> {
     let comparable = case.kind == client::Case::Rtt && case.bytes <= LINE_BYTES;
     let limit = value(results, limit_case, Transport::Limit, style).filter(|_| comparable)?;
     Some(value(results, case, Transport::Crosslane, style)? / limit)
+}
+
+/// How many times the bare window's time it takes.
+fn vs_window(results: &Results, case: Case, style: &Style) -> Option<f64> {
+    let window = value(results, case, Transport::Window, style)?;
+    Some(value(results, case, Transport::Crosslane, style)? / window)
+}
+
+/// What must be said beside the table: what a lane adds to a window. Longer messages take it less time than
+/// the window alone, as it cuts them into records.
+pub fn notes(results: &Results) -> Vec<String> {
+    let case = Case {
+        kind: client::Case::Rtt,
+        bytes: LINE_BYTES,
+    };
+    let overhead_ns = results.overhead_ns(case).map(show::nanoseconds);
+    let note = |ns| format!("one way, a lane adds {ns} to the bare window for {LINE_BYTES} B");
+    overhead_ns.map(note).into_iter().collect()
 }
 
 fn shown(value: Option<f64>, show: fn(f64) -> String) -> String {

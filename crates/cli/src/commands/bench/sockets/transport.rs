@@ -10,13 +10,17 @@ use super::case::Case;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// TCP over the loopback device
+    /// TCP over the loopback device, or between two hosts
     Tcp,
-    /// AF_UNIX stream sockets
+    /// AF_UNIX stream sockets, on one host
     Unix,
     /// TCP under `crosslane run`
     Crosslane,
-    /// A bare cache-line ping-pong between two CPUs
+    /// The lanes in a window without sockets above them, between two hosts
+    Lane,
+    /// The window alone, between two hosts: payload, fence, number, fence
+    Window,
+    /// A bare cache-line ping-pong between two CPUs, on one host
     Limit,
 }
 
@@ -24,17 +28,20 @@ pub enum Transport {
 const LIMIT_BYTES: u64 = 64;
 
 impl Transport {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Tcp, Self::Unix, Self::Crosslane, Self::Limit];
+    /// Those on one host.
+    pub const ON_ONE_HOST: [Self; 4] = [Self::Tcp, Self::Unix, Self::Crosslane, Self::Limit];
+
+    /// Those between two.
+    pub const BETWEEN_HOSTS: [Self; 4] = [Self::Tcp, Self::Crosslane, Self::Lane, Self::Window];
 
     /// Whether the case exists over it.
     pub fn has(self, case: Case) -> bool {
-        self != Self::Limit
-            || case
-                == Case {
-                    kind: client::Case::Rtt,
-                    bytes: LIMIT_BYTES,
-                }
+        let is_rtt = case.kind == client::Case::Rtt;
+        match self {
+            Self::Tcp | Self::Unix | Self::Crosslane => true,
+            Self::Lane | Self::Window => is_rtt,
+            Self::Limit => is_rtt && case.bytes == LIMIT_BYTES,
+        }
     }
 }
 
@@ -44,6 +51,8 @@ impl fmt::Display for Transport {
             Self::Tcp => "tcp",
             Self::Unix => "unix",
             Self::Crosslane => "crosslane",
+            Self::Lane => "lane",
+            Self::Window => "window",
             Self::Limit => "limit",
         })
     }

@@ -1,23 +1,17 @@
-//! Two processors and the window between them: a message bare, by a posted lane, and by a coherent one.
-//!
-//! *Bare* is the least that moves a message: payload, fence, a number in front of it, fence; the other side
-//! waits for the number, copies the payload, and answers in the same way, each message behind the last one.
-//! What a lane takes beyond that is its overhead: credit, checks, clearing, requests for doorbells.
+//! Two processors and the window between them: a message by each [`Carrier`], and back.
 
-use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use crosslane_benchkit::stats::{median, significant};
-use crosslane_ctl::lane::{DEFAULT_RING_LINES, Geometry, MIN_RING_LINES};
-use crosslane_ring::posted::{PostedRx, PostedTx, Slot};
-use crosslane_ring::{RxCursor, TxCursor, WindowLane};
-use crosslane_window::backend::{Window, half_bytes, lasting_halves, lasting_view};
-use crosslane_window::inbound::Inbound;
-use crosslane_window::outbound::Outbound;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use crosslane_sockbench::client::{histogram, rtt_outcome};
+use crosslane_sockbench::cpus::{pin, two_cpus};
+use crosslane_sockbench::outcome::Outcome;
+use crosslane_sockbench::span::{Span, Stopwatch};
+use crosslane_window::backend::{Window, half_bytes};
 
 use super::Row;
+use super::carrier::{Carrier, End};
 use crate::commands::bench::output::number;
 
 const SIZES: [usize; 6] = [8, 56, 64, 512, 4096, 16 << 10];
@@ -25,51 +19,15 @@ const SIZES: [usize; 6] = [8, 56, 64, 512, 4096, 16 << 10];
 /// The first byte of a message that ends a case.
 const LAST: u8 = 1;
 
-/// One end of whatever carries messages.
-trait End: Send {
-    fn send(&mut self, message: &[u8]);
-    fn receive(&mut self, message: &mut [u8]);
-}
-
-/// What carries messages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Carrier {
-    Bare,
-    Posted,
-    Coherent,
-}
-
-impl Carrier {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Bare => "bare window",
-            Self::Posted => "posted lane",
-            Self::Coherent => "coherent lane",
-        }
-    }
-
-    /// Both ends.
-    fn ends(self, window: &'static dyn Window) -> Option<[Box<dyn End>; 2]> {
-        Some(match self {
-            Self::Bare => [0, 1].map(|side| {
-                let (local, remote) = lasting_halves(window, side);
-                Box::new(Bare::new(local, remote)) as Box<dyn End>
-            }),
-            Self::Posted => [
-                Box::new(Posted::new(window, 0)?),
-                Box::new(Posted::new(window, 1)?),
-            ],
-            Self::Coherent => [
-                Box::new(Coherent::new(window, 0)?),
-                Box::new(Coherent::new(window, 1)?),
-            ],
-        })
-    }
-}
+/// How a carrier that does not fit is told of.
+const TOO_SMALL: &str = "the window is too small for lanes";
 
 /// One-way times of all sizes by all carriers, in turn in each round; none where there is one processor.
-pub fn measure(window: &'static dyn Window, quick: bool) -> anyhow::Result<Option<Vec<Row>>> {
-    let Some(cpus) = two_processors() else {
+pub(super) fn measure(
+    window: &'static dyn Window,
+    quick: bool,
+) -> anyhow::Result<Option<Vec<Row>>> {
+    let Ok(cpus) = two_cpus() else {
         return Ok(None);
     };
     let (rounds, slice) = if quick { (7, 15) } else { (31, 30) };
@@ -85,11 +43,8 @@ pub fn measure(window: &'static dyn Window, quick: bool) -> anyhow::Result<Optio
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
     for _ in 0..rounds {
         for ((bytes, carrier), times) in cases.iter().zip(&mut times) {
-            clear(window);
-            let ends = carrier
-                .ends(window)
-                .context("the window is too small for lanes")?;
-            times.push(one_way_ns(ends, *bytes, cpus, slice));
+            let ends = carrier.ends(window).context(TOO_SMALL)?;
+            times.push(one_way_ns(ends, *bytes, cpus, slice)?);
         }
     }
     Ok(Some(rows(&cases, &times, half_bytes(window))))
@@ -126,212 +81,99 @@ fn rows(cases: &[(usize, Carrier)], times: &[Vec<f64>], window_bytes: usize) -> 
     rows
 }
 
-/// As whoever lends slots does before.
-fn clear(window: &'static dyn Window) {
-    for side in [0, 1] {
-        let (local, remote) = lasting_halves(window, side);
-        let end = local.bytes().min(2 * lane_bytes(DEFAULT_RING_LINES));
-        (0..end).step_by(8).for_each(|at| local.clear(at));
-        remote.fence();
+fn one_way_ns(
+    ends: [Box<dyn End>; 2],
+    bytes: usize,
+    cpus: (usize, usize),
+    slice: Duration,
+) -> anyhow::Result<f64> {
+    with_echo(ends, bytes, cpus, |echo| {
+        const TURNS: u64 = 16;
+        let mut times = Vec::new();
+        let start = Instant::now();
+        while start.elapsed() < slice || times.is_empty() {
+            let before = Instant::now();
+            (0..TURNS).for_each(|_| echo.call());
+            times.push(before.elapsed().as_secs_f64() * 1e9 / number(2 * TURNS));
+        }
+        median(&times).unwrap_or(f64::NAN)
+    })
+}
+
+/// Each round trip of messages by a carrier, as programs' round trips are measured.
+pub fn round_trips(
+    window: &'static dyn Window,
+    carrier: Carrier,
+    bytes: usize,
+    span: Span,
+) -> anyhow::Result<Outcome> {
+    let ends = carrier.ends(window).context(TOO_SMALL)?;
+    let times = with_echo(ends, bytes, two_cpus()?, |echo| {
+        let mut times = histogram();
+        let watch = Stopwatch::start(span);
+        let mut sent_at = watch.now();
+        // One that takes all of the time, because others have the processor, is known by itself.
+        while !watch.is_over(sent_at) || times.is_empty() {
+            echo.call();
+            let back_at = watch.now();
+            if watch.is_warm(sent_at) {
+                times.saturating_record(watch.between_ns(sent_at, back_at));
+            }
+            sent_at = watch.now();
+        }
+        times
+    })?;
+    Ok(rtt_outcome(bytes, &times, span)?)
+}
+
+/// The other side of a window, which sends every message back.
+struct Echo {
+    end: Box<dyn End>,
+    message: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Echo {
+    /// One round trip.
+    fn call(&mut self) {
+        self.end.send(&self.message);
+        self.end.receive(&mut self.answer);
     }
 }
 
-fn one_way_ns(ends: [Box<dyn End>; 2], bytes: usize, cpus: (usize, usize), slice: Duration) -> f64 {
-    let [mut here, mut there] = ends;
+/// Run `ask` on one processor, with an echo on the other.
+fn with_echo<T: Send>(
+    [here, mut there]: [Box<dyn End>; 2],
+    bytes: usize,
+    cpus: (usize, usize),
+    ask: impl FnOnce(&mut Echo) -> T + Send,
+) -> anyhow::Result<T> {
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            pin(cpus.1);
+        let echoing = scope.spawn(move || {
+            let placed = pin(cpus.1);
             let mut message = vec![0; bytes];
             while message[0] != LAST {
                 there.receive(&mut message);
                 there.send(&message);
             }
+            placed
         });
-        let measuring = scope.spawn(move || {
-            pin(cpus.0);
-            let (mut message, mut answer) = (vec![0; bytes], vec![0; bytes]);
-            let mut times = Vec::new();
-            let start = Instant::now();
-            while start.elapsed() < slice || times.is_empty() {
-                const TURNS: u64 = 16;
-                let before = Instant::now();
-                for _ in 0..TURNS {
-                    here.send(&message);
-                    here.receive(&mut answer);
-                }
-                times.push(before.elapsed().as_secs_f64() * 1e9 / number(2 * TURNS));
-            }
-            message[0] = LAST;
-            here.send(&message);
-            here.receive(&mut answer);
-            median(&times).unwrap_or(f64::NAN)
+        let asking = scope.spawn(move || {
+            let placed = pin(cpus.0);
+            let (message, answer) = (vec![0; bytes], vec![0; bytes]);
+            let end = here;
+            let mut echo = Echo {
+                end,
+                message,
+                answer,
+            };
+            let found = ask(&mut echo);
+            echo.message[0] = LAST;
+            echo.call();
+            placed.map(|()| found)
         });
-        measuring.join().expect("the side that measures ends")
+        let found = asking.join().expect("the side that asks ends");
+        echoing.join().expect("the side that answers ends")?;
+        Ok(found?)
     })
-}
-
-/// Messages one behind the other, each behind its number.
-struct Bare {
-    local: Inbound,
-    remote: Outbound,
-    sent: u64,
-    received: u64,
-}
-
-impl Bare {
-    fn new(local: Inbound, remote: Outbound) -> Self {
-        Self {
-            local,
-            remote,
-            sent: 0,
-            received: 0,
-        }
-    }
-
-    /// Where the message of a number lies, in a part as large as a lane's.
-    fn place(&self, number: u64, bytes: usize) -> usize {
-        let message = (8 + bytes).next_multiple_of(64);
-        let room = self.local.bytes().min(lane_bytes(DEFAULT_RING_LINES));
-        let places = room / message;
-        usize::try_from(number % places as u64).unwrap_or(0) * message
-    }
-}
-
-impl End for Bare {
-    fn send(&mut self, message: &[u8]) {
-        self.sent += 1;
-        let at = self.place(self.sent, message.len());
-        self.remote.put_bytes(at + 8, message);
-        self.remote.fence();
-        self.remote.store(at, self.sent);
-        self.remote.fence();
-    }
-
-    fn receive(&mut self, message: &mut [u8]) {
-        self.received += 1;
-        let at = self.place(self.received, message.len());
-        self.local.refresh(at, 8);
-        while self.local.load(at) != self.received {
-            spin_loop();
-            self.local.refresh(at, 8);
-        }
-        self.local.refresh(at + 8, message.len());
-        self.local.take_bytes(at + 8, message);
-    }
-}
-
-/// The rings of a lane that fits into a half, the usual ones if possible.
-fn ring_lines(half_bytes: usize) -> Option<u32> {
-    [DEFAULT_RING_LINES, MIN_RING_LINES]
-        .into_iter()
-        .find(|lines| lane_bytes(*lines) <= half_bytes)
-}
-
-fn lane_bytes(ring_lines: u32) -> usize {
-    let slots = 1;
-    Geometry { ring_lines, slots }.lane_bytes()
-}
-
-struct Posted {
-    slot: Slot<Inbound, Outbound>,
-    tx: PostedTx,
-    rx: PostedRx,
-}
-
-impl Posted {
-    fn new(window: &'static dyn Window, side: usize) -> Option<Self> {
-        let (local, remote) = lasting_halves(window, side);
-        let lines = ring_lines(local.bytes())?;
-        let part = lane_bytes(lines);
-        let slot = Slot::new(local.part(0, part)?, remote.part(0, part)?, lines);
-        let (tx, rx) = (PostedTx::default(), PostedRx::default());
-        Some(Self { slot, tx, rx })
-    }
-}
-
-const HONEST: &str = "the other end is this program";
-
-impl End for Posted {
-    fn send(&mut self, message: &[u8]) {
-        let mut sent = 0;
-        while sent < message.len() {
-            sent += self
-                .tx
-                .write_slice(&self.slot, &message[sent..])
-                .expect(HONEST);
-            self.tx.answer(&self.slot).expect(HONEST);
-        }
-    }
-
-    fn receive(&mut self, message: &mut [u8]) {
-        let mut received = 0;
-        while received < message.len() {
-            while !self.rx.has_record(&self.slot) {
-                spin_loop();
-            }
-            received += self
-                .rx
-                .read_slice(&self.slot, &mut message[received..])
-                .expect(HONEST);
-            self.rx.answer(&self.slot).expect(HONEST);
-        }
-    }
-}
-
-struct Coherent {
-    tx: (WindowLane, TxCursor),
-    rx: (WindowLane, RxCursor),
-}
-
-impl Coherent {
-    fn new(window: &'static dyn Window, side: usize) -> Option<Self> {
-        let half = half_bytes(window);
-        let lines = ring_lines(half)?;
-        let lane = |number: usize| {
-            let view = lasting_view(window, number * half, lane_bytes(lines))?;
-            WindowLane::new(view, lines)
-        };
-        Some(Self {
-            tx: (lane(side)?, TxCursor::default()),
-            rx: (lane(1 - side)?, RxCursor::default()),
-        })
-    }
-}
-
-impl End for Coherent {
-    fn send(&mut self, message: &[u8]) {
-        let mut sent = 0;
-        while sent < message.len() {
-            let (lane, tx) = &mut self.tx;
-            sent += tx.write_slice(lane, &message[sent..]).expect(HONEST);
-        }
-    }
-
-    fn receive(&mut self, message: &mut [u8]) {
-        let mut received = 0;
-        let (lane, rx) = &mut self.rx;
-        while received < message.len() {
-            while !rx.has_record(lane) {
-                spin_loop();
-            }
-            received += rx
-                .read_slice(lane, &mut message[received..])
-                .expect(HONEST)
-                .bytes;
-        }
-    }
-}
-
-/// The first two processors that this process may run on.
-fn two_processors() -> Option<(usize, usize)> {
-    let allowed = sched_getaffinity(None).ok()?;
-    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
-    Some((cpus.next()?, cpus.next()?))
-}
-
-/// Keep the calling thread on a processor.
-fn pin(cpu: usize) {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).expect("a processor that this process may run on");
 }

@@ -1,7 +1,8 @@
 //! `crosslane bench window`: what a window does, alone and under lanes.
 
 mod bare;
-mod between;
+pub mod between;
+pub mod carrier;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

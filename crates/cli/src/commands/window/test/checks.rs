@@ -204,12 +204,13 @@ fn latency(session: &mut Session, plan: &Plan) -> anyhow::Result<Found> {
     session.local.clear(FLAG);
     session.together()?;
     if session.side == 1 {
-        let mut last = 0;
+        let (mut last, mut answers) = (0, 0);
         while last != END {
             last = session.wait(FLAG, |word| word != last)?;
             session.say(FLAG, last);
+            answers += u64::from(last != END);
         }
-        return Ok(Found::counted(0, "answers"));
+        return Ok(Found::counted(answers, "answers"));
     }
     let (start, mut times, mut round) = (Instant::now(), Vec::new(), 0);
     while start.elapsed() < plan.time / 2 {

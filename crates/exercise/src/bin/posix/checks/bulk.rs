@@ -1,9 +1,10 @@
 //! sendfile(2) and splice(2).
 
 use crosslane_exercise::calls::{
-    close, file_of, pipe, read, seek, sendfile, set_nonblocking, shutdown, splice, write,
+    close, disk_file_of, file_of, open, pipe, read, seek, send, sendfile, set_nonblocking,
+    shutdown, splice, truncate, write,
 };
-use libc::{POLLIN, SHUT_WR};
+use libc::{O_DIRECTORY, O_RDONLY, O_WRONLY, POLLIN, POLLOUT, SHUT_WR};
 
 use super::{Check, pair};
 use crate::Stage;
@@ -14,7 +15,103 @@ fn listen(s: &mut Stage) {
     s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
 }
 
+/// Far: say how many bytes of each of two values came until the end.
+fn count_two(s: &mut Stage) {
+    let counts = drain(s.fd).map(|bytes| {
+        let of = |value| bytes.iter().filter(|byte| **byte == value).count();
+        format!("{}+{} of {}", of(b'f'), of(b's'), bytes.len())
+    });
+    s.say("heard", counts);
+}
+
+const MEBIBYTE: usize = 1 << 20;
+
 pub const CHECKS: &[Check] = &[
+    pair(
+        "sendfile_of_a_disk_between_sends",
+        |s| {
+            let file = disk_file_of(&pattern(5 * MEBIBYTE)).expect("a file can be made");
+            let mut offset = 0;
+            for bytes in [1, 100, 8_184, 8_185, 65_472, 65_473, 300_000, MEBIBYTE] {
+                s.send(b"header");
+                s.say("sent", sendfile(s.fd, file, Some(&mut offset), bytes));
+            }
+            s.say("offset", offset);
+            s.say("file offset", seek(file));
+            s.say("all", sendfile(s.fd, file, None, 6 * MEBIBYTE));
+            s.say("file offset", seek(file));
+            s.send(b"trailer");
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        listen,
+    ),
+    pair(
+        "sendfile_of_a_disk_without_blocking",
+        |s| {
+            let file = disk_file_of(&pattern(8 * MEBIBYTE)).expect("a file can be made");
+            set_nonblocking(s.fd, true).expect("a flag can be set");
+            let mut offset = 0;
+            let refusal = loop {
+                match sendfile(s.fd, file, Some(&mut offset), 3 * MEBIBYTE) {
+                    Ok(1..) => {}
+                    Err(errno) if errno.0 == libc::EAGAIN => s.until(POLLOUT),
+                    other => break other,
+                }
+            };
+            s.say("at the end", refusal);
+            s.say("offset", offset);
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        listen,
+    ),
+    pair(
+        "sendfile_of_a_file_that_shrinks",
+        |s| {
+            let file = disk_file_of(&pattern(MEBIBYTE)).expect("a file can be made");
+            s.say("sent", sendfile(s.fd, file, None, 500_000));
+            s.say("truncate", truncate(file, 600_000));
+            s.say("sent", sendfile(s.fd, file, None, 500_000));
+            s.say("truncate", truncate(file, 0));
+            s.say("sent", sendfile(s.fd, file, None, 500_000));
+            s.say("file offset", seek(file));
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        listen,
+    ),
+    pair(
+        "sendfile_beside_another_thread_that_sends",
+        |s| {
+            let file = disk_file_of(&vec![b'f'; 4 * MEBIBYTE]).expect("a file can be made");
+            let fd = s.fd;
+            let other = std::thread::spawn(move || {
+                let bytes = [b's'; 5000];
+                (0..400)
+                    .map(|_| send(fd, &bytes, libc::MSG_NOSIGNAL).unwrap_or(0))
+                    .sum::<usize>()
+            });
+            s.say("sent", sendfile(s.fd, file, None, 4 * MEBIBYTE));
+            s.say("and", other.join().unwrap_or(0));
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        count_two,
+    ),
+    pair(
+        "sendfile_from_what_is_no_file",
+        |s| {
+            let [out, into] = pipe().expect("a pipe can be made");
+            s.say("write", write(into, b"piped"));
+            s.say("from a pipe", sendfile(s.fd, out, None, 5));
+            s.say("at an offset", sendfile(s.fd, out, Some(&mut 0), 5));
+            let folder = open(c"/", O_RDONLY | O_DIRECTORY).expect("there is a root");
+            s.say("from a folder", sendfile(s.fd, folder, None, 5));
+            let null = open(c"/dev/null", O_WRONLY).expect("there is a /dev/null");
+            s.say("for writing only", sendfile(s.fd, null, None, 5));
+            let zero = open(c"/dev/zero", O_RDONLY).expect("there is a /dev/zero");
+            s.say("from a device", sendfile(s.fd, zero, None, 50_000));
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        listen,
+    ),
     pair(
         "sendfile_at_an_offset",
         |s| {
@@ -108,6 +205,32 @@ pub const CHECKS: &[Check] = &[
             s.send(b"hello world");
             s.read(100);
         },
+    ),
+    pair(
+        "splice_of_much_into_a_connection",
+        |s| {
+            let [out, into] = pipe().expect("a pipe can be made");
+            let writer = std::thread::spawn(move || {
+                let bytes = pattern(3 * MEBIBYTE);
+                let mut written = 0;
+                while let Ok(more @ 1..) = write(into, &bytes[written..]) {
+                    written += more;
+                }
+                close(into).is_ok()
+            });
+            let mut total = 0;
+            let end = loop {
+                match splice(out, s.fd, MEBIBYTE, 0) {
+                    Ok(moved @ 1..) => total += moved,
+                    other => break other,
+                }
+            };
+            s.say("spliced", total);
+            s.say("at the end", end);
+            s.say("closed", writer.join().unwrap_or(false));
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        listen,
     ),
     pair(
         "splice_into_a_connection",

@@ -54,3 +54,19 @@ fn a_failure_leaves_no_figure() {
     assert_eq!(results.median(CASE, Transport::Unix, Figure::P50), None);
     assert!(json(&results, true)[0].ends_with(r#""transport":"unix","error":"hung"}"#));
 }
+
+#[test]
+fn a_lane_adds_half_of_what_its_round_trip_takes_longer() {
+    let key = |over| Key { case: CASE, over };
+    let (lane, window) = (key(Transport::Lane), key(Transport::Window));
+    let mut rounds = Rounds::new(&[lane, window]);
+    for (key, p50_ns) in [(lane, 700), (window, 640)] {
+        let (figures, verdict) = (rtt(p50_ns), None);
+        rounds.add(key, Ok(rounds::Measured { figures, verdict }));
+    }
+    let results = Results(rounds);
+    assert_eq!(results.overhead_ns(CASE), Some(30.0));
+    let rows = json(&results, false);
+    assert!(rows[0].contains(r#""transport":"lane","overhead_ns":30.0,"#));
+    assert!(!rows[1].contains("overhead_ns"));
+}

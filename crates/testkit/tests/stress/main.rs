@@ -1,6 +1,8 @@
 //! `crosslane-stress` moves random bytes by random calls and checks each, in peace and while
 //! processes and the monitor die.
 
+mod two_hosts;
+
 use std::time::{Duration, Instant, SystemTime};
 
 use crosslane_testkit::{Host, Process, Program, Route, binary, free_port, on_both_routes};
@@ -9,22 +11,23 @@ const SECONDS: u64 = 8;
 
 /// A run with a seed that is made up, or the one in `CROSSLANE_SEED`. The log has it.
 fn stress<'a>(host: &'a Host, port: u16, options: &[&str]) -> Program<'a> {
-    let seed = std::env::var("CROSSLANE_SEED").unwrap_or_else(|_| made_up_seed());
     host.program(binary("crosslane-stress"))
         .args([
             "--port",
             &port.to_string(),
             "--seed",
-            &seed,
+            &seed().to_string(),
             "--seconds",
             &SECONDS.to_string(),
         ])
         .args(options)
 }
 
-fn made_up_seed() -> String {
+fn seed() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.subsec_nanos()).to_string()
+    let made_up = since.map_or(0, |since| since.subsec_nanos().into());
+    let given = std::env::var("CROSSLANE_SEED");
+    given.map_or(made_up, |seed| seed.parse().expect("a seed is a number"))
 }
 
 fn run(host: &Host, options: &[&str]) {

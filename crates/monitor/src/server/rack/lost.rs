@@ -1,0 +1,288 @@
+//! Windows that are found missing, and what ends of connections over them tell each other.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crosslane_ctl::message::{MonitorMessage, Position, Remainder};
+use crosslane_sys::memory::{create_sealed, is_sealed};
+use rustix::io::{pread, pwrite};
+
+use super::{Phase, Rack, window_id};
+use crate::backing::Memories;
+use crate::connection::Said;
+use crate::endpoint::Endpoint;
+use crate::rack::lost::{Owner, Word};
+use crate::rack::matching::{HostId, Lie};
+use crate::rack::message::{HostMessage, Tuple};
+use crate::registry::{ClientId, Registry};
+use crate::server::message::Fault;
+use crate::server::{Monitor, Source};
+
+/// How often open windows are looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// After so long a lost window is opened anew, if it is there.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// A window that could not be opened is tried again after so long.
+const RETRY: Duration = Duration::from_secs(5);
+
+impl Rack {
+    /// When [`Self::tend_windows`] has something to do.
+    pub(super) fn windows_due(&self) -> Option<Instant> {
+        self.windows
+            .iter()
+            .filter_map(|window| window.due)
+            .chain(self.lost.due())
+            .min()
+    }
+
+    /// See whether windows are still there, and try to get those that are not.
+    pub(super) fn tend_windows(
+        &mut self,
+        registry: &mut Registry<Memories>,
+        epoll: &OwnedFd,
+        now: Instant,
+    ) {
+        self.lost.expire(now);
+        for index in 0..self.windows.len() {
+            let state = &mut self.windows[index];
+            let is_due = state.due.is_some_and(|due| due <= now);
+            let host = state.host;
+            match (state.phase, is_due) {
+                (Phase::Open, true) => {
+                    state.due = Some(now + LOOK);
+                    self.look_at_window(index, registry, epoll);
+                }
+                (Phase::Open, false) if state.due.is_none() => state.due = Some(now + LOOK),
+                (Phase::Lost | Phase::Closed, true) => {
+                    (state.phase, state.due) = (Phase::Closed, None);
+                    self.offer_windows(host, registry, epoll);
+                }
+                (Phase::Offered | Phase::Probing, true) => state.due = None,
+                _ => {}
+            }
+        }
+    }
+
+    /// An end says that its window is lost: no other connection is to get there.
+    fn look_at_windows_to(
+        &mut self,
+        host: HostId,
+        registry: &mut Registry<Memories>,
+        epoll: &OwnedFd,
+    ) {
+        for index in 0..self.windows.len() {
+            let state = &self.windows[index];
+            if state.host == host && state.phase == Phase::Open {
+                self.look_at_window(index, registry, epoll);
+            }
+        }
+    }
+
+    fn look_at_window(&mut self, index: usize, registry: &mut Registry<Memories>, epoll: &OwnedFd) {
+        let open = registry.backing().open(window_id(index));
+        if open.is_some_and(|open| open.window.is_there()) {
+            return;
+        }
+        self.window_is_lost(index, registry);
+        let state = &self.windows[index];
+        if !self.matching.is_owner(state.host) {
+            let epoch = state.epoch;
+            let message = HostMessage::WindowLost { epoch };
+            self.links.say(state.host, &message, epoll);
+        }
+    }
+
+    /// Nothing is dealt out of it any more. Its owner opens it anew.
+    pub(super) fn window_is_lost(&mut self, index: usize, registry: &mut Registry<Memories>) {
+        let state = &mut self.windows[index];
+        state.phase = Phase::Lost;
+        let is_owner = self.matching.is_owner(state.host);
+        state.due = is_owner.then(|| Instant::now() + SETTLE);
+        self.matching
+            .window_lost(registry, state.host, window_id(index));
+        let trouble = "the memory is gone; connections go back to TCP".to_owned();
+        self.complain(index, trouble);
+    }
+
+    /// A window that is not there is tried again, if that is on us.
+    pub(super) fn plan_retry(&mut self, index: usize) {
+        let state = &mut self.windows[index];
+        if self.matching.is_owner(state.host) {
+            state.due = Some(Instant::now() + RETRY);
+        }
+    }
+
+    /// What another host says of an end; `None` if it is about something else.
+    pub(super) fn hear_of_lost(
+        &mut self,
+        host: HostId,
+        message: &HostMessage,
+        registry: &Registry<Memories>,
+    ) -> Option<Result<(), Lie>> {
+        let now = Instant::now();
+        match message {
+            HostMessage::Position { tuple, position } => {
+                if !self.matching.is_address_of(host, tuple.local.ip()) {
+                    return Some(Err(Lie("speaks for an end that is not its own")));
+                }
+                let ours = tuple.mirrored();
+                let owner = self.owner_of(host, &ours, registry);
+                self.lost
+                    .heard_position((host, ours), *position, owner, now);
+                Some(Ok(()))
+            }
+            HostMessage::Remainder {
+                tuple,
+                remainder,
+                at,
+                lines,
+            } => {
+                let place = (host, tuple.mirrored());
+                let piece = (*at, lines.as_slice());
+                Some(self.lost.heard_remainder(place, *remainder, piece, now))
+            }
+            HostMessage::Alone { tuple, pair } => {
+                self.lost.heard_alone((host, tuple.mirrored()), *pair);
+                Some(Ok(()))
+            }
+            HostMessage::Arrived { tuple } => {
+                self.lost.heard_arrived(host, *tuple);
+                Some(Ok(()))
+            }
+            _ => None,
+        }
+    }
+
+    fn owner_of(
+        &self,
+        host: HostId,
+        tuple: &Tuple,
+        registry: &Registry<Memories>,
+    ) -> Option<Owner> {
+        registry.owner_of(self.matching.end_of(host, tuple)?)
+    }
+}
+
+impl Monitor {
+    /// A program's end has left a lost window.
+    pub(in crate::server) fn told_position(
+        &mut self,
+        client: ClientId,
+        position: Position,
+        socket: Option<OwnedFd>,
+    ) -> Result<(), Fault> {
+        let socket = socket.ok_or(Fault::NoDescriptor)?;
+        let endpoint = Endpoint::read(socket.as_fd());
+        self.closer.close(socket, None);
+        // A connection that has ended meanwhile has nobody to tell.
+        if let (Some(rack), Ok(endpoint)) = (&mut self.rack, endpoint)
+            && let Some(place) = rack.matching.host_of(&endpoint.key)
+        {
+            let now = Instant::now();
+            rack.lost.told_position((client, position), place, now);
+            rack.look_at_windows_to(place.0, &mut self.registry, &self.epoll);
+        }
+        Ok(())
+    }
+
+    /// A program sends what its peer had not read.
+    pub(in crate::server) fn told_remainder(
+        &mut self,
+        client: ClientId,
+        remainder: Remainder,
+        memory: Option<OwnedFd>,
+    ) -> Result<(), Fault> {
+        let mut lines = vec![0; remainder.bytes()];
+        if !lines.is_empty() {
+            let memory = memory.ok_or(Fault::NoDescriptor)?;
+            // Anything but a memory object might not answer.
+            let is_memory = is_sealed(memory.as_fd(), lines.len());
+            if !is_memory || pread(&memory, &mut lines, 0) != Ok(lines.len()) {
+                return Err(Fault::NoDescriptor);
+            }
+        }
+        if let Some(rack) = &mut self.rack {
+            rack.lost.told_remainder(client, remainder, lines);
+        }
+        Ok(())
+    }
+
+    /// Say what ends are to be told. True if there was something.
+    pub(super) fn speak_of_lost(&mut self) -> bool {
+        let words = self.rack.as_mut().map(|rack| rack.lost.take_words());
+        let words = words.unwrap_or_default();
+        let is_busy = !words.is_empty();
+        for word in words {
+            match word {
+                Word::ToHost(host, message) => {
+                    if let Some(rack) = &mut self.rack {
+                        rack.links.say(host, &message, &self.epoll);
+                    }
+                }
+                Word::ToProgram(client, message, lines) => self.tell(client, &message, &lines),
+                Word::Look {
+                    host,
+                    tuple,
+                    owner,
+                    pair,
+                } => {
+                    if self.is_without(owner, pair)
+                        && let Some(rack) = &mut self.rack
+                    {
+                        let message = HostMessage::Alone { tuple, pair };
+                        rack.links.say(host, &message, &self.epoll);
+                    }
+                }
+            }
+        }
+        is_busy
+    }
+
+    /// Whether a program's end does not use these lanes, because it has not taken them yet or has left them.
+    fn is_without(&self, (client, token): Owner, pair: u64) -> bool {
+        let Some(Source::Connection(connection)) = self
+            .clients
+            .get(&client)
+            .and_then(|id| self.sources.get(id))
+        else {
+            return false;
+        };
+        let family = connection.member.map(|member| member.family);
+        let Some(family) = family.and_then(|id| self.families.find(id)) else {
+            return false;
+        };
+        let index = u32::try_from(token & 0xffff_ffff).unwrap_or(u32::MAX);
+        let Some(entry) = family.slab.entry(index) else {
+            return false;
+        };
+        let is_it = u64::from(entry.id.generation.load(Relaxed)) == token >> 32;
+        is_it && entry.wait.pair.load(Relaxed) != pair
+    }
+
+    fn tell(&mut self, client: ClientId, message: &MonitorMessage, lines: &[u8]) {
+        let Some(id) = self.clients.get(&client).copied() else {
+            return;
+        };
+        let memory = (!lines.is_empty()).then(|| object_of(lines));
+        if memory.as_ref().is_some_and(Option::is_none) {
+            tracing::warn!("no memory for what stood in a lost window");
+            return;
+        }
+        let said = self
+            .connection(id)
+            .map(|connection| connection.say(message.encode(), memory.flatten()));
+        match said {
+            Some(Said::Lost) => self.drop_connection(id),
+            _ => self.update_interest(id),
+        }
+    }
+}
+
+fn object_of(lines: &[u8]) -> Option<Arc<OwnedFd>> {
+    let memory = create_sealed(c"crosslane-remainder", lines.len()).ok()?;
+    (pwrite(&memory, lines, 0) == Ok(lines.len())).then(|| Arc::new(memory))
+}

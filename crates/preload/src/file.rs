@@ -1,0 +1,178 @@
+//! From a file into a lane, for sendfile.
+//!
+//! What stands in the page cache can be read into the lane itself: one copy. Or it is read into a
+//! buffer that stays in this processor's cache, and copied from there: two copies, of which the
+//! second goes around the cache if that is faster ([`crate::ways`]). What a disk has to be waited for is
+//! always read into the buffer, because the lane is held while it is filled.
+
+use core::cell::Cell;
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+
+use crosslane_ring::Part;
+use crosslane_stream::fill::{self, Filled};
+use crosslane_stream::{End, send};
+use crosslane_sys::{Errno, errno, kernel};
+use libc::{iovec, off_t};
+
+use crate::output;
+use crate::ways::{self, Measure, Way};
+
+/// The buffer, a part of the processor's second cache.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Of which so much is used for short files, and at the end of long ones.
+const LEAST_BYTES: usize = 32 * 1024;
+
+/// Memory without any bytes in it yet.
+type Buffer = Vec<MaybeUninit<u8>>;
+
+thread_local! {
+    /// Not on the stack, which a program may have made small.
+    static BUFFER: Cell<Option<Buffer>> = const { Cell::new(None) };
+}
+
+/// A record, in which pieces are counted.
+const RECORD_BYTES: usize = crosslane_stream::reserve::WHOLE_BYTES;
+
+/// What is still to be sent of a file.
+struct Rest {
+    input: c_int,
+    at: off_t,
+    bytes: usize,
+    /// Something has been sent before.
+    goes_on: bool,
+    /// Reads of this file can be told not to wait, as far as is known.
+    tells: bool,
+}
+
+/// What one step has done.
+enum Step {
+    /// So many bytes were sent, and more may follow.
+    On(usize),
+    /// So many were sent, and that is all for now.
+    Last(usize),
+}
+
+/// Copy `bytes` from `start` of the file on, or as many as there are and go without waiting where
+/// the connection does not wait.
+pub fn copy(end: &End, input: c_int, start: off_t, bytes: usize) -> Result<usize, Errno> {
+    let mut rest = Rest {
+        input,
+        at: start,
+        bytes,
+        goes_on: false,
+        tells: true,
+    };
+    while rest.bytes > 0 {
+        match step(end, &mut rest) {
+            Ok(Step::On(sent)) => rest.pass(sent),
+            Ok(Step::Last(sent)) => {
+                rest.pass(sent);
+                break;
+            }
+            Err(_) if rest.goes_on => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(bytes - rest.bytes)
+}
+
+impl Rest {
+    fn pass(&mut self, sent: usize) {
+        self.at += i64::try_from(sent).unwrap_or(0);
+        self.bytes -= sent;
+        self.goes_on |= sent > 0;
+    }
+}
+
+fn step(end: &End, rest: &mut Rest) -> Result<Step, Errno> {
+    let piece = piece_of(rest.bytes);
+    let measure = Measure::begin(piece);
+    if measure.way == Way::Direct && rest.tells {
+        match fill::fill(end, piece, |parts| {
+            read_into_lane(rest.input, Some(rest.at), parts)
+        }) {
+            Ok(Filled::Bytes(0)) => return Ok(Step::Last(0)),
+            Ok(Filled::Bytes(sent)) => {
+                measure.end(sent);
+                return Ok(Step::On(sent));
+            }
+            Ok(Filled::Full) if rest.goes_on => return Ok(after_waiting(end)),
+            Err(Errno(libc::EOPNOTSUPP)) => rest.tells = false,
+            // The usual way says what is wrong, if something is.
+            Ok(Filled::Full | Filled::Elsewhere) | Err(_) => {}
+        }
+    }
+    by_buffer(end, rest, measure)
+}
+
+/// What is read into the lane at a time, and appears there at once. A quarter of what is left, so
+/// that the receiver has little to do after the last piece.
+fn piece_of(left: usize) -> usize {
+    if left < 2 * ways::LEAST_BYTES {
+        return left.min(fill::MOST_BYTES);
+    }
+    let records = left / 4 / RECORD_BYTES;
+    (records * RECORD_BYTES).clamp(ways::LEAST_BYTES, fill::MOST_BYTES)
+}
+
+/// Read what can be had at once into parts of a lane.
+pub fn read_into_lane(input: c_int, at: Option<off_t>, parts: &[Part]) -> Result<usize, Errno> {
+    let pieces = parts.as_ptr().cast::<iovec>();
+    // SAFETY: a part is laid out as an iovec.
+    let pieces = unsafe { core::slice::from_raw_parts(pieces, parts.len()) };
+    // SAFETY: the parts lie in the lane, which is mapped for ever and no Rust object.
+    unsafe { kernel::read_now(input, pieces, at) }
+}
+
+/// The lane is full, after some of the file has been sent.
+fn after_waiting(end: &End) -> Step {
+    if fill::wait_for_room(end) {
+        return Step::On(0);
+    }
+    output::note_short(end);
+    Step::Last(0)
+}
+
+fn by_buffer(end: &End, rest: &Rest, measure: Measure) -> Result<Step, Errno> {
+    // A handler of a signal that comes meanwhile makes its own.
+    let kept = BUFFER.try_with(Cell::take).unwrap_or(None);
+    let mut buffer = kept.unwrap_or_default();
+    if buffer.try_reserve_exact(BUFFER_BYTES).is_err() {
+        return Err(Errno(libc::ENOMEM));
+    }
+    let outcome = through(&mut buffer, end, rest, measure);
+    // A thread that is ending keeps none.
+    let _ = BUFFER.try_with(|kept| kept.set(Some(buffer)));
+    outcome
+}
+
+fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Result<Step, Errno> {
+    let start = buffer.as_mut_ptr();
+    let piece = (rest.bytes / 4).clamp(LEAST_BYTES, BUFFER_BYTES);
+    let wanted = rest.bytes.min(piece);
+    // With room, the time is that of the copies only.
+    let measure = measure.of(Way::Buffer).filter(|_| send::is_writable(end));
+    // SAFETY: the buffer is valid for writes of so much.
+    let read = unsafe { libc::pread(rest.input, start.cast(), wanted, rest.at) };
+    let read = errno::check(read)?;
+    if read == 0 {
+        return Ok(Step::Last(0));
+    }
+    // SAFETY: the first `read` bytes have been written.
+    match errno::check(unsafe { output::send(end.fd, start.cast(), read, 0) }) {
+        Ok(sent) if sent == read => {
+            if let Some(measure) = measure {
+                measure.end(sent);
+            }
+            Ok(Step::On(sent))
+        }
+        Ok(sent) => Ok(Step::Last(sent)),
+        Err(errno) => {
+            if rest.goes_on {
+                send::keep_error(end, errno);
+            }
+            Err(errno)
+        }
+    }
+}

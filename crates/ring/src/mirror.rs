@@ -1,0 +1,161 @@
+//! A sender's own copy of its records, for lanes in memory that may go away. Records are written
+//! into the copy first and from there into the window, so that what the receiver has not read can be
+//! sent again from memory that is ours.
+
+use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_window::bytes::Bytes;
+
+use crate::header::PeerLied;
+use crate::memory::{LaneMemory, WindowLane};
+use crate::receive::{Next, RxCursor};
+use crate::reserve::Piece;
+use crate::send::TxCursor;
+
+/// Have the records from line `first` up to `end`, which stand in `own`, stand in `window`, too. As with a
+/// record that is written there, the header of the first comes last, and what the caller reads
+/// afterwards is read after it has become visible.
+#[inline]
+pub fn post(own: &WindowLane, window: &WindowLane, first: u64, end: u64) {
+    if first == end {
+        return;
+    }
+    window.clear(TxCursor::wrapped(window, end));
+    let start = TxCursor::wrapped(own, first);
+    let header = own.header(start);
+    let lines = usize::try_from(end - first).unwrap_or(usize::MAX);
+    let ring_bytes = own.lines() as usize * LINE_BYTES;
+    let offset = start as usize * LINE_BYTES + size_of::<u64>();
+    let bytes = lines.saturating_mul(LINE_BYTES).min(ring_bytes) - size_of::<u64>();
+    let before_end = bytes.min(ring_bytes - offset);
+    copy(own, window, offset, before_end);
+    copy(own, window, 0, bytes - before_end);
+    window.publish(start, header);
+}
+
+fn copy(from: &WindowLane, to: &WindowLane, offset: usize, bytes: usize) {
+    let piece = Piece { offset, bytes };
+    if let Some(view) = from.view(piece) {
+        to.put(piece, Bytes::of_view(view));
+    }
+}
+
+/// The lines from `first` on that fill `bytes`, which are whole lines, at most a ring.
+pub fn lines_out(lane: &WindowLane, first: u64, bytes: &mut [u8]) {
+    // SAFETY: the slice is valid for its length; `copy_out` wraps the range.
+    unsafe {
+        lane.copy_out(
+            TxCursor::offset(lane, first),
+            bytes.as_mut_ptr(),
+            bytes.len(),
+        )
+    };
+}
+
+/// Put whole lines, at most a ring, where the receiver will find them from line `first` on.
+pub fn lines_in(lane: &WindowLane, first: u64, bytes: &[u8]) {
+    // SAFETY: the slice is valid for its length; `copy_in` wraps the range.
+    unsafe { lane.copy_in(TxCursor::offset(lane, first), bytes.as_ptr(), bytes.len()) };
+}
+
+/// Whether records stand without a gap from `position`, as a receiver tells it, up to line `end`.
+///
+/// # Errors
+/// If `position` is not in this lane, or a record is none.
+pub fn is_whole(lane: &WindowLane, position: u64, end: u64) -> Result<bool, PeerLied> {
+    let mut at = RxCursor {
+        head: position >> 16,
+        taken: usize::try_from(position & 0xffff).unwrap_or(0),
+    };
+    if at.head > end || end - at.head > u64::from(lane.lines()) {
+        return Err(PeerLied::Credit { line: at.head });
+    }
+    while at.head < end {
+        match at.peek(lane)? {
+            Next::Empty => return Ok(false),
+            Next::Data(left) => at.pass(left, left),
+            Next::Control(..) => at.head += 1,
+        }
+    }
+    Ok(at.head == end)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::NonNull;
+
+    use crosslane_ctl::lane::{LANE_CONTROL_BYTES, MIN_RING_LINES};
+    use crosslane_window::view::View;
+
+    use super::*;
+    use crate::header::Control;
+
+    #[derive(Clone)]
+    #[repr(C, align(64))]
+    struct Line([u8; LINE_BYTES]);
+
+    fn memory() -> Vec<Line> {
+        let lines = LANE_CONTROL_BYTES / LINE_BYTES + MIN_RING_LINES as usize;
+        vec![Line([0; LINE_BYTES]); lines]
+    }
+
+    fn lane(memory: &mut [Line]) -> WindowLane {
+        let bytes = size_of_val(memory);
+        // SAFETY: the memory outlives the lane in each test.
+        let view = unsafe { View::from_raw(NonNull::from(memory).cast(), bytes) };
+        WindowLane::new(view, MIN_RING_LINES).unwrap()
+    }
+
+    /// Several laps of messages of all lengths, so that records lie over the ring's end.
+    #[test]
+    fn a_receiver_finds_in_the_window_what_stands_in_the_copy() {
+        let (mut ours, mut theirs) = (memory(), memory());
+        let (own, window) = (lane(&mut ours), lane(&mut theirs));
+        let sending = window.with_ring_of(&own).unwrap();
+        let (mut tx, mut rx) = (TxCursor::default(), RxCursor::default());
+        for length in (1..9000).step_by(37) {
+            let byte = |i: usize| u8::try_from((i * 7 + length) % 251).unwrap();
+            let message: Vec<u8> = (0..length).map(byte).collect();
+            let first = tx.tail;
+            let mut written = 0;
+            while written < length {
+                let bytes = tx.write_slice(&sending, &message[written..]).unwrap();
+                assert!(bytes > 0, "a ring holds the longest of these");
+                written += bytes;
+            }
+            assert!(!rx.has_record(&window), "nothing is posted yet");
+            assert!(is_whole(&own, rx.position(), tx.tail).unwrap());
+            post(&own, &window, first, tx.tail);
+            let mut found = vec![0; length];
+            let taken = rx.read_slice(&window, &mut found).unwrap();
+            assert_eq!((taken.bytes, &found), (length, &message));
+        }
+    }
+
+    #[test]
+    fn what_was_not_read_goes_on_elsewhere() {
+        let (mut ours, mut theirs, mut others) = (memory(), memory(), memory());
+        let (own, window, spare) = (lane(&mut ours), lane(&mut theirs), lane(&mut others));
+        let sending = window.with_ring_of(&own).unwrap();
+        let (mut tx, mut rx) = (TxCursor::default(), RxCursor::default());
+        for round in 0..200u8 {
+            assert_eq!(tx.write_slice(&sending, &[round; 300]), Ok(300));
+            post(&own, &window, tx.tail - 5, tx.tail);
+            assert_eq!(rx.read_slice(&window, &mut [0; 300]).unwrap().bytes, 300);
+        }
+        let first = tx.tail;
+        assert_eq!(tx.write_slice(&sending, &[1; 5000]), Ok(5000));
+        assert_eq!(tx.write_control(&sending, Control::Stop, 42), Ok(true));
+        post(&own, &window, first, tx.tail);
+        assert_eq!(rx.read_slice(&window, &mut [0; 7]).unwrap().bytes, 7);
+        assert!(is_whole(&own, rx.position(), tx.tail).unwrap());
+        assert!(is_whole(&own, rx.position(), tx.tail + 1).is_ok_and(|whole| !whole));
+        assert!(is_whole(&own, (tx.tail + 1) << 16, tx.tail).is_err());
+        let lines = usize::try_from(tx.tail - rx.head).unwrap();
+        let mut bytes = vec![0; lines * LINE_BYTES];
+        lines_out(&own, rx.head, &mut bytes);
+        lines_in(&spare, rx.head, &bytes);
+        let mut rest = vec![0; 6000];
+        assert_eq!(rx.read_slice(&spare, &mut rest).unwrap().bytes, 4993);
+        assert_eq!(rx.peek(&spare), Ok(Next::Control(Control::Stop, 42)));
+    }
+}

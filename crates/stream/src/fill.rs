@@ -1,0 +1,129 @@
+//! Sending what somebody else puts into the lane, such as the kernel from a file: one copy where
+//! two would be needed.
+//!
+//! The direction is held while that is done, so that the room stays ours whoever else sends; who
+//! fills it must not sleep. Only while nothing is unusual, as [`crate::short`]: what is not done
+//! here is done, with the same outcome, by [`crate::send`].
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::{MAX_RECORD_BYTES, Part, Reservation, WindowLane};
+use crosslane_sys::Errno;
+
+use crate::end::add;
+use crate::family::Family;
+use crate::short::UNUSUAL;
+use crate::{End, gone, send};
+
+/// The most that is filled at a time. All of it appears at once, so the receiver copies one while
+/// the next is filled.
+pub const MOST_BYTES: usize = 8 * MAX_RECORD_BYTES;
+
+/// A record for each 8 KiB, one of them over the end of the ring.
+const MOST_PIECES: usize = MOST_BYTES / MAX_RECORD_BYTES + 1;
+
+/// What has been done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// So many bytes were sent.
+    Bytes(usize),
+    /// The lane has no room for a record.
+    Full,
+    /// Nothing: send in the usual way.
+    Elsewhere,
+}
+
+/// Have `source` write up to `most` bytes into the lane and say how many it has written; they are
+/// sent. Never waits.
+///
+/// # Errors
+/// That of `source`; nothing is sent then.
+pub fn fill(
+    end: &End,
+    most: usize,
+    source: impl FnOnce(&[Part]) -> Result<usize, Errno>,
+) -> Result<Filled, Errno> {
+    let Some(lane) = end.tx_lane().filter(|lane| is_usual(end, lane)) else {
+        return Ok(Filled::Elsewhere);
+    };
+    let filled = fill_locked(end, &lane, most.min(MOST_BYTES), source)?;
+    send::after_sending(end);
+    Ok(filled)
+}
+
+fn is_usual(end: &End, lane: &WindowLane) -> bool {
+    if end.family() == Family::Unix {
+        gone::look_before_send(end);
+    }
+    let flags = end.entry.id.flags.load(Ordering::Relaxed);
+    end.phase() == EndPhase::Granted
+        && end.local.adopted.load(Ordering::Acquire) != 0
+        && flags & UNUSUAL & !end_flags::UNIX == 0
+        && end.ending() == Ending::Open
+        && end.local.kept.load(Ordering::Relaxed) == 0
+        && lane.control().receiver.flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED) == 0
+}
+
+fn fill_locked(
+    end: &End,
+    lane: &WindowLane,
+    most: usize,
+    source: impl FnOnce(&[Part]) -> Result<usize, Errno>,
+) -> Result<Filled, Errno> {
+    let _tx = end.lock_tx();
+    if end.tx_mode() != Mode::Ring || end.is_reserved() {
+        return Ok(Filled::Elsewhere);
+    }
+    let mut cursor = end.tx_cursor();
+    let before = cursor.tail;
+    let Ok(reservation) = cursor.reserve(lane, most) else {
+        // A lie, which the next send finds as well.
+        return Ok(Filled::Elsewhere);
+    };
+    end.set_tx_cursor(cursor);
+    if reservation.bytes() < most.min(MAX_RECORD_BYTES) {
+        return Ok(Filled::Full);
+    }
+    let mut pieces = [Part::EMPTY; MOST_PIECES];
+    let count = cut(lane, &reservation, &mut pieces);
+    let bytes = source(&pieces[..count])?.min(reservation.bytes());
+    if bytes > 0 {
+        cursor.commit(lane, &reservation, bytes);
+        end.set_tx_cursor(cursor);
+        add(&end.entry.tx.ring_bytes, bytes as u64);
+        send::note_published(end, lane, before);
+    }
+    Ok(Filled::Bytes(bytes))
+}
+
+/// The pieces of memory that make up a reservation, in order. Returns how many there are.
+fn cut(lane: &WindowLane, reservation: &Reservation, pieces: &mut [Part]) -> usize {
+    use crosslane_ring::LaneMemory;
+    let (mut at, mut count) = (0, 0);
+    while count < pieces.len()
+        && let Some(piece) = reservation.piece(lane.lines(), at)
+        && let Some(view) = lane.view(piece)
+    {
+        pieces[count] = Part {
+            start: view.start().as_ptr(),
+            bytes: view.bytes(),
+        };
+        at += view.bytes();
+        count += 1;
+    }
+    count
+}
+
+/// Wait for room as a send does that has sent something before. Returns whether to go on; an error
+/// is for the next call.
+pub fn wait_for_room(end: &End) -> bool {
+    match send::wait_for_room(end, false) {
+        Ok(()) => true,
+        Err(errno) => {
+            send::keep_error(end, errno);
+            false
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The window to another host is lost, with what stands in it, while TCP between the hosts lives.
+//!
+//! The end that notices leaves the window: its lanes are now the memory behind them ([`crate::spare`]),
+//! its sending direction goes on by TCP behind a STOP that stands in its own copy of the lane, and
+//! a doorbell wakes the peer. Nothing more is read before it is known what stood in the lost lane.
+//! That goes by the monitors:
+//!
+//! | message | says | then |
+//! |---|---|---|
+//! | Position | how far I have read | the sender takes it for the credit of its copy, and answers a freeze |
+//! | Remainder | the lines from there on, STOP at last | the receiver reads them as if they had stood there |
+//!
+//! So every passage that was under way ends as it would have ended in the window. When both
+//! have been said and both directions are on TCP, the end is let go by the monitor and may be
+//! registered anew.
+//!
+//! | flag | of |
+//! |---|---|
+//! | `LOST` | the window is left |
+//! | `HEARD`, `SHIPPED` | the sending direction: the peer's position is known; its remainder is with the monitor |
+//! | `REFILLED` | the receiving direction: our remainder is there |
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::receiver_flags::{FROZEN, STOP_WANTED};
+use crosslane_ctl::message::{ClientMessage, Position, Remainder};
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::{PeerLied, RxCursor, WindowLane, mirror};
+use crosslane_sys::memory::create_sealed;
+use crosslane_sys::{Errno, cpu, kernel};
+
+use crate::process::Process;
+use crate::{End, bell, close, control, ending, register, rest, spare, switch, watcher};
+
+use end_flags::{FAR, HEARD, LOST, REFILLED, SHIPPED};
+
+/// How often the position is told again while nothing comes back.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long a remainder may still be under way when TCP has ended.
+const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// A pause while both ends' monitors talk.
+const NAP: Duration = Duration::from_micros(200);
+
+/// What a process remembers of its part, in ticks; 0 for never.
+#[derive(Default)]
+pub(crate) struct Clock {
+    asked: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// See whether the window is lost, and do what is to be done about it. Called on the program's own
+/// calls; the caller holds neither direction.
+#[inline]
+pub fn look(end: &End) {
+    if end.has_flags(FAR) {
+        look_far(end);
+    }
+}
+
+fn look_far(end: &End) {
+    watcher::start(end.process());
+    let is_lost = end.has_flags(LOST);
+    if !is_lost && !spare::is_window_lost(end) {
+        return;
+    }
+    if !is_lost || !spare::is_used(end) {
+        leave(end);
+    }
+    if is_unsettled(end) {
+        settle(end);
+    } else if end.phase() != EndPhase::Granted {
+        cast_off(end);
+    }
+}
+
+/// Whether what has just been read from the lane may be no more than the zeroes in the place of a lost
+/// window. Asked after the read.
+#[inline]
+pub(crate) fn is_found(end: &End) -> bool {
+    end.has_flags(FAR) && !end.has_flags(LOST) && spare::is_window_lost(end)
+}
+
+/// Whether something has yet to be told or heard: who waits should look again after a moment.
+#[inline]
+pub fn is_unsettled(end: &End) -> bool {
+    end.has_flags(LOST) && !end.has_flags(SHIPPED | REFILLED)
+}
+
+/// Whether nothing can be read, because it is not known what comes next.
+#[inline]
+pub fn is_dry(end: &End) -> bool {
+    end.has_flags(LOST) && !end.has_flags(REFILLED)
+}
+
+/// How the monitors of both hosts call the end's lanes.
+fn pair_of(end: &End) -> u64 {
+    end.entry.wait.pair.load(Ordering::SeqCst)
+}
+
+/// Leave the window.
+#[cold]
+fn leave(end: &End) {
+    let (Some(sent), Some(received)) = (spare::sent(end), spare::received(end)) else {
+        return;
+    };
+    let _rx = end.lock_rx();
+    let _tx = end.lock_tx();
+    let is_first = !end.has_flags(LOST);
+    if is_first {
+        prepare(end, &sent, &received);
+        end.clear_flags(HEARD | SHIPPED | REFILLED);
+        // An end that is the kernel's already may have left something unread in the window, and has
+        // nothing to read there.
+        let is_kernels = end.phase() != EndPhase::Granted;
+        end.add_flags(if is_kernels { LOST | REFILLED } else { LOST });
+        rest::begin(end, Reason::WindowLost);
+        end.count(Counter::WindowsLost, 1);
+    }
+    end.set_lanes(sent, received);
+    let clock = &end.local.clock;
+    clock.asked.store(0, Ordering::Relaxed);
+    clock.ended.store(0, Ordering::Relaxed);
+    if is_first && end.tx_mode() == Mode::Ring && end.ending() == Ending::Open {
+        bell::probe_locked(end, &sent);
+    }
+    stop(end, &sent);
+}
+
+/// The control lines, as far as they can be known here.
+fn prepare(end: &End, sent: &WindowLane, received: &WindowLane) {
+    let credit = end.entry.tx.credit.load(Ordering::Relaxed);
+    let control = sent.control();
+    control
+        .credit
+        .consumed
+        .store(credit << 16, Ordering::Relaxed);
+    control.receiver.flags.store(STOP_WANTED, Ordering::Relaxed);
+    let control = received.control();
+    let flags = own_flags(end);
+    control.receiver.flags.store(flags, Ordering::Relaxed);
+    let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    control.sender.replay_seq.store(seen, Ordering::Relaxed);
+}
+
+fn own_flags(end: &End) -> u32 {
+    let frozen = end.has_flags(end_flags::FROZEN);
+    STOP_WANTED | if frozen { FROZEN } else { 0 }
+}
+
+/// Go on by TCP. Put off, as every STOP is, while a doorbell is owed or a message is being built.
+/// The caller holds the sending direction.
+fn stop(end: &End, sent: &WindowLane) {
+    if end.tx_mode() == Mode::Ring {
+        switch::stop_locked(end, sent, Reason::WindowLost);
+    }
+}
+
+/// Tell and hear what is missing.
+#[cold]
+fn settle(end: &End) {
+    control::poll(end.process());
+    if let Some(sent) = spare::sent(end) {
+        let _tx = end.lock_tx();
+        stop(end, &sent);
+    }
+    if end.has_flags(HEARD) && !end.has_flags(SHIPPED) {
+        switch::attend_lane(end);
+        ship(end);
+    }
+    if !is_unsettled(end) {
+        return;
+    }
+    let clock = &end.local.clock;
+    let is_first = clock.asked.load(Ordering::Relaxed) == 0;
+    if is_first || !end.has_flags(REFILLED) && is_due(&clock.asked, ASK_AGAIN) {
+        clock.asked.store(cpu::ticks(), Ordering::Relaxed);
+        tell_position(end);
+    }
+    give_up_in_time(end);
+}
+
+/// Whether so much time has passed since `since`.
+fn is_due(since: &AtomicU64, time: Duration) -> bool {
+    let passed = cpu::ticks().wrapping_sub(since.load(Ordering::Relaxed)) / cpu::ticks_per_us();
+    u128::from(passed) >= time.as_micros()
+}
+
+/// What the peer had not told before TCP ended, it does not tell any more.
+fn give_up_in_time(end: &End) {
+    const OVER: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    if kernel::poll_now(end.fd(), libc::POLLRDHUP) & OVER == 0 {
+        return;
+    }
+    let ended = &end.local.clock.ended;
+    if ended.load(Ordering::Relaxed) == 0 {
+        ended.store(cpu::ticks(), Ordering::Relaxed);
+    } else if is_due(ended, LAST_CALL) {
+        give_up(end);
+    }
+}
+
+/// What stood in the window cannot be had: the connection is reset, as when a host has died.
+pub(crate) fn give_up(end: &End) {
+    end.count(Counter::WindowsUnsettled, 1);
+    end.add_flags(end_flags::PINNED | SHIPPED | REFILLED);
+    end.clear_flags(end_flags::RESTING);
+    ending::note_error(end, Errno::CONNRESET);
+    close::reset_on_close(end);
+    let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
+}
+
+fn tell_position(end: &End) {
+    let position = {
+        let _rx = end.lock_rx();
+        Position {
+            token: end.token(),
+            pair: pair_of(end),
+            flags: own_flags(end),
+            consumed: end.rx_cursor().position(),
+            tcp_taken: end.entry.rx.tcp_bytes.load(Ordering::Relaxed),
+        }
+    };
+    // What does not get through is told again.
+    control::tell(
+        end.process(),
+        &ClientMessage::Position(position),
+        Some(end.fd()),
+    );
+}
+
+/// Send the peer what it has not read.
+fn ship(end: &End) {
+    let Some((remainder, bytes)) = remainder(end) else {
+        return;
+    };
+    let memory = match bytes.is_empty() {
+        true => None,
+        false => match object_of(&bytes) {
+            Some(memory) => Some(memory),
+            // No memory or no descriptors: later.
+            None => return,
+        },
+    };
+    let fd = memory.as_ref().map(AsRawFd::as_raw_fd);
+    if control::tell(end.process(), &ClientMessage::Remainder(remainder), fd) {
+        end.add_flags(SHIPPED);
+    }
+}
+
+/// What the peer has not read; `None` while the sending direction has not left the lane.
+fn remainder(end: &End) -> Option<(Remainder, Vec<u8>)> {
+    let lane = spare::sent(end)?;
+    let _tx = end.lock_tx();
+    if end.tx_mode() == Mode::Ring {
+        return None;
+    }
+    let control = lane.control();
+    let position = control.credit.consumed.load(Ordering::Relaxed);
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    // Another process may have sent what is not in our copy.
+    if mirror::is_whole(&lane, position, tail) != Ok(true) {
+        give_up(end);
+        return None;
+    }
+    let remainder = Remainder {
+        token: end.token(),
+        pair: pair_of(end),
+        first: position >> 16,
+        end: tail,
+        replay_seq: control.sender.replay_seq.load(Ordering::Relaxed),
+        replay_at: control.sender.replay_at.load(Ordering::Relaxed),
+        replay_end: control.sender.replay_end.load(Ordering::Relaxed),
+    };
+    let mut bytes = vec![0; remainder.bytes()];
+    mirror::lines_out(&lane, remainder.first, &mut bytes);
+    Some((remainder, bytes))
+}
+
+fn object_of(bytes: &[u8]) -> Option<File> {
+    let memory = File::from(create_sealed(c"crosslane-remainder", bytes.len()).ok()?);
+    memory.write_all_at(bytes, 0).ok()?;
+    Some(memory)
+}
+
+/// The peer has left the window, and has read so far.
+pub(crate) fn hear_position(process: &'static Process, position: &Position) {
+    let is_meant = |end: &End| end.has_flags(FAR) && pair_of(end) == position.pair;
+    let Some(end) = register::find(process, position.token).filter(is_meant) else {
+        return;
+    };
+    if !end.has_flags(LOST) {
+        leave(&end);
+    }
+    let Some(lane) = spare::sent(&end) else {
+        return;
+    };
+    let _tx = end.lock_tx();
+    // Told again, because an answer is still under way.
+    if end.has_flags(HEARD) {
+        return;
+    }
+    let control = lane.control();
+    let wishes = position.flags & FROZEN | STOP_WANTED;
+    control
+        .credit
+        .consumed
+        .store(position.consumed, Ordering::Relaxed);
+    control
+        .credit
+        .tcp_taken
+        .store(position.tcp_taken, Ordering::Relaxed);
+    control.receiver.flags.store(wishes, Ordering::SeqCst);
+    end.add_flags(HEARD);
+}
+
+/// What we had not read has come.
+pub(crate) fn hear_remainder(
+    process: &'static Process,
+    remainder: &Remainder,
+    memory: Option<OwnedFd>,
+) {
+    let is_meant = |end: &End| pair_of(end) == remainder.pair;
+    let Some(end) = register::find(process, remainder.token).filter(is_meant) else {
+        return;
+    };
+    let Some(lane) = spare::received(&end) else {
+        return;
+    };
+    let _rx = end.lock_rx();
+    if !is_dry(&end) {
+        return;
+    }
+    let mut bytes = vec![0; remainder.bytes()];
+    let is_there = match memory {
+        Some(memory) => File::from(memory).read_exact_at(&mut bytes, 0).is_ok(),
+        None => bytes.is_empty(),
+    };
+    if !is_there {
+        return;
+    }
+    let head = end.rx_cursor().head;
+    let ring_bytes = u64::from(crosslane_ring::LaneMemory::lines(&lane)) * 64;
+    if remainder.first != head || bytes.len() as u64 > ring_bytes {
+        ending::lied(
+            &end,
+            PeerLied::Credit {
+                line: remainder.first,
+            },
+        );
+        return;
+    }
+    mirror::lines_in(&lane, head, &bytes);
+    let sender = &lane.control().sender;
+    sender
+        .replay_at
+        .store(remainder.replay_at, Ordering::Relaxed);
+    sender
+        .replay_end
+        .store(remainder.replay_end, Ordering::Relaxed);
+    sender
+        .replay_seq
+        .store(remainder.replay_seq, Ordering::SeqCst);
+    end.add_flags(REFILLED);
+}
+
+/// The other end does not use the lanes: it needs nothing from us, and has sent nothing if it never did.
+pub(crate) fn hear_alone(process: &'static Process, token: u64, pair: u64) {
+    let is_meant = |end: &End| end.has_flags(LOST) && pair_of(end) == pair;
+    let Some(end) = register::find(process, token).filter(is_meant) else {
+        return;
+    };
+    let _rx = end.lock_rx();
+    if end.tx_mode() != Mode::Ring {
+        end.add_flags(SHIPPED);
+    }
+    if end.rx_cursor() == RxCursor::default() {
+        end.add_flags(REFILLED);
+    }
+}
+
+/// The caller would sleep: rest a moment instead, and look again.
+pub(crate) fn nap(end: &End) {
+    kernel::nap(NAP);
+    look(end);
+}
+
+/// The end is about to be closed: see that the peer gets what it has not read, or learns that it does not.
+pub(crate) fn finish(end: &End) {
+    look(end);
+    if !end.has_flags(LOST) {
+        return;
+    }
+    let deadline = Instant::now() + LAST_CALL;
+    while !end.has_flags(SHIPPED) {
+        if Instant::now() > deadline {
+            close::reset_on_close(end);
+            return;
+        }
+        nap(end);
+    }
+}
+
+/// The end is on TCP both ways, and the kernel's alone: it has no lanes any more, and may be registered
+/// anew.
+pub(crate) fn cast_off(end: &End) {
+    if !end.has_flags(LOST) || !spare::give_back(end) {
+        return;
+    }
+    end.clear_lanes();
+    end.entry.wait.pair.store(0, Ordering::SeqCst);
+    control::release(end.token());
+    // Last: before, nobody registers it anew, whom this release would undo.
+    end.clear_flags(FAR | LOST | HEARD | SHIPPED | REFILLED | end_flags::KNOWN);
+}

@@ -1,0 +1,164 @@
+//! Sending again by TCP what a frozen receiver has not consumed.
+
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::NO_REPLAY;
+use crosslane_ctl::lane::receiver_flags::{ANSWERED, FROZEN};
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{Ending, Mode, end_flags};
+use crosslane_ring::{LaneMemory, Next, PeerLied, RxCursor, WindowLane};
+use crosslane_sys::{Errno, kernel};
+
+use crate::end::add;
+use crate::switch::drop_claim;
+use crate::{End, bell, ending, kernel_view, lost, rest, send, spare};
+
+/// The receiver has frozen before it read our STOP.
+pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
+    let _tx = end.lock_tx();
+    let stop_at = end.entry.wait.replayed.load(Ordering::Relaxed);
+    if end.tx_mode() != Mode::Tcp || stop_at == 0 || !claim_freeze(lane) {
+        return;
+    }
+    end.entry.wait.replayed.store(0, Ordering::Relaxed);
+    let quiet = end.entry.tx.raw_calls.load(Ordering::SeqCst) == 0;
+    if quiet && end.entry.tx.tcp_bytes.load(Ordering::Relaxed) + 1 == stop_at {
+        begin_replay(end, lane);
+        return;
+    }
+    answer_freeze(end, lane, NO_REPLAY);
+}
+
+/// Say where on TCP the records begin that are sent again. The caller has claimed the freeze and holds
+/// the sending direction.
+fn answer_freeze(end: &End, lane: &WindowLane, at: u64) {
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    let window = Some(*lane);
+    // The answer must not be lost with a window.
+    let copy = match end.has_flags(end_flags::FAR) {
+        true => spare::sent(end).filter(|_| !end.has_flags(end_flags::LOST)),
+        false => None,
+    };
+    for lane in [copy, window].into_iter().flatten() {
+        let sender = &lane.control().sender;
+        sender.replay_end.store(tail, Ordering::Relaxed);
+        sender.replay_at.store(at, Ordering::Relaxed);
+        sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
+    }
+}
+
+/// Say that the freeze is being answered. Returns whether the receiver still wants it.
+pub(crate) fn claim_freeze(lane: &WindowLane) -> bool {
+    let answer = |flags| (flags & FROZEN != 0).then_some(flags | ANSWERED);
+    let flags = &lane.control().receiver.flags;
+    flags
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, answer) // SYNC: frozen
+        .is_ok()
+}
+
+/// Start sending again what the receiver did not consume. The caller has claimed the freeze and
+/// holds the sending direction.
+pub(crate) fn begin_replay(end: &End, lane: &WindowLane) {
+    let consumed = lane.consumed();
+    let mut cursor = end.tx_cursor();
+    if cursor.refresh(lane).is_err() {
+        if !lost::is_found(end) {
+            end.note_ending(Ending::Reset);
+        }
+        return;
+    }
+    end.set_tx_cursor(cursor);
+    end.entry
+        .wait
+        .replayed
+        .store(consumed & 0xffff, Ordering::Relaxed);
+    // Doorbells that could not be sent are forgotten: the receiver discards up to `replay_at`.
+    bell::pay(end);
+    end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
+    answer_freeze(end, lane, end.entry.tx.tcp_bytes.load(Ordering::Relaxed));
+    kernel_view::count_anew(end, lane);
+    end.set_tx_mode(Mode::Replay);
+    drop_claim(lane);
+    end.count(Counter::Replays, 1);
+    end.count(Counter::Downgrades, 1);
+    rest::begin(end, Reason::PeerAsked);
+    let _ = continue_replay(end, lane);
+}
+
+/// Send more of what the receiver did not consume; `Err(AGAIN)` when TCP is full. The caller
+/// holds the sending direction.
+pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno> {
+    if ending::is_broken(end) {
+        // The error is for the program to be told.
+        end.entry.wait.replayed.store(0, Ordering::Relaxed);
+        end.set_tx_mode(Mode::Tcp);
+        return Ok(());
+    }
+    let mut at = RxCursor {
+        head: end.entry.tx.credit.load(Ordering::Relaxed),
+        taken: usize::try_from(end.entry.wait.replayed.load(Ordering::Relaxed)).unwrap_or(0),
+    };
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    while at.head < tail {
+        let done = replay_record(end, lane, &mut at);
+        end.entry.tx.credit.store(at.head, Ordering::Relaxed);
+        end.entry
+            .wait
+            .replayed
+            .store(at.taken as u64, Ordering::Relaxed);
+        match done {
+            Ok(true) => {}
+            Ok(false) => return Err(Errno::AGAIN),
+            Err(errno) => {
+                // Broken, or the receiver has spoilt the ring: there is nothing left to send.
+                end.set_tx_mode(Mode::Tcp);
+                if errno != Errno::PIPE {
+                    ending::note_error(end, errno);
+                }
+                return Err(errno);
+            }
+        }
+    }
+    end.entry.wait.replayed.store(0, Ordering::Relaxed);
+    end.set_tx_mode(Mode::Tcp);
+    Ok(())
+}
+
+/// Send the rest of one record; `Ok(false)` when TCP took only part of it.
+fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool, Errno> {
+    let spoilt = |_: PeerLied| Errno::CONNRESET;
+    let left = match at.peek(lane).map_err(spoilt)? {
+        Next::Data(left) => left,
+        Next::Control(..) => {
+            at.head += 1;
+            return Ok(true);
+        }
+        Next::Empty => return Err(Errno::CONNRESET),
+    };
+    let mut bytes = [0u8; crosslane_ring::MAX_RECORD_BYTES];
+    let part = [crosslane_ring::Part::of_mut(&mut bytes[..left])];
+    // SAFETY: the part is the array above.
+    let Some(mut parts) = (unsafe { crosslane_ring::Parts::new(&part) }) else {
+        return Ok(false);
+    };
+    at.copy_only(lane, &mut parts).map_err(spoilt)?;
+    // SAFETY: the first `left` bytes are initialised and valid for reads.
+    let sent = match unsafe { kernel::send(end.fd(), bytes.as_ptr(), left, 0) } {
+        Ok(sent) => sent,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+        Err(errno) => return Err(errno),
+    };
+    add(&end.entry.tx.tcp_bytes, sent as u64);
+    at.pass(sent, left);
+    Ok(sent == left)
+}
+
+/// Send what a frozen receiver has not taken, as far as TCP takes it before `deadline`.
+pub(crate) fn push_replay(end: &End, deadline: std::time::Instant) {
+    while send::finish_replay(end, true) == Err(Errno::AGAIN)
+        && std::time::Instant::now() < deadline
+    {
+        kernel::nap(core::time::Duration::from_micros(100));
+    }
+}

@@ -1,0 +1,275 @@
+//! Memory that may go away under a mapping: a file is cut short, a device is removed. The kernel
+//! then raises SIGBUS in whoever touches it. Where a mapping is watched, the thread goes on with
+//! zeroes in its place instead, and a word says what has happened.
+//!
+//! The word is set before the zeroes can be read, so that whoever finds it unset *after* a read
+//! has read the memory itself.
+//!
+//! SIGBUS belongs to the program all the same: what happens elsewhere goes to its own action, which
+//! is kept here ([`program_action`]).
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::raw::syscall;
+use crate::{Errno, real};
+
+/// Mappings that can be watched at a time.
+const PLACES: usize = 1024;
+
+struct Place {
+    /// First address, 0 while the place is free, 1 while it is being filled.
+    start: AtomicUsize,
+    bytes: AtomicUsize,
+    lost: AtomicU32,
+}
+
+static WATCHED: [Place; PLACES] = [const {
+    Place {
+        start: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
+        lost: AtomicU32::new(0),
+    }
+}; PLACES];
+
+/// A mapping that is watched until this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    place: usize,
+}
+
+impl Watch {
+    /// Watch `bytes` from `start` on, which are mapped.
+    ///
+    /// # Errors
+    /// ENOSPC when too many are watched; the kernel's, when it takes no handler.
+    pub fn new(start: usize, bytes: usize) -> Result<Self, Errno> {
+        take_signal()?;
+        let is_taken = |place: &&Place| {
+            let start = &place.start;
+            start
+                .compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+        };
+        let place = WATCHED.iter().position(|place| is_taken(&place));
+        let place = place.ok_or(Errno(libc::ENOSPC))?;
+        WATCHED[place].lost.store(0, Ordering::SeqCst);
+        WATCHED[place].bytes.store(bytes, Ordering::SeqCst);
+        WATCHED[place].start.store(start, Ordering::SeqCst);
+        Ok(Self { place })
+    }
+
+    /// Not 0 once the memory has been found missing. Means nothing after the watch is over.
+    pub fn word(&self) -> &'static AtomicU32 {
+        &WATCHED[self.place].lost
+    }
+
+    /// Whether the memory has been found missing.
+    pub fn is_lost(&self) -> bool {
+        self.word().load(Ordering::SeqCst) != 0
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        WATCHED[self.place].start.store(0, Ordering::SeqCst);
+    }
+}
+
+/// What the program has asked for on SIGBUS.
+static PROGRAM_HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+static PROGRAM_FLAGS: AtomicI32 = AtomicI32::new(0);
+static PROGRAM_MASK: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the signal is ours.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+fn take_signal() -> Result<(), Errno> {
+    if TAKEN.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
+    // SAFETY: sigaction is plain integers, for which zero is a value.
+    let mut before: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure outlives the call.
+    if unsafe { real::sigaction(libc::SIGBUS, core::ptr::null(), &raw mut before) } != 0 {
+        TAKEN.store(false, Ordering::SeqCst);
+        return Err(Errno::last());
+    }
+    set_program_action(&before)
+}
+
+/// The program sets its action, if SIGBUS is ours; `None` if it is not, and the call is the kernel's
+/// to do. Returns the action before.
+pub fn program_action(new: Option<&libc::sigaction>) -> Option<Result<libc::sigaction, Errno>> {
+    if !TAKEN.load(Ordering::SeqCst) {
+        return None;
+    }
+    let before = kept();
+    Some(match new {
+        Some(new) => set_program_action(new).map(|()| before),
+        None => Ok(before),
+    })
+}
+
+fn kept() -> libc::sigaction {
+    // SAFETY: sigaction is plain integers, for which zero is a value.
+    let mut kept: libc::sigaction = unsafe { core::mem::zeroed() };
+    kept.sa_sigaction = PROGRAM_HANDLER.load(Ordering::SeqCst);
+    kept.sa_flags = PROGRAM_FLAGS.load(Ordering::SeqCst);
+    *mask_of(&mut kept) = PROGRAM_MASK.load(Ordering::SeqCst);
+    kept
+}
+
+/// The kernel's part of a signal set.
+fn mask_of(action: &mut libc::sigaction) -> &mut u64 {
+    let mask = core::ptr::from_mut(&mut action.sa_mask).cast::<u64>();
+    // SAFETY: a signal set is longer than 64 bits, aligned as them, and plain integers.
+    unsafe { &mut *mask }
+}
+
+/// Keep the program's action, and have ours run as it wants its own to run.
+fn set_program_action(action: &libc::sigaction) -> Result<(), Errno> {
+    let mut ours = *action;
+    PROGRAM_MASK.store(*mask_of(&mut ours), Ordering::SeqCst);
+    PROGRAM_FLAGS.store(action.sa_flags, Ordering::SeqCst);
+    PROGRAM_HANDLER.store(action.sa_sigaction, Ordering::SeqCst);
+    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
+    ours.sa_sigaction = handler as *const () as usize;
+    ours.sa_flags = (action.sa_flags | libc::SA_SIGINFO) & !libc::SA_RESETHAND;
+    // SAFETY: the handler keeps to what may be done in one.
+    match unsafe { real::sigaction(libc::SIGBUS, &raw const ours, core::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(Errno::last()),
+    }
+}
+
+extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
+    let info_at = unsafe { &*info };
+    let is_fault = info_at.si_code > 0;
+    // SAFETY: a fault's information has an address.
+    let address = is_fault.then(|| unsafe { info_at.si_addr() }.addr());
+    if address.is_some_and(put_zeroes) {
+        return;
+    }
+    pass_on(signal, info, context, is_fault);
+}
+
+/// Replace the watched mapping around this address. False if there is none.
+fn put_zeroes(address: usize) -> bool {
+    let around = |place: &&Place| {
+        let start = place.start.load(Ordering::SeqCst);
+        start > 1 && address.wrapping_sub(start) < place.bytes.load(Ordering::SeqCst)
+    };
+    let Some(place) = WATCHED.iter().find(around) else {
+        return false;
+    };
+    place.lost.store(1, Ordering::SeqCst);
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let args = [
+        place.start.load(Ordering::SeqCst),
+        place.bytes.load(Ordering::SeqCst),
+        protection as usize,
+        flags as usize,
+        usize::MAX,
+        0,
+    ];
+    // SAFETY: who watches a range owns it, and has raw pointers into it only, which stay valid.
+    unsafe { syscall(libc::SYS_mmap, args) }.is_ok()
+}
+
+/// What the program would have seen without us.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_fault: bool) {
+    match PROGRAM_HANDLER.load(Ordering::SeqCst) {
+        libc::SIG_IGN if !is_fault => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // A fault happens again when this returns; a signal that was sent is sent again.
+            // SAFETY: sigaction is plain integers, for which zero is a value: SIG_DFL.
+            let default: libc::sigaction = unsafe { core::mem::zeroed() };
+            // SAFETY: the structure outlives the call.
+            unsafe { real::sigaction(signal, &raw const default, core::ptr::null_mut()) };
+            if !is_fault {
+                // SAFETY: raise has no preconditions.
+                unsafe { libc::raise(signal) };
+            }
+        }
+        handler => {
+            let flags = PROGRAM_FLAGS.load(Ordering::SeqCst);
+            if flags & libc::SA_RESETHAND != 0 {
+                PROGRAM_HANDLER.store(libc::SIG_DFL, Ordering::SeqCst);
+            }
+            let handler = core::ptr::with_exposed_provenance::<()>(handler);
+            type Action = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+            // SAFETY: the program has named this function as a handler; one that takes the signal alone
+            // ignores the other registers.
+            let handler = unsafe { core::mem::transmute::<*const (), Action>(handler) };
+            handler(signal, info, context);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::memory::Mapping;
+
+    const BYTES: usize = 8192;
+
+    fn mapped() -> (File, Mapping) {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BYTES as u64).unwrap();
+        let mapping = Mapping::shared(file.as_fd(), BYTES).unwrap();
+        (file, mapping)
+    }
+
+    fn byte(mapping: &Mapping, at: usize) -> u8 {
+        let cell = mapping.start().as_ptr().wrapping_add(at);
+        // SAFETY: inside the mapping.
+        unsafe { cell.read_volatile() }
+    }
+
+    #[test]
+    fn what_is_cut_off_reads_as_zeroes_and_is_said_to_be_lost() {
+        let (file, mapping) = mapped();
+        let watch = Watch::new(mapping.start().addr().get(), BYTES).unwrap();
+        // SAFETY: inside the mapping.
+        unsafe { mapping.start().as_ptr().write_volatile(7) };
+        assert_eq!((byte(&mapping, 0), watch.is_lost()), (7, false));
+        file.set_len(0).unwrap();
+        assert_eq!((byte(&mapping, 0), watch.is_lost()), (0, true));
+        // SAFETY: inside the mapping.
+        unsafe { mapping.start().as_ptr().write_volatile(9) };
+        assert_eq!(byte(&mapping, 0), 9, "what comes now stays in the process");
+    }
+
+    #[test]
+    fn what_is_watched_no_more_is_the_programs() {
+        extern "C" fn leave(_: c_int) {
+            // SAFETY: _exit has no preconditions.
+            unsafe { libc::_exit(37) };
+        }
+        let (file, mapping) = mapped();
+        drop(Watch::new(mapping.start().addr().get(), BYTES).unwrap());
+        // SAFETY: sigaction is plain integers.
+        let mut own: libc::sigaction = unsafe { core::mem::zeroed() };
+        let handler: extern "C" fn(c_int) = leave;
+        own.sa_sigaction = handler as *const () as usize;
+        file.set_len(0).unwrap();
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let _ = program_action(Some(&own));
+            let _ = byte(&mapping, 0);
+            // SAFETY: _exit has no preconditions.
+            unsafe { libc::_exit(1) };
+        }
+        let mut status = 0;
+        // SAFETY: the status outlives the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(libc::WEXITSTATUS(status), 37);
+    }
+}

@@ -1,0 +1,198 @@
+//! Two hosts on one machine: two network namespaces with a veth pair between them, a monitor in
+//! each, and a window file in tmpfs that both open.
+
+mod network;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{End, Host, Program, Route, binary, is_root, skipped, wait_until};
+use network::Network;
+
+/// What the hosts are called. The first is the window's owner.
+pub const NAMES: [&str; 2] = ["alpha", "beta"];
+
+/// Their addresses.
+pub const ADDRESSES: [&str; 2] = ["10.91.7.1", "10.91.7.2"];
+
+/// What their monitors call the window between them.
+pub const WINDOW: &str = "alpha-beta";
+
+/// Two hosts and what is between them. The hosts come first, so that their programs are gone when
+/// the rest goes.
+pub struct Rack {
+    /// In the order of [`NAMES`].
+    pub hosts: [Host; 2],
+    window: PathBuf,
+    _network: Network,
+}
+
+/// What a test changes before the monitors start.
+pub struct Plan {
+    /// Connections over windows that a user of each may have, if not the usual.
+    pub quota: [Option<usize>; 2],
+    /// Instead of the `[[allow]]` that `crosslane rack init` writes, if any.
+    pub allow: [Option<&'static str>; 2],
+    /// Instead of the right fingerprint of the other host.
+    pub wrong_key: [bool; 2],
+    /// The window's size.
+    pub window_bytes: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            quota: [None, None],
+            allow: [None, None],
+            wrong_key: [false, false],
+            window_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Whether namespaces can be made. Tests of two hosts cannot run without, and say so.
+pub fn can_run() -> bool {
+    let lack = match Command::new("ip").arg("-V").output() {
+        _ if !is_root() => "which only root can make",
+        Err(_) => "which ip(8) makes, which is missing: run `cargo xtask setup`",
+        Ok(_) => return true,
+    };
+    skipped(&format!("two hosts are two network namespaces, {lack}"));
+    false
+}
+
+impl Rack {
+    /// Two hosts whose window is open.
+    #[expect(
+        clippy::new_without_default,
+        reason = "it makes namespaces and processes, which nobody expects of a default"
+    )]
+    pub fn new() -> Self {
+        let rack = Self::with(&Plan::default());
+        rack.wait_for_window();
+        rack
+    }
+
+    /// Two hosts whose monitors have been started, as `plan` says.
+    ///
+    /// # Panics
+    /// When the namespaces cannot be made, or `crosslane rack` refuses the configuration.
+    pub fn with(plan: &Plan) -> Self {
+        let network = Network::new();
+        let of =
+            |namespace: &String| Host::without_monitor(Route::Crosslane).in_namespace(namespace);
+        let [alpha, beta] = &network.namespaces;
+        let hosts = [of(alpha), of(beta)];
+        let window = PathBuf::from(format!("/dev/shm/{}", network.namespaces[0]));
+        let prints = [0, 1].map(|at| init(&hosts[at], NAMES[at]));
+        for at in 0..2 {
+            let print = match plan.wrong_key[at] {
+                true => format!("sha256:{}", "0".repeat(64)),
+                false => prints[1 - at].clone(),
+            };
+            let bytes = plan.window_bytes.to_string();
+            crosslane(&hosts[at], &["rack", "add"])
+                .args(["--address", ADDRESSES[1 - at], "--fingerprint", &print])
+                .args(["--window-bytes", &bytes, "--window"])
+                .arg(&window)
+                .arg("--rack")
+                .arg(hosts[at].folder().join("rack.toml"))
+                .arg(NAMES[1 - at])
+                .run();
+            rewrite(&hosts[at], plan.allow[at], plan.quota[at]);
+        }
+        let hosts = hosts.map(|host| {
+            let file = host.folder().join("rack.toml");
+            host.with_monitor_option("--rack", file)
+        });
+        hosts.iter().for_each(Host::start_monitor);
+        Self {
+            hosts,
+            window,
+            _network: network,
+        }
+    }
+
+    /// Wait until both monitors say that the window is open.
+    pub fn wait_for_window(&self) {
+        for (at, name) in NAMES.iter().enumerate() {
+            wait_until(&format!("{name}'s window to open"), || {
+                let status = self.status(at);
+                let state = &status["hosts"][0]["windows"][0]["state"];
+                (state == "open").then_some(())
+            });
+        }
+    }
+
+    /// What `crosslane rack status --json` says at host `at`.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn status(&self, at: usize) -> Value {
+        let output = crosslane(&self.hosts[at], &["rack", "status", "--json"]).run();
+        serde_json::from_str(&output.text()).expect("one JSON object")
+    }
+
+    /// Take the window away from whoever maps it: a touch raises SIGBUS, as when a device is removed.
+    ///
+    /// # Panics
+    /// When the file is not there.
+    pub fn lose_window(&self) {
+        let file = std::fs::File::options().write(true).open(&self.window);
+        let cut = file.and_then(|file| file.set_len(0));
+        cut.expect("the monitors have made it");
+    }
+
+    /// The connections of `port` at host `at`.
+    pub fn ends(&self, at: usize, port: u16) -> Vec<End> {
+        let ends = self.hosts[at].ends().into_iter();
+        ends.filter(|end| end.has_port(port)).collect()
+    }
+
+    /// Wait until both hosts show `count` accelerated connections of `port`.
+    pub fn wait_for_accelerated(&self, port: u16, count: usize) {
+        for (at, name) in NAMES.iter().enumerate() {
+            wait_until(&format!("{count} at {name}"), || {
+                let ends = self.ends(at, port);
+                let fast = ends.iter().filter(|end| end.is_accelerated()).count();
+                (fast >= count).then_some(())
+            });
+        }
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        // It is there unless no monitor came so far.
+        let _ = std::fs::remove_file(&self.window);
+    }
+}
+
+fn crosslane<'a>(host: &'a Host, arguments: &[&str]) -> Program<'a> {
+    host.plain(binary("crosslane")).args(arguments)
+}
+
+/// Make a host's key and configuration. Returns its fingerprint.
+fn init(host: &Host, name: &str) -> String {
+    let output = crosslane(host, &["rack", "init", "--name", name, "--rack"])
+        .arg(host.folder().join("rack.toml"))
+        .run();
+    let text = output.text();
+    let print = text.lines().find(|line| line.starts_with("sha256:"));
+    print.expect("a fingerprint is printed").to_owned()
+}
+
+fn rewrite(host: &Host, allow: Option<&str>, quota: Option<usize>) {
+    let path = host.folder().join("rack.toml");
+    let mut text = std::fs::read_to_string(&path).expect("it was just written");
+    if let Some(allow) = allow {
+        text = text.replacen("[[allow]]\nusers = [0]\n", allow, 1);
+    }
+    if let Some(quota) = quota {
+        let of = |number| format!("connections_per_user = {number}");
+        text = text.replacen(&format!("# {}", of(4096)), &of(quota), 1);
+    }
+    std::fs::write(&path, text).expect("it was just written");
+}

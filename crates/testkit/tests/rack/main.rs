@@ -1,0 +1,7 @@
+//! Two hosts on one machine, as [`crosslane_testkit::rack`] makes them.
+
+mod limits;
+mod losses;
+mod monitors;
+mod programs;
+mod talk;

@@ -1,0 +1,122 @@
+//! A client on beta that talks to an echo on alpha.
+
+use crosslane_testkit::rack::{ADDRESSES, Rack};
+use crosslane_testkit::{End, Process, wait_until};
+
+/// Echoes on every connection.
+const ECHO: &str = r#"
+import socket, sys, threading
+def serve(connection):
+    while data := connection.recv(65536):
+        connection.sendall(data)
+    connection.close()
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+while True:
+    threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
+"#;
+
+/// Says each line of its input 200 times over one connection, and checks the echoes; `new` opens
+/// another connection first.
+const TALK: &str = r#"
+import socket, sys
+def connect():
+    return socket.create_connection((sys.argv[1], int(sys.argv[2])))
+connection = connect()
+for line in sys.stdin:
+    if line.strip() == "new":
+        connection = connect()
+    for number in range(200):
+        said = f"{number} {line}".encode()
+        connection.sendall(said)
+        heard = b""
+        while len(heard) < len(said):
+            heard += connection.recv(65536)
+        assert heard == said, (heard, said)
+    print("ok", flush=True)
+"#;
+
+/// Where the echo listens.
+pub const TALK_PORT: u16 = 6700;
+
+/// A client, and the echo unless another client has it.
+pub struct Talk<'a> {
+    rack: &'a Rack,
+    client: Process,
+    server: Option<Process>,
+}
+
+fn client(rack: &Rack) -> Process {
+    let port = TALK_PORT.to_string();
+    let client = rack.hosts[1].program("python3");
+    client
+        .args(["-c", TALK, ADDRESSES[0], &port])
+        .with_open_input()
+        .start()
+}
+
+impl<'a> Talk<'a> {
+    /// An echo on alpha, and a client on beta.
+    pub fn new(rack: &'a Rack) -> Self {
+        let port = TALK_PORT.to_string();
+        let server = rack.hosts[0]
+            .program("python3")
+            .args(["-c", ECHO, ADDRESSES[0], &port])
+            .start();
+        server.wait_for_port(TALK_PORT);
+        Self {
+            rack,
+            client: client(rack),
+            server: Some(server),
+        }
+    }
+
+    /// Another client of the same server.
+    pub fn another(&self) -> Self {
+        Self {
+            rack: self.rack,
+            client: client(self.rack),
+            server: None,
+        }
+    }
+
+    /// Say `line` and hear it.
+    pub fn go(&mut self, line: &str) {
+        self.client.write_line(line);
+        assert_eq!(self.client.next_line().as_deref(), Some("ok"));
+    }
+
+    /// Whether both hosts show an accelerated connection.
+    pub fn is_accelerated(&self) -> bool {
+        let is_fast = |at| {
+            self.rack
+                .ends(at, TALK_PORT)
+                .iter()
+                .any(End::is_accelerated)
+        };
+        is_fast(0) && is_fast(1)
+    }
+
+    /// Talk over new connections until one is accelerated.
+    pub fn until_accelerated(&mut self) {
+        wait_until("an accelerated connection", || {
+            self.go("new");
+            self.is_accelerated().then_some(())
+        });
+    }
+
+    /// What `crosslane ss` says of the newest connection at a host.
+    pub fn reason(&mut self, at: usize) -> String {
+        wait_until("a reason", || {
+            self.go("more");
+            let ends = self.rack.ends(at, TALK_PORT);
+            let mut reasons = ends.iter().filter_map(|end| end.reason.clone());
+            reasons.find(|reason| reason != "too-young" && reason != "no-peer")
+        })
+    }
+
+    /// Kill the client. Returns the echo.
+    pub fn kill_client(self) -> Option<Process> {
+        self.client.kill();
+        self.server
+    }
+}

@@ -1,0 +1,137 @@
+//! The same between two hosts, with a process or a monitor on either side killed again and again.
+
+use std::time::{Duration, Instant};
+
+use crosslane_testkit::rack::can_run;
+use crosslane_testkit::{Process, Program, Sides, binary, free_port};
+
+use crate::{SECONDS, seed};
+
+/// A run between two hosts.
+struct Run {
+    sides: Sides,
+    port: u16,
+    seed: u64,
+}
+
+impl Run {
+    fn new() -> Self {
+        Self {
+            sides: Sides::on_two_hosts(),
+            port: free_port(),
+            seed: seed(),
+        }
+    }
+
+    /// The server, which ends when its input does.
+    fn server(&self, options: &[&str]) -> Process {
+        let port = self.port.to_string();
+        let roles = ["serve", "--address", self.sides.address(), "--port", &port];
+        let program = self.sides.server().program(binary("crosslane-stress"));
+        let server = self.play(program.args(roles).args(options).with_open_input());
+        server.wait_for_port(self.port);
+        server
+    }
+
+    /// A client that begins connections from this number on.
+    fn client(&self, first: u64, options: &[&str]) -> Process {
+        let to = format!("{}:{}", self.sides.address(), self.port);
+        let program = self.sides.client().program(binary("crosslane-stress"));
+        let roles = ["connect", "--to", &to, "--seconds", &SECONDS.to_string()].map(str::to_owned);
+        let first = format!("--first={first}");
+        self.play(program.args(roles).arg(first).args(options))
+    }
+
+    fn play(&self, program: Program<'_>) -> Process {
+        println!("seed {}", self.seed);
+        program.args(["--seed", &self.seed.to_string()]).start()
+    }
+
+    /// Moments at which something is killed, until the time is over.
+    fn moments(&self) -> impl Iterator<Item = u64> + use<> {
+        let (seed, deadline) = (self.seed, Instant::now() + Duration::from_secs(SECONDS));
+        (0..).take_while(move |number| {
+            let pause = 30 + (seed.wrapping_mul(2 * number + 1) >> 7) % 870;
+            std::thread::sleep(Duration::from_millis(pause));
+            Instant::now() < deadline
+        })
+    }
+}
+
+fn finish(process: Process) {
+    println!("{}", process.finish().expect_success().text());
+}
+
+#[test]
+fn every_byte_arrives() {
+    if !can_run() {
+        return;
+    }
+    let run = Run::new();
+    let witness = run.sides.witness(run.port);
+    let server = run.server(&[]);
+    finish(run.client(0, &[]));
+    finish(server);
+    witness.assert_accelerated();
+}
+
+#[test]
+fn every_byte_arrives_while_either_monitor_is_killed() {
+    if !can_run() {
+        return;
+    }
+    let run = Run::new();
+    let server = run.server(&[]);
+    let client = run.client(0, &[]);
+    let mut upgrades = 0;
+    for (number, host) in run
+        .moments()
+        .zip([run.sides.server(), run.sides.client()].into_iter().cycle())
+    {
+        println!("monitor {number} is killed");
+        upgrades = upgrades.max(host.stats().count("upgrades"));
+        host.kill_monitor();
+        host.start_monitor();
+    }
+    finish(client);
+    finish(server);
+    assert!(upgrades > 0, "nothing went over the window");
+}
+
+#[test]
+fn a_server_survives_killed_clients_of_the_other_host() {
+    if !can_run() {
+        return;
+    }
+    let run = Run::new();
+    let witness = run.sides.witness(run.port);
+    let server = run.server(&["--peer-may-die"]);
+    let mut client = run.client(0, &["--peer-may-die"]);
+    for number in run.moments() {
+        client.assert_running();
+        client.kill();
+        client = run.client((number + 1) * 100_000, &["--peer-may-die"]);
+    }
+    client.kill();
+    finish(server);
+    witness.assert_accelerated();
+}
+
+#[test]
+fn a_client_survives_killed_servers_of_the_other_host() {
+    if !can_run() {
+        return;
+    }
+    let run = Run::new();
+    let witness = run.sides.witness(run.port);
+    let mut server = run.server(&["--peer-may-die"]);
+    let client = run.client(0, &["--peer-may-die"]);
+    for _ in run.moments() {
+        server.assert_running();
+        server.kill();
+        server = run.server(&["--peer-may-die"]);
+    }
+    finish(client);
+    finish(server);
+    witness.assert_accelerated();
+}
