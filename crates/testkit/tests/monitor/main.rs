@@ -12,7 +12,7 @@ mod strict;
 mod talk;
 mod users;
 
-use crosslane_testkit::{Host, Process, Route, binary, free_port};
+use crosslane_testkit::{Host, Process, Route, binary, free_port, wait_until};
 
 /// A talk of `crosslane-posix` that a test can hold: between its warm-up and its check.
 fn held_check(host: &Host) -> (Process, String) {
@@ -25,14 +25,19 @@ fn held_check(host: &Host) -> (Process, String) {
     (program, ready)
 }
 
-fn is_accelerated(host: &Host, ready: &str) -> bool {
+/// Have it talk until it is accelerated.
+fn see_accelerated(host: &Host, program: &mut Process, ready: &str) {
     let words: Vec<&str> = ready.split(' ').collect();
-    let ends = host.ends();
-    let mut of_it = ends
-        .iter()
-        .filter(|end| end.is_between(words[2], words[3]))
-        .peekable();
-    of_it.peek().is_some() && of_it.all(|end| end.is_accelerated())
+    wait_until("the connection to be accelerated", || {
+        let ends = host.ends();
+        let of_it = ends.iter().filter(|end| end.is_between(words[2], words[3]));
+        if of_it.filter(|end| end.is_accelerated()).count() == 2 {
+            return Some(());
+        }
+        program.write_line("again");
+        assert_eq!(program.next_line().as_deref(), Some(ready));
+        None
+    });
 }
 
 /// Let the check go on; it must see what it sees natively.
@@ -52,8 +57,8 @@ fn finish(mut program: Process) {
 #[test]
 fn an_accelerated_connection_outlives_the_monitor() {
     let host = Host::new(Route::Crosslane);
-    let (program, ready) = held_check(&host);
-    assert!(is_accelerated(&host, &ready), "{:#?}", host.ends());
+    let (mut program, ready) = held_check(&host);
+    see_accelerated(&host, &mut program, &ready);
     host.kill_monitor();
     finish(program);
 }
@@ -65,16 +70,16 @@ fn a_restarted_monitor_learns_of_living_connections() {
     host.kill_monitor();
     host.start_monitor();
     finish(program);
-    let (program, ready) = held_check(&host);
-    assert!(is_accelerated(&host, &ready), "{:#?}", host.ends());
+    let (mut program, ready) = held_check(&host);
+    see_accelerated(&host, &mut program, &ready);
     finish(program);
 }
 
 #[test]
 fn a_private_monitor_is_started_when_none_is_there() {
     let host = Host::without_monitor(Route::Crosslane);
-    let (program, ready) = held_check(&host);
-    assert!(is_accelerated(&host, &ready), "{:#?}", host.ends());
+    let (mut program, ready) = held_check(&host);
+    see_accelerated(&host, &mut program, &ready);
     finish(program);
 }
 
@@ -108,16 +113,16 @@ fn a_killed_program_leaves_no_connection_and_no_shared_memory() {
         ])
         .args(["--to", &format!("127.0.0.1:{port}")])
         .start();
-    crosslane_testkit::wait_until("an accelerated connection", || {
+    wait_until("an accelerated connection", || {
         let is_accelerated = host.ends().iter().any(|end| end.is_accelerated());
         (is_accelerated && host.stats().monitor_count("slots") > 0).then_some(())
     });
     drop(client.kill());
     drop(server.kill());
-    crosslane_testkit::wait_until("the monitor to forget the dead", || {
+    wait_until("the monitor to forget the dead", || {
         host.ends().is_empty().then_some(())
     });
-    crosslane_testkit::wait_until("the memory of the dead to be given back", || {
+    wait_until("the memory of the dead to be given back", || {
         let stats = host.stats();
         let left = ["ends", "arenas", "slots"].map(|name| stats.monitor_count(name));
         (left == [0; 3]).then_some(())
@@ -140,7 +145,7 @@ print(libc.syscall(SYS_IO_URING_SETUP, 8, 0))
     let host = Host::new(Route::Crosslane);
     let said = host.program("/usr/bin/python3").args(["-c", PROGRAM]).run();
     assert_eq!(said.text(), "-1 ENOSYS\n-1 ENOSYS\n-1\n");
-    crosslane_testkit::wait_until("the count of a finished program", || {
+    wait_until("the count of a finished program", || {
         (host.stats().count("io_uring_refused") == 3).then_some(())
     });
 }

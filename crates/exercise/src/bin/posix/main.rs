@@ -43,7 +43,8 @@ struct Options {
     /// What connects the two processes; only checks with two are run over anything but TCP
     #[arg(long, value_enum, value_name = "KIND", default_value = "tcp")]
     over: Over,
-    /// Before each check on a connection print `@ready NAME LOCAL PEER` and wait for a line
+    /// Before each check on a connection print `@ready NAME LOCAL PEER` and wait for a line; `again`
+    /// has it talk some more and print that again
     #[arg(long)]
     step: bool,
     /// Be the near process of this check

@@ -19,6 +19,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// After the pause, as something may have been got ready meanwhile.
 const AFTER_PAUSE: u32 = 10;
 
+/// What the near side says while it warms a connection, and at last.
+const GO_ON: u8 = b'?';
+const WARM: u8 = b'.';
+
 /// Play the near part of `check` and return its line.
 pub fn play_near(check: &Check, options: &Options) -> String {
     let line = match check.cue {
@@ -71,10 +75,8 @@ fn near_of_connection(
     wait: impl FnOnce() -> bool,
 ) -> String {
     let mut stage = Stage::new(fd, other);
-    warm(fd, options, true);
-    if options.step {
-        announce(check, fd, options);
-    }
+    prepare(fd, options);
+    warm(fd, options, || announce(check, fd, options));
     stage.go();
     near(&mut stage);
     let line = stage.trace_with_far();
@@ -135,7 +137,10 @@ fn far_of_connection(check: &Check, fd: RawFd, other: Other, options: &Options) 
         panic!("{} has no far part", check.name)
     };
     let mut stage = Stage::new(fd, other);
-    warm(fd, options, false);
+    prepare(fd, options);
+    if options.warm > 0 {
+        answer_until_warm(fd);
+    }
     stage.wait();
     far(&mut stage);
     stage.hand_over_trace();
@@ -196,31 +201,48 @@ fn listening_at(place: Place) -> (RawFd, Place) {
     (fd, reached)
 }
 
-fn warm(fd: RawFd, options: &Options, is_near: bool) {
+fn prepare(fd: RawFd, options: &Options) {
     if !options.nagle && options.over == Over::Tcp {
         // What has been sent should have arrived when the other side is told so.
         setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).expect("it is a connection");
     }
-    if options.warm == 0 {
-        return;
-    }
-    (0..options.warm).for_each(|_| round_trip(fd, is_near));
-    std::thread::sleep(PAUSE);
-    (0..AFTER_PAUSE).for_each(|_| round_trip(fd, is_near));
 }
 
-fn round_trip(fd: RawFd, is_near: bool) {
-    let mut byte = [0];
-    if is_near {
-        assert_eq!(send(fd, b"?", 0), Ok(1), "warming failed");
+/// Talk with the far side as much as the options say, and on while `wants_more`.
+fn warm(fd: RawFd, options: &Options, wants_more: impl Fn() -> bool) {
+    if options.warm == 0 {
+        let _ = wants_more();
+        return;
     }
-    assert_eq!(recv(fd, &mut byte, 0), Ok(1), "warming failed");
-    if !is_near {
+    (0..options.warm).for_each(|_| round_trip(fd, GO_ON));
+    loop {
+        std::thread::sleep(PAUSE);
+        (0..AFTER_PAUSE).for_each(|_| round_trip(fd, GO_ON));
+        if !wants_more() {
+            break;
+        }
+    }
+    round_trip(fd, WARM);
+}
+
+fn round_trip(fd: RawFd, word: u8) {
+    assert_eq!(send(fd, &[word], 0), Ok(1), "warming failed");
+    assert_eq!(recv(fd, &mut [0], 0), Ok(1), "warming failed");
+}
+
+fn answer_until_warm(fd: RawFd) {
+    let mut word = [0];
+    while word != [WARM] {
+        assert_eq!(recv(fd, &mut word, 0), Ok(1), "warming failed");
         assert_eq!(send(fd, b"!", 0), Ok(1), "warming failed");
     }
 }
 
-fn announce(check: &Check, fd: RawFd, options: &Options) {
+/// With `--step`, let whoever asked for it look at the connection. Whether it is to be warmer.
+fn announce(check: &Check, fd: RawFd, options: &Options) -> bool {
+    if !options.step {
+        return false;
+    }
     let name = |name: Result<Name, _>| {
         name.ok()
             .and_then(|name| name.address())
@@ -237,6 +259,7 @@ fn announce(check: &Check, fd: RawFd, options: &Options) {
     std::io::stdin()
         .read_line(&mut answer)
         .expect("whoever asked for --step answers");
+    answer.trim_end() == "again"
 }
 
 /// As `crosslane ss` names an AF_UNIX socket.
