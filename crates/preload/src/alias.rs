@@ -5,12 +5,12 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use crosslane_sys::real;
 use libc::{
-    FILE, aiocb, c_long, fd_set, iovec, mmsghdr, nfds_t, off_t, pid_t, pollfd, sigevent, size_t,
-    sockaddr, socklen_t, ssize_t, timeval,
+    FILE, aiocb, c_long, fd_set, iovec, mmsghdr, nfds_t, off_t, pid_t, pollfd, sigaction, sigevent,
+    sighandler_t, size_t, sockaddr, socklen_t, ssize_t, timeval,
 };
 
 use crate::{
-    bulk, exec, input, lifecycle, options, output, plumbing, poll, process, select, stdio,
+    bulk, exec, input, lifecycle, options, output, plumbing, poll, process, select, signals, stdio,
 };
 
 macro_rules! alias {
@@ -40,6 +40,9 @@ alias! {
     __close is lifecycle::close(fd: c_int) -> c_int;
     __dup2 is plumbing::dup2(fd: c_int, to: c_int) -> c_int;
     __fcntl is options::fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
+    __sigaction is signals::sigaction(signal: c_int, action: *const sigaction, before: *mut sigaction) -> c_int;
+    bsd_signal is signals::signal(number: c_int, handler: sighandler_t) -> sighandler_t;
+    ssignal is signals::signal(number: c_int, handler: sighandler_t) -> sighandler_t;
     __poll is poll::poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     __select is select::select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
 }

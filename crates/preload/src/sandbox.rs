@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_ulong};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{close as closing, process};
+use crosslane_stream::{close as closing, process, watcher};
 use crosslane_sys::real;
 
 use crate::progress;
@@ -29,6 +29,7 @@ pub fn leave() {
         closing::make_plain(&end, Reason::Sandbox, left);
         progress::hand_back(&end);
     }
+    watcher::stop();
     process::leave();
 }
 

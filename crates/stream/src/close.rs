@@ -111,6 +111,7 @@ fn let_go(end: &End) {
     let phase = end.phase();
     let shared = end.process().is_shared(end.index);
     if phase == EndPhase::Granted && !shared {
+        lost::finish(end, Instant::now() + lost::LAST_CALL);
         finish_rings(end, Instant::now() + PATIENCE);
     }
     if register::is_in_flight(end) {
@@ -130,7 +131,6 @@ fn let_go(end: &End) {
 
 /// As TCP: unread bytes make a close reset the connection. Unread doorbells must not.
 fn finish_rings(end: &End, deadline: Instant) {
-    lost::finish(end);
     replay::push_replay(end, deadline);
     say_closing(end);
     let Some(lane) = end.rx_lane() else { return };
@@ -326,13 +326,19 @@ pub fn at_exit() {
         return;
     };
     await_registrations();
-    let deadline = Instant::now() + PATIENCE;
-    for end in process.ends().chain(process.kept_ends()) {
+    let is_to_be_closed = |end: &End| {
         let locks = [&end.entry.tx.lock, &end.entry.rx.lock];
         let is_busy = locks.iter().any(|lock| lock.load(Ordering::Relaxed) != 0);
-        let alone = !process.is_shared(end.index);
-        if end.phase() == EndPhase::Granted && alone && !is_busy {
-            finish_rings(&end, deadline);
-        }
-    }
+        end.phase() == EndPhase::Granted && !process.is_shared(end.index) && !is_busy
+    };
+    let ends = || {
+        process
+            .ends()
+            .chain(process.kept_ends())
+            .filter(is_to_be_closed)
+    };
+    let last_call = Instant::now() + lost::LAST_CALL;
+    ends().for_each(|end| lost::finish(&end, last_call));
+    let deadline = Instant::now() + PATIENCE;
+    ends().for_each(|end| finish_rings(&end, deadline));
 }

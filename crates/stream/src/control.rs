@@ -168,26 +168,24 @@ pub fn release(token: u64) {
     }
 }
 
-/// Wait for a word of the monitor's, at most for `patience`.
-pub(crate) fn await_word(patience: Duration) {
+/// Wait for a word of the monitor's, at most for `patience`, and no longer than until something is to be
+/// read from `waker`.
+pub(crate) fn await_word(patience: Duration, waker: RawFd) {
     let socket = CONTROL
         .lock()
         .ok()
         .and_then(|control| control.socket.as_ref().map(OwnFd::number));
-    let Some(socket) = socket else {
-        kernel::nap(patience);
-        return;
-    };
-    let mut one = [libc::pollfd {
-        fd: socket,
+    // The kernel passes over a negative number.
+    let mut both = [socket.unwrap_or(-1), waker].map(|fd| libc::pollfd {
+        fd,
         events: libc::POLLIN,
         revents: 0,
-    }];
+    });
     let time = libc::timespec {
         tv_sec: i64::try_from(patience.as_secs()).unwrap_or(1),
         tv_nsec: i64::from(patience.subsec_nanos()),
     };
-    let _ = kernel::poll(&mut one, Some(time));
+    let _ = kernel::poll(&mut both, Some(time));
 }
 
 /// Say something to the monitor, if there is one and nobody else talks to it just now. Returns whether

@@ -62,6 +62,6 @@ mod strict;
 pub mod switch;
 mod table;
 pub mod wait;
-mod watcher;
+pub mod watcher;
 
 pub use end::End;

@@ -32,7 +32,7 @@ use crosslane_ctl::lane::receiver_flags::{FROZEN, STOP_WANTED};
 use crosslane_ctl::message::{ClientMessage, Position, Remainder};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{PeerLied, RxCursor, WindowLane, mirror};
+use crosslane_ring::{LaneMemory, PeerLied, RxCursor, WindowLane, mirror};
 use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{Errno, cpu, kernel};
 
@@ -44,8 +44,8 @@ use end_flags::{FAR, HEARD, LOST, REFILLED, SHIPPED};
 /// How often the position is told again while nothing comes back.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long a remainder may still be under way when TCP has ended.
-const LAST_CALL: Duration = Duration::from_secs(1);
+/// How long a remainder may still be under way when TCP has ended, or when its sender ends.
+pub(crate) const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// A pause while both ends' monitors talk.
 const NAP: Duration = Duration::from_micros(200);
@@ -339,23 +339,18 @@ pub(crate) fn hear_remainder(
     if !is_dry(&end) {
         return;
     }
+    let head = end.rx_cursor().head;
+    if remainder.first != head || remainder.end - head > u64::from(lane.lines()) {
+        let line = remainder.first;
+        ending::lied(&end, PeerLied::Credit { line });
+        return;
+    }
     let mut bytes = vec![0; remainder.bytes()];
     let is_there = match memory {
         Some(memory) => File::from(memory).read_exact_at(&mut bytes, 0).is_ok(),
         None => bytes.is_empty(),
     };
     if !is_there {
-        return;
-    }
-    let head = end.rx_cursor().head;
-    let ring_bytes = u64::from(crosslane_ring::LaneMemory::lines(&lane)) * 64;
-    if remainder.first != head || bytes.len() as u64 > ring_bytes {
-        ending::lied(
-            &end,
-            PeerLied::Credit {
-                line: remainder.first,
-            },
-        );
         return;
     }
     mirror::lines_in(&lane, head, &bytes);
@@ -394,12 +389,11 @@ pub(crate) fn nap(end: &End) {
 }
 
 /// The end is about to be closed: see that the peer gets what it has not read, or learns that it does not.
-pub(crate) fn finish(end: &End) {
+pub(crate) fn finish(end: &End, deadline: Instant) {
     look(end);
     if !end.has_flags(LOST) {
         return;
     }
-    let deadline = Instant::now() + LAST_CALL;
     while !end.has_flags(SHIPPED) {
         if Instant::now() > deadline {
             close::reset_on_close(end);

@@ -308,6 +308,21 @@ pub fn event_descriptor() -> Result<c_int, Errno> {
     c_int::try_from(fd).map_err(|_| Errno::INVAL)
 }
 
+/// Make an [`event_descriptor`] readable.
+pub fn raise_event(event: c_int) -> Result<(), Errno> {
+    let one = 1u64;
+    let args = [
+        arg(event),
+        core::ptr::from_ref(&one).addr(),
+        size_of::<u64>(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the number outlives the call, which only reads it.
+    unsafe { syscall(libc::SYS_write, args) }.map(|_| ())
+}
+
 /// Change an epoll set.
 pub fn epoll_ctl(
     epoll: c_int,

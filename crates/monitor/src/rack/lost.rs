@@ -24,6 +24,9 @@ const MOST_ENDS: usize = 1 << 17;
 /// Remainders on their way to one host.
 const MOST_UNDER_WAY: usize = 16;
 
+/// A remainder that is asked for again is sent again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// What nobody has spoken of for so long is forgotten.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -37,6 +40,7 @@ pub struct Lost {
     by_owner: HashMap<Owner, (HostId, Tuple)>,
     waiting: HashMap<HostId, VecDeque<Tuple>>,
     under_way: HashSet<(HostId, Tuple)>,
+    arriving: HashSet<(HostId, Tuple)>,
     outbox: Vec<Word>,
 }
 
@@ -66,6 +70,7 @@ struct End {
     /// What the other end has told.
     position: Option<Position>,
     outgoing: Option<(Remainder, Vec<u8>)>,
+    sent: Option<Instant>,
     incoming: Option<(Remainder, Vec<u8>)>,
     spoken_of: Instant,
 }
@@ -76,6 +81,7 @@ impl End {
             owner: None,
             position: None,
             outgoing: None,
+            sent: None,
             incoming: None,
             spoken_of: now,
         }
@@ -138,7 +144,12 @@ impl Lost {
     }
 
     /// What the other end of one of ours had not read.
-    pub fn told_remainder(&mut self, client: ClientId, remainder: Remainder, lines: Vec<u8>) {
+    pub fn told_remainder(
+        &mut self,
+        client: ClientId,
+        (remainder, lines): (Remainder, Vec<u8>),
+        now: Instant,
+    ) {
         let Some(place) = self.by_owner.get(&(client, remainder.token)).copied() else {
             return;
         };
@@ -146,31 +157,28 @@ impl Lost {
             end.outgoing = Some((remainder, lines));
             let waiting = self.waiting.entry(place.0).or_default();
             waiting.push_back(place.1);
-            self.send_more(place.0);
+            self.send_more(place.0, now);
         }
     }
 
-    fn send_more(&mut self, host: HostId) {
-        while self
-            .under_way
-            .iter()
-            .filter(|place| place.0 == host)
-            .count()
-            < MOST_UNDER_WAY
-        {
+    fn send_more(&mut self, host: HostId, now: Instant) {
+        while of_host(&self.under_way, host) < MOST_UNDER_WAY {
             let next = self.waiting.get_mut(&host).and_then(VecDeque::pop_front);
             let Some(tuple) = next else {
                 return;
             };
-            self.send(host, tuple);
+            self.send(host, tuple, now);
         }
     }
 
-    fn send(&mut self, host: HostId, tuple: Tuple) {
-        let end = self.ends.get(&(host, tuple));
-        let Some((remainder, lines)) = end.and_then(|end| end.outgoing.as_ref()) else {
+    fn send(&mut self, host: HostId, tuple: Tuple, now: Instant) {
+        let Some(end) = self.ends.get_mut(&(host, tuple)) else {
             return;
         };
+        let Some((remainder, lines)) = &end.outgoing else {
+            return;
+        };
+        end.sent = Some(now);
         let mut chunks = lines.chunks(CHUNK_LINES * LINE_BYTES).peekable();
         let none: &[u8] = &[];
         let mut at = 0;
@@ -206,6 +214,7 @@ impl Lost {
         end.position = Some(position);
         let is_unknown = end.owner.is_none();
         let is_answered = end.outgoing.is_some();
+        let is_late = end.sent.is_some_and(|sent| sent + AGAIN <= now);
         match owner.filter(|_| is_unknown) {
             Some(owner) => self.is_owned(host, tuple, owner, now),
             // Each time: the program may not have been in these lanes before.
@@ -221,9 +230,9 @@ impl Lost {
                 pair,
             });
         }
-        if is_answered && self.under_way.contains(&(host, tuple)) {
+        if is_answered && is_late && self.under_way.contains(&(host, tuple)) {
             // It asks again: what has been sent may have been lost with a session.
-            self.send(host, tuple);
+            self.send(host, tuple, now);
         }
     }
 
@@ -246,6 +255,10 @@ impl Lost {
         end.spoken_of = now;
         if at == 0 {
             end.incoming = Some((remainder, Vec::new()));
+            self.arriving.insert((host, tuple));
+            if of_host(&self.arriving, host) > MOST_UNDER_WAY {
+                return Err(Lie("sends too much of lost lanes at a time"));
+            }
         }
         let Some((first, bytes)) = &mut end.incoming else {
             return Ok(());
@@ -260,6 +273,8 @@ impl Lost {
         }
         let bytes = std::mem::take(bytes);
         end.incoming = None;
+        self.arriving.remove(&(host, tuple));
+        let pair = remainder.pair;
         let remainder = Remainder {
             token: owner.1,
             ..remainder
@@ -268,7 +283,7 @@ impl Lost {
         self.outbox.push(Word::ToProgram(owner.0, message, bytes));
         let tuple = tuple.mirrored();
         self.outbox
-            .push(Word::ToHost(host, HostMessage::Arrived { tuple }));
+            .push(Word::ToHost(host, HostMessage::Arrived { tuple, pair }));
         Ok(())
     }
 
@@ -282,17 +297,30 @@ impl Lost {
         }
     }
 
-    /// The other host has what one of our ends has sent.
-    pub fn heard_arrived(&mut self, host: HostId, tuple: Tuple) {
-        if let Some(end) = self.ends.get_mut(&(host, tuple)) {
-            end.outgoing = None;
+    /// The other host has what one of our ends has sent of these lanes.
+    pub fn heard_arrived(&mut self, (host, tuple): (HostId, Tuple), pair: u64, now: Instant) {
+        let Some(end) = self.ends.get_mut(&(host, tuple)) else {
+            return;
+        };
+        // It may be a second word about earlier lanes.
+        if end
+            .outgoing
+            .take_if(|(remainder, _)| remainder.pair == pair)
+            .is_some()
+        {
+            end.sent = None;
+            self.under_way.remove(&(host, tuple));
+            self.send_more(host, now);
         }
-        self.under_way.remove(&(host, tuple));
-        self.send_more(host);
     }
 
-    /// A new session: what was under way in the one before is sent again.
-    pub fn host_up(&mut self, host: HostId) {
+    /// A new session: what was under way in the one before is sent again, by either side.
+    pub fn host_up(&mut self, host: HostId, now: Instant) {
+        for place in self.arriving.extract_if(|place| place.0 == host) {
+            if let Some(end) = self.ends.get_mut(&place) {
+                end.incoming = None;
+            }
+        }
         let again: Vec<Tuple> = self
             .under_way
             .iter()
@@ -300,7 +328,7 @@ impl Lost {
             .map(|place| place.1)
             .collect();
         for tuple in again {
-            self.send(host, tuple);
+            self.send(host, tuple, now);
         }
     }
 
@@ -316,258 +344,13 @@ impl Lost {
         let ends = &self.ends;
         self.by_owner.retain(|_, place| ends.contains_key(place));
         self.under_way.retain(|place| ends.contains_key(place));
+        self.arriving.retain(|place| ends.contains_key(place));
     }
+}
+
+fn of_host(places: &HashSet<(HostId, Tuple)>, host: HostId) -> usize {
+    places.iter().filter(|place| place.0 == host).count()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HOST: HostId = HostId(0);
-    const P: ClientId = ClientId(1);
-    const E: ClientId = ClientId(2);
-
-    fn tuple() -> Tuple {
-        Tuple {
-            local: "10.0.0.1:6379".parse().unwrap(),
-            remote: "10.0.0.2:40000".parse().unwrap(),
-        }
-    }
-
-    fn position(token: u64, consumed: u64) -> Position {
-        Position {
-            token,
-            pair: 3,
-            flags: 4,
-            consumed,
-            tcp_taken: 9,
-        }
-    }
-
-    fn remainder(token: u64, first: u64, lines: u64) -> Remainder {
-        Remainder {
-            token,
-            pair: 3,
-            first,
-            end: first + lines,
-            replay_seq: 0,
-            replay_at: 0,
-            replay_end: 0,
-        }
-    }
-
-    /// Two hosts, one of which (P's) has sent and the other (E's) has read.
-    struct Pair {
-        of_p: Lost,
-        of_e: Lost,
-        now: Instant,
-        to_p: Vec<(MonitorMessage, Vec<u8>)>,
-        to_e: Vec<(MonitorMessage, Vec<u8>)>,
-    }
-
-    impl Pair {
-        fn new() -> Self {
-            Self {
-                of_p: Lost::default(),
-                of_e: Lost::default(),
-                now: Instant::now(),
-                to_p: Vec::new(),
-                to_e: Vec::new(),
-            }
-        }
-
-        /// Move all words; `connected` says whether what goes between the hosts arrives.
-        fn exchange(&mut self, connected: bool) {
-            loop {
-                let words = [self.of_p.take_words(), self.of_e.take_words()];
-                if words.iter().all(Vec::is_empty) {
-                    return;
-                }
-                for (side, words) in words.into_iter().enumerate() {
-                    for word in words {
-                        self.pass(side, word, connected);
-                    }
-                }
-            }
-        }
-
-        fn pass(&mut self, from: usize, word: Word, connected: bool) {
-            let to_program = [&mut self.to_p, &mut self.to_e];
-            let message = match word {
-                Word::ToProgram(_, message, lines) => {
-                    let [p, e] = to_program;
-                    return [p, e][from].push((message, lines));
-                }
-                Word::ToHost(_, message) if connected => message,
-                Word::ToHost(..) => return,
-                // The ends of these tests use their lanes.
-                Word::Look { .. } => return,
-            };
-            let mut frame = message.encode();
-            let message = HostMessage::take(&mut frame).unwrap().unwrap();
-            let other = if from == 0 {
-                &mut self.of_e
-            } else {
-                &mut self.of_p
-            };
-            match message {
-                HostMessage::Position { tuple, position } => {
-                    other.heard_position((HOST, tuple.mirrored()), position, None, self.now);
-                }
-                HostMessage::Remainder {
-                    tuple,
-                    remainder,
-                    at,
-                    lines,
-                } => {
-                    let place = (HOST, tuple.mirrored());
-                    other
-                        .heard_remainder(place, remainder, (at, &lines), self.now)
-                        .unwrap();
-                }
-                HostMessage::Arrived { tuple } => other.heard_arrived(HOST, tuple),
-                other => panic!("{other:?}"),
-            }
-        }
-
-        fn e_asks(&mut self) {
-            let place = (HOST, tuple().mirrored());
-            self.of_e
-                .told_position((E, position(8, 70 << 16)), place, self.now);
-        }
-
-        fn p_asks(&mut self) {
-            self.of_p
-                .told_position((P, position(5, 0)), (HOST, tuple()), self.now);
-        }
-    }
-
-    fn lines(count: usize) -> Vec<u8> {
-        (0..count * LINE_BYTES)
-            .map(|i| u8::try_from(i % 251).unwrap())
-            .collect()
-    }
-
-    #[test]
-    fn positions_meet_whoever_speaks_first() {
-        for e_first in [true, false] {
-            let mut pair = Pair::new();
-            if e_first {
-                pair.e_asks();
-                pair.exchange(true);
-                pair.p_asks();
-            } else {
-                pair.p_asks();
-                pair.exchange(true);
-                pair.e_asks();
-            }
-            pair.exchange(true);
-            let expected = MonitorMessage::Position(position(5, 70 << 16));
-            assert_eq!(pair.to_p, [(expected, Vec::new())], "E first: {e_first}");
-            assert_eq!(pair.to_e.len(), 1);
-            // P may not have been ready for it: asked again, it is passed on again.
-            pair.e_asks();
-            pair.exchange(true);
-            assert_eq!(pair.to_p.len(), 2);
-        }
-    }
-
-    #[test]
-    fn a_remainder_arrives_whole_and_once() {
-        for count in [0, 1, CHUNK_LINES, CHUNK_LINES + 1, 2000] {
-            let mut pair = Pair::new();
-            pair.e_asks();
-            pair.p_asks();
-            pair.exchange(true);
-            pair.to_e.clear();
-            let told = remainder(5, 70, count as u64);
-            pair.of_p.told_remainder(P, told, lines(count));
-            pair.exchange(true);
-            let expected = MonitorMessage::Remainder(remainder(8, 70, count as u64));
-            assert_eq!(pair.to_e, [(expected, lines(count))], "{count} lines");
-            assert!(pair.of_p.under_way.is_empty());
-        }
-    }
-
-    #[test]
-    fn what_a_session_loses_is_sent_in_the_next() {
-        let mut pair = Pair::new();
-        pair.e_asks();
-        pair.p_asks();
-        pair.exchange(true);
-        pair.to_e.clear();
-        pair.of_p
-            .told_remainder(P, remainder(5, 70, 100), lines(100));
-        pair.exchange(false);
-        assert_eq!(pair.to_e, []);
-        pair.of_p.host_up(HOST);
-        pair.exchange(true);
-        assert_eq!(pair.to_e.len(), 1);
-        assert_eq!(pair.to_e[0].1, lines(100));
-    }
-
-    #[test]
-    fn few_are_under_way_and_all_arrive() {
-        let mut pair = Pair::new();
-        let of = |port: u16| Tuple {
-            local: format!("10.0.0.1:{port}").parse().unwrap(),
-            ..tuple()
-        };
-        for port in 1..=100 {
-            let (p, e) = (position(port.into(), 0), position(port.into(), 0));
-            pair.of_p.told_position((P, p), (HOST, of(port)), pair.now);
-            pair.of_e
-                .told_position((E, e), (HOST, of(port).mirrored()), pair.now);
-        }
-        pair.exchange(true);
-        pair.to_e.clear();
-        for port in 1..=100u16 {
-            pair.of_p
-                .told_remainder(P, remainder(port.into(), 0, 3), lines(3));
-        }
-        assert_eq!(pair.of_p.under_way.len(), MOST_UNDER_WAY);
-        pair.exchange(true);
-        assert_eq!(pair.to_e.len(), 100);
-    }
-
-    #[test]
-    fn pieces_that_do_not_fit_are_a_lie_and_strangers_get_nothing() {
-        let mut pair = Pair::new();
-        let place = (HOST, tuple());
-        let piece = lines(1);
-        let told = remainder(0, 0, 2);
-        let now = pair.now;
-        pair.of_p
-            .heard_remainder(place, told, (0, &piece), now)
-            .unwrap();
-        assert_eq!(pair.of_p.take_words(), []);
-        pair.p_asks();
-        pair.of_p.take_words();
-        pair.of_p
-            .heard_remainder(place, told, (0, &piece), now)
-            .unwrap();
-        assert!(
-            pair.of_p
-                .heard_remainder(place, told, (0, &lines(3)), now)
-                .is_err()
-        );
-        pair.of_p
-            .heard_remainder(place, told, (0, &piece), now)
-            .unwrap();
-        assert!(
-            pair.of_p
-                .heard_remainder(place, told, (2, &piece), now)
-                .is_err()
-        );
-    }
-
-    #[test]
-    fn what_nobody_speaks_of_is_forgotten() {
-        let mut pair = Pair::new();
-        pair.p_asks();
-        assert!(pair.of_p.due().is_some());
-        pair.of_p.expire(pair.now + PATIENCE);
-        assert!(pair.of_p.ends.is_empty() && pair.of_p.by_owner.is_empty());
-        assert_eq!(pair.of_p.due(), None);
-    }
-}
+mod tests;

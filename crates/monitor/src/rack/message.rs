@@ -137,6 +137,8 @@ pub enum HostMessage {
     Arrived {
         /// The connection, as the end sees it that has sent it.
         tuple: Tuple,
+        /// See [`crosslane_ctl::message::Grant::pair`].
+        pair: u64,
     },
 }
 
@@ -299,7 +301,7 @@ impl HostMessage {
                 .u32(*at)
                 .rest(lines),
             Self::Alone { tuple, pair } => Frame::new(kind::ALONE).tuple(*tuple).u64(*pair),
-            Self::Arrived { tuple } => Frame::new(kind::ARRIVED).tuple(*tuple),
+            Self::Arrived { tuple, pair } => Frame::new(kind::ARRIVED).tuple(*tuple).u64(*pair),
         };
         frame.finish()
     }
@@ -457,6 +459,7 @@ impl Body<'_> {
             },
             kind::ARRIVED => HostMessage::Arrived {
                 tuple: self.tuple()?,
+                pair: self.u64()?,
             },
             kind => return Err(FrameError::Kind { kind }),
         })

@@ -184,7 +184,7 @@ impl Rack {
         for event in events {
             match event {
                 Event::Up(host) => {
-                    self.lost.host_up(host);
+                    self.lost.host_up(host, Instant::now());
                     self.offer_windows(host, registry, epoll);
                 }
                 Event::Down(host) => self.host_down(host, registry),

@@ -95,7 +95,7 @@ fn messages_of_losses() -> Vec<HostMessage> {
         },
         HostMessage::WindowLost { epoch: 3 },
         HostMessage::Alone { tuple, pair: 78 },
-        HostMessage::Arrived { tuple },
+        HostMessage::Arrived { tuple, pair: 79 },
     ]
 }
 

@@ -149,8 +149,8 @@ impl Rack {
                 self.lost.heard_alone((host, tuple.mirrored()), *pair);
                 Some(Ok(()))
             }
-            HostMessage::Arrived { tuple } => {
-                self.lost.heard_arrived(host, *tuple);
+            HostMessage::Arrived { tuple, pair } => {
+                self.lost.heard_arrived((host, *tuple), *pair, now);
                 Some(Ok(()))
             }
             _ => None,
@@ -206,7 +206,8 @@ impl Monitor {
             }
         }
         if let Some(rack) = &mut self.rack {
-            rack.lost.told_remainder(client, remainder, lines);
+            rack.lost
+                .told_remainder(client, (remainder, lines), Instant::now());
         }
         Ok(())
     }

@@ -1,0 +1,302 @@
+use super::*;
+
+const HOST: HostId = HostId(0);
+const P: ClientId = ClientId(1);
+const E: ClientId = ClientId(2);
+
+fn tuple() -> Tuple {
+    Tuple {
+        local: "10.0.0.1:6379".parse().unwrap(),
+        remote: "10.0.0.2:40000".parse().unwrap(),
+    }
+}
+
+fn position(token: u64, consumed: u64) -> Position {
+    Position {
+        token,
+        pair: 3,
+        flags: 4,
+        consumed,
+        tcp_taken: 9,
+    }
+}
+
+fn remainder(token: u64, first: u64, lines: u64) -> Remainder {
+    Remainder {
+        token,
+        pair: 3,
+        first,
+        end: first + lines,
+        replay_seq: 0,
+        replay_at: 0,
+        replay_end: 0,
+    }
+}
+
+/// Two hosts, one of which (P's) has sent and the other (E's) has read.
+struct Pair {
+    of_p: Lost,
+    of_e: Lost,
+    now: Instant,
+    to_p: Vec<(MonitorMessage, Vec<u8>)>,
+    to_e: Vec<(MonitorMessage, Vec<u8>)>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self {
+            of_p: Lost::default(),
+            of_e: Lost::default(),
+            now: Instant::now(),
+            to_p: Vec::new(),
+            to_e: Vec::new(),
+        }
+    }
+
+    /// Move all words; `connected` says whether what goes between the hosts arrives.
+    fn exchange(&mut self, connected: bool) {
+        loop {
+            let words = [self.of_p.take_words(), self.of_e.take_words()];
+            if words.iter().all(Vec::is_empty) {
+                return;
+            }
+            for (side, words) in words.into_iter().enumerate() {
+                for word in words {
+                    self.pass(side, word, connected);
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, from: usize, word: Word, connected: bool) {
+        let to_program = [&mut self.to_p, &mut self.to_e];
+        let message = match word {
+            Word::ToProgram(_, message, lines) => {
+                let [p, e] = to_program;
+                return [p, e][from].push((message, lines));
+            }
+            Word::ToHost(_, message) if connected => message,
+            Word::ToHost(..) => return,
+            // The ends of these tests use their lanes.
+            Word::Look { .. } => return,
+        };
+        let mut frame = message.encode();
+        let message = HostMessage::take(&mut frame).unwrap().unwrap();
+        let other = if from == 0 {
+            &mut self.of_e
+        } else {
+            &mut self.of_p
+        };
+        match message {
+            HostMessage::Position { tuple, position } => {
+                other.heard_position((HOST, tuple.mirrored()), position, None, self.now);
+            }
+            HostMessage::Remainder {
+                tuple,
+                remainder,
+                at,
+                lines,
+            } => {
+                let place = (HOST, tuple.mirrored());
+                other
+                    .heard_remainder(place, remainder, (at, &lines), self.now)
+                    .unwrap();
+            }
+            HostMessage::Arrived { tuple, pair } => {
+                other.heard_arrived((HOST, tuple), pair, self.now);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn e_asks(&mut self) {
+        let place = (HOST, tuple().mirrored());
+        self.of_e
+            .told_position((E, position(8, 70 << 16)), place, self.now);
+    }
+
+    fn p_asks(&mut self) {
+        self.of_p
+            .told_position((P, position(5, 0)), (HOST, tuple()), self.now);
+    }
+}
+
+fn lines(count: usize) -> Vec<u8> {
+    (0..count * LINE_BYTES)
+        .map(|i| u8::try_from(i % 251).unwrap())
+        .collect()
+}
+
+#[test]
+fn positions_meet_whoever_speaks_first() {
+    for e_first in [true, false] {
+        let mut pair = Pair::new();
+        if e_first {
+            pair.e_asks();
+            pair.exchange(true);
+            pair.p_asks();
+        } else {
+            pair.p_asks();
+            pair.exchange(true);
+            pair.e_asks();
+        }
+        pair.exchange(true);
+        let expected = MonitorMessage::Position(position(5, 70 << 16));
+        assert_eq!(pair.to_p, [(expected, Vec::new())], "E first: {e_first}");
+        assert_eq!(pair.to_e.len(), 1);
+        // P may not have been ready for it: asked again, it is passed on again.
+        pair.e_asks();
+        pair.exchange(true);
+        assert_eq!(pair.to_p.len(), 2);
+    }
+}
+
+#[test]
+fn a_remainder_arrives_whole_and_once() {
+    for count in [0, 1, CHUNK_LINES, CHUNK_LINES + 1, 2000] {
+        let mut pair = Pair::new();
+        pair.e_asks();
+        pair.p_asks();
+        pair.exchange(true);
+        pair.to_e.clear();
+        let told = remainder(5, 70, count as u64);
+        pair.of_p.told_remainder(P, (told, lines(count)), pair.now);
+        pair.exchange(true);
+        let expected = MonitorMessage::Remainder(remainder(8, 70, count as u64));
+        assert_eq!(pair.to_e, [(expected, lines(count))], "{count} lines");
+        assert!(pair.of_p.under_way.is_empty());
+    }
+}
+
+#[test]
+fn what_a_session_loses_is_sent_in_the_next() {
+    let mut pair = Pair::new();
+    pair.e_asks();
+    pair.p_asks();
+    pair.exchange(true);
+    pair.to_e.clear();
+    pair.of_p
+        .told_remainder(P, (remainder(5, 70, 100), lines(100)), pair.now);
+    pair.exchange(false);
+    assert_eq!(pair.to_e, []);
+    pair.of_p.host_up(HOST, pair.now);
+    pair.exchange(true);
+    assert_eq!(pair.to_e.len(), 1);
+    assert_eq!(pair.to_e[0].1, lines(100));
+}
+
+#[test]
+fn a_late_word_about_earlier_lanes_takes_nothing_away() {
+    let mut pair = Pair::new();
+    pair.p_asks();
+    pair.of_p
+        .told_remainder(P, (remainder(5, 70, 1), lines(1)), pair.now);
+    let place = (HOST, tuple());
+    pair.of_p.heard_arrived(place, 2, pair.now);
+    assert!(pair.of_p.ends[&place].outgoing.is_some());
+    pair.of_p.heard_arrived(place, 3, pair.now);
+    assert!(pair.of_p.ends[&place].outgoing.is_none());
+}
+
+#[test]
+fn who_asks_again_is_sent_the_same_after_a_while_only() {
+    let mut pair = Pair::new();
+    pair.p_asks();
+    pair.of_p
+        .told_remainder(P, (remainder(5, 70, 1), lines(1)), pair.now);
+    let mut pieces_after = |wait| {
+        pair.of_p.take_words();
+        let place = (HOST, tuple());
+        pair.of_p
+            .heard_position(place, position(0, 70 << 16), None, pair.now + wait);
+        let words = pair.of_p.take_words();
+        let is_piece =
+            |word: &&Word| matches!(word, Word::ToHost(_, HostMessage::Remainder { .. }));
+        words.iter().filter(is_piece).count()
+    };
+    assert_eq!(pieces_after(AGAIN / 2), 0);
+    assert_eq!(pieces_after(AGAIN), 1);
+    assert_eq!(pieces_after(AGAIN + AGAIN / 2), 0);
+}
+
+#[test]
+fn nobody_sends_more_at_a_time_than_is_agreed() {
+    let mut of_p = Lost::default();
+    let now = Instant::now();
+    let mut begin = |port: u64| {
+        let local = format!("10.0.0.1:{port}").parse().unwrap();
+        let place = (HOST, Tuple { local, ..tuple() });
+        of_p.told_position((P, position(port, 0)), place, now);
+        of_p.heard_remainder(place, remainder(0, 0, 2), (0, &lines(1)), now)
+    };
+    for port in 1..=MOST_UNDER_WAY as u64 {
+        assert_eq!(begin(port), Ok(()));
+        assert_eq!(begin(1), Ok(()), "the same, begun again");
+    }
+    assert!(begin(1000).is_err());
+}
+
+#[test]
+fn few_are_under_way_and_all_arrive() {
+    let mut pair = Pair::new();
+    let of = |port: u16| Tuple {
+        local: format!("10.0.0.1:{port}").parse().unwrap(),
+        ..tuple()
+    };
+    for port in 1..=100 {
+        let (p, e) = (position(port.into(), 0), position(port.into(), 0));
+        pair.of_p.told_position((P, p), (HOST, of(port)), pair.now);
+        pair.of_e
+            .told_position((E, e), (HOST, of(port).mirrored()), pair.now);
+    }
+    pair.exchange(true);
+    pair.to_e.clear();
+    for port in 1..=100u16 {
+        pair.of_p
+            .told_remainder(P, (remainder(port.into(), 0, 3), lines(3)), pair.now);
+    }
+    assert_eq!(pair.of_p.under_way.len(), MOST_UNDER_WAY);
+    pair.exchange(true);
+    assert_eq!(pair.to_e.len(), 100);
+}
+
+#[test]
+fn pieces_that_do_not_fit_are_a_lie_and_strangers_get_nothing() {
+    let mut pair = Pair::new();
+    let place = (HOST, tuple());
+    let piece = lines(1);
+    let told = remainder(0, 0, 2);
+    let now = pair.now;
+    pair.of_p
+        .heard_remainder(place, told, (0, &piece), now)
+        .unwrap();
+    assert_eq!(pair.of_p.take_words(), []);
+    pair.p_asks();
+    pair.of_p.take_words();
+    pair.of_p
+        .heard_remainder(place, told, (0, &piece), now)
+        .unwrap();
+    assert!(
+        pair.of_p
+            .heard_remainder(place, told, (0, &lines(3)), now)
+            .is_err()
+    );
+    pair.of_p
+        .heard_remainder(place, told, (0, &piece), now)
+        .unwrap();
+    assert!(
+        pair.of_p
+            .heard_remainder(place, told, (2, &piece), now)
+            .is_err()
+    );
+}
+
+#[test]
+fn what_nobody_speaks_of_is_forgotten() {
+    let mut pair = Pair::new();
+    pair.p_asks();
+    assert!(pair.of_p.due().is_some());
+    pair.of_p.expire(pair.now + PATIENCE);
+    assert!(pair.of_p.ends.is_empty() && pair.of_p.by_owner.is_empty());
+    assert_eq!(pair.of_p.due(), None);
+}
