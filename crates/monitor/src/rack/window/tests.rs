@@ -1,0 +1,186 @@
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::*;
+use crate::rack::config::WindowKind;
+
+fn config(path: &Path) -> WindowConfig {
+    WindowConfig {
+        name: "test".to_owned(),
+        kind: WindowKind::File,
+        path: path.to_owned(),
+        offset: 0,
+        bytes: 1 << 20,
+        ring_bytes: 32 << 10,
+        slots: 2,
+        host: "beta".to_owned(),
+    }
+}
+
+#[test]
+fn two_monitors_find_out_that_they_see_the_same_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("window");
+    let owner = Window::open(&config(&path)).unwrap();
+    let mut guest = Window::open(&config(&path)).unwrap();
+    let offer = owner.offer(77).unwrap();
+    assert!(owner.confirm(77).is_err(), "not answered yet");
+    guest.accept(&offer).unwrap();
+    owner.confirm(77).unwrap();
+    assert!(owner.confirm(78).is_err(), "an answer to another offer");
+    let mut elsewhere = Window::open(&config(&folder.path().join("other"))).unwrap();
+    assert!(matches!(
+        elsewhere.accept(&offer),
+        Err(WindowError::OtherMemory { .. })
+    ));
+}
+
+#[test]
+fn a_shape_that_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("window");
+    let offer = Window::open(&config(&path)).unwrap().offer(1).unwrap();
+    let mut guest = Window::open(&config(&path)).unwrap();
+    for wrong in [
+        WindowOffer {
+            bytes: 2 << 20,
+            ..offer.clone()
+        },
+        WindowOffer {
+            ring_lines: 7,
+            ..offer.clone()
+        },
+        WindowOffer {
+            slots: 4096,
+            ..offer.clone()
+        },
+    ] {
+        assert!(guest.accept(&wrong).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_part_is_held_by_its_descriptor_and_cleared_without_its_neighbours() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("window");
+    let (window, other) = (
+        Window::open(&config(&path)).unwrap(),
+        Window::open(&config(&path)).unwrap(),
+    );
+    let held = window.hold(1).unwrap();
+    assert!(other.is_held(1) && !other.is_held(0));
+    assert_eq!(other.parts_held()[0], 0b10);
+    drop(held);
+    assert!(!other.is_held(1));
+    assert!(other.is_held(1000), "what is not there is not free");
+    assert!(window.hold(1000).is_err());
+    let (first, second) = (window.offset_of(1).unwrap(), window.offset_of(2).unwrap());
+    window.file.write_all_at(&[7], first - 1).unwrap();
+    window.file.write_all_at(&[7], first).unwrap();
+    window.file.write_all_at(&[7], second).unwrap();
+    assert!(window.clear_part(1));
+    let mut bytes = [1; 1];
+    for (at, expected) in [(first - 1, 7), (first, 0), (second, 7)] {
+        other.file.read_exact_at(&mut bytes, at).unwrap();
+        assert_eq!(bytes, [expected]);
+    }
+}
+
+#[test]
+fn regions_and_dax_memory_are_mapped_and_neither_made_nor_lengthened() {
+    is_mapped_and_neither_made_nor_lengthened(WindowKind::Bar);
+    is_mapped_and_neither_made_nor_lengthened(WindowKind::Dax);
+}
+
+/// A file in the place of a region or of DAX memory: all can be mapped.
+fn is_mapped_and_neither_made_nor_lengthened(kind: WindowKind) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("resource2");
+    let region = WindowConfig {
+        kind,
+        ..config(&path)
+    };
+    assert!(Window::open(&region).is_err(), "it is not there");
+    assert!(!path.exists());
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .unwrap();
+    file.set_len(region.bytes - 4096).unwrap();
+    assert!(matches!(
+        Window::open(&region),
+        Err(WindowError::Short { .. })
+    ));
+    file.set_len(region.bytes).unwrap();
+    let owner = Window::open(&region).unwrap();
+    let mut guest = Window::open(&config(&path)).unwrap();
+    let offer = owner.offer(5).unwrap();
+    guest.accept(&offer).unwrap();
+    owner.confirm(5).unwrap();
+    let (at, end) = (owner.offset_of(1).unwrap(), owner.offset_of(2).unwrap());
+    file.write_all_at(&[7; 2], at - 1).unwrap();
+    file.write_all_at(&[7; 2], end - 1).unwrap();
+    assert!(owner.clear_part(1));
+    let mut bytes = [1; 2];
+    guest.file.read_exact_at(&mut bytes, at - 1).unwrap();
+    assert_eq!(bytes, [7, 0]);
+    guest.file.read_exact_at(&mut bytes, end - 1).unwrap();
+    assert_eq!(bytes, [0, 7]);
+}
+
+/// Whoever still maps a file that was cut short must not see it come back full of zeroes.
+#[test]
+fn a_file_that_was_cut_short_is_replaced_while_somebody_holds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("window");
+    let before = Window::open(&config(&path)).unwrap();
+    before.offer(1).unwrap();
+    assert!(before.is_there());
+    let held = before.hold(1).unwrap();
+    before.file.set_len(0).unwrap();
+    assert!(!before.is_there());
+    let after = Window::open(&config(&path)).unwrap();
+    after.offer(2).unwrap();
+    assert!(after.is_there() && !before.is_there());
+    assert_eq!(before.file.metadata().unwrap().len(), 0);
+    assert!(before.is_held(1) && !after.is_held(1));
+    drop(held);
+}
+
+#[test]
+fn a_file_that_nobody_holds_is_lengthened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("window");
+    let before = Window::open(&config(&path)).unwrap();
+    before.file.set_len(0).unwrap();
+    let after = Window::open(&config(&path)).unwrap();
+    let number = |window: &Window| window.file.metadata().unwrap().ino();
+    assert_eq!(number(&before), number(&after));
+}
+
+/// Any other character device stands in for one that sysfs does not know.
+#[test]
+fn a_device_is_dax_or_refused() {
+    let null = |kind| WindowConfig {
+        kind,
+        ..config(Path::new("/dev/zero"))
+    };
+    for kind in [WindowKind::File, WindowKind::Bar, WindowKind::Dax] {
+        let error = Window::open(&null(kind)).unwrap_err().to_string();
+        assert!(error.contains("/dev/zero"), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_others_may_use_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("window");
+    std::fs::write(&path, b"").unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o660)).unwrap();
+    assert!(matches!(
+        Window::open(&config(&path)),
+        Err(WindowError::Unsafe { mode: 0o660, .. })
+    ));
+}
