@@ -4,4 +4,5 @@ mod limits;
 mod losses;
 mod monitors;
 mod programs;
+mod sandbox;
 mod talk;

@@ -16,15 +16,25 @@ while True:
 "#;
 
 /// Says each line of its input 200 times over one connection, and checks the echoes; `new` opens
-/// another connection first.
+/// another connection first, and `sandbox` has the kernel end the program at any thread's ppoll(2).
 const TALK: &str = r#"
-import socket, sys
+import ctypes, socket, struct, sys
 def connect():
     return socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def restrict():
+    libc = ctypes.CDLL(None, use_errno=True)
+    load, is_ppoll, kill, allow = (0x20, 0, 0, 0), (0x15, 0, 1, 271), (6, 0, 0, 0x80000000), (6, 0, 0, 0x7fff0000)
+    code = b"".join(struct.pack("HBBI", *line) for line in (load, is_ppoll, kill, allow))
+    code = ctypes.create_string_buffer(code)
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 4, ctypes.addressof(code)))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.syscall(317, 1, 1, program) == 0, ctypes.get_errno()
 connection = connect()
 for line in sys.stdin:
     if line.strip() == "new":
         connection = connect()
+    if line.strip() == "sandbox":
+        restrict()
     for number in range(200):
         said = f"{number} {line}".encode()
         connection.sendall(said)
