@@ -31,7 +31,8 @@ impl TxCursor {
         bytes: usize,
     ) -> bool {
         let lines = lines_for(bytes);
-        if bytes.wrapping_sub(1) >= SHORT_BYTES || self.free(lane) < lines {
+        let is_short = bytes.wrapping_sub(1) < SHORT_BYTES;
+        if !is_short || self.free(lane) < lines || self.is_at_turn(lane) {
             return false;
         }
         let (tail, next) = (self.tail, self.tail + lines);
