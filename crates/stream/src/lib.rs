@@ -63,5 +63,6 @@ pub mod switch;
 mod table;
 pub mod wait;
 pub mod watcher;
+pub mod within;
 
 pub use end::End;

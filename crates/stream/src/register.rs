@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::Geometry;
 use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, SLAB_ENTRIES, end_flags};
@@ -377,25 +378,28 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
     if end.is_pinned() || !takes_grant(process, &end) || !kernel::has_peer(end.fd) {
         return;
     }
+    enter(&end, grant, arena);
+}
+
+/// The end begins in these lanes.
+pub(crate) fn enter(end: &End, grant: &Grant, arena: &'static Arena) {
     let Some(lanes) = lanes(grant, arena) else {
         return;
     };
-    remember_settings(&end);
-    {
-        let _rx = end.lock_rx();
-        let _tx = end.lock_tx();
-        reset_directions(end.entry);
-        end.clear_flags(end_flags::COUNTED | end_flags::FAR);
-        if !occupy(&end, arena, lanes, grant.pair) {
-            return end.set_reason(Reason::NoMemory);
-        }
-        let id = &end.entry.id;
-        id.role.store(grant.role, Ordering::Relaxed);
-        id.arena.store(grant.arena, Ordering::Relaxed);
-        id.slot.store(grant.slot, Ordering::Relaxed);
-        end.set_reason(Reason::Switching);
-        end.set_phase(EndPhase::Granted);
+    remember_settings(end);
+    let _rx = end.lock_rx();
+    let _tx = end.lock_tx();
+    reset_directions(end.entry);
+    end.clear_flags(end_flags::COUNTED | end_flags::FAR);
+    if !occupy(end, arena, lanes, grant.pair) {
+        return end.set_reason(Reason::NoMemory);
     }
+    let id = &end.entry.id;
+    id.role.store(grant.role, Ordering::Relaxed);
+    id.arena.store(grant.arena, Ordering::Relaxed);
+    id.slot.store(grant.slot, Ordering::Relaxed);
+    end.set_reason(Reason::Switching);
+    end.set_phase(EndPhase::Granted);
 }
 
 /// The end has these lanes from now on. False if there is no memory for what stands behind them. The
@@ -411,7 +415,10 @@ pub(crate) fn occupy(
         end.set_lanes(tx, rx);
         return true;
     }
-    let behind = spare::make(arena);
+    let behind = spare::make(Geometry {
+        slots: 1,
+        ..arena.geometry()
+    });
     let Some(sending) = behind.and_then(|memory| spare::keep(end, arena, tx, memory)) else {
         return false;
     };
