@@ -98,7 +98,7 @@ impl TxCursor {
     ) -> Result<Reservation, PeerLied> {
         // A ring has less than 2^24 bytes.
         let wanted = wanted.min(lane.lines() as usize * LINE_BYTES);
-        let line = self.start(lane)?;
+        let line = self.start(lane, wanted)?;
         let skipped = line - self.tail;
         let free = self
             .free_lines(lane, skipped + lines_of(wanted))?

@@ -13,6 +13,9 @@ const RESERVED_LINES: u64 = 2;
 /// A receiver keeps up if so much at most is on its way to it.
 const NEARLY_EMPTY: u64 = SMALL_RING_LINES as u64 / 4;
 
+/// Who has so much to send uses all of the ring: lines that the receiver's cache has lost are written faster.
+const BULK_BYTES: usize = 2 * MAX_RECORD_BYTES;
+
 /// Free lines that are worth telling a sleeping writer about.
 #[inline]
 pub fn worth_waking(lane: &impl LaneMemory) -> u64 {
@@ -84,15 +87,16 @@ impl TxCursor {
             && self.tail % u64::from(SMALL_RING_LINES) < lines_for(MAX_RECORD_BYTES)
     }
 
-    /// Where the next data record starts: at the tail, or at the start of the next lap if the
-    /// receiver keeps up, so that few lines are used and stay in caches. A ring so grows under load
-    /// and shrinks after it, without a word to the receiver but where to go on.
+    /// Where the next data record of the `bytes` that are left to send starts: at the tail, or at the
+    /// start of the next lap if they are few and the receiver keeps up, so that few lines are used and
+    /// stay in caches. A ring so grows under load and shrinks after it, without a word to the receiver
+    /// but where to go on.
     ///
     /// # Errors
     /// As [`TxCursor::refresh`].
     #[inline]
-    pub(crate) fn start(&mut self, lane: &impl LaneMemory) -> Result<u64, PeerLied> {
-        match self.is_at_turn(lane) {
+    pub(crate) fn start(&mut self, lane: &impl LaneMemory, bytes: usize) -> Result<u64, PeerLied> {
+        match self.is_at_turn(lane) && bytes < BULK_BYTES {
             false => Ok(self.tail),
             true => self.start_at_turn(lane),
         }
@@ -134,7 +138,7 @@ impl TxCursor {
         if wanted == 0 {
             return Ok(0);
         }
-        let start = self.start(lane)?;
+        let start = self.start(lane, parts.left())?;
         let skipped = start - self.tail;
         let free = self
             .free_lines(lane, skipped + lines_for(wanted))?

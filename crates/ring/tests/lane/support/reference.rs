@@ -18,6 +18,9 @@ const RESERVED: u64 = 2;
 const SMALL: u64 = 4096;
 const ASKS: u64 = 128;
 
+/// Who has so much to send uses the whole ring.
+const BULK: usize = 2 * MAX_RECORD_BYTES;
+
 /// A lane with unbounded laps and no memory.
 pub struct Reference {
     lines: u64,
@@ -57,11 +60,11 @@ impl Reference {
         self.free_from(self.tail)
     }
 
-    /// Where the next record of data starts.
-    fn start(&self) -> u64 {
+    /// Where the next record of data starts, of so many bytes that are left to send.
+    fn start(&self, bytes: usize) -> u64 {
         let at = self.tail % self.lines;
         let asks = at >= SMALL && at % SMALL < ASKS;
-        match asks && self.tail - self.head <= SMALL / 4 {
+        match asks && bytes < BULK && self.tail - self.head <= SMALL / 4 {
             true => self.tail - at + self.lines,
             false => self.tail,
         }
@@ -71,16 +74,16 @@ impl Reference {
     pub fn write(&mut self, mut payload: &[u8]) -> Vec<usize> {
         let mut lengths = Vec::new();
         while self.free() > 0 && !payload.is_empty() {
-            let written = self.append(self.start(), payload);
+            let written = self.append(self.start(payload.len()), payload);
             lengths.push(written);
             payload = &payload[written..];
         }
         lengths
     }
 
-    /// The same as one, behind each other.
-    pub fn build(&mut self, mut payload: &[u8]) {
-        let mut line = self.start();
+    /// The same in a reservation of `wanted` bytes, behind each other.
+    pub fn build(&mut self, wanted: usize, mut payload: &[u8]) {
+        let mut line = self.start(wanted);
         while !payload.is_empty() {
             let written = self.append(line, payload);
             payload = &payload[written..];
@@ -103,7 +106,7 @@ impl Reference {
 
     /// How many of `wanted` bytes fit now.
     pub fn room(&self, wanted: usize) -> usize {
-        let (mut free, mut bytes) = (self.free_from(self.start()), 0);
+        let (mut free, mut bytes) = (self.free_from(self.start(wanted)), 0);
         while free > 0 && bytes < wanted {
             let lines = usize::try_from(free).expect("at most the ring");
             let record = (wanted - bytes)
