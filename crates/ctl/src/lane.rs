@@ -76,6 +76,8 @@ pub struct SenderLine {
     /// For AF_UNIX, whose kernel does not count bytes: [`counted`] while the direction has not been
     /// in the ring yet; 0 before that is known.
     pub counted: AtomicU64,
+    /// 1 once lines beyond [`SMALL_RING_LINES`] have been used, until they have been given back.
+    pub grown: AtomicU32,
 }
 
 /// How many bytes a sender has given to the kernel, and how many calls are doing so now.

@@ -23,6 +23,9 @@ pub trait LaneMemory {
         true
     }
 
+    /// Lines beyond a small ring are used from now on, by a sender that may turn.
+    fn note_growth(&self) {}
+
     /// Read the header at a line, with acquire order.
     fn header(&self, line: u32) -> u64;
 
@@ -233,6 +236,13 @@ impl LaneMemory for WindowLane {
     fn may_turn(&self) -> bool {
         let behind = self.control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
         core::ptr::eq(behind, self.ring)
+    }
+
+    fn note_growth(&self) {
+        let grown = &self.control().sender.grown;
+        if self.may_turn() && grown.load(Ordering::Relaxed) == 0 {
+            grown.store(1, Ordering::Relaxed);
+        }
     }
 
     #[inline]

@@ -128,6 +128,10 @@ impl TxCursor {
         }
         let start = reservation.line;
         let next = start + lines_of(bytes);
+        // It may be too long to start where a single record would ask.
+        if header::is_spare(next, lane.lines()) {
+            lane.note_growth();
+        }
         lane.clear(Self::wrapped(lane, next));
         // A receiver comes to the other headers only after it has seen the first.
         let mut left = bytes;

@@ -96,20 +96,22 @@ impl TxCursor {
     /// As [`TxCursor::refresh`].
     #[inline]
     pub(crate) fn start(&mut self, lane: &impl LaneMemory, bytes: usize) -> Result<u64, PeerLied> {
-        match self.is_at_turn(lane) && bytes < BULK_BYTES {
+        match self.is_at_turn(lane) {
             false => Ok(self.tail),
-            true => self.start_at_turn(lane),
+            true => self.start_at_turn(lane, bytes),
         }
     }
 
     #[cold]
-    fn start_at_turn(&mut self, lane: &impl LaneMemory) -> Result<u64, PeerLied> {
-        self.refresh(lane)?;
-        let keeps_up = self.tail - self.credit <= NEARLY_EMPTY;
-        Ok(match keeps_up && lane.may_turn() {
-            true => header::next_lap(self.tail, lane.lines()),
-            false => self.tail,
-        })
+    fn start_at_turn(&mut self, lane: &impl LaneMemory, bytes: usize) -> Result<u64, PeerLied> {
+        if bytes < BULK_BYTES && lane.may_turn() {
+            self.refresh(lane)?;
+            if self.tail - self.credit <= NEARLY_EMPTY {
+                return Ok(header::next_lap(self.tail, lane.lines()));
+            }
+        }
+        lane.note_growth();
+        Ok(self.tail)
     }
 
     /// Publish the record at `start`, which is all there but for its header.

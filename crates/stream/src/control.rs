@@ -24,7 +24,7 @@ use crosslane_window::arena::Arena;
 
 use crate::packet::{receive_packet, send_packet};
 use crate::process::{self, Children, Process};
-use crate::{End, config, lost, register, spare, strict, watcher, within};
+use crate::{End, config, lost, register, relief, spare, strict, watcher, within};
 
 mod loans;
 
@@ -215,6 +215,8 @@ pub fn tend() {
         if control.connect(process).is_ok() {
             control.retire_orphans(process);
         }
+        drop(control);
+        relief::look(process);
     }
 }
 

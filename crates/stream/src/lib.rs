@@ -49,6 +49,7 @@ pub mod process;
 pub mod ready;
 pub mod receive;
 pub mod register;
+mod relief;
 mod replay;
 pub mod reserve;
 pub mod rest;
