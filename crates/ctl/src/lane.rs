@@ -22,8 +22,8 @@ pub const MIN_RING_LINES: u32 = 1 << 9;
 /// Most lines in a ring (16 MiB).
 pub const MAX_RING_LINES: u32 = 1 << 18;
 
-/// Lines per ring when nothing else is configured (1 MiB per direction).
-pub const DEFAULT_RING_LINES: u32 = 1 << 14;
+/// Lines per ring when nothing else is configured (4 MiB per direction).
+pub const DEFAULT_RING_LINES: u32 = 1 << 16;
 
 /// Lines of a longer ring that are used while the receiver keeps up (256 KiB): few enough to stay in a
 /// processor's cache, and all that an idle connection costs.
@@ -33,7 +33,7 @@ pub const SMALL_RING_LINES: u32 = 1 << 12;
 pub const MAX_ARENA_SLOTS: u32 = 1 << 12;
 
 /// Slots per arena when nothing else is configured.
-pub const DEFAULT_ARENA_SLOTS: u32 = 16;
+pub const DEFAULT_ARENA_SLOTS: u32 = 8;
 
 /// The control lines of a lane. Each line has one writer, so that neither side's stores disturb
 /// the line that the other one polls.

@@ -7,6 +7,7 @@ use crate::header::PeerLied;
 use crate::memory::LaneMemory;
 use crate::receive::{Next, RxCursor, Taken};
 use crate::reserve::Piece;
+use crate::send::worth_waking;
 
 /// The rest of a data record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl RxCursor {
         if bytes == 0 {
             return Taken::default();
         }
-        let quarter = u64::from(lane.lines()) / 4;
+        let quarter = worth_waking(lane);
         let passed_quarter = start.head / quarter != self.head / quarter;
         lane.set_consumed(self.position(), passed_quarter);
         Taken {

@@ -5,6 +5,7 @@ use crosslane_ctl::lane::LINE_BYTES;
 use crate::header::{self, Control, HEADER_BYTES, PeerLied, Record, lines_for};
 use crate::memory::LaneMemory;
 use crate::parts::{Parts, of_slice_mut};
+use crate::send::worth_waking;
 use crate::trace::{Point, mark};
 
 /// Where the receiver stands.
@@ -32,7 +33,8 @@ pub enum Next {
 pub struct Taken {
     /// Bytes copied.
     pub bytes: usize,
-    /// A quarter of the ring has been passed: if the sender waits for space, it must be rung.
+    /// A quarter of the ring, or of its small part, has been passed: if the sender waits for space, it
+    /// must be rung.
     pub passed_quarter: bool,
 }
 
@@ -147,7 +149,7 @@ impl RxCursor {
         if bytes == 0 {
             return Ok(Some(Taken::default()));
         }
-        let quarter = u64::from(lane.lines()) / 4;
+        let quarter = worth_waking(lane);
         let passed_quarter = start.head / quarter != cursor.head / quarter;
         *self = cursor;
         lane.set_consumed(self.position(), passed_quarter);

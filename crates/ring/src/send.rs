@@ -16,7 +16,8 @@ const NEARLY_EMPTY: u64 = SMALL_RING_LINES as u64 / 4;
 /// Who has so much to send uses all of the ring: lines that the receiver's cache has lost are written faster.
 const BULK_BYTES: usize = 2 * MAX_RECORD_BYTES;
 
-/// Free lines that are worth telling a sleeping writer about.
+/// Free lines that are worth telling a sleeping writer about, a power of two. A receiver looks for
+/// one whenever it passes a multiple.
 #[inline]
 pub fn worth_waking(lane: &impl LaneMemory) -> u64 {
     u64::from(lane.lines() / 4).min(NEARLY_EMPTY)

@@ -158,7 +158,7 @@ impl Reference {
                 self.records.pop_front();
             }
         }
-        let quarter = self.lines / 4;
+        let quarter = self.lines.min(SMALL) / 4;
         let taken = Taken {
             bytes: bytes.len(),
             passed_quarter: start / quarter != self.head / quarter,
