@@ -14,9 +14,7 @@ use crate::send::TxCursor;
 /// Room for bytes that are not published yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// The sender's tail when it was made.
-    tail: u64,
-    /// The line at which it begins.
+    /// The line at which it begins: the sender's tail.
     line: u64,
     bytes: usize,
 }
@@ -98,14 +96,9 @@ impl TxCursor {
     ) -> Result<Reservation, PeerLied> {
         // A ring has less than 2^24 bytes.
         let wanted = wanted.min(lane.lines() as usize * LINE_BYTES);
-        let line = self.start(lane, wanted)?;
-        let skipped = line - self.tail;
-        let free = self
-            .free_lines(lane, skipped + lines_of(wanted))?
-            .saturating_sub(skipped);
+        let free = self.free_lines(lane, lines_of(wanted))?;
         Ok(Reservation {
-            tail: self.tail,
-            line,
+            line: self.tail,
             bytes: wanted.min(room(free)),
         })
     }
@@ -113,7 +106,7 @@ impl TxCursor {
     /// Whether the room is still there: nothing has been sent since.
     #[inline]
     pub fn still_has(&self, reservation: &Reservation) -> bool {
-        reservation.tail == self.tail
+        reservation.line == self.tail
     }
 
     /// Publish the first `bytes` of the reservation, which the program has filled.
@@ -126,16 +119,11 @@ impl TxCursor {
         if bytes == 0 {
             return;
         }
-        let start = reservation.line;
-        let next = start + lines_of(bytes);
-        // It may be too long to start where a single record would ask.
-        if header::is_spare(next, lane.lines()) {
-            lane.note_growth();
-        }
+        let next = self.tail + lines_of(bytes);
         lane.clear(Self::wrapped(lane, next));
         // A receiver comes to the other headers only after it has seen the first.
         let mut left = bytes;
-        let mut line = start;
+        let mut line = self.tail;
         while left > MAX_RECORD_BYTES {
             left -= MAX_RECORD_BYTES;
             line += lines_for(MAX_RECORD_BYTES);
@@ -144,8 +132,8 @@ impl TxCursor {
             lane.set_header(Self::wrapped(lane, line), header);
         }
         let first = bytes.min(MAX_RECORD_BYTES);
-        let header = header::data(first, start, lane.lines());
-        self.publish(lane, start, header);
+        let header = header::data(first, self.tail, lane.lines());
+        lane.publish(Self::wrapped(lane, self.tail), header);
         self.tail = next;
     }
 }
@@ -166,7 +154,6 @@ mod tests {
     #[test]
     fn pieces_leave_out_headers_and_the_end_of_the_ring() {
         let reservation = Reservation {
-            tail: 511,
             line: 511,
             bytes: MAX_RECORD_BYTES + 10,
         };

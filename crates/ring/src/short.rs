@@ -4,7 +4,7 @@
 use crate::header::{self, HEADER_BYTES, Record, lines_for};
 use crate::memory::LaneMemory;
 use crate::receive::{RxCursor, Taken};
-use crate::send::{TxCursor, worth_waking};
+use crate::send::TxCursor;
 use crate::trace::{Point, mark};
 use crosslane_ctl::lane::LINE_BYTES;
 
@@ -31,8 +31,7 @@ impl TxCursor {
         bytes: usize,
     ) -> bool {
         let lines = lines_for(bytes);
-        let is_short = bytes.wrapping_sub(1) < SHORT_BYTES;
-        if !is_short || self.free(lane) < lines || self.is_at_turn(lane) {
+        if bytes.wrapping_sub(1) >= SHORT_BYTES || self.free(lane) < lines {
             return false;
         }
         let (tail, next) = (self.tail, self.tail + lines);
@@ -89,7 +88,7 @@ impl RxCursor {
         // SAFETY: the caller's promise, and there are at most `most`.
         unsafe { lane.copy_out(offset, to, bytes) };
         mark(Point::CopiedOut);
-        let quarter = worth_waking(lane);
+        let quarter = u64::from(lane.lines()) / 4;
         let passed_quarter = (self.head ^ next) & quarter != 0;
         self.head = next;
         lane.set_consumed(self.position(), passed_quarter);

@@ -49,7 +49,6 @@ pub mod process;
 pub mod ready;
 pub mod receive;
 pub mod register;
-mod relief;
 mod replay;
 pub mod reserve;
 pub mod rest;
@@ -64,6 +63,5 @@ pub mod switch;
 mod table;
 pub mod wait;
 pub mod watcher;
-pub mod within;
 
 pub use end::End;
