@@ -53,6 +53,10 @@ extern "C" {
 // errno where that fails; EADDRNOTAVAIL if the name is unknown.
 struct crosslane_connection *crosslane_connect(const char *address);
 
+// Both ends of a connection in this process, for two of its threads: in memory from the first byte on,
+// and without a monitor. Returns 0, or -1 and sets errno.
+int crosslane_pair(struct crosslane_connection **ends);
+
 // Listen at "host:port"; port 0 is any free one. Returns NULL and sets errno where that fails.
 struct crosslane_listener *crosslane_listen(const char *address);
 

@@ -1,16 +1,16 @@
 //! One connection: two halves, and where its bytes travel.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_stream::close;
+use crosslane_stream::{close, within};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{self, getpeername, getsockname, sockopt};
 
-use crate::listener::{each, family};
+use crate::listener::{Listener, each, family};
 use crate::ready::{self, Interest, Rest};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -54,6 +54,28 @@ impl Connection {
             }
             Self::new(fd, false)
         })
+    }
+
+    /// Both ends of a connection in this process, for two of its threads: in memory from the first byte on,
+    /// and without a monitor (NTSocks' Runtime). Where there is no memory for that, it is as any connection.
+    ///
+    /// # Errors
+    /// As the calls of [`Connection::connect`] and [`Listener::accept`] on the loopback device.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let near = Self::connect(listener.local_addr()?)?;
+        let own = near.local_addr()?;
+        // Somebody else may have found the port.
+        let far = loop {
+            let (far, from) = listener.accept()?;
+            if from == own {
+                break far;
+            }
+        };
+        if let (Some(a), Some(b)) = (near.socket().end(), far.socket().end()) {
+            within::join(&a, &b);
+        }
+        Ok((near, far))
     }
 
     pub(crate) fn new(fd: OwnedFd, passive: bool) -> io::Result<Self> {

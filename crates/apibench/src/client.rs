@@ -1,14 +1,17 @@
 //! The client: one case on one connection.
 
+use std::io;
 use std::net::SocketAddr;
 
 use crosslane_sockbench::client::{CaseError, at, histogram, rtt_outcome, stream_outcome};
+use crosslane_sockbench::cpus;
 use crosslane_sockbench::outcome::{Line, Outcome};
 use crosslane_sockbench::request::{Report, Request, Work};
 use crosslane_sockbench::span::{Span, Stopwatch};
 
+use crate::server::converse;
 use crate::stream::Position;
-use crate::way::{Way, Wire, connect};
+use crate::way::{Way, Wire, connect, pair};
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -39,19 +42,52 @@ pub fn run(
     span: Span,
 ) -> Result<(Line, Box<dyn Wire>), CaseError> {
     let mut wire = connect(way, address).map_err(at(0))?;
+    let line = measure(wire.as_mut(), case, bytes, span)?;
+    Ok((line, wire))
+}
+
+/// Runs a case between this thread and another one of this process, on the processor `server` if that is
+/// said.
+///
+/// # Errors
+/// [`CaseError`]; also if nothing travels in memory in the end.
+pub fn run_within(
+    way: Way,
+    case: Case,
+    bytes: usize,
+    span: Span,
+    server: Option<usize>,
+) -> Result<Line, CaseError> {
+    let [mut near, mut far] = pair(way).map_err(at(0))?;
+    let answering = std::thread::spawn(move || {
+        server.map_or(Ok(()), cpus::pin).map_err(io::Error::other)?;
+        converse(far.as_mut())
+    });
+    let line = measure(near.as_mut(), case, bytes, span)?;
+    if way != Way::Sockets && !near.is_in_memory() {
+        return Err(at(0)(io::Error::other("the connection has left memory")));
+    }
+    drop(near);
+    match answering.join() {
+        Ok(served) => served.map_err(at(0))?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+    Ok(line)
+}
+
+fn measure(wire: &mut dyn Wire, case: Case, bytes: usize, span: Span) -> Result<Line, CaseError> {
     let (local, peer) = wire.names().map_err(at(0))?;
     let outcome = match case {
-        Case::Rtt => round_trips(wire.as_mut(), bytes, span)?,
-        Case::Stream => one_way(wire.as_mut(), bytes, 1, span)?,
-        Case::Batch => one_way(wire.as_mut(), bytes, BATCH, span)?,
+        Case::Rtt => round_trips(wire, bytes, span)?,
+        Case::Stream => one_way(wire, bytes, 1, span)?,
+        Case::Batch => one_way(wire, bytes, BATCH, span)?,
     };
     let (local, peer) = (local.to_string(), peer.to_string());
-    let line = Line {
+    Ok(Line {
         outcome,
         local,
         peer,
-    };
-    Ok((line, wire))
+    })
 }
 
 fn ask(wire: &mut dyn Wire, work: Work, bytes: usize) -> Result<(), CaseError> {

@@ -42,9 +42,12 @@ enum Role {
     Server,
     /// Measure one case against a server of the same way
     Client {
-        /// The address that the server printed
+        /// The address that the server printed; without it, another thread of this program answers
         #[arg(long)]
-        connect: SocketAddr,
+        connect: Option<SocketAddr>,
+        /// Run that thread on this CPU only
+        #[arg(long, value_name = "CPU", conflicts_with = "connect")]
+        server_cpu: Option<usize>,
         /// What to measure
         #[arg(long, value_enum)]
         case: Case,
@@ -84,6 +87,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Role::Server => serve(cli.way),
         Role::Client {
             connect,
+            server_cpu,
             case,
             bytes,
             warmup,
@@ -97,8 +101,17 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             );
             let [warmup, measure] = [*warmup, *measure].map(Duration::from_millis);
             let span = Span { warmup, measure };
-            let measured = client::run(cli.way, *case, *connect, bytes, span);
-            let (line, wire) = measured.with_context(|| format!("{connect}"))?;
+            let (line, wire) = match connect {
+                Some(address) => {
+                    let measured = client::run(cli.way, *case, *address, bytes, span);
+                    let (line, wire) = measured.with_context(|| format!("{address}"))?;
+                    (line, Some(wire))
+                }
+                None => {
+                    let line = client::run_within(cli.way, *case, bytes, span, *server_cpu)?;
+                    (line, None)
+                }
+            };
             println!("{}", serde_json::to_string(&line)?);
             if *hold {
                 std::io::stdin().read_to_end(&mut Vec::new())?;

@@ -24,7 +24,11 @@ pub fn serve(listening: &Listening) -> io::Result<()> {
     }
 }
 
-fn converse(mut wire: &mut dyn Wire) -> io::Result<()> {
+/// Serve one connection.
+///
+/// # Errors
+/// As the system gives them, and where what came is not what was sent.
+pub fn converse(mut wire: &mut dyn Wire) -> io::Result<()> {
     let Some(request) = Request::read(&mut wire)? else {
         return Ok(());
     };

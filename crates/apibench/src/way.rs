@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use crosslane_api::{Connection, Listener, WHOLE_BYTES};
+use crosslane_api::{Connection, Listener, Path, WHOLE_BYTES};
 
 use crate::stream::{Position, WORD};
 
@@ -19,7 +19,7 @@ pub enum Way {
 }
 
 /// Both ends of a way are used through this. Sizes are whole words.
-pub trait Wire: Read + Write {
+pub trait Wire: Read + Write + Send {
     /// Build the next `bytes` of the stream and send them, at once as far as the way can.
     ///
     /// # Errors
@@ -45,6 +45,9 @@ pub trait Wire: Read + Write {
     /// # Errors
     /// As the system gives them.
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)>;
+
+    /// Whether the bytes travel in memory, in one direction at least, as far as this end knows.
+    fn is_in_memory(&self) -> bool;
 }
 
 /// A listener of either kind.
@@ -105,6 +108,28 @@ pub fn connect(way: Way, address: SocketAddr) -> io::Result<Box<dyn Wire>> {
     })
 }
 
+/// Both ends of a connection in this process.
+///
+/// # Errors
+/// As the system gives them.
+pub fn pair(way: Way) -> io::Result<[Box<dyn Wire>; 2]> {
+    Ok(match way {
+        Way::Sockets => {
+            let listening = Listening::open(way)?;
+            let near = connect(way, listening.address()?)?;
+            [near, listening.accept()?]
+        }
+        Way::Copy => {
+            let (near, far) = Connection::pair()?;
+            [Box::new(Copying::new(near)), Box::new(Copying::new(far))]
+        }
+        Way::Direct => {
+            let (near, far) = Connection::pair()?;
+            [Box::new(Direct(near)), Box::new(Direct(far))]
+        }
+    })
+}
+
 fn socket(stream: TcpStream) -> io::Result<Box<dyn Wire>> {
     stream.set_nodelay(true)?;
     Ok(Box::new(Copying::new(stream)))
@@ -117,15 +142,26 @@ pub trait Ends {
     /// # Errors
     /// As the system gives them.
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)>;
+
+    /// Whether the bytes travel in memory, as far as the connection itself can tell.
+    fn is_in_memory(&self) -> bool;
 }
 
 impl Ends for TcpStream {
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.local_addr()?, self.peer_addr()?))
     }
 }
 
 impl Ends for Connection {
+    fn is_in_memory(&self) -> bool {
+        !matches!(self.path(), Path::Tcp(_))
+    }
+
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.local_addr()?, self.peer_addr()?))
     }
@@ -171,7 +207,7 @@ impl<C: Read + Write + Ends> Copying<C> {
     }
 }
 
-impl<C: Read + Write + Ends> Wire for Copying<C> {
+impl<C: Read + Write + Ends + Send> Wire for Copying<C> {
     fn send(&mut self, position: &mut Position, bytes: usize) -> io::Result<()> {
         self.buffer.resize(bytes, 0);
         let buffer = &mut self.buffer;
@@ -193,6 +229,10 @@ impl<C: Read + Write + Ends> Wire for Copying<C> {
         let filled = self.fill(bytes)?;
         self.connection.write_all(&self.buffer[..filled])?;
         Ok(filled)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.connection.is_in_memory()
     }
 
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)> {
@@ -292,6 +332,10 @@ impl Wire for Direct {
         room.commit()?;
         received.consume(echoed)?;
         Ok(echoed)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.0.is_in_memory()
     }
 
     fn names(&self) -> io::Result<(SocketAddr, SocketAddr)> {

@@ -22,14 +22,18 @@ pub const MIN_RING_LINES: u32 = 1 << 9;
 /// Most lines in a ring (16 MiB).
 pub const MAX_RING_LINES: u32 = 1 << 18;
 
-/// Lines per ring when nothing else is configured (256 KiB per direction).
-pub const DEFAULT_RING_LINES: u32 = 1 << 12;
+/// Lines per ring when nothing else is configured (4 MiB per direction).
+pub const DEFAULT_RING_LINES: u32 = 1 << 16;
+
+/// Lines of a longer ring that are used while the receiver keeps up (256 KiB): few enough to stay in a
+/// processor's cache, and all that an idle connection costs.
+pub const SMALL_RING_LINES: u32 = 1 << 12;
 
 /// Most slots in one arena.
 pub const MAX_ARENA_SLOTS: u32 = 1 << 12;
 
 /// Slots per arena when nothing else is configured.
-pub const DEFAULT_ARENA_SLOTS: u32 = 64;
+pub const DEFAULT_ARENA_SLOTS: u32 = 8;
 
 /// The control lines of a lane. Each line has one writer, so that neither side's stores disturb
 /// the line that the other one polls.
@@ -72,6 +76,8 @@ pub struct SenderLine {
     /// For AF_UNIX, whose kernel does not count bytes: [`counted`] while the direction has not been
     /// in the ring yet; 0 before that is known.
     pub counted: AtomicU64,
+    /// 1 once lines beyond [`SMALL_RING_LINES`] have been used, until they have been given back.
+    pub grown: AtomicU32,
 }
 
 /// How many bytes a sender has given to the kernel, and how many calls are doing so now.

@@ -60,7 +60,7 @@ impl Default for Quotas {
             connections_per_user: 8192,
             ends_per_process: 65_536,
             ends_per_user: 1 << 18,
-            arenas_per_process: 4096,
+            arenas_per_process: 8192,
             leases_per_process: 1024,
             leases_per_user: 16_384,
         }

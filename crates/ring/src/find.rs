@@ -7,10 +7,13 @@ use crate::header::PeerLied;
 use crate::memory::LaneMemory;
 use crate::receive::{Next, RxCursor, Taken};
 use crate::reserve::Piece;
+use crate::send::worth_waking;
 
 /// The rest of a data record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
+    /// Where the cursor stands before it.
+    from: RxCursor,
     at: RxCursor,
     left: usize,
 }
@@ -22,9 +25,9 @@ impl Found {
         self.left
     }
 
-    /// Where it begins.
+    /// Where the cursor stands before it.
     pub fn cursor(&self) -> RxCursor {
-        self.at
+        self.from
     }
 
     /// Where its bytes from `skipped` on lie in a ring of `lines`, as many as lie together; `None`
@@ -49,12 +52,13 @@ impl RxCursor {
         let lap_end = self.head + u64::from(lane.lines());
         let (mut at, mut count) = (*self, 0);
         for place in found {
-            let left = match at.peek(lane) {
+            let from = at;
+            let left = match at.come_to_next(lane) {
                 Ok(Next::Data(left)) if at.head < lap_end => left,
                 Err(lie) if count == 0 => return Err(lie),
                 _ => break,
             };
-            *place = Found { at, left };
+            *place = Found { from, at, left };
             count += 1;
             at.pass(left, left);
         }
@@ -73,7 +77,8 @@ impl RxCursor {
             if left == 0 {
                 break;
             }
-            assert!(record.at == *self, "found somewhere else");
+            assert!(record.from == *self, "found somewhere else");
+            *self = record.at;
             let taken = left.min(record.left);
             self.pass(taken, record.left);
             left -= taken;
@@ -82,7 +87,7 @@ impl RxCursor {
         if bytes == 0 {
             return Taken::default();
         }
-        let quarter = u64::from(lane.lines()) / 4;
+        let quarter = worth_waking(lane);
         let passed_quarter = start.head / quarter != self.head / quarter;
         lane.set_consumed(self.position(), passed_quarter);
         Taken {

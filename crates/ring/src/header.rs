@@ -2,12 +2,12 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 0-23 | payload bytes, 1 to [`MAX_RECORD_BYTES`]; 8 for a control record |
-//! | 24-30 | kind: 1 data, 2 start, 3 stop, 4 closing; never 0, so that 0 is no record |
+//! | 0-23 | payload bytes, 1 to [`MAX_RECORD_BYTES`]; 8 for a control record or a turn |
+//! | 24-30 | kind: 1 data, 2 start, 3 stop, 4 closing, 5 turn; never 0, so that 0 is no record |
 //! | 31 | in posted lanes: the sender asks for credit when this record has been read |
 //! | 32-63 | lap of the ring in which the record starts |
 
-use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::lane::{LINE_BYTES, SMALL_RING_LINES};
 use thiserror::Error;
 
 /// Bytes of a header.
@@ -62,11 +62,16 @@ pub enum PeerLied {
 /// A header that has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    Data { bytes: usize },
+    Data {
+        bytes: usize,
+    },
     Control(Control),
+    /// The next record, one of data, stands at the start of the next lap.
+    Turn,
 }
 
 const KIND_DATA: u64 = 1;
+const KIND_TURN: u64 = 5;
 
 /// In posted lanes: return credit when this record has been read.
 pub(crate) const ASKS_FOR_CREDIT: u64 = 1 << 31;
@@ -89,16 +94,33 @@ pub(crate) fn control(kind: Control, line: u64, ring_lines: u32) -> u64 {
     8 | (kind as u64) << 24 | lap(line, ring_lines) << 32
 }
 
+/// The header that has the receiver go on at the start of the next lap.
+pub(crate) fn turn(line: u64, ring_lines: u32) -> u64 {
+    8 | KIND_TURN << 24 | lap(line, ring_lines) << 32
+}
+
+/// Whether a line is one that is not used while the receiver keeps up.
+#[inline]
+pub(crate) fn is_spare(line: u64, ring_lines: u32) -> bool {
+    line & u64::from(ring_lines - 1) >= u64::from(SMALL_RING_LINES)
+}
+
+/// The first line of the lap after that of `line`.
+#[inline]
+pub(crate) fn next_lap(line: u64, ring_lines: u32) -> u64 {
+    (line | u64::from(ring_lines - 1)) + 1
+}
+
 /// The lap of a line, as far as the header has room for it.
 #[inline]
 fn lap(line: u64, ring_lines: u32) -> u64 {
     (line >> ring_lines.trailing_zeros()) & 0xffff_ffff
 }
 
-/// Whether a header, not yet checked, is one of data.
+/// Whether a header, not yet checked, is one of data, or leads to one.
 #[inline]
 pub(crate) fn claims_data(header: u64) -> bool {
-    header >> 24 & 0xff == KIND_DATA
+    matches!(header >> 24 & 0xff, KIND_DATA | KIND_TURN)
 }
 
 /// Check a header, not 0, that was found at `line`.
@@ -114,6 +136,7 @@ pub(crate) fn check(header: u64, line: u64, ring_lines: u32) -> Result<Record, P
         2 if bytes == 8 => Ok(Record::Control(Control::Start)),
         3 if bytes == 8 => Ok(Record::Control(Control::Stop)),
         4 if bytes == 8 => Ok(Record::Control(Control::Closing)),
+        KIND_TURN if bytes == 8 && is_spare(line, ring_lines) => Ok(Record::Turn),
         _ => Err(lie),
     }
 }
@@ -123,7 +146,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LINES: u32 = crosslane_ctl::lane::MIN_RING_LINES;
+    const LINES: u32 = 2 * SMALL_RING_LINES;
 
     /// All headers that a correct sender can write at a line.
     fn is_correct(header: u64, line: u64) -> bool {
@@ -134,6 +157,7 @@ mod tests {
             || controls
                 .map(|kind| control(kind, line, LINES))
                 .contains(&header)
+            || is_spare(line, LINES) && header == turn(line, LINES)
     }
 
     fn nearly_correct() -> impl Strategy<Value = (u64, u64)> {
@@ -143,8 +167,8 @@ mod tests {
             Just(MAX_RECORD_BYTES as u64 + 1),
             0..1_u64 << 24
         ];
-        let line = prop_oneof![0..2_000_u64, any::<u64>().prop_map(|line| line >> 16)];
-        (bytes, 0..7_u64, line, 0..3_u64).prop_map(|(bytes, kind, line, laps_off)| {
+        let line = prop_oneof![0..20_000_u64, any::<u64>().prop_map(|line| line >> 16)];
+        (bytes, 0..8_u64, line, 0..3_u64).prop_map(|(bytes, kind, line, laps_off)| {
             let lap = lap(line + laps_off * u64::from(LINES), LINES);
             (bytes | kind << 24 | lap << 32, line)
         })

@@ -33,4 +33,4 @@ pub use memory::{LaneMemory, WindowLane};
 pub use parts::{Part, Parts};
 pub use receive::{Next, RxCursor};
 pub use reserve::{Piece, Reservation};
-pub use send::TxCursor;
+pub use send::{TxCursor, worth_waking};

@@ -18,6 +18,14 @@ pub trait LaneMemory {
     /// Lines in the ring, a power of two.
     fn lines(&self) -> u32;
 
+    /// Whether a sender may go on at the start of the next lap before it has filled this one.
+    fn may_turn(&self) -> bool {
+        true
+    }
+
+    /// Lines beyond a small ring are used from now on, by a sender that may turn.
+    fn note_growth(&self) {}
+
     /// Read the header at a line, with acquire order.
     fn header(&self, line: u32) -> u64;
 
@@ -222,6 +230,19 @@ impl LaneMemory for WindowLane {
     #[inline]
     fn lines(&self) -> u32 {
         self.lines
+    }
+
+    /// Not with the ring of another lane, which is posted line by line.
+    fn may_turn(&self) -> bool {
+        let behind = self.control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
+        core::ptr::eq(behind, self.ring)
+    }
+
+    fn note_growth(&self) {
+        let grown = &self.control().sender.grown;
+        if self.may_turn() && grown.load(Ordering::Relaxed) == 0 {
+            grown.store(1, Ordering::Relaxed);
+        }
     }
 
     #[inline]

@@ -70,7 +70,7 @@ pub fn is_whole(lane: &WindowLane, position: u64, end: u64) -> Result<bool, Peer
         return Err(PeerLied::Credit { line: at.head });
     }
     while at.head < end {
-        match at.peek(lane)? {
+        match at.come_to_next(lane)? {
             Next::Empty => return Ok(false),
             Next::Data(left) => at.pass(left, left),
             Next::Control(..) => at.head += 1,

@@ -5,6 +5,7 @@ use crosslane_ctl::lane::LINE_BYTES;
 use crate::header::{self, Control, HEADER_BYTES, PeerLied, Record, lines_for};
 use crate::memory::LaneMemory;
 use crate::parts::{Parts, of_slice_mut};
+use crate::send::worth_waking;
 use crate::trace::{Point, mark};
 
 /// Where the receiver stands.
@@ -32,7 +33,8 @@ pub enum Next {
 pub struct Taken {
     /// Bytes copied.
     pub bytes: usize,
-    /// A quarter of the ring has been passed: if the sender waits for space, it must be rung.
+    /// A quarter of the ring, or of its small part, has been passed: if the sender waits for space, it
+    /// must be rung.
     pub passed_quarter: bool,
 }
 
@@ -55,16 +57,29 @@ impl RxCursor {
     /// If the header is none that a correct sender writes here.
     #[inline]
     pub fn peek(&self, lane: &impl LaneMemory) -> Result<Next, PeerLied> {
+        let mut at = *self;
+        at.come_to_next(lane)
+    }
+
+    /// As [`RxCursor::peek`]. The cursor is at what comes next then, which may be in the next lap: needed
+    /// before [`RxCursor::pass`].
+    ///
+    /// # Errors
+    /// As [`RxCursor::peek`].
+    #[inline]
+    pub fn come_to_next(&mut self, lane: &impl LaneMemory) -> Result<Next, PeerLied> {
         let found = lane.header(Self::wrapped(lane, self.head));
         if found == 0 {
             return Ok(Next::Empty);
         }
+        let lie = PeerLied::Header {
+            header: found,
+            line: self.head,
+        };
         match header::check(found, self.head, lane.lines())? {
             Record::Data { bytes } if self.taken < bytes => Ok(Next::Data(bytes - self.taken)),
-            Record::Data { .. } => Err(PeerLied::Header {
-                header: found,
-                line: self.head,
-            }),
+            Record::Data { .. } => Err(lie),
+            Record::Turn => self.turn(lane).ok_or(lie),
             Record::Control(kind) => {
                 let mut value = [0; 8];
                 let offset = Self::offset(lane, self.head) + HEADER_BYTES;
@@ -72,6 +87,20 @@ impl RxCursor {
                 unsafe { lane.copy_out(offset, value.as_mut_ptr(), value.len()) };
                 Ok(Next::Control(kind, u64::from_ne_bytes(value)))
             }
+        }
+    }
+
+    /// Go on in the next lap, where a record of data stands already; `None` if it does not.
+    #[cold]
+    fn turn(&mut self, lane: &impl LaneMemory) -> Option<Next> {
+        let head = header::next_lap(self.head, lane.lines());
+        let found = lane.header(Self::wrapped(lane, head));
+        match header::check(found, head, lane.lines()) {
+            Ok(Record::Data { bytes }) if self.taken == 0 => {
+                self.head = head;
+                Some(Next::Data(bytes))
+            }
+            _ => None,
         }
     }
 
@@ -120,7 +149,7 @@ impl RxCursor {
         if bytes == 0 {
             return Ok(Some(Taken::default()));
         }
-        let quarter = u64::from(lane.lines()) / 4;
+        let quarter = worth_waking(lane);
         let passed_quarter = start.head / quarter != cursor.head / quarter;
         *self = cursor;
         lane.set_consumed(self.position(), passed_quarter);
@@ -177,7 +206,7 @@ impl RxCursor {
         // Only a liar has more than a lap: it could write headers as fast as they are read here.
         let lap_end = self.head + u64::from(lane.lines());
         while total < most && cursor.head < lap_end {
-            let Next::Data(left) = cursor.peek(lane)? else {
+            let Next::Data(left) = cursor.come_to_next(lane)? else {
                 break;
             };
             total += left;
@@ -186,7 +215,8 @@ impl RxCursor {
         Ok(total.min(most))
     }
 
-    /// Move over `bytes` of the `left` in the data record at the cursor, telling nobody.
+    /// Move over `bytes` of the `left` in the data record that [`RxCursor::come_to_next`] has found,
+    /// telling nobody.
     pub fn pass(&mut self, bytes: usize, left: usize) {
         self.advance(bytes, left);
     }
@@ -199,7 +229,7 @@ impl RxCursor {
     fn copy(&mut self, lane: &impl LaneMemory, parts: &mut Parts<'_>) -> Result<usize, PeerLied> {
         let mut total = 0;
         while parts.left() > 0 {
-            let Next::Data(left) = self.peek(lane)? else {
+            let Next::Data(left) = self.come_to_next(lane)? else {
                 break;
             };
             mark(Point::Found);

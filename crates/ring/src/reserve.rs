@@ -14,7 +14,9 @@ use crate::send::TxCursor;
 /// Room for bytes that are not published yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// The line at which it begins: the sender's tail.
+    /// The sender's tail when it was made.
+    tail: u64,
+    /// The line at which it begins.
     line: u64,
     bytes: usize,
 }
@@ -96,9 +98,14 @@ impl TxCursor {
     ) -> Result<Reservation, PeerLied> {
         // A ring has less than 2^24 bytes.
         let wanted = wanted.min(lane.lines() as usize * LINE_BYTES);
-        let free = self.free_lines(lane, lines_of(wanted))?;
+        let line = self.start(lane, wanted)?;
+        let skipped = line - self.tail;
+        let free = self
+            .free_lines(lane, skipped + lines_of(wanted))?
+            .saturating_sub(skipped);
         Ok(Reservation {
-            line: self.tail,
+            tail: self.tail,
+            line,
             bytes: wanted.min(room(free)),
         })
     }
@@ -106,7 +113,7 @@ impl TxCursor {
     /// Whether the room is still there: nothing has been sent since.
     #[inline]
     pub fn still_has(&self, reservation: &Reservation) -> bool {
-        reservation.line == self.tail
+        reservation.tail == self.tail
     }
 
     /// Publish the first `bytes` of the reservation, which the program has filled.
@@ -119,11 +126,16 @@ impl TxCursor {
         if bytes == 0 {
             return;
         }
-        let next = self.tail + lines_of(bytes);
+        let start = reservation.line;
+        let next = start + lines_of(bytes);
+        // It may be too long to start where a single record would ask.
+        if header::is_spare(next, lane.lines()) {
+            lane.note_growth();
+        }
         lane.clear(Self::wrapped(lane, next));
         // A receiver comes to the other headers only after it has seen the first.
         let mut left = bytes;
-        let mut line = self.tail;
+        let mut line = start;
         while left > MAX_RECORD_BYTES {
             left -= MAX_RECORD_BYTES;
             line += lines_for(MAX_RECORD_BYTES);
@@ -132,8 +144,8 @@ impl TxCursor {
             lane.set_header(Self::wrapped(lane, line), header);
         }
         let first = bytes.min(MAX_RECORD_BYTES);
-        let header = header::data(first, self.tail, lane.lines());
-        lane.publish(Self::wrapped(lane, self.tail), header);
+        let header = header::data(first, start, lane.lines());
+        self.publish(lane, start, header);
         self.tail = next;
     }
 }
@@ -154,6 +166,7 @@ mod tests {
     #[test]
     fn pieces_leave_out_headers_and_the_end_of_the_ring() {
         let reservation = Reservation {
+            tail: 511,
             line: 511,
             bytes: MAX_RECORD_BYTES + 10,
         };

@@ -4,11 +4,24 @@ use crate::header::{self, Control, HEADER_BYTES, MAX_RECORD_BYTES, PeerLied, lin
 use crate::memory::LaneMemory;
 use crate::parts::{Parts, of_slice};
 use crate::trace::{Point, mark};
-use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::lane::{LINE_BYTES, SMALL_RING_LINES};
 
 /// Lines that data may not take: one that stays cleared after the last record, and one kept for a
 /// control record, so that a sender can always stop.
 const RESERVED_LINES: u64 = 2;
+
+/// A receiver keeps up if so much at most is on its way to it.
+const NEARLY_EMPTY: u64 = SMALL_RING_LINES as u64 / 4;
+
+/// Who has so much to send uses all of the ring: lines that the receiver's cache has lost are written faster.
+const BULK_BYTES: usize = 2 * MAX_RECORD_BYTES;
+
+/// Free lines that are worth telling a sleeping writer about, a power of two. A receiver looks for
+/// one whenever it passes a multiple.
+#[inline]
+pub fn worth_waking(lane: &impl LaneMemory) -> u64 {
+    u64::from(lane.lines() / 4).min(NEARLY_EMPTY)
+}
 
 /// Where the sender stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,19 +65,66 @@ impl TxCursor {
         Ok(self.free(lane))
     }
 
-    /// Whether so much is free that a sleeping writer should be told: a quarter of the ring.
+    /// Whether so much is free that a sleeping writer should be told: [`worth_waking`].
     ///
     /// # Errors
     /// As [`TxCursor::refresh`].
     pub fn writable(&mut self, lane: &impl LaneMemory) -> Result<bool, PeerLied> {
-        let wanted = u64::from(lane.lines()) / 4;
+        let wanted = worth_waking(lane);
         Ok(self.free_lines(lane, wanted)? >= wanted)
     }
 
     /// Whether so much is known to be free without looking at the receiver's line.
     #[inline]
     pub fn is_roomy(&self, lane: &impl LaneMemory) -> bool {
-        self.free(lane) >= u64::from(lane.lines()) / 4
+        self.free(lane) >= worth_waking(lane)
+    }
+
+    /// Whether this is where a sender asks if its receiver keeps up: a few lines, so that at least one
+    /// record starts there, at each multiple of a small ring.
+    #[inline]
+    pub(crate) fn is_at_turn(&self, lane: &impl LaneMemory) -> bool {
+        header::is_spare(self.tail, lane.lines())
+            && self.tail % u64::from(SMALL_RING_LINES) < lines_for(MAX_RECORD_BYTES)
+    }
+
+    /// Where the next data record of the `bytes` that are left to send starts: at the tail, or at the
+    /// start of the next lap if they are few and the receiver keeps up, so that few lines are used and
+    /// stay in caches. A ring so grows under load and shrinks after it, without a word to the receiver
+    /// but where to go on.
+    ///
+    /// # Errors
+    /// As [`TxCursor::refresh`].
+    #[inline]
+    pub(crate) fn start(&mut self, lane: &impl LaneMemory, bytes: usize) -> Result<u64, PeerLied> {
+        match self.is_at_turn(lane) {
+            false => Ok(self.tail),
+            true => self.start_at_turn(lane, bytes),
+        }
+    }
+
+    #[cold]
+    fn start_at_turn(&mut self, lane: &impl LaneMemory, bytes: usize) -> Result<u64, PeerLied> {
+        if bytes < BULK_BYTES && lane.may_turn() {
+            self.refresh(lane)?;
+            if self.tail - self.credit <= NEARLY_EMPTY {
+                return Ok(header::next_lap(self.tail, lane.lines()));
+            }
+        }
+        lane.note_growth();
+        Ok(self.tail)
+    }
+
+    /// Publish the record at `start`, which is all there but for its header.
+    #[inline]
+    pub(crate) fn publish(&self, lane: &impl LaneMemory, start: u64, header: u64) {
+        let line = Self::wrapped(lane, start);
+        if start == self.tail {
+            return lane.publish(line, header);
+        }
+        lane.set_header(line, header);
+        let turn = header::turn(self.tail, lane.lines());
+        lane.publish(Self::wrapped(lane, self.tail), turn);
     }
 
     /// Append one data record with as much of `parts` as fits: 0 when the ring is full.
@@ -81,7 +141,11 @@ impl TxCursor {
         if wanted == 0 {
             return Ok(0);
         }
-        let free = self.free_lines(lane, lines_for(wanted))?;
+        let start = self.start(lane, parts.left())?;
+        let skipped = start - self.tail;
+        let free = self
+            .free_lines(lane, skipped + lines_for(wanted))?
+            .saturating_sub(skipped);
         if free == 0 {
             return Ok(0);
         }
@@ -89,9 +153,9 @@ impl TxCursor {
             .unwrap_or(usize::MAX)
             .saturating_mul(LINE_BYTES);
         let bytes = wanted.min(room - HEADER_BYTES);
-        let (lines, next) = (lines_for(bytes), self.tail + lines_for(bytes));
-        let header = header::data(bytes, self.tail, lane.lines());
-        let offset = Self::offset(lane, self.tail) + HEADER_BYTES;
+        let (lines, next) = (lines_for(bytes), start + lines_for(bytes));
+        let header = header::data(bytes, start, lane.lines());
+        let offset = Self::offset(lane, start) + HEADER_BYTES;
         // The receiver polls the first line and takes it away at every look. So a record of one
         // line is written at last and at once, with the next header cleared before.
         if lines == 1 {
@@ -102,7 +166,7 @@ impl TxCursor {
             lane.clear(Self::wrapped(lane, next));
         }
         mark(Point::CopiedIn);
-        lane.publish(Self::wrapped(lane, self.tail), header);
+        self.publish(lane, start, header);
         mark(Point::Published);
         self.tail = next;
         Ok(bytes)

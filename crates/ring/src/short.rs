@@ -4,7 +4,7 @@
 use crate::header::{self, HEADER_BYTES, Record, lines_for};
 use crate::memory::LaneMemory;
 use crate::receive::{RxCursor, Taken};
-use crate::send::TxCursor;
+use crate::send::{TxCursor, worth_waking};
 use crate::trace::{Point, mark};
 use crosslane_ctl::lane::LINE_BYTES;
 
@@ -31,7 +31,8 @@ impl TxCursor {
         bytes: usize,
     ) -> bool {
         let lines = lines_for(bytes);
-        if bytes.wrapping_sub(1) >= SHORT_BYTES || self.free(lane) < lines {
+        let is_short = bytes.wrapping_sub(1) < SHORT_BYTES;
+        if !is_short || self.free(lane) < lines || self.is_at_turn(lane) {
             return false;
         }
         let (tail, next) = (self.tail, self.tail + lines);
@@ -88,7 +89,7 @@ impl RxCursor {
         // SAFETY: the caller's promise, and there are at most `most`.
         unsafe { lane.copy_out(offset, to, bytes) };
         mark(Point::CopiedOut);
-        let quarter = u64::from(lane.lines()) / 4;
+        let quarter = worth_waking(lane);
         let passed_quarter = (self.head ^ next) & quarter != 0;
         self.head = next;
         lane.set_consumed(self.position(), passed_quarter);

@@ -184,7 +184,7 @@ pub(crate) fn has_stop(end: &End, lane: &WindowLane) -> bool {
     let mut at = end.rx_cursor();
     let lap_end = at.head + u64::from(lane.lines());
     while at.head < lap_end {
-        match at.peek(lane) {
+        match at.come_to_next(lane) {
             Ok(Next::Empty) => return false,
             Ok(Next::Data(left)) => at.pass(left, left),
             Ok(Next::Control(Control::Closing, _)) => at.head += 1,

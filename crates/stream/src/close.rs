@@ -15,7 +15,7 @@ use crosslane_sys::kernel;
 
 use crate::bell::Bells;
 use crate::family::Family;
-use crate::{End, bell, control, ledger, lost, register, replay, step, switch};
+use crate::{End, bell, control, ledger, lost, register, replay, step, switch, within};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
 /// hangs; then the connection is shut down, so that the peer sees its end all the same.
@@ -123,6 +123,7 @@ fn let_go(end: &End) {
     count_totals(end);
     let is_known = end.has_flags(end_flags::KNOWN);
     end.clear_lanes();
+    within::let_go(token);
     end.process().let_go(end.index);
     if is_known {
         control::release(token);

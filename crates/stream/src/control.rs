@@ -24,7 +24,7 @@ use crosslane_window::arena::Arena;
 
 use crate::packet::{receive_packet, send_packet};
 use crate::process::{self, Children, Process};
-use crate::{End, config, lost, register, spare, strict, watcher};
+use crate::{End, config, lost, register, relief, spare, strict, watcher, within};
 
 mod loans;
 
@@ -215,6 +215,8 @@ pub fn tend() {
         if control.connect(process).is_ok() {
             control.retire_orphans(process);
         }
+        drop(control);
+        relief::look(process);
     }
 }
 
@@ -254,6 +256,7 @@ pub fn wait_until(process: &'static Process, patience: Duration, done: impl Fn()
 pub struct Fork {
     control: MutexGuard<'static, Control>,
     _returned: Option<MutexGuard<'static, Vec<u32>>>,
+    _within: MutexGuard<'static, Vec<within::Pair>>,
     _spare: MutexGuard<'static, Vec<&'static Arena>>,
     lease: Option<[OwnFd; 2]>,
     child: Children,
@@ -278,6 +281,7 @@ pub fn before_fork(process: &'static Process) -> Option<Fork> {
     Some(Fork {
         control,
         _returned: process.hold_returned(),
+        _within: within::hold(),
         _spare: spare::hold(),
         lease,
         child,

@@ -49,6 +49,7 @@ pub mod process;
 pub mod ready;
 pub mod receive;
 pub mod register;
+mod relief;
 mod replay;
 pub mod reserve;
 pub mod rest;
@@ -63,5 +64,6 @@ pub mod switch;
 mod table;
 pub mod wait;
 pub mod watcher;
+pub mod within;
 
 pub use end::End;

@@ -89,7 +89,7 @@ pub(crate) fn count(end: &End) -> Result<usize, Errno> {
 fn pass_data(end: &End, lane: &WindowLane, cursor: &mut RxCursor) -> Result<u64, Errno> {
     let (mut total, lap_end) = (0, cursor.head + u64::from(lane.lines()));
     while cursor.head < lap_end
-        && let Next::Data(left) = cursor.peek(lane).map_err(|lie| lied(end, lie))?
+        && let Next::Data(left) = cursor.come_to_next(lane).map_err(|lie| lied(end, lie))?
     {
         total += left as u64;
         cursor.pass(left, left);

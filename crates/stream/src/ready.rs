@@ -237,7 +237,7 @@ pub fn arrived_up_to(end: &End, from: u64) -> u64 {
     // Only a liar writes more than a lap while it is walked over.
     let lap_end = at.head + u64::from(lane.lines());
     while at.head < lap_end {
-        match at.peek(&lane) {
+        match at.come_to_next(&lane) {
             Ok(crosslane_ring::Next::Data(left)) => at.pass(left, left),
             Ok(crosslane_ring::Next::Control(..)) => at.head += 1,
             Ok(crosslane_ring::Next::Empty) | Err(_) => break,

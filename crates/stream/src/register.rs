@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::Geometry;
 use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, SLAB_ENTRIES, end_flags};
@@ -374,28 +375,39 @@ pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static 
     end.entry.id.cookie.store(1, Ordering::Relaxed);
     // A broken socket that the program has not closed may have been paired with a newer one of
     // the same names; one that still has a peer after both have registered is the one.
-    if end.is_pinned() || !takes_grant(process, &end) || !kernel::has_peer(end.fd) {
+    if end.is_pinned() || !may_take_grant(&end) || !kernel::has_peer(end.fd) {
         return;
     }
+    enter(&end, grant, arena, |end| takes_grant(process, end));
+}
+
+/// The end begins in these lanes, if `is_free`, which is asked while both directions are held.
+pub(crate) fn enter(
+    end: &End,
+    grant: &Grant,
+    arena: &'static Arena,
+    is_free: impl FnOnce(&End) -> bool,
+) {
     let Some(lanes) = lanes(grant, arena) else {
         return;
     };
-    remember_settings(&end);
-    {
-        let _rx = end.lock_rx();
-        let _tx = end.lock_tx();
-        reset_directions(end.entry);
-        end.clear_flags(end_flags::COUNTED | end_flags::FAR);
-        if !occupy(&end, arena, lanes, grant.pair) {
-            return end.set_reason(Reason::NoMemory);
-        }
-        let id = &end.entry.id;
-        id.role.store(grant.role, Ordering::Relaxed);
-        id.arena.store(grant.arena, Ordering::Relaxed);
-        id.slot.store(grant.slot, Ordering::Relaxed);
-        end.set_reason(Reason::Switching);
-        end.set_phase(EndPhase::Granted);
+    remember_settings(end);
+    let _rx = end.lock_rx();
+    let _tx = end.lock_tx();
+    if !is_free(end) {
+        return;
     }
+    reset_directions(end.entry);
+    end.clear_flags(end_flags::COUNTED | end_flags::FAR);
+    if !occupy(end, arena, lanes, grant.pair) {
+        return end.set_reason(Reason::NoMemory);
+    }
+    let id = &end.entry.id;
+    id.role.store(grant.role, Ordering::Relaxed);
+    id.arena.store(grant.arena, Ordering::Relaxed);
+    id.slot.store(grant.slot, Ordering::Relaxed);
+    end.set_reason(Reason::Switching);
+    end.set_phase(EndPhase::Granted);
 }
 
 /// The end has these lanes from now on. False if there is no memory for what stands behind them. The
@@ -411,7 +423,10 @@ pub(crate) fn occupy(
         end.set_lanes(tx, rx);
         return true;
     }
-    let behind = spare::make(arena);
+    let behind = spare::make(Geometry {
+        slots: 1,
+        ..arena.geometry()
+    });
     let Some(sending) = behind.and_then(|memory| spare::keep(end, arena, tx, memory)) else {
         return false;
     };
@@ -430,15 +445,25 @@ pub(crate) fn lanes(grant: &Grant, arena: &'static Arena) -> Option<[WindowLane;
     Some([lane(grant.role)?, lane(1 - grant.role)?])
 }
 
-/// A grant replaces an earlier one as long as neither direction has used it, and no forked child has
-/// it: the monitor keeps for the children only what was granted before they were forked.
+fn may_take_grant(end: &End) -> bool {
+    matches!(end.phase(), EndPhase::Registered | EndPhase::Granted)
+}
+
+/// A grant replaces an earlier one as long as neither direction has used it or is about to, and no forked
+/// child has it: the monitor keeps for the children only what was granted before they were forked. The
+/// caller holds both directions.
 fn takes_grant(process: &Process, end: &End) -> bool {
     match end.phase() {
         EndPhase::Registered => true,
         EndPhase::Granted => {
             let is_unused =
                 end.tx_mode() == Mode::Tcp && end.rx_mode() == Mode::Tcp && !end.has_record();
-            is_unused && !process.is_shared(end.index)
+            // A peer that has been told that we are ready may say START at any moment.
+            let waits_no_more = || {
+                end.rx_lane()
+                    .is_none_or(|lane| switch::take_ready_back(&lane))
+            };
+            is_unused && !process.is_shared(end.index) && waits_no_more()
         }
         EndPhase::Free | EndPhase::Plain => false,
     }

@@ -128,7 +128,7 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
 /// Send the rest of one record; `Ok(false)` when TCP took only part of it.
 fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool, Errno> {
     let spoilt = |_: PeerLied| Errno::CONNRESET;
-    let left = match at.peek(lane).map_err(spoilt)? {
+    let left = match at.come_to_next(lane).map_err(spoilt)? {
         Next::Data(left) => left,
         Next::Control(..) => {
             at.head += 1;

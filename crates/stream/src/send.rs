@@ -9,7 +9,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::short::SHORT_LINES;
 use crosslane_ring::trace::{Point, mark};
-use crosslane_ring::{LaneMemory, Parts, WindowLane};
+use crosslane_ring::{LaneMemory, Parts, WindowLane, worth_waking};
 use crosslane_sys::{Errno, cpu, kernel, real};
 
 use crate::end::add;
@@ -545,7 +545,7 @@ fn rest_a_moment() -> Result<(), Errno> {
     }
 }
 
-/// Whether a writer that found the lane full should go on: a quarter of it is free, for which the
+/// Whether a writer that found the lane full should go on: a good part of it is free, for which the
 /// receiver rings, or the direction has left it.
 #[inline]
 fn has_room(end: &End, lane: &WindowLane) -> bool {
@@ -553,7 +553,7 @@ fn has_room(end: &End, lane: &WindowLane) -> bool {
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     let used = tail.wrapping_sub(lane.consumed() >> 16);
     // A receiver that claims more than was sent is found out by the next write.
-    used + lines / 4 + 2 <= lines || used > lines || end.tx_mode() != Mode::Ring
+    used + worth_waking(lane) + 2 <= lines || used > lines || end.tx_mode() != Mode::Ring
 }
 
 /// Bytes that the peer has not consumed, for SIOCOUTQ.
@@ -581,7 +581,7 @@ pub(crate) fn unconsumed_in(end: &End, lane: &WindowLane) -> usize {
     }
     let mut total = 0;
     while at.head < tail {
-        match at.peek(lane) {
+        match at.come_to_next(lane) {
             Ok(crosslane_ring::Next::Data(left)) => {
                 total += left;
                 at.pass(left, left);

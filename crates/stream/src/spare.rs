@@ -36,12 +36,8 @@ pub(crate) struct Behind {
 /// What has been given back.
 static FREE: Mutex<Vec<&'static Arena>> = Mutex::new(Vec::new());
 
-/// Memory for an end with lanes in `arena`, or `None` if there is none.
-pub(crate) fn make(arena: &Arena) -> Option<&'static Arena> {
-    let geometry = Geometry {
-        slots: 1,
-        ..arena.geometry()
-    };
+/// Memory of our own, or `None` if there is none.
+pub(crate) fn make(geometry: Geometry) -> Option<&'static Arena> {
     let fd = create_sealed(c"crosslane-spare", geometry.arena_bytes()).ok()?;
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     let place = free.iter().position(|old| old.geometry() == geometry);
@@ -83,9 +79,14 @@ pub(crate) fn give_back(end: &End) -> bool {
 
 fn retire(memory: *mut Arena) {
     // SAFETY: `keep` has stored a reference that lives for ever.
-    if let Some(memory) = unsafe { memory.as_ref() }
-        && memory.retire().is_ok()
-    {
+    if let Some(memory) = unsafe { memory.as_ref() } {
+        put_back(memory);
+    }
+}
+
+/// Nobody needs this memory any more.
+pub(crate) fn put_back(memory: &'static Arena) {
+    if memory.retire().is_ok() {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         free.push(memory);
     }

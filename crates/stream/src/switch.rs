@@ -188,7 +188,7 @@ pub(crate) fn drop_claim(lane: &WindowLane) {
 }
 
 /// Wait for no START any more. Returns false if one is in the lane or about to be.
-fn take_ready_back(lane: &WindowLane) -> bool {
+pub(crate) fn take_ready_back(lane: &WindowLane) -> bool {
     let flags = &lane.control().receiver.flags;
     let without = |flags| (flags & ENTERED == 0).then_some(flags & !READY);
     flags

@@ -149,6 +149,17 @@ impl Drop for Mapping {
     }
 }
 
+/// Give shared memory back to the kernel: whoever maps it reads zeroes from now on.
+///
+/// # Safety
+/// It must be mapped, and nobody may count on what stands there.
+pub unsafe fn give_back(start: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+    let remove = libc::MADV_REMOVE.cast_unsigned() as usize;
+    let args = [start.as_ptr().expose_provenance(), bytes, remove, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    unsafe { syscall(libc::SYS_madvise, args) }.map(|_| ())
+}
+
 const SIZE_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Make a memory object of this size that nobody can resize. `name` is shown in `/proc` only.

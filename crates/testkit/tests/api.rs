@@ -98,6 +98,16 @@ fn examples_in_rust_and_c_talk_in_memory() {
 }
 
 #[test]
+fn two_threads_talk_in_memory_without_a_monitor() {
+    let host = Host::without_monitor(Route::Crosslane);
+    for linked in [Linked::Shared, Linked::Static] {
+        let program = host.plain(c_example(&host, "within", linked));
+        let said = program.args(["20000"]).run().text();
+        assert_by(&said, "20000 numbers came back by Memory");
+    }
+}
+
+#[test]
 fn both_libraries_in_one_process_leave_each_other_alone() {
     let host = Host::new(Route::Crosslane);
     let (_server, address) = serve(&host, example("echo_server"));

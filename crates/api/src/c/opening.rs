@@ -42,6 +42,20 @@ pub unsafe extern "C" fn crosslane_connect(address: *const c_char) -> *mut cross
     handle(connection, crosslane_connection::boxed)
 }
 
+/// Both ends of a connection in this process, for two of its threads: in memory from the first byte on,
+/// and without a monitor. Returns 0, or -1 and sets errno.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_pair(ends: *mut *mut crosslane_connection) -> c_int {
+    if ends.is_null() {
+        return done(Err(ErrorKind::InvalidInput.into()));
+    }
+    done(Connection::pair().map(|(near, far)| {
+        let [near, far] = [near, far].map(crosslane_connection::boxed);
+        // SAFETY: the caller's promise that there is room for two.
+        unsafe { (ends.write(near), ends.add(1).write(far)) };
+    }))
+}
+
 /// Listen at "host:port"; port 0 is any free one. Returns NULL and sets errno where that fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_listen(address: *const c_char) -> *mut crosslane_listener {

@@ -54,7 +54,7 @@ fn monitor_messages() -> Vec<MonitorMessage> {
         MonitorMessage::Grant(Grant {
             token: 9,
             arena: 2,
-            slot: 63,
+            slot: 7,
             role: 1,
             geometry,
             location: Location::File { offset: 7 << 32 },

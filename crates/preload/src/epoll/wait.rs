@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{lost, place, ready, wait};
+use crosslane_stream::{control, lost, place, ready, wait};
 use crosslane_sys::{Errno, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
@@ -74,6 +74,7 @@ fn wait_set(
         },
     };
     if view.is_kernels_turn() {
+        control::tend();
         // Doorbells fill the room that the kernel's own news may need.
         for _ in 0..LOOKS_PER_TURN {
             let taken = view.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;

@@ -59,7 +59,7 @@ impl PostedRx {
     /// If the header is none that a correct sender writes here.
     pub fn peek<L: Local, R: Remote>(&self, slot: &Slot<L, R>) -> Result<Next, PeerLied> {
         Ok(match self.record(slot)? {
-            None => Next::Empty,
+            None | Some((Record::Turn, _)) => Next::Empty,
             Some((Record::Data { bytes }, _)) => Next::Data(bytes - self.taken),
             Some((Record::Control(kind), _)) => {
                 Next::Control(kind, slot.local.load(slot.at(self.head) + HEADER_BYTES))
@@ -81,6 +81,8 @@ impl PostedRx {
         let (lines, has_more) = match record {
             Record::Data { bytes } => (lines_for(bytes), bytes > self.taken),
             Record::Control(_) => (1, self.taken == 0),
+            // A posted ring is as long as its credit is worth.
+            Record::Turn => (1, false),
         };
         // One line less than the ring has: the sender never fills the one that is polled next.
         let has_credit = self.head + lines - self.credited < u64::from(slot.lines());

@@ -1,13 +1,16 @@
 //! Random operations on a lane, compared with the reference.
 
-use crosslane_ctl::lane::MIN_RING_LINES;
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::lane::{MIN_RING_LINES, SMALL_RING_LINES};
 use crosslane_ring::Control;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
+use crate::support::memory::{Edge, Memory};
 use crate::support::op::Op;
-use crate::support::pair::{Payload, run};
+use crate::support::pair::{Pair, Payload, run};
 
 fn size() -> impl Strategy<Value = usize> {
     prop_oneof![
@@ -70,6 +73,39 @@ proptest! {
     ) {
         run(MIN_RING_LINES, line, payload, ops);
     }
+
+    #[test]
+    fn a_long_ring_grows_and_shrinks_as_the_reference_says(
+        part in 0..4_u64,
+        lines_before in 0..400_u64,
+        payload in payload(),
+        ops in vec(op(), 1..120),
+    ) {
+        let line = (part + 1) * u64::from(SMALL_RING_LINES) - lines_before;
+        run(4 * SMALL_RING_LINES, line, payload, ops);
+    }
+}
+
+/// A receiver that keeps up is sent all in the same few lines.
+#[test]
+fn few_lines_of_a_long_ring_are_used_while_the_receiver_keeps_up() {
+    const UNTOUCHED: u64 = 0x1234_5678;
+    let memory = Memory::filled(4 * SMALL_RING_LINES, Edge::Last, |_| UNTOUCHED);
+    let mut pair = Pair::new(memory.lane(), 0, Payload::Stream);
+    for round in 0..20_000 {
+        pair.apply(&Op::Write(vec![round % 700, 40]));
+        pair.apply(&Op::Read(vec![1000]));
+    }
+    let words = |lines: u64| usize::try_from(lines * 8).unwrap();
+    let most_used = u64::from(SMALL_RING_LINES) + 12;
+    let beyond = (words(4 + most_used)..memory.lane_words()).map(|word| memory.lane_word(word));
+    assert!(
+        beyond
+            .into_iter()
+            .all(|word| word.load(Ordering::Relaxed) == UNTOUCHED)
+    );
+    pair.apply(&Op::Write(vec![1 << 20]));
+    pair.drain();
 }
 
 #[test]

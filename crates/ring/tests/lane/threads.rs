@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
-use crosslane_ctl::lane::{LINE_BYTES, MIN_RING_LINES};
+use crosslane_ctl::lane::{LINE_BYTES, MIN_RING_LINES, SMALL_RING_LINES};
 use crosslane_ring::receive::Next;
 use crosslane_ring::{Control, LaneMemory, MAX_RECORD_BYTES, WindowLane};
 
@@ -42,7 +42,12 @@ impl Patience {
 
 /// A lane in which `FIRST_LINE` comes next.
 fn empty_lane() -> (Memory, WindowLane) {
-    let memory = Memory::new(LINES, Edge::Last);
+    lane_of(LINES)
+}
+
+/// The same with a longer ring.
+fn lane_of(lines: u32) -> (Memory, WindowLane) {
+    let memory = Memory::new(lines, Edge::Last);
     let lane = memory.lane();
     lane.set_consumed(FIRST_LINE << 16, false);
     (memory, lane)
@@ -154,12 +159,14 @@ fn two_threads_carry_a_stream_in_place() {
         (build_stream, receive_stream),
     ];
     for (send, receive) in pairs {
-        let (memory, lane) = empty_lane();
-        scope(|scope| {
-            scope.spawn(move || send(lane));
-            receive(lane);
-        });
-        memory.check_canaries();
+        for lines in [LINES, 2 * SMALL_RING_LINES] {
+            let (memory, lane) = lane_of(lines);
+            scope(|scope| {
+                scope.spawn(move || send(lane));
+                receive(lane);
+            });
+            memory.check_canaries();
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod handed_on;
 mod idle;
 mod lack;
 mod lies;
+mod memory;
 mod musl;
 mod restart;
 mod scribble;

@@ -127,7 +127,7 @@ impl<L: LaneMemory + Clone> Pair<L> {
     fn build(&mut self, wanted: usize, filled: usize) {
         let room = self.reference.room(wanted);
         let payload = self.next_payload(filled.min(room));
-        self.reference.write(&payload);
+        self.reference.build(wanted, &payload);
         self.sent += payload.len() as u64;
         assert_eq!(self.send.build(wanted, &payload), Ok(room));
     }

@@ -13,6 +13,14 @@ const HEADER: usize = 8;
 /// Lines that data may not take: the cleared one, and one for a control record.
 const RESERVED: u64 = 2;
 
+/// Lines of a long ring beyond which a sender does not go while its receiver keeps up, which it does if a
+/// quarter as many are unread; it asks in the first few lines of each such part.
+const SMALL: u64 = 4096;
+const ASKS: u64 = 128;
+
+/// Who has so much to send uses the whole ring.
+const BULK: usize = 2 * MAX_RECORD_BYTES;
+
 /// A lane with unbounded laps and no memory.
 pub struct Reference {
     lines: u64,
@@ -26,7 +34,8 @@ pub struct Reference {
 }
 
 enum Record {
-    Data(VecDeque<u8>),
+    /// The line at which it starts, and the rest of it.
+    Data(u64, VecDeque<u8>),
     Control(Control, u64),
 }
 
@@ -42,28 +51,62 @@ impl Reference {
         }
     }
 
+    /// Free lines from `start` on.
+    fn free_from(&self, start: u64) -> u64 {
+        (self.lines - RESERVED).saturating_sub(start - self.head)
+    }
+
     fn free(&self) -> u64 {
-        (self.lines - RESERVED).saturating_sub(self.tail - self.head)
+        self.free_from(self.tail)
+    }
+
+    /// Where the next record of data starts, of so many bytes that are left to send.
+    fn start(&self, bytes: usize) -> u64 {
+        let at = self.tail % self.lines;
+        let asks = at >= SMALL && at % SMALL < ASKS;
+        match asks && bytes < BULK && self.tail - self.head <= SMALL / 4 {
+            true => self.tail - at + self.lines,
+            false => self.tail,
+        }
     }
 
     /// The lengths of the records that writing `payload` makes.
     pub fn write(&mut self, mut payload: &[u8]) -> Vec<usize> {
         let mut lengths = Vec::new();
         while self.free() > 0 && !payload.is_empty() {
-            let free = usize::try_from(self.free()).expect("at most the ring");
-            let room = free * LINE - HEADER;
-            let (record, rest) = payload.split_at(payload.len().min(room).min(MAX_RECORD_BYTES));
-            self.records.push_back(Record::Data(record.to_vec().into()));
-            self.tail += (HEADER + record.len()).div_ceil(LINE) as u64;
-            lengths.push(record.len());
-            payload = rest;
+            let written = self.append(self.start(payload.len()), payload);
+            lengths.push(written);
+            payload = &payload[written..];
         }
         lengths
     }
 
+    /// The same in a reservation of `wanted` bytes, behind each other.
+    pub fn build(&mut self, wanted: usize, mut payload: &[u8]) {
+        let mut line = self.start(wanted);
+        while !payload.is_empty() {
+            let written = self.append(line, payload);
+            payload = &payload[written..];
+            line = self.tail;
+        }
+    }
+
+    /// A record at `start` with as much of `payload` as fits.
+    fn append(&mut self, start: u64, payload: &[u8]) -> usize {
+        let free = usize::try_from(self.free_from(start)).expect("at most the ring");
+        let bytes = payload
+            .len()
+            .min(free * LINE - HEADER)
+            .min(MAX_RECORD_BYTES);
+        let record = payload[..bytes].to_vec().into();
+        self.records.push_back(Record::Data(start, record));
+        self.tail = start + (HEADER + bytes).div_ceil(LINE) as u64;
+        bytes
+    }
+
     /// How many of `wanted` bytes fit now.
     pub fn room(&self, wanted: usize) -> usize {
-        let (mut free, mut bytes) = (self.free(), 0);
+        let (mut free, mut bytes) = (self.free_from(self.start(wanted)), 0);
         while free > 0 && bytes < wanted {
             let lines = usize::try_from(free).expect("at most the ring");
             let record = (wanted - bytes)
@@ -78,7 +121,7 @@ impl Reference {
     /// All bytes of the next `most` records of data.
     pub fn records(&self, most: usize) -> Vec<u8> {
         let data = self.records.iter().map_while(|record| match record {
-            Record::Data(bytes) => Some(bytes),
+            Record::Data(_, bytes) => Some(bytes),
             Record::Control(..) => None,
         });
         data.take(most).flatten().copied().collect()
@@ -94,18 +137,19 @@ impl Reference {
         fits
     }
 
-    /// Whether a quarter of the ring is free.
+    /// Whether a quarter of the ring is free, or of what is used of it while the receiver keeps up.
     pub fn writable(&self) -> bool {
-        self.free() >= self.lines / 4
+        self.free() >= self.lines.min(SMALL) / 4
     }
 
     /// The bytes that a read of `most` takes, and whether it passes a quarter.
     pub fn read(&mut self, most: usize) -> (Vec<u8>, Taken) {
         let (mut bytes, start) = (Vec::new(), self.head);
         while bytes.len() < most {
-            let Some(Record::Data(record)) = self.records.front_mut() else {
+            let Some(Record::Data(line, record)) = self.records.front_mut() else {
                 break;
             };
+            self.head = *line;
             bytes.extend(record.pop_front());
             self.taken += 1;
             if record.is_empty() {
@@ -114,7 +158,7 @@ impl Reference {
                 self.records.pop_front();
             }
         }
-        let quarter = self.lines / 4;
+        let quarter = self.lines.min(SMALL) / 4;
         let taken = Taken {
             bytes: bytes.len(),
             passed_quarter: start / quarter != self.head / quarter,
@@ -125,7 +169,7 @@ impl Reference {
     /// All bytes before the next control record.
     pub fn data(&self) -> Vec<u8> {
         let data = self.records.iter().map_while(|record| match record {
-            Record::Data(bytes) => Some(bytes),
+            Record::Data(_, bytes) => Some(bytes),
             Record::Control(..) => None,
         });
         data.flatten().copied().collect()
@@ -135,7 +179,7 @@ impl Reference {
     pub fn next(&self) -> Next {
         match self.records.front() {
             None => Next::Empty,
-            Some(Record::Data(bytes)) => Next::Data(bytes.len()),
+            Some(Record::Data(_, bytes)) => Next::Data(bytes.len()),
             Some(Record::Control(kind, value)) => Next::Control(*kind, *value),
         }
     }

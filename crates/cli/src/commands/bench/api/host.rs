@@ -64,7 +64,7 @@ impl Host {
     fn program(&self, mode: Mode, cpu: Option<usize>) -> Command {
         let mut command = match mode {
             Mode::Origin => self.monitor.crosslane.run(&self.program),
-            Mode::Tcp | Mode::Shm | Mode::Direct => Command::new(&self.program),
+            Mode::Tcp | Mode::Shm | Mode::Direct | Mode::Runtime => Command::new(&self.program),
         };
         // The native interface needs nothing but a monitor.
         command.env("CROSSLANE_RUNTIME_DIR", self.monitor.directory());
@@ -75,11 +75,17 @@ impl Host {
         command
     }
 
-    fn client(&self, key: Key, address: &str) -> anyhow::Result<Command> {
+    /// `address` is the server's, if that is another process.
+    fn client(&self, key: Key, address: Option<&str>) -> anyhow::Result<Command> {
         let kind = key.case.kind.to_possible_value();
         let kind = kind.context("every case has a name")?;
         let mut command = self.program(key.mode, self.cpus.map(|(_, client)| client));
-        command.args(["client", "--connect", address, "--case", kind.get_name()]);
+        command.args(["client", "--case", kind.get_name()]);
+        match (address, self.cpus) {
+            (Some(address), _) => drop(command.args(["--connect", address])),
+            (None, Some((server, _))) => drop(command.args(["--server-cpu", &server.to_string()])),
+            (None, None) => {}
+        }
         command.args(["--bytes", &key.case.bytes.to_string()]);
         let milliseconds = |time: Duration| time.as_millis().to_string();
         command.args(["--warmup", &milliseconds(self.span.warmup)]);
@@ -104,18 +110,21 @@ impl Servers<'_> {
     fn try_to_measure(&mut self, key: Key) -> anyhow::Result<Measured<Outcome>> {
         let (host, mode) = (self.host, key.mode);
         let server = match self.running.entry(mode) {
-            Entry::Occupied(running) => running.into_mut(),
+            _ if mode == Mode::Runtime => None,
+            Entry::Occupied(running) => Some(running.into_mut()),
             Entry::Vacant(place) => {
                 let mut command = host.program(mode, host.cpus.map(|(server, _)| server));
-                place.insert(Server::start(&mode.to_string(), command.arg("server"))?)
+                Some(place.insert(Server::start(&mode.to_string(), command.arg("server"))?))
             }
         };
-        let mut command = host.client(key, &server.address)?;
+        let address = server.map(|server| &*server.address);
+        let mut command = host.client(key, address)?;
         let mut process = Process::spawn(format!("{mode} client"), &mut command)?;
         let patience = host.span.warmup + host.span.measure + GRACE;
         let line: Line = parse(&process.next_line(patience)?)?;
         let verdict = match mode {
-            Mode::Tcp => None,
+            // The program itself fails if nothing goes by memory: no monitor has heard of it.
+            Mode::Tcp | Mode::Runtime => None,
             Mode::Origin | Mode::Shm | Mode::Direct => {
                 let mut ends = host.monitor.crosslane.connections()?;
                 ends.retain(|end| end.is_between(&line.local, &line.peer));

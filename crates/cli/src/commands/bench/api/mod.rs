@@ -1,7 +1,8 @@
 //! `crosslane bench api`: the same traffic by sockets and by the native interface.
 //!
 //! NTSocks' three modes beside TCP: `origin` are sockets under the preloaded library, `shm` the
-//! native interface with one copy at each end, `direct` messages built and read where they travel.
+//! native interface with one copy at each end, `direct` messages built and read where they travel, and
+//! `runtime` the same between two threads of one process, without a monitor.
 
 mod host;
 mod results;
@@ -62,7 +63,8 @@ pub struct Args {
 
 const HELP: &str = "\
 origin, shm and direct are NTSocks' names: sockets under `crosslane run`; the native interface with \
-reads and writes, a copy at each end; and messages built and read in the lanes. In every mode, TCP's \
+reads and writes, a copy at each end; and messages built and read in the lanes. runtime is NTSocks' \
+Runtime: direct between two threads of one process, with no monitor. In every mode, TCP's \
 too, each message is built anew and each of its words is checked where it arrives.
 
 rtt: round trips. stream: one way, message by message; the receiver takes as many small ones at a \

@@ -23,18 +23,26 @@ pub enum Mode {
     Shm,
     /// The native interface, building and reading in place
     Direct,
+    /// The same between two threads of one process, without a monitor
+    Runtime,
 }
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Tcp, Self::Origin, Self::Shm, Self::Direct];
+    pub const ALL: [Self; 5] = [
+        Self::Tcp,
+        Self::Origin,
+        Self::Shm,
+        Self::Direct,
+        Self::Runtime,
+    ];
 
     /// How the program calls it.
     pub fn way(self) -> &'static str {
         match self {
             Self::Tcp | Self::Origin => "sockets",
             Self::Shm => "copy",
-            Self::Direct => "direct",
+            Self::Direct | Self::Runtime => "direct",
         }
     }
 }
@@ -46,6 +54,7 @@ impl fmt::Display for Mode {
             Self::Origin => "origin",
             Self::Shm => "shm",
             Self::Direct => "direct",
+            Self::Runtime => "runtime",
         })
     }
 }

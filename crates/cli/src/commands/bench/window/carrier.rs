@@ -6,7 +6,7 @@
 
 use std::hint::spin_loop;
 
-use crosslane_ctl::lane::{DEFAULT_RING_LINES, Geometry, MIN_RING_LINES};
+use crosslane_ctl::lane::{Geometry, MIN_RING_LINES, SMALL_RING_LINES};
 use crosslane_ring::posted::{PostedRx, PostedTx, Slot};
 use crosslane_ring::{RxCursor, TxCursor, WindowLane};
 use crosslane_window::backend::{Window, half_bytes, lasting_halves, lasting_view};
@@ -61,7 +61,7 @@ impl Carrier {
 fn clear(window: &'static dyn Window) {
     for side in [0, 1] {
         let (local, remote) = lasting_halves(window, side);
-        let end = local.bytes().min(2 * lane_bytes(DEFAULT_RING_LINES));
+        let end = local.bytes().min(2 * lane_bytes(SMALL_RING_LINES));
         (0..end).step_by(8).for_each(|at| local.clear(at));
         remote.fence();
     }
@@ -88,7 +88,7 @@ impl Bare {
     /// Where the message of a number lies, in a part as large as a lane's.
     fn place(&self, number: u64, bytes: usize) -> usize {
         let message = (8 + bytes).next_multiple_of(64);
-        let room = self.local.bytes().min(lane_bytes(DEFAULT_RING_LINES));
+        let room = self.local.bytes().min(lane_bytes(SMALL_RING_LINES));
         let places = room / message;
         usize::try_from(number % places as u64).unwrap_or(0) * message
     }
@@ -119,7 +119,7 @@ impl End for Bare {
 
 /// The rings of a lane that fits into a half, the usual ones if possible.
 fn ring_lines(half_bytes: usize) -> Option<u32> {
-    [DEFAULT_RING_LINES, MIN_RING_LINES]
+    [SMALL_RING_LINES, MIN_RING_LINES]
         .into_iter()
         .find(|lines| lane_bytes(*lines) <= half_bytes)
 }
