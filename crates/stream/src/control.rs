@@ -450,25 +450,7 @@ impl Control {
                 self.conclude(token, adopted);
             }
             MonitorMessage::Registered { token } => register::acknowledged(process, token),
-            MonitorMessage::Grant(grant) => {
-                self.answered(grant.token);
-                match self.arena(&grant, fd) {
-                    // The partner keeps its half until both ask again.
-                    Ok(_) if register::is_shared(process, grant.token) => self.release(grant.token),
-                    Ok(arena) => {
-                        register::granted(process, &grant, arena);
-                        if arena.lost().is_some() {
-                            watcher::start(process);
-                        }
-                    }
-                    Err(_) if matches!(grant.location, Location::File { .. }) => {
-                        // The window was lost before we came to it.
-                        self.release(grant.token);
-                        register::missed(process, grant.token);
-                    }
-                    Err(reason) => register::refused(process, grant.token, reason),
-                }
-            }
+            MonitorMessage::Grant(grant) => self.take_grant(process, &grant, fd),
             MonitorMessage::Refused { token, reason } => {
                 self.answered(token);
                 let reason = Reason::from_code(reason).unwrap_or(Reason::Refused);
@@ -479,6 +461,32 @@ impl Control {
             MonitorMessage::Alone { token, pair } => lost::hear_alone(process, token, pair),
             MonitorMessage::Retire { arena } => self.retire(arena),
             MonitorMessage::Welcome | MonitorMessage::Text(_) => {}
+        }
+    }
+
+    fn take_grant(&mut self, process: &'static Process, grant: &Grant, fd: Option<OwnedFd>) {
+        // In any case: its memory is passed once.
+        let arena = self.arena(grant, fd);
+        if register::is_outdated(process, grant) {
+            return;
+        }
+        self.answered(grant.token);
+        match arena {
+            // The partner keeps its half until both ask again.
+            Ok(_) if register::is_shared(process, grant.token) => self.release(grant.token),
+            Ok(arena) => {
+                register::granted(process, grant, arena);
+                if arena.lost().is_some() {
+                    watcher::start(process);
+                }
+            }
+            Err(_) if matches!(grant.location, Location::File { .. }) => {
+                // The window was lost before we came to it.
+                if register::missed(process, grant.token) {
+                    self.release(grant.token);
+                }
+            }
+            Err(reason) => register::refused(process, grant.token, reason),
         }
     }
 

@@ -351,6 +351,8 @@ pub(crate) fn hear_remainder(
         None => bytes.is_empty(),
     };
     if !is_there {
+        // It comes once.
+        give_up(&end);
         return;
     }
     mirror::lines_in(&lane, head, &bytes);

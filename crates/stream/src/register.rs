@@ -283,15 +283,18 @@ pub(crate) fn unregister(end: &End) {
 }
 
 /// The lanes of a grant are gone: the end is registered anew, after as many calls as a new connection is
-/// given.
-pub(crate) fn missed(process: &'static Process, token: u64) {
-    if let Some(end) = find(process, token)
-        && change_phase(&end, EndPhase::Registered, EndPhase::Plain)
-    {
+/// given. Returns whether it had waited for them.
+pub(crate) fn missed(process: &'static Process, token: u64) -> bool {
+    let Some(end) = find(process, token) else {
+        return false;
+    };
+    let has_waited = change_phase(&end, EndPhase::Registered, EndPhase::Plain);
+    if has_waited {
         end.entry.id.cookie.store(1, Ordering::Relaxed);
         end.entry.id.calls.store(0, Ordering::Relaxed);
         end.set_reason(Reason::WindowLost);
     }
+    has_waited
 }
 
 /// The descriptor of an end that is about to be let go.
@@ -366,16 +369,20 @@ pub(crate) fn is_shared(process: &'static Process, token: u64) -> bool {
     true
 }
 
+/// Whether a grant is of an earlier registration of the end, since which it was let go of: the answer to a
+/// registration comes before its grant.
+pub(crate) fn is_outdated(process: &'static Process, grant: &Grant) -> bool {
+    find(process, grant.token).is_some_and(|end| is_in_flight(&end))
+}
+
 /// The monitor has found the other end.
 pub(crate) fn granted(process: &'static Process, grant: &Grant, arena: &'static Arena) {
     let Some(end) = find(process, grant.token) else {
         return;
     };
-    // The monitor closes its copy of the socket before it grants.
-    end.entry.id.cookie.store(1, Ordering::Relaxed);
     // A broken socket that the program has not closed may have been paired with a newer one of
     // the same names; one that still has a peer after both have registered is the one.
-    if end.is_pinned() || !may_take_grant(&end) || !kernel::has_peer(end.fd) {
+    if !may_take_grant(&end) || !kernel::has_peer(end.fd) {
         return;
     }
     enter(&end, grant, arena, |end| takes_grant(process, end));
@@ -418,8 +425,9 @@ pub(crate) fn occupy(
     [tx, rx]: [WindowLane; 2],
     pair: u64,
 ) -> bool {
-    end.entry.wait.pair.store(pair, Ordering::SeqCst);
+    let own_pair = &end.entry.wait.pair;
     if arena.lost().is_none() {
+        own_pair.store(pair, Ordering::SeqCst);
         end.set_lanes(tx, rx);
         return true;
     }
@@ -430,6 +438,7 @@ pub(crate) fn occupy(
     let Some(sending) = behind.and_then(|memory| spare::keep(end, arena, tx, memory)) else {
         return false;
     };
+    own_pair.store(pair, Ordering::SeqCst);
     end.set_lanes(sending, rx);
     end.add_flags(end_flags::FAR);
     true
@@ -446,27 +455,29 @@ pub(crate) fn lanes(grant: &Grant, arena: &'static Arena) -> Option<[WindowLane;
 }
 
 fn may_take_grant(end: &End) -> bool {
-    matches!(end.phase(), EndPhase::Registered | EndPhase::Granted)
+    let is_of_use = matches!(end.phase(), EndPhase::Registered | EndPhase::Granted);
+    is_of_use && !end.is_pinned()
 }
 
 /// A grant replaces an earlier one as long as neither direction has used it or is about to, and no forked
 /// child has it: the monitor keeps for the children only what was granted before they were forked. The
 /// caller holds both directions.
 fn takes_grant(process: &Process, end: &End) -> bool {
-    match end.phase() {
-        EndPhase::Registered => true,
-        EndPhase::Granted => {
-            let is_unused =
-                end.tx_mode() == Mode::Tcp && end.rx_mode() == Mode::Tcp && !end.has_record();
-            // A peer that has been told that we are ready may say START at any moment.
-            let waits_no_more = || {
-                end.rx_lane()
-                    .is_none_or(|lane| switch::take_ready_back(&lane))
-            };
-            is_unused && !process.is_shared(end.index) && waits_no_more()
-        }
-        EndPhase::Free | EndPhase::Plain => false,
-    }
+    let is_first = end.phase() == EndPhase::Registered;
+    let is_unused =
+        || end.tx_mode() == Mode::Tcp && end.rx_mode() == Mode::Tcp && !end.has_record();
+    may_take_grant(end)
+        && (is_first || is_unused() && !process.is_shared(end.index) && takes_leave(end))
+}
+
+/// Have the peer begin in the earlier lanes no more. False where it has begun, and where the window is lost:
+/// then it has yet to be told what stood there, and whether it had begun.
+fn takes_leave(end: &End) -> bool {
+    let is_taken_back = |lane| switch::take_ready_back(&lane);
+    // In this order: READY may have been looked for in a place that is no window any more.
+    !end.has_flags(end_flags::LOST)
+        && end.rx_lane().is_none_or(is_taken_back)
+        && !lost::is_found(end)
 }
 
 /// The program's own TCP_NODELAY, in what is kept of its settings.

@@ -17,7 +17,9 @@ use crate::{End, lock};
 
 /// Look at all connections. Called now and then, where a call sleeps anyway.
 pub(crate) fn look(process: &'static Process) {
-    for end in process.ends() {
+    // A word in a window is far to read, and may be missing.
+    let here = |end: &End| !end.has_flags(end_flags::FAR);
+    for end in process.ends().filter(here) {
         let grown = |lane: WindowLane| lane.control().sender.grown.load(Ordering::Relaxed);
         if end.tx_lane().map(grown).is_some_and(|grown| grown != 0) {
             relieve(&end);

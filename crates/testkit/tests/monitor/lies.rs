@@ -28,6 +28,8 @@ def serve(client):
         for fd in fds:
             os.close(fd)
         magic, version, kind, token = struct.unpack_from("<IHHQ", data)
+        def lanes(slot, role):
+            return GRANT, 0, slot, role, 512, 4, 0, 0, 0, 0, 0
         def say(kind, *fields, fd=None, token=token, version=version, cut=None):
             message = struct.pack("<IHHQ", magic, version, kind, token)
             message += struct.pack("<%dI" % len(fields), *fields)
@@ -41,23 +43,23 @@ def serve(client):
         elif kind == REGISTER and how != "silent":
             say(REGISTERED)
             if how == "no such slot":
-                say(GRANT, 0, 9, 0, 512, 4, fd=shared)
+                say(*lanes(9, 0), fd=shared)
             elif how == "no memory beside it":
-                say(GRANT, 0, 0, 0, 512, 4)
+                say(*lanes(0, 0))
             elif how == "memory that can shrink":
-                say(GRANT, 0, 0, 0, 512, 4, fd=memory(F_SEAL_GROW))
+                say(*lanes(0, 0), fd=memory(F_SEAL_GROW))
             elif how == "memory of nobody else":
-                say(GRANT, 0, 0, 0, 512, 4, fd=shared)
+                say(*lanes(0, 0), fd=shared)
             elif how == "somebody else's end":
-                say(GRANT, 0, 0, 0, 512, 4, fd=shared, token=token + (1 << 32))
+                say(*lanes(0, 0), fd=shared, token=token + (1 << 32))
                 say(REFUSED, 4, token=token + 1)
             elif how == "no such reason":
                 say(REFUSED, 999)
             elif how == "no such arena":
                 say(RETIRE, 7)
             elif how == "twice":
-                say(GRANT, 0, 0, 0, 512, 4, fd=shared)
-                say(GRANT, 0, 1, 1, 512, 4)
+                say(*lanes(0, 0), fd=shared)
+                say(*lanes(1, 1))
                 say(REFUSED, 5)
         if kind == (HELLO if how in ("garbage", "truncated", "future") else REGISTER):
             print("lied", flush=True)
@@ -87,13 +89,13 @@ const LIES: [(&str, bool); 14] = [
     ("truncated", true),
     ("future", true),
     ("no such slot", true),
-    ("no memory beside it", true),
-    ("memory that can shrink", true),
-    ("memory of nobody else", true),
-    ("somebody else's end", true),
+    ("no memory beside it", false),
+    ("memory that can shrink", false),
+    ("memory of nobody else", false),
+    ("somebody else's end", false),
     ("no such reason", false),
     ("no such arena", false),
-    ("twice", true),
+    ("twice", false),
 ];
 
 fn start_liar(host: &Host, how: &str) -> Process {

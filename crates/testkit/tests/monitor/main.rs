@@ -4,6 +4,7 @@ mod forks;
 mod handed_on;
 mod idle;
 mod lack;
+mod late_grant;
 mod lies;
 mod memory;
 mod musl;

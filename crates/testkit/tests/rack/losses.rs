@@ -102,9 +102,8 @@ fn tell(rack: &Rack) -> String {
     let of = |at: usize| {
         let stats = rack.hosts[at].stats();
         let count = |name| format!("{name} {}", stats.count(name));
-        ["windows_lost", "windows_unsettled", "peer_lies"]
-            .map(count)
-            .join(", ")
+        let counts = ["windows_lost", "windows_unsettled", "peer_lies"].map(count);
+        format!("{}, {:#?}", counts.join(", "), rack.ends(at, COUNT_PORT))
     };
     format!("alpha: {}; beta: {}", of(0), of(1))
 }

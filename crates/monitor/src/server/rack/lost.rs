@@ -270,8 +270,8 @@ impl Monitor {
         };
         let memory = (!lines.is_empty()).then(|| object_of(lines));
         if memory.as_ref().is_some_and(Option::is_none) {
+            // Without it the connection is reset.
             tracing::warn!("no memory for what stood in a lost window");
-            return;
         }
         let said = self
             .connection(id)

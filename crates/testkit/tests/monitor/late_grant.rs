@@ -1,0 +1,222 @@
+//! A grant that comes while an end has yet to learn what stood in a lost window.
+
+use crosslane_testkit::{Host, Process, Route, binary, free_port};
+
+use crate::talk::PYTHON;
+
+/// A monitor that does only what is said on standard input: `grant NAME NUMBER` gives the server or the
+/// client lanes in the window of that number, `lose NUMBER` takes it away, and nothing of what ends tell each
+/// other about that is passed on before `settle`.
+const MONITOR: &str = r#"
+import os, socket, struct, sys, threading
+
+REGISTER, RELEASE, POSITION, REMAINDER = 2, 3, 11, 12
+REGISTERED, GRANT = 130, 131
+TO_PEER = 137 - POSITION
+folder, port = sys.argv[1], int(sys.argv[2])
+windows, ends, positions, told = {}, {}, {}, set()
+is_settling = False
+other = {"server": "client", "client": "server"}
+
+def tell(name, what):
+    if what not in told:
+        told.add(what)
+        print(what, flush=True)
+
+def window(number):
+    if number not in windows:
+        windows[number] = os.open(f"{folder}/window-{number}", os.O_RDWR | os.O_CREAT)
+        os.truncate(windows[number], 1 << 20)
+    return windows[number]
+
+def say(name, kind, body=b"", fds=[]):
+    client, version, token = ends[name]
+    socket.send_fds(client, [struct.pack("<4sHHQ", b"XLAN", version, kind, token) + body], fds)
+
+def grant(name, number):
+    lanes = struct.pack("<6IQQ", number, 0, name == "client", 512, 1, 1, 0, number)
+    say(name, GRANT, lanes, [window(number)])
+
+def heard(client, data, fds):
+    _, version, kind, token = struct.unpack_from("<4sHHQ", data)
+    body = data[16:]
+    name = next((name for name, end in ends.items() if end[2] == token and end[0] is client), None)
+    if kind == REGISTER:
+        is_server = socket.socket(fileno=os.dup(fds[0])).getsockname()[1] == port
+        name = "server" if is_server else "client"
+        ends[name] = client, version, token
+        say(name, REGISTERED)
+        tell(name, f"{name} registered" + " anew" * (f"{name} released" in told))
+    elif kind == RELEASE:
+        tell(name, f"{name} released")
+    elif kind == POSITION:
+        positions[name] = body
+        tell(name, f"{name} has left the window")
+        if is_settling:
+            say(other[name], POSITION + TO_PEER, body)
+    elif kind == REMAINDER:
+        first, end = struct.unpack_from("<QQ", body, 12)
+        tell(name, f"{name} had {end - first} lines")
+        say(other[name], REMAINDER + TO_PEER, body, fds)
+
+def serve(client):
+    while True:
+        data, fds, _, _ = socket.recv_fds(client, 4096, 4)
+        if not data:
+            return
+        heard(client, data, fds)
+        for fd in fds:
+            os.close(fd)
+
+def obey():
+    global is_settling
+    for line in sys.stdin:
+        word, *rest = line.split()
+        if word == "grant":
+            grant(rest[0], int(rest[1]))
+        elif word == "lose":
+            os.truncate(windows[int(rest[0])], 0)
+        else:
+            is_settling = True
+            for name, body in list(positions.items()):
+                say(other[name], POSITION + TO_PEER, body)
+        print("done", flush=True)
+
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(f"{folder}/monitor.sock")
+listener.listen(16)
+threading.Thread(target=obey, daemon=True).start()
+print("listening", flush=True)
+while True:
+    client = listener.accept()[0]
+    threading.Thread(target=serve, args=(client,), daemon=True).start()
+"#;
+
+/// Sends and receives so many numbers at each line, which must be all from 0 on in order.
+const PROGRAM: &str = r#"
+import socket, sys
+name, port = sys.argv[1], int(sys.argv[2])
+if name == "server":
+    connection = socket.create_server(("127.0.0.1", port)).accept()[0]
+else:
+    connection = socket.create_connection(("127.0.0.1", port))
+sent = received = 0
+for line in sys.stdin:
+    word, count = line.split()
+    for _ in range(int(count)):
+        if word == "send":
+            connection.sendall(b"%08d" % sent)
+            sent += 1
+        else:
+            number = connection.recv(8, socket.MSG_WAITALL)
+            assert number == b"%08d" % received, (number, received)
+            received += 1
+    print("done", flush=True)
+"#;
+
+/// The monitor, and both programs, whose ends are registered.
+struct Scene {
+    monitor: Process,
+    server: Process,
+    client: Process,
+}
+
+impl Scene {
+    fn new(host: &Host) -> Self {
+        let port = free_port().to_string();
+        let monitor = host.plain(PYTHON).args(["-c", MONITOR]).arg(host.folder());
+        let monitor = monitor.arg(&port).with_open_input().start();
+        monitor.wait_for_log("listening");
+        // Without the command, which would not put up with this monitor.
+        let library = binary("libcrosslane.so");
+        let start = |name: &str| {
+            let program = host.program(PYTHON).args(["-c", PROGRAM, name, &port]);
+            let program = program.env("LD_PRELOAD", library.to_str().expect("its name is text"));
+            program.with_open_input().start()
+        };
+        let server = start("server");
+        server.wait_for_port(port.parse().expect("it is a port"));
+        let client = start("client");
+        let mut scene = Self {
+            monitor,
+            server,
+            client,
+        };
+        scene.talk(20);
+        scene.monitor.wait_for_log("client registered");
+        scene.monitor.wait_for_log("server registered");
+        scene
+    }
+
+    fn talk(&mut self, count: u32) {
+        talk(&mut self.client, &mut self.server, count);
+        talk(&mut self.server, &mut self.client, count);
+    }
+
+    fn grant_both(&mut self, window: u32) {
+        order(&mut self.monitor, &format!("grant server {window}"));
+        order(&mut self.monitor, &format!("grant client {window}"));
+    }
+
+    /// The server is ready for these lanes, but nobody is there with it.
+    fn grant_server(&mut self, window: u32) {
+        order(&mut self.monitor, &format!("grant server {window}"));
+        talk(&mut self.server, &mut self.client, 20);
+    }
+}
+
+fn order(process: &mut Process, line: &str) {
+    process.write_line(line);
+    let mut said = || process.next_line().expect("it goes on");
+    while said() != "done" {}
+}
+
+fn talk(from: &mut Process, to: &mut Process, count: u32) {
+    order(from, &format!("send {count}"));
+    order(to, &format!("recv {count}"));
+}
+
+#[test]
+fn nobody_begins_in_lanes_that_the_other_end_has_left_for_later_ones() {
+    let host = Host::without_monitor(Route::Tcp);
+    let mut scene = Scene::new(&host);
+    scene.grant_server(1);
+    scene.grant_server(2);
+    order(&mut scene.monitor, "grant client 1");
+    scene.talk(100);
+    order(&mut scene.monitor, "grant client 2");
+    scene.talk(100);
+}
+
+#[test]
+fn what_stood_in_a_lost_window_comes_also_when_other_lanes_are_granted_first() {
+    let host = Host::without_monitor(Route::Tcp);
+    let mut scene = Scene::new(&host);
+    scene.grant_server(1);
+    order(&mut scene.monitor, "grant client 1");
+    order(&mut scene.client, "send 300");
+    order(&mut scene.monitor, "lose 1");
+    order(&mut scene.client, "send 1");
+    scene.monitor.wait_for_log("client has left the window");
+    scene.monitor.wait_for_log("server has left the window");
+
+    scene.grant_both(2);
+    order(&mut scene.monitor, "settle");
+    order(&mut scene.server, "recv 301");
+    let log = scene.monitor.log();
+    let lines = log.lines().find_map(|line| {
+        let count = line.strip_prefix("client had ")?.strip_suffix(" lines")?;
+        count.parse::<u32>().ok()
+    });
+    assert!(lines.is_some_and(|lines| lines > 290), "{log}");
+
+    // It goes on, in the lanes of a later registration.
+    let anew = ["server", "client"].map(|name| format!("{name} registered anew"));
+    while !anew.iter().all(|told| scene.monitor.log().contains(told)) {
+        scene.talk(1);
+    }
+    scene.grant_both(3);
+    for _ in 0..100 {
+        scene.talk(5);
+    }
+}
