@@ -250,6 +250,7 @@ pub struct RxState {
 }
 
 /// Waiters and errors of an end.
+#[derive(Default)]
 #[repr(C, align(64))]
 pub struct WaitState {
     /// Threads asleep in the kernel on this socket, outside of epoll.
@@ -273,6 +274,8 @@ pub struct WaitState {
     pub replay_seen: AtomicU32,
     /// As [`crate::message::Grant::pair`] of its lanes; 0 if it has none between hosts.
     pub pair: AtomicU64,
+    /// The last such lanes of which this end has sent its peer what stood unread in a lost window.
+    pub shipped: AtomicU64,
     /// In the sending mode Replay: bytes taken from the record that is being sent again. In mode
     /// Tcp after a STOP: its count plus 1. Otherwise 0.
     pub replayed: AtomicU64,

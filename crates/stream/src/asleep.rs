@@ -42,12 +42,9 @@ pub(crate) fn wait_readable(end: &End) -> Result<(), Errno> {
 
 /// Arm, and look once more. Returns whether the caller may sleep until TCP has something to read.
 pub fn prepare_sleep(end: &End) -> bool {
-    let Some(lane) = end.rx_lane() else {
-        return true;
-    };
-    {
-        let _rx = end.lock_rx();
-        bell::arm(end, &lane);
+    match end.hold_rx_lane() {
+        Some((lane, _rx)) => bell::arm(end, &lane),
+        None => return true,
     }
     let found = must_look(end);
     // A sender that found its lane full rings us not; this is the last look before the sleep.

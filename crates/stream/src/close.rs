@@ -134,10 +134,14 @@ fn let_go(end: &End) {
 fn finish_rings(end: &End, deadline: Instant) {
     replay::push_replay(end, deadline);
     say_closing(end);
-    let Some(lane) = end.rx_lane() else { return };
+    if end.rx_lane().is_none() {
+        return;
+    }
     say_closed(end);
     await_last_bells(end, deadline);
-    let _rx = end.lock_rx();
+    let Some((lane, _rx)) = end.hold_rx_lane() else {
+        return;
+    };
     // Also what a sender has been asked to send again by TCP, and has not.
     let unread = matches!(end.rx_mode(), Mode::Ring | Mode::Replay)
         && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
@@ -158,8 +162,7 @@ fn say_closed(end: &End) {
 /// Ask for no more doorbells and take those that have been sent: the kernel resets a connection
 /// that is closed before they are read, or before they arrive.
 fn await_last_bells(end: &End, deadline: Instant) {
-    if let Some(lane) = end.tx_lane() {
-        let _tx = end.lock_tx();
+    if let Some((lane, _tx)) = end.hold_tx_lane() {
         bell::want_no_space(&lane);
     }
     for round in 0.. {

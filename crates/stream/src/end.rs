@@ -235,6 +235,23 @@ impl End {
         spare::give_back(self);
     }
 
+    /// The lane in which this end sends, for as long as the sending direction is held. One that was looked
+    /// up before may be the end's no more: lanes change while both directions are held.
+    #[inline]
+    pub(crate) fn hold_tx_lane(&self) -> Option<(WindowLane, Guard<'static>)> {
+        self.tx_lane()?;
+        let held = self.lock_tx();
+        Some((self.tx_lane()?, held))
+    }
+
+    /// As [`End::hold_tx_lane`], of the receiving direction.
+    #[inline]
+    pub(crate) fn hold_rx_lane(&self) -> Option<(WindowLane, Guard<'static>)> {
+        self.rx_lane()?;
+        let held = self.lock_rx();
+        Some((self.rx_lane()?, held))
+    }
+
     /// Hold the sending direction.
     #[inline]
     pub fn lock_tx(&self) -> Guard<'static> {

@@ -36,9 +36,8 @@ pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
 fn take_last_bells(end: &End) {
     if end.ending() == Ending::Reset
         && end.rx_mode() == Mode::Ring
-        && let Some(lane) = end.rx_lane()
+        && let Some((lane, _rx)) = end.hold_rx_lane()
     {
-        let _rx = end.lock_rx();
         bell::take(end, &lane);
     }
 }

@@ -45,10 +45,10 @@ pub fn fill(
     most: usize,
     source: impl FnOnce(&[Part]) -> Result<usize, Errno>,
 ) -> Result<Filled, Errno> {
-    let Some(lane) = end.tx_lane().filter(|lane| is_usual(end, lane)) else {
+    if !end.tx_lane().is_some_and(|lane| is_usual(end, &lane)) {
         return Ok(Filled::Elsewhere);
-    };
-    let filled = fill_locked(end, &lane, most.min(MOST_BYTES), source)?;
+    }
+    let filled = fill_locked(end, most.min(MOST_BYTES), source)?;
     send::after_sending(end);
     Ok(filled)
 }
@@ -68,17 +68,17 @@ fn is_usual(end: &End, lane: &WindowLane) -> bool {
 
 fn fill_locked(
     end: &End,
-    lane: &WindowLane,
     most: usize,
     source: impl FnOnce(&[Part]) -> Result<usize, Errno>,
 ) -> Result<Filled, Errno> {
-    let _tx = end.lock_tx();
-    if end.tx_mode() != Mode::Ring || end.is_reserved() {
+    let held = end.hold_tx_lane();
+    let Some((lane, _tx)) = held.filter(|_| end.tx_mode() == Mode::Ring && !end.is_reserved())
+    else {
         return Ok(Filled::Elsewhere);
-    }
+    };
     let mut cursor = end.tx_cursor();
     let before = cursor.tail;
-    let Ok(reservation) = cursor.reserve(lane, most) else {
+    let Ok(reservation) = cursor.reserve(&lane, most) else {
         // A lie, which the next send finds as well.
         return Ok(Filled::Elsewhere);
     };
@@ -87,13 +87,13 @@ fn fill_locked(
         return Ok(Filled::Full);
     }
     let mut pieces = [Part::EMPTY; MOST_PIECES];
-    let count = cut(lane, &reservation, &mut pieces);
+    let count = cut(&lane, &reservation, &mut pieces);
     let bytes = source(&pieces[..count])?.min(reservation.bytes());
     if bytes > 0 {
-        cursor.commit(lane, &reservation, bytes);
+        cursor.commit(&lane, &reservation, bytes);
         end.set_tx_cursor(cursor);
         add(&end.entry.tx.ring_bytes, bytes as u64);
-        send::note_published(end, lane, before);
+        send::note_published(end, &lane, before);
     }
     Ok(Filled::Bytes(bytes))
 }

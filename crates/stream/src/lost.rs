@@ -73,7 +73,7 @@ fn look_far(end: &End) {
         return;
     }
     if !is_lost || !spare::is_used(end) {
-        leave(end);
+        leave(end, |end| end.has_flags(LOST) || spare::is_window_lost(end));
     }
     if is_unsettled(end) {
         settle(end);
@@ -102,18 +102,22 @@ pub fn is_dry(end: &End) -> bool {
 }
 
 /// How the monitors of both hosts call the end's lanes.
-fn pair_of(end: &End) -> u64 {
+pub(crate) fn pair_of(end: &End) -> u64 {
     end.entry.wait.pair.load(Ordering::SeqCst)
 }
 
-/// Leave the window.
+/// Leave the window, if `is_gone`, which is asked while both directions are held: another thread may have
+/// left it before, and the end may be in another one by now.
 #[cold]
-fn leave(end: &End) {
+fn leave(end: &End, is_gone: impl FnOnce(&End) -> bool) {
+    let _rx = end.lock_rx();
+    let _tx = end.lock_tx();
+    if !end.has_flags(FAR) || !is_gone(end) {
+        return;
+    }
     let (Some(sent), Some(received)) = (spare::sent(end), spare::received(end)) else {
         return;
     };
-    let _rx = end.lock_rx();
-    let _tx = end.lock_tx();
     let is_first = !end.has_flags(LOST);
     if is_first {
         prepare(end, &sent, &received);
@@ -168,11 +172,10 @@ fn stop(end: &End, sent: &WindowLane) {
 #[cold]
 fn settle(end: &End) {
     control::poll(end.process());
-    if let Some(sent) = spare::sent(end) {
-        let _tx = end.lock_tx();
+    if let Some((sent, _tx)) = end.hold_tx_lane().filter(|_| end.has_flags(LOST)) {
         stop(end, &sent);
     }
-    if end.has_flags(HEARD) && !end.has_flags(SHIPPED) {
+    if end.has_flags(LOST | HEARD) && !end.has_flags(SHIPPED) {
         switch::attend_lane(end);
         ship(end);
     }
@@ -181,7 +184,7 @@ fn settle(end: &End) {
     }
     let clock = &end.local.clock;
     let is_first = clock.asked.load(Ordering::Relaxed) == 0;
-    if is_first || !end.has_flags(REFILLED) && is_due(&clock.asked, ASK_AGAIN) {
+    if is_first || is_due(&clock.asked, ASK_AGAIN) {
         clock.asked.store(cpu::ticks(), Ordering::Relaxed);
         tell_position(end);
     }
@@ -221,6 +224,10 @@ pub(crate) fn give_up(end: &End) {
 fn tell_position(end: &End) {
     let position = {
         let _rx = end.lock_rx();
+        // Of lanes that are in use the peer must hear nothing.
+        if !end.has_flags(LOST) || pair_of(end) == 0 {
+            return;
+        }
         Position {
             token: end.token(),
             pair: pair_of(end),
@@ -239,7 +246,14 @@ fn tell_position(end: &End) {
 
 /// Send the peer what it has not read.
 fn ship(end: &End) {
-    let Some((remainder, bytes)) = remainder(end) else {
+    // Until it is said that it is done: then the end may leave the lanes.
+    let Some((lane, _tx)) = end.hold_tx_lane() else {
+        return;
+    };
+    if !end.has_flags(LOST | HEARD) || end.has_flags(SHIPPED) || end.tx_mode() == Mode::Ring {
+        return;
+    }
+    let Some((remainder, bytes)) = remainder(end, &lane) else {
         return;
     };
     let memory = match bytes.is_empty() {
@@ -251,23 +265,21 @@ fn ship(end: &End) {
         },
     };
     let fd = memory.as_ref().map(AsRawFd::as_raw_fd);
+    // Before: a monitor that finds us out of the lanes must know that there is something to come.
+    let shipped = &end.entry.wait.shipped;
+    shipped.store(remainder.pair, Ordering::SeqCst);
     if control::tell(end.process(), &ClientMessage::Remainder(remainder), fd) {
         end.add_flags(SHIPPED);
     }
 }
 
-/// What the peer has not read; `None` while the sending direction has not left the lane.
-fn remainder(end: &End) -> Option<(Remainder, Vec<u8>)> {
-    let lane = spare::sent(end)?;
-    let _tx = end.lock_tx();
-    if end.tx_mode() == Mode::Ring {
-        return None;
-    }
+/// What the peer has not read. The caller holds the sending direction, which has left the lane.
+fn remainder(end: &End, lane: &WindowLane) -> Option<(Remainder, Vec<u8>)> {
     let control = lane.control();
     let position = control.credit.consumed.load(Ordering::Relaxed);
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     // Another process may have sent what is not in our copy.
-    if mirror::is_whole(&lane, position, tail) != Ok(true) {
+    if mirror::is_whole(lane, position, tail) != Ok(true) {
         give_up(end);
         return None;
     }
@@ -281,7 +293,7 @@ fn remainder(end: &End) -> Option<(Remainder, Vec<u8>)> {
         replay_end: control.sender.replay_end.load(Ordering::Relaxed),
     };
     let mut bytes = vec![0; remainder.bytes()];
-    mirror::lines_out(&lane, remainder.first, &mut bytes);
+    mirror::lines_out(lane, remainder.first, &mut bytes);
     Some((remainder, bytes))
 }
 
@@ -298,14 +310,13 @@ pub(crate) fn hear_position(process: &'static Process, position: &Position) {
         return;
     };
     if !end.has_flags(LOST) {
-        leave(&end);
+        leave(&end, is_meant);
     }
-    let Some(lane) = spare::sent(&end) else {
+    let Some((lane, _tx)) = end.hold_tx_lane() else {
         return;
     };
-    let _tx = end.lock_tx();
     // Told again, because an answer is still under way.
-    if end.has_flags(HEARD) {
+    if end.has_flags(HEARD) || !end.has_flags(LOST) || !is_meant(&end) {
         return;
     }
     let control = lane.control();
@@ -332,11 +343,10 @@ pub(crate) fn hear_remainder(
     let Some(end) = register::find(process, remainder.token).filter(is_meant) else {
         return;
     };
-    let Some(lane) = spare::received(&end) else {
+    let Some((lane, _rx)) = end.hold_rx_lane() else {
         return;
     };
-    let _rx = end.lock_rx();
-    if !is_dry(&end) {
+    if !is_dry(&end) || !is_meant(&end) {
         return;
     }
     let head = end.rx_cursor().head;
@@ -376,6 +386,10 @@ pub(crate) fn hear_alone(process: &'static Process, token: u64, pair: u64) {
         return;
     };
     let _rx = end.lock_rx();
+    let _tx = end.lock_tx();
+    if !is_meant(&end) {
+        return;
+    }
     if end.tx_mode() != Mode::Ring {
         end.add_flags(SHIPPED);
     }
@@ -408,11 +422,17 @@ pub(crate) fn finish(end: &End, deadline: Instant) {
 /// The end is on TCP both ways, and the kernel's alone: it has no lanes any more, and may be registered
 /// anew.
 pub(crate) fn cast_off(end: &End) {
-    if !end.has_flags(LOST) || !spare::give_back(end) {
-        return;
+    {
+        let _rx = end.lock_rx();
+        let _tx = end.lock_tx();
+        let may = end.has_flags(LOST) && end.phase() != EndPhase::Granted;
+        // Of several threads one is told that it has given the memory back.
+        if !may || !spare::give_back(end) {
+            return;
+        }
+        end.clear_lanes();
+        end.entry.wait.pair.store(0, Ordering::SeqCst);
     }
-    end.clear_lanes();
-    end.entry.wait.pair.store(0, Ordering::SeqCst);
     control::release(end.token());
     // Last: before, nobody registers it anew, whom this release would undo.
     end.clear_flags(FAR | LOST | HEARD | SHIPPED | REFILLED | end_flags::KNOWN);

@@ -100,8 +100,15 @@ fn pass_data(end: &End, lane: &WindowLane, cursor: &mut RxCursor) -> Result<u64,
 /// Visit the places where the stream goes on, in order, until one has less than there may come.
 fn visit(end: &End, mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>) -> Result<(), Errno> {
     let _rx = end.lock_rx();
-    let Some(lane) = end.rx_lane() else {
+    if lost::is_dry(end) {
         return Ok(());
+    }
+    let Some(lane) = end.rx_lane() else {
+        let all = Place::Tcp {
+            skipped: 0,
+            most: u64::MAX,
+        };
+        return look(all).map(drop);
     };
     let rx = &end.entry.rx;
     let taken = rx.tcp_bytes.load(Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! Upgrade is lazy: a connection must have moved something in a few calls, so that short ones cost
 //! nothing but a table entry.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
@@ -18,7 +18,7 @@ use crosslane_window::arena::Arena;
 use crate::end::End;
 use crate::family::Family;
 use crate::process::{self, Process};
-use crate::{config, control, ledger, lost, rest, spare, standard, strict, switch};
+use crate::{bell, config, control, ledger, lost, rest, spare, standard, strict, switch};
 
 /// Calls that move data before a connection is registered. A request and its answer with the
 /// end of the stream are fewer.
@@ -129,6 +129,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
     entry.rx.raw_calls.store(0, Ordering::Relaxed);
     wait.error.store(0, Ordering::Relaxed);
     wait.pair.store(0, Ordering::Relaxed);
+    wait.shipped.store(0, Ordering::Relaxed);
     wait.ending.store(Ending::Open as u32, Ordering::Relaxed);
     local.fds.store(1, Ordering::Relaxed);
     for word in [
@@ -245,7 +246,8 @@ pub(crate) fn judge_unmet(end: &End) {
     }
 }
 
-fn change_phase(end: &End, from: EndPhase, to: EndPhase) -> bool {
+/// False if the end was in another phase.
+pub(crate) fn change_phase(end: &End, from: EndPhase, to: EndPhase) -> bool {
     let phase = &end.entry.id.phase;
     phase
         .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst)
@@ -404,8 +406,9 @@ pub(crate) fn enter(
     if !is_free(end) {
         return;
     }
+    let was_armed = end.entry.wait.armed.load(Ordering::Relaxed) != 0;
     reset_directions(end.entry);
-    end.clear_flags(end_flags::COUNTED | end_flags::FAR);
+    end.clear_flags(end_flags::COUNTED);
     if !occupy(end, arena, lanes, grant.pair) {
         return end.set_reason(Reason::NoMemory);
     }
@@ -415,6 +418,12 @@ pub(crate) fn enter(
     id.slot.store(grant.slot, Ordering::Relaxed);
     end.set_reason(Reason::Switching);
     end.set_phase(EndPhase::Granted);
+    // Who fell asleep over earlier lanes, or on TCP behind them, is rung in these.
+    fence(Ordering::SeqCst);
+    let sleeps = end.entry.wait.sleepers.load(Ordering::SeqCst) != 0;
+    if let Some(lane) = end.rx_lane().filter(|_| was_armed || sleeps) {
+        bell::arm(end, &lane);
+    }
 }
 
 /// The end has these lanes from now on. False if there is no memory for what stands behind them. The
@@ -428,6 +437,7 @@ pub(crate) fn occupy(
     let own_pair = &end.entry.wait.pair;
     if arena.lost().is_none() {
         own_pair.store(pair, Ordering::SeqCst);
+        end.clear_flags(end_flags::FAR);
         end.set_lanes(tx, rx);
         return true;
     }

@@ -14,9 +14,8 @@ use crate::end::add;
 use crate::switch::drop_claim;
 use crate::{End, bell, ending, kernel_view, lost, rest, send, spare};
 
-/// The receiver has frozen before it read our STOP.
+/// The receiver has frozen before it read our STOP. The caller holds the sending direction.
 pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
-    let _tx = end.lock_tx();
     let stop_at = end.entry.wait.replayed.load(Ordering::Relaxed);
     if end.tx_mode() != Mode::Tcp || stop_at == 0 || !claim_freeze(lane) {
         return;

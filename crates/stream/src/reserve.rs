@@ -89,10 +89,12 @@ pub fn commit(end: &End, room: &Room, bytes: usize) -> Result<bool, Errno> {
         let before = cursor.tail;
         let may = end.tx_mode() == Mode::Ring && cursor.still_has(&room.reservation);
         if may && bytes > 0 {
-            cursor.commit(&room.lane, &room.reservation, bytes);
+            // The same ring, with what controls it now.
+            let lane = end.tx_lane().unwrap_or(room.lane);
+            cursor.commit(&lane, &room.reservation, bytes);
             end.set_tx_cursor(cursor);
             add(&end.entry.tx.ring_bytes, bytes as u64);
-            send::note_published(end, &room.lane, before);
+            send::note_published(end, &lane, before);
         }
         may
     };

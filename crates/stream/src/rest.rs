@@ -105,9 +105,9 @@ pub(crate) fn look_now(end: &End) {
     let id = &end.entry.id;
     id.pid.store(end.process().pid(), Ordering::Relaxed);
     id.fd.store(end.fd, Ordering::Relaxed);
-    match (end.tx_lane(), end.rx_lane()) {
-        (Some(tx), Some(rx)) => return_to_lanes(end, &tx, &rx),
-        _ => return_to_start(end),
+    match end.tx_lane() {
+        Some(_) => return_to_lanes(end),
+        None => return_to_start(end),
     }
 }
 
@@ -121,12 +121,14 @@ fn return_to_start(end: &End) {
     end.clear_flags(end_flags::PINNED | end_flags::RESTING);
 }
 
-fn return_to_lanes(end: &End, tx: &WindowLane, rx: &WindowLane) {
-    if end.tx_mode() == Mode::Replay || !withdraw(end, rx) {
+fn return_to_lanes(end: &End) {
+    if end.tx_mode() == Mode::Replay || !withdraw(end) {
         return;
     }
     let objections = STOP_WANTED | FROZEN | CLOSED;
-    if tx.control().receiver.flags.load(Ordering::SeqCst) & objections != 0 {
+    let objects =
+        |lane: WindowLane| lane.control().receiver.flags.load(Ordering::SeqCst) & objections != 0;
+    if end.tx_lane().is_none_or(objects) {
         return;
     }
     let _rx = end.lock_rx();
@@ -150,17 +152,24 @@ fn return_to_lanes(end: &End, tx: &WindowLane, rx: &WindowLane) {
 /// Whether nothing has been given away meanwhile. The caller holds the sending direction, under
 /// which rests begin.
 fn may_end(end: &End) -> bool {
-    end.has_flags(end_flags::RESTING) && end.entry.wait.away.load(Ordering::SeqCst) == 0 // SYNC: away
+    end.has_flags(end_flags::RESTING)
+        && !end.has_flags(end_flags::LOST)
+        && end.entry.wait.away.load(Ordering::SeqCst) == 0 // SYNC: away
 }
 
 /// Object to the rings no more. Returns whether our receiving direction is ready for that.
-fn withdraw(end: &End, lane: &WindowLane) -> bool {
-    let _rx = end.lock_rx();
+fn withdraw(end: &End) -> bool {
+    let Some((lane, _rx)) = end.hold_rx_lane() else {
+        return false;
+    };
+    if end.has_flags(end_flags::LOST) {
+        return false;
+    }
     let flags = &lane.control().receiver.flags;
     if flags.load(Ordering::SeqCst) & STOP_WANTED == 0 && !end.has_flags(end_flags::FROZEN) {
         return true;
     }
-    if end.has_flags(end_flags::FROZEN) && !end_freeze(end, lane) {
+    if end.has_flags(end_flags::FROZEN) && !end_freeze(end, &lane) {
         return false;
     }
     flags.fetch_and(!STOP_WANTED, Ordering::SeqCst);

@@ -96,15 +96,12 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
     if end.tx_mode() != Mode::Replay {
         return Ok(());
     }
-    let Some(lane) = end.tx_lane() else {
-        return Ok(());
-    };
     loop {
         {
-            let _tx = end.lock_tx();
-            if end.tx_mode() != Mode::Replay {
+            let held = end.hold_tx_lane().filter(|_| end.tx_mode() == Mode::Replay);
+            let Some((lane, _tx)) = held else {
                 return Ok(());
-            }
+            };
             match replay::continue_replay(end, &lane) {
                 Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(ending::take_error(end).unwrap_or(errno)),
@@ -423,21 +420,17 @@ pub fn is_writable(end: &End) -> bool {
 /// something to read. Where no doorbell can reach us, the direction goes to TCP instead, for which
 /// the kernel answers.
 pub fn prepare_sleep(end: &End) -> bool {
-    let Some(lane) = end.tx_lane() else {
+    if end.tx_lane().is_none() {
         return true;
-    };
+    }
     step::settle(end);
     if !can_be_rung(end) || !is_writable(end) && stands_still(end) {
         switch::go_by_tcp(end, Reason::Overflow);
         return false;
     }
-    {
-        let _tx = end.lock_tx();
-        let lane = end.tx_lane().unwrap_or(lane);
-        if end.tx_mode() != Mode::Ring {
-            return false;
-        }
-        bell::want_space(&lane);
+    match end.hold_tx_lane().filter(|_| end.tx_mode() == Mode::Ring) {
+        Some((lane, _tx)) => bell::want_space(&lane),
+        None => return false,
     }
     switch::attend(end);
     !is_writable(end)
@@ -445,14 +438,13 @@ pub fn prepare_sleep(end: &End) -> bool {
 
 /// Whether the peer can send us doorbells: its direction is in the ring and stays there.
 pub(crate) fn can_be_rung(end: &End) -> bool {
-    let Some(lane) = end.rx_lane() else {
+    let Some((lane, _rx)) = end.hold_rx_lane() else {
         return false;
     };
-    if lane.control().receiver.flags.load(Ordering::Relaxed) & STOP_WANTED != 0 {
-        return false;
-    }
-    let _rx = end.lock_rx();
-    end.rx_mode() == Mode::Ring && end.ending() == Ending::Open && !bell::has_stop(end, &lane)
+    lane.control().receiver.flags.load(Ordering::Relaxed) & STOP_WANTED == 0
+        && end.rx_mode() == Mode::Ring
+        && end.ending() == Ending::Open
+        && !bell::has_stop(end, &lane)
 }
 
 /// Whether the receiver has taken nothing for long, neither from the lane nor from TCP, while we
@@ -476,16 +468,13 @@ fn stands_still(end: &End) -> bool {
 
 /// Wait until the lane has room, or the receiver stands still and the direction is on TCP.
 fn wait_or_overflow(end: &End) -> Result<(), Errno> {
-    let Some(lane) = end.tx_lane() else {
-        return Ok(());
-    };
     step::settle(end);
-    if wait::look(place::peer(end), || has_room(end, &lane)) {
+    if wait::look(place::peer(end), || has_room(end)) {
         end.count(Counter::SpinHits, 1);
         return check_open(end);
     }
     end.count(Counter::SpinMisses, 1);
-    while !has_room(end, &lane) {
+    while !has_room(end) {
         look_for_reset(end);
         check_open(end)?;
         if stands_still(end) {
@@ -548,12 +537,15 @@ fn rest_a_moment() -> Result<(), Errno> {
 /// Whether a writer that found the lane full should go on: a good part of it is free, for which the
 /// receiver rings, or the direction has left it.
 #[inline]
-fn has_room(end: &End, lane: &WindowLane) -> bool {
+fn has_room(end: &End) -> bool {
+    let Some(lane) = end.tx_lane() else {
+        return true;
+    };
     let lines = u64::from(lane.lines());
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     let used = tail.wrapping_sub(lane.consumed() >> 16);
     // A receiver that claims more than was sent is found out by the next write.
-    used + worth_waking(lane) + 2 <= lines || used > lines || end.tx_mode() != Mode::Ring
+    used + worth_waking(&lane) + 2 <= lines || used > lines || end.tx_mode() != Mode::Ring
 }
 
 /// Bytes that the peer has not consumed, for SIOCOUTQ.

@@ -45,6 +45,8 @@ pub unsafe fn send(end: &End, part: Part) -> bool {
     if part.bytes > SHORT_BYTES || !is_usual(end) {
         return false;
     }
+    let _tx = end.lock_tx();
+    mark(Point::Locked);
     let Some(lane) = end.tx_lane() else {
         return false;
     };
@@ -52,8 +54,6 @@ pub unsafe fn send(end: &End, part: Part) -> bool {
     if flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED) != 0 {
         return false;
     }
-    let _tx = end.lock_tx();
-    mark(Point::Locked);
     let mut cursor = end.tx_cursor();
     let before = cursor.tail;
     // SAFETY: the caller's promise.
@@ -79,9 +79,9 @@ pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
         return None;
     }
     mark(Point::Seen);
-    let lane = end.rx_lane()?;
     let taken = {
         let _rx = end.lock_rx();
+        let lane = end.rx_lane()?;
         if end.rx_mode() != Mode::Ring {
             return None;
         }

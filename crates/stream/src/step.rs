@@ -39,8 +39,11 @@ pub(crate) fn step(
 ) -> Result<Step, Errno> {
     lost::look(end);
     let guard = end.lock_rx();
-    let Some(lane) = end.rx_lane().filter(|_| !lost::is_dry(end)) else {
+    if lost::is_dry(end) {
         return Ok(Step::Nothing);
+    }
+    let Some(lane) = end.rx_lane() else {
+        return step_plain(end, parts, options);
     };
     // A window may be gone when something has been copied from it.
     let before = end.has_flags(end_flags::FAR).then(|| parts.clone());
@@ -165,7 +168,10 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
                 add(&rx.tcp_bytes, taken as u64);
                 end.count(Counter::BellsTaken, taken as u64);
             }
-            Err(errno) => return kernel_said(end, errno),
+            Err(errno) => {
+                kernel_said(end, errno);
+                return Ok(Passage::Out(Step::Nothing));
+            }
         }
     }
 }
@@ -323,10 +329,13 @@ fn step_tcp(
                 // An urgent byte that stands alone, which the kernel takes away. Who has sent one rings no
                 // more.
                 Err(Errno::AGAIN) if is_at_urgent_byte(end, options) => usize::MAX,
-                Err(errno) => return kernel_said(end, errno),
+                Err(errno) => {
+                    kernel_said(end, errno);
+                    return Ok(Passage::Out(Step::Nothing));
+                }
             };
         } else if let Err(errno) = held {
-            let _ = kernel_said(end, errno);
+            kernel_said(end, errno);
         }
     }
     let left = left_on_tcp(end)?;
@@ -334,27 +343,53 @@ fn step_tcp(
         enter_ring(end, lane);
         return Ok(Passage::Again);
     }
+    let most = usize::try_from(left).unwrap_or(usize::MAX).min(most);
+    let step = take_from_kernel(end, parts, most, options)?;
+    if step != Step::Nothing && !options.peek {
+        tell_taken(end, lane);
+    }
+    Ok(Passage::Out(step))
+}
+
+/// Another thread has let the lanes go while this call was under way: the kernel alone has the stream.
+fn step_plain(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result<Step, Errno> {
+    match parts.left() {
+        0 => Ok(Step::Nothing),
+        _ => take_from_kernel(end, parts, usize::MAX, options),
+    }
+}
+
+/// Receive `most` bytes at most from the kernel. The caller holds the receiving direction.
+fn take_from_kernel(
+    end: &End,
+    parts: &mut Parts<'_>,
+    most: usize,
+    options: Options<'_>,
+) -> Result<Step, Errno> {
     let mut cut = parts.clone();
-    cut.truncate(usize::try_from(left).unwrap_or(usize::MAX).min(most));
+    cut.truncate(most);
     let (bytes, is_last) = match receive_parts(end, &cut, options.peek, options.beside) {
         Ok((0, _)) => {
             note_eof(end);
-            return Ok(Passage::Out(Step::Nothing));
+            return Ok(Step::Nothing);
         }
         Ok(received) => received,
-        Err(errno) => return kernel_said(end, errno),
+        Err(errno) => {
+            kernel_said(end, errno);
+            return Ok(Step::Nothing);
+        }
     };
     if !options.peek {
         // A call from before the grant may still be in the kernel and count at the same time.
+        let rx = &end.entry.rx;
         rx.tcp_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         rx.tcp_data.fetch_add(bytes as u64, Ordering::Relaxed);
-        tell_taken(end, lane);
     }
     parts.skip(bytes);
-    Ok(Passage::Out(match is_last {
+    Ok(match is_last {
         true => Step::Last(bytes),
         false => Step::Bytes(bytes),
-    }))
+    })
 }
 
 fn is_at_urgent_byte(end: &End, options: Options<'_>) -> bool {
@@ -445,11 +480,10 @@ fn enter_ring(end: &End, lane: &WindowLane) {
     look_behind_bells(end);
 }
 
-fn kernel_said(end: &End, errno: Errno) -> Result<Passage, Errno> {
+fn kernel_said(end: &End, errno: Errno) {
     if errno != Errno::AGAIN && errno != Errno::INTR {
         note_error(end, errno);
     }
-    Ok(Passage::Out(Step::Nothing))
 }
 
 /// Take passages that need no bytes: START, STOP, drained doorbells.

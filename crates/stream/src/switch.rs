@@ -43,13 +43,20 @@ pub fn advance(end: &End) {
 }
 
 fn become_ready(end: &End) {
-    let Some(lane) = end.rx_lane() else { return };
-    let flags = &lane.control().receiver.flags;
-    if flags.load(Ordering::Relaxed) & (READY | FROZEN) != 0 {
+    let is_asked = |lane: WindowLane| {
+        lane.control().receiver.flags.load(Ordering::Relaxed) & (READY | FROZEN) == 0
+    };
+    if !end.rx_lane().is_some_and(is_asked) {
         return;
     }
-    let _rx = end.lock_rx();
-    if end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0 || end.has_flags(end_flags::LOST) {
+    let Some((lane, _rx)) = end.hold_rx_lane().filter(|(lane, _)| is_asked(*lane)) else {
+        return;
+    };
+    let flags = &lane.control().receiver.flags;
+    if end.phase() != EndPhase::Granted
+        || end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0
+        || end.has_flags(end_flags::LOST)
+    {
         return;
     }
     if end.rx_mode() != Mode::Tcp {
@@ -83,7 +90,9 @@ fn start(end: &End) {
             return;
         }
     }
-    let _tx = end.lock_tx();
+    let Some((lane, _tx)) = end.hold_tx_lane() else {
+        return;
+    };
     let may_enter = if returns {
         is_empty(end, &lane)
     } else {
@@ -93,6 +102,7 @@ fn start(end: &End) {
         || end.is_reserved()
         || !may_enter
         || end.has_flags(end_flags::LOST)
+        || end.phase() != EndPhase::Granted
     {
         return;
     }
@@ -217,16 +227,17 @@ pub(crate) fn attend_lane(end: &End) {
     if flags & (STOP_WANTED | FROZEN | CLOSED) == 0 {
         return;
     }
-    if end.tx_mode() == Mode::Replay {
-        let _tx = end.lock_tx();
-        if end.tx_mode() == Mode::Replay {
+    let Some((lane, _tx)) = end.hold_tx_lane() else {
+        return;
+    };
+    let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
+    match end.tx_mode() {
+        Mode::Replay => {
             let _ = replay::continue_replay(end, &lane);
         }
-    } else if end.tx_mode() == Mode::Ring {
-        let _tx = end.lock_tx();
-        attend_slowly(end, &lane, flags, false);
-    } else if flags & FROZEN != 0 && end.entry.wait.replayed.load(Ordering::Relaxed) != 0 {
-        replay::answer_late_freeze(end, &lane);
+        Mode::Ring => attend_slowly(end, &lane, flags, false),
+        _ if flags & FROZEN != 0 => replay::answer_late_freeze(end, &lane),
+        _ => {}
     }
 }
 
@@ -364,9 +375,10 @@ pub fn reenter(end: &End) {
 /// Read no more records: whoever reads this socket from now on reads TCP only, as soon as
 /// [`is_plain`] says so. The caller has pinned the end.
 pub fn freeze(end: &End) {
-    let Some(lane) = end.rx_lane() else { return };
     {
-        let _rx = end.lock_rx();
+        let Some((lane, _rx)) = end.hold_rx_lane() else {
+            return;
+        };
         // Who has left a window gets all by TCP already.
         if end.has_flags(end_flags::FROZEN) || end.has_flags(end_flags::LOST) {
             return;
@@ -413,6 +425,7 @@ pub fn unfreeze(end: &End) {
 pub fn retire(end: &End) -> bool {
     let may = end.is_pinned() && end.phase() == EndPhase::Granted;
     let rests = end.has_flags(end_flags::RESTING);
+    let pair = lost::pair_of(end);
     if lost::is_unsettled(end) {
         return false;
     }
@@ -423,18 +436,23 @@ pub fn retire(end: &End) -> bool {
     if end.entry.wait.error.load(Ordering::Relaxed) != 0 {
         return false;
     }
-    dissolve(end)
+    // Another thread may have done so, and the end may be in other lanes by now.
+    dissolve_if(end, |end| end.is_pinned() && lost::pair_of(end) == pair)
 }
 
 /// Leave an end to the kernel, whatever stands in its rings, in every process that has it. Returns
 /// whether we did it.
 pub fn dissolve(end: &End) -> bool {
-    let plain = EndPhase::Plain as u32;
-    let granted = EndPhase::Granted as u32;
-    let phase = &end.entry.id.phase;
-    let is_ours = phase
-        .compare_exchange(granted, plain, Ordering::SeqCst, Ordering::SeqCst)
-        .is_ok();
+    dissolve_if(end, |_| true)
+}
+
+/// As [`dissolve`], unless `is_meant`, which is asked while both directions are held, says no.
+fn dissolve_if(end: &End, is_meant: impl FnOnce(&End) -> bool) -> bool {
+    let is_ours = {
+        let _rx = end.lock_rx();
+        let _tx = end.lock_tx();
+        is_meant(end) && register::change_phase(end, EndPhase::Granted, EndPhase::Plain)
+    };
     if is_ours {
         register::restore_settings(end);
         lost::cast_off(end);
@@ -446,7 +464,11 @@ pub fn dissolve(end: &End) -> bool {
 /// it again.
 fn is_out_for_good(end: &End) -> bool {
     // A START that came before has been answered by a STOP, which is looked for afterwards.
-    is_plain(end) && end.rx_lane().is_some_and(|lane| take_ready_back(&lane)) && is_plain(end)
+    let takes_back = || {
+        end.hold_rx_lane()
+            .is_some_and(|(lane, _rx)| take_ready_back(&lane))
+    };
+    is_plain(end) && takes_back() && is_plain(end)
 }
 
 /// Whether an end has nothing left to wait for although the peer has not answered a freeze yet, or

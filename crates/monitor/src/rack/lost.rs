@@ -6,10 +6,12 @@
 //! it. A remainder is kept until the other host has it, and few are under way at a time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::message::{MonitorMessage, Position, Remainder};
+use crosslane_ctl::slab::WaitState;
 
 use super::matching::{HostId, Lie};
 use super::message::{HostMessage, Tuple};
@@ -213,7 +215,8 @@ impl Lost {
         };
         end.position = Some(position);
         let is_unknown = end.owner.is_none();
-        let is_answered = end.outgoing.is_some();
+        let is_of_these = |(remainder, _): &(Remainder, Vec<u8>)| remainder.pair == position.pair;
+        let is_answered = end.outgoing.as_ref().is_some_and(is_of_these);
         let is_late = end.sent.is_some_and(|sent| sent + AGAIN <= now);
         match owner.filter(|_| is_unknown) {
             Some(owner) => self.is_owned(host, tuple, owner, now),
@@ -346,6 +349,13 @@ impl Lost {
         self.under_way.retain(|place| ends.contains_key(place));
         self.arriving.retain(|place| ends.contains_key(place));
     }
+}
+
+/// Whether an end does not use these lanes, because it has not taken them yet or has left them, and has
+/// nothing to send of them. What it has sent may not have been read here so far.
+pub fn is_out_of(wait: &WaitState, pair: u64) -> bool {
+    // In this order: an end says what it sends before it leaves.
+    wait.pair.load(SeqCst) != pair && wait.shipped.load(SeqCst) != pair
 }
 
 fn of_host(places: &HashSet<(HostId, Tuple)>, host: HostId) -> usize {

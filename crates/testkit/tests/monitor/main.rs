@@ -4,8 +4,9 @@ mod forks;
 mod handed_on;
 mod idle;
 mod lack;
-mod late_grant;
+
 mod lies;
+mod lost_window;
 mod memory;
 mod musl;
 mod restart;

@@ -300,3 +300,15 @@ fn what_nobody_speaks_of_is_forgotten() {
     assert!(pair.of_p.ends.is_empty() && pair.of_p.by_owner.is_empty());
     assert_eq!(pair.of_p.due(), None);
 }
+
+#[test]
+fn an_end_that_has_sent_what_it_had_is_not_called_alone() {
+    let wait = WaitState::default();
+    assert!(is_out_of(&wait, 3));
+    wait.pair.store(3, SeqCst);
+    assert!(!is_out_of(&wait, 3));
+    wait.shipped.store(3, SeqCst);
+    wait.pair.store(0, SeqCst);
+    assert!(!is_out_of(&wait, 3));
+    assert!(is_out_of(&wait, 4));
+}

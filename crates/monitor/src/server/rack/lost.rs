@@ -13,7 +13,7 @@ use super::{Phase, Rack, window_id};
 use crate::backing::Memories;
 use crate::connection::Said;
 use crate::endpoint::Endpoint;
-use crate::rack::lost::{Owner, Word};
+use crate::rack::lost::{Owner, Word, is_out_of};
 use crate::rack::matching::{HostId, Lie};
 use crate::rack::message::{HostMessage, Tuple};
 use crate::registry::{ClientId, Registry};
@@ -243,7 +243,7 @@ impl Monitor {
         is_busy
     }
 
-    /// Whether a program's end does not use these lanes, because it has not taken them yet or has left them.
+    /// Whether a program's end does not use these lanes, see [`is_out_of`].
     fn is_without(&self, (client, token): Owner, pair: u64) -> bool {
         let Some(Source::Connection(connection)) = self
             .clients
@@ -261,7 +261,7 @@ impl Monitor {
             return false;
         };
         let is_it = u64::from(entry.id.generation.load(Relaxed)) == token >> 32;
-        is_it && entry.wait.pair.load(Relaxed) != pair
+        is_it && is_out_of(&entry.wait, pair)
     }
 
     fn tell(&mut self, client: ClientId, message: &MonitorMessage, lines: &[u8]) {

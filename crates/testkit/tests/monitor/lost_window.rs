@@ -1,4 +1,4 @@
-//! A grant that comes while an end has yet to learn what stood in a lost window.
+//! Windows that are lost, with a monitor that does things in an order of the test's.
 
 use crosslane_testkit::{Host, Process, Route, binary, free_port};
 
@@ -92,25 +92,35 @@ while True:
     threading.Thread(target=serve, args=(client,), daemon=True).start()
 "#;
 
-/// Sends and receives so many numbers at each line, which must be all from 0 on in order.
+/// Sends and receives so many numbers at each line, which must be all from 0 on in order; `hear` receives
+/// them in another thread.
 const PROGRAM: &str = r#"
-import socket, sys
+import socket, sys, threading
 name, port = sys.argv[1], int(sys.argv[2])
 if name == "server":
     connection = socket.create_server(("127.0.0.1", port)).accept()[0]
 else:
     connection = socket.create_connection(("127.0.0.1", port))
 sent = received = 0
+def receive(count):
+    global received
+    for _ in range(count):
+        number = connection.recv(8, socket.MSG_WAITALL)
+        assert number == b"%08d" % received, (number, received)
+        received += 1
+def hear(count):
+    receive(count)
+    print("heard", flush=True)
 for line in sys.stdin:
     word, count = line.split()
-    for _ in range(int(count)):
-        if word == "send":
+    if word == "send":
+        for _ in range(int(count)):
             connection.sendall(b"%08d" % sent)
             sent += 1
-        else:
-            number = connection.recv(8, socket.MSG_WAITALL)
-            assert number == b"%08d" % received, (number, received)
-            received += 1
+    elif word == "recv":
+        receive(int(count))
+    else:
+        threading.Thread(target=hear, args=(int(count),), daemon=True).start()
     print("done", flush=True)
 "#;
 
@@ -219,4 +229,22 @@ fn what_stood_in_a_lost_window_comes_also_when_other_lanes_are_granted_first() {
     for _ in 0..100 {
         scene.talk(5);
     }
+}
+
+#[test]
+fn a_receive_that_is_under_way_goes_on_by_tcp_when_the_lanes_are_gone() {
+    let host = Host::without_monitor(Route::Tcp);
+    let mut scene = Scene::new(&host);
+    scene.grant_both(1);
+    scene.talk(100);
+    order(&mut scene.server, "hear 20");
+    order(&mut scene.monitor, "settle");
+    order(&mut scene.monitor, "lose 1");
+    // The server's other thread and the client find that both are on TCP, and let the lanes go.
+    let gone = ["server", "client"].map(|name| format!("{name} released"));
+    while !gone.iter().all(|told| scene.monitor.log().contains(told)) {
+        talk(&mut scene.server, &mut scene.client, 1);
+    }
+    order(&mut scene.client, "send 20");
+    scene.server.wait_for_log("heard");
 }
