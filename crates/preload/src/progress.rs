@@ -28,6 +28,10 @@ pub fn hand_back(end: &End) -> bool {
     let back = end.is_pinned() && switch::retire(end);
     if back {
         crate::epoll::hand_back(end);
+        if end.phase() == EndPhase::Granted {
+            // Another thread has taken it into other lanes meanwhile.
+            crate::epoll::adopt(end);
+        }
     }
     back
 }

@@ -122,7 +122,11 @@ fn let_go(end: &End) {
     }
     count_totals(end);
     let is_known = end.has_flags(end_flags::KNOWN);
-    end.clear_lanes();
+    {
+        let _rx = end.lock_rx();
+        let _tx = end.lock_tx();
+        end.clear_lanes();
+    }
     within::let_go(token);
     end.process().let_go(end.index);
     if is_known {

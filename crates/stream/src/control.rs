@@ -161,6 +161,11 @@ pub fn register(end: &End) -> Result<(), Reason> {
     Ok(())
 }
 
+/// Keep everybody else from talking to the monitor, if nobody does so just now.
+pub(crate) fn try_hold() -> Option<MutexGuard<'static, Control>> {
+    CONTROL.try_lock().ok()
+}
+
 /// Tell the monitor that an end is gone.
 pub fn release(token: u64) {
     if let Ok(mut control) = CONTROL.lock() {
@@ -374,9 +379,11 @@ impl Control {
         }
     }
 
-    fn release(&mut self, token: u64) {
+    /// Tell the monitor that an end is gone. False if it does not listen just now.
+    pub(crate) fn release(&mut self, token: u64) -> bool {
         self.answered(token);
-        let _ = self.send(&ClientMessage::Release { token }, None);
+        let sent = self.send(&ClientMessage::Release { token }, None);
+        sent.is_ok() || self.socket.is_none()
     }
 
     fn send(&mut self, message: &ClientMessage, fd: Option<RawFd>) -> Result<(), Reason> {
@@ -473,7 +480,9 @@ impl Control {
         self.answered(grant.token);
         match arena {
             // The partner keeps its half until both ask again.
-            Ok(_) if register::is_shared(process, grant.token) => self.release(grant.token),
+            Ok(_) if register::is_shared(process, grant.token) => {
+                self.release(grant.token);
+            }
             Ok(arena) => {
                 register::granted(process, grant, arena);
                 if arena.lost().is_some() {

@@ -192,6 +192,11 @@ impl End {
         u64::from(self.process.generation(self.index)) << 32 | u64::from(self.index)
     }
 
+    /// Whether the kernel alone has the stream, and not because it is being closed.
+    pub(crate) fn is_kernels(&self) -> bool {
+        matches!(self.phase(), EndPhase::Plain | EndPhase::Registered)
+    }
+
     /// The mode of the sending direction.
     #[inline]
     pub fn tx_mode(&self) -> Mode {

@@ -33,6 +33,7 @@ use crosslane_ctl::message::{ClientMessage, Position, Remainder};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, PeerLied, RxCursor, WindowLane, mirror};
+use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{Errno, cpu, kernel};
 
@@ -207,7 +208,11 @@ fn give_up_in_time(end: &End) {
     if ended.load(Ordering::Relaxed) == 0 {
         ended.store(cpu::ticks(), Ordering::Relaxed);
     } else if is_due(ended, LAST_CALL) {
-        give_up(end);
+        let _rx = end.lock_rx();
+        let _tx = end.lock_tx();
+        if is_unsettled(end) {
+            give_up(end);
+        }
     }
 }
 
@@ -246,6 +251,8 @@ fn tell_position(end: &End) {
 
 /// Send the peer what it has not read.
 fn ship(end: &End) {
+    // A handler that sends must not find the direction held by its own thread for so long.
+    let _held = SignalsHeld::hold();
     // Until it is said that it is done: then the end may leave the lanes.
     let Some((lane, _tx)) = end.hold_tx_lane() else {
         return;
@@ -309,7 +316,8 @@ pub(crate) fn hear_position(process: &'static Process, position: &Position) {
     let Some(end) = register::find(process, position.token).filter(is_meant) else {
         return;
     };
-    if !end.has_flags(LOST) {
+    // Another process of ours may have left it, with lanes of its own.
+    if !end.has_flags(LOST) || !spare::is_used(&end) {
         leave(&end, is_meant);
     }
     let Some((lane, _tx)) = end.hold_tx_lane() else {
@@ -343,6 +351,9 @@ pub(crate) fn hear_remainder(
     let Some(end) = register::find(process, remainder.token).filter(is_meant) else {
         return;
     };
+    if end.has_flags(LOST) && !spare::is_used(&end) {
+        leave(&end, is_meant);
+    }
     let Some((lane, _rx)) = end.hold_rx_lane() else {
         return;
     };
@@ -422,18 +433,20 @@ pub(crate) fn finish(end: &End, deadline: Instant) {
 /// The end is on TCP both ways, and the kernel's alone: it has no lanes any more, and may be registered
 /// anew.
 pub(crate) fn cast_off(end: &End) {
-    {
-        let _rx = end.lock_rx();
-        let _tx = end.lock_tx();
-        let may = end.has_flags(LOST) && end.phase() != EndPhase::Granted;
-        // Of several threads one is told that it has given the memory back.
-        if !may || !spare::give_back(end) {
-            return;
-        }
-        end.clear_lanes();
-        end.entry.wait.pair.store(0, Ordering::SeqCst);
+    // Nobody registers it anew meanwhile, whom this release would undo. Where others talk to the monitor, or
+    // it does not listen, a later look does this.
+    let Some(mut control) = control::try_hold() else {
+        return;
+    };
+    let _rx = end.lock_rx();
+    let _tx = end.lock_tx();
+    // A forked child has lanes of its own.
+    let is_shared = end.process().is_shared(end.index);
+    let may = end.has_flags(LOST) && end.phase() != EndPhase::Granted && !is_shared;
+    if !may || !control.release(end.token()) {
+        return;
     }
-    control::release(end.token());
-    // Last: before, nobody registers it anew, whom this release would undo.
+    end.clear_lanes();
+    end.entry.wait.pair.store(0, Ordering::SeqCst);
     end.clear_flags(FAR | LOST | HEARD | SHIPPED | REFILLED | end_flags::KNOWN);
 }

@@ -147,10 +147,10 @@ pub fn find_one(end: &End, found: &mut [Found]) -> Result<usize, Errno> {
 #[inline]
 fn find_now(end: &End, found: &mut [Found]) -> Result<usize, Errno> {
     // What is read in place might be gone while it is read.
+    let _rx = end.lock_rx();
     let Some(lane) = end.rx_lane().filter(|_| !end.has_flags(end_flags::FAR)) else {
         return Ok(0);
     };
-    let _rx = end.lock_rx();
     if end.rx_mode() != Mode::Ring {
         return Ok(0);
     }
@@ -164,14 +164,13 @@ fn find_now(end: &End, found: &mut [Found]) -> Result<usize, Errno> {
 /// ESTALE if somebody else has received meanwhile.
 #[inline]
 pub fn consume(end: &End, found: &[Found], bytes: usize) -> Result<(), Errno> {
-    let (Some(lane), Some(first)) = (end.rx_lane(), found.first()) else {
-        return Err(Errno(libc::ESTALE));
-    };
+    let stale = Errno(libc::ESTALE);
+    let first = found.first().ok_or(stale)?;
     let taken = {
-        let _rx = end.lock_rx();
+        let (lane, _rx) = end.hold_rx_lane().ok_or(stale)?;
         let mut cursor = end.rx_cursor();
         if end.rx_mode() != Mode::Ring || cursor != first.cursor() {
-            return Err(Errno(libc::ESTALE));
+            return Err(stale);
         }
         let taken = cursor.consume(&lane, found, bytes);
         end.set_rx_cursor(cursor);

@@ -114,7 +114,8 @@ pub(crate) fn look_now(end: &End) {
 /// An end that has no lanes may be registered again.
 fn return_to_start(end: &End) {
     let _tx = end.lock_tx();
-    if end.phase() != EndPhase::Plain || !may_end(end) {
+    let has_lanes = end.tx_lane().is_some();
+    if end.phase() != EndPhase::Plain || has_lanes || !may_end(end) {
         return;
     }
     end.set_reason(Reason::TooYoung);
@@ -125,15 +126,13 @@ fn return_to_lanes(end: &End) {
     if end.tx_mode() == Mode::Replay || !withdraw(end) {
         return;
     }
+    let _rx = end.lock_rx();
+    let _tx = end.lock_tx();
     let objections = STOP_WANTED | FROZEN | CLOSED;
     let objects =
         |lane: WindowLane| lane.control().receiver.flags.load(Ordering::SeqCst) & objections != 0;
-    if end.tx_lane().is_none_or(objects) {
-        return;
-    }
-    let _rx = end.lock_rx();
-    let _tx = end.lock_tx();
-    if !may_end(end) {
+    // In this order: a lost window has no objections.
+    if end.tx_lane().is_none_or(objects) || lost::is_found(end) || !may_end(end) {
         return;
     }
     if end.phase() == EndPhase::Plain {

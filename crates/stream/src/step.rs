@@ -43,7 +43,7 @@ pub(crate) fn step(
         return Ok(Step::Nothing);
     }
     let Some(lane) = end.rx_lane() else {
-        return step_plain(end, parts, options);
+        return step_plain(end, parts, options, goes_on);
     };
     // A window may be gone when something has been copied from it.
     let before = end.has_flags(end_flags::FAR).then(|| parts.clone());
@@ -352,11 +352,18 @@ fn step_tcp(
 }
 
 /// Another thread has let the lanes go while this call was under way: the kernel alone has the stream.
-fn step_plain(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result<Step, Errno> {
-    match parts.left() {
-        0 => Ok(Step::Nothing),
-        _ => take_from_kernel(end, parts, usize::MAX, options),
+fn step_plain(
+    end: &End,
+    parts: &mut Parts<'_>,
+    options: Options<'_>,
+    goes_on: bool,
+) -> Result<Step, Errno> {
+    // What a receive that goes on found at the kernel might be an error, for the next call to be told.
+    let is_over = goes_on && (!options.wait_all || kernel::is_at_mark(end.fd()));
+    if parts.left() == 0 || is_over || !end.is_kernels() {
+        return Ok(Step::Nothing);
     }
+    take_from_kernel(end, parts, usize::MAX, options)
 }
 
 /// Receive `most` bytes at most from the kernel. The caller holds the receiving direction.

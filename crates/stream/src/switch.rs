@@ -437,7 +437,24 @@ pub fn retire(end: &End) -> bool {
         return false;
     }
     // Another thread may have done so, and the end may be in other lanes by now.
-    dissolve_if(end, |end| end.is_pinned() && lost::pair_of(end) == pair)
+    dissolve_if(end, |end| {
+        end.is_pinned() && lost::pair_of(end) == pair && is_out(end)
+    })
+}
+
+/// Whether nothing is left in the lanes. The caller holds both directions.
+fn is_out(end: &End) -> bool {
+    let is_empty = || {
+        end.rx_lane()
+            .is_some_and(|lane| !end.rx_cursor().has_record(&lane))
+    };
+    let is_received = match end.rx_mode() {
+        Mode::Tcp => end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX,
+        Mode::Drain => false,
+        Mode::Replay => is_empty(),
+        Mode::Ring => end.ending() != Ending::Open && is_empty(),
+    };
+    end.tx_mode() == Mode::Tcp && is_received
 }
 
 /// Leave an end to the kernel, whatever stands in its rings, in every process that has it. Returns
@@ -451,10 +468,16 @@ fn dissolve_if(end: &End, is_meant: impl FnOnce(&End) -> bool) -> bool {
     let is_ours = {
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
-        is_meant(end) && register::change_phase(end, EndPhase::Granted, EndPhase::Plain)
+        let is_ours =
+            is_meant(end) && register::change_phase(end, EndPhase::Granted, EndPhase::Plain);
+        if is_ours {
+            register::restore_settings(end);
+            // Whoever waits in the kernel learns of later lanes before they are used.
+            end.local.adopted.store(0, Ordering::Release);
+        }
+        is_ours
     };
     if is_ours {
-        register::restore_settings(end);
         lost::cast_off(end);
     }
     is_ours

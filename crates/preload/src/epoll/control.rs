@@ -395,6 +395,8 @@ fn take_over(set: &Set, inner: &mut Inner, key: u32) {
         return;
     }
     (reg.ringed, reg.fresh, reg.kernel_events) = (true, true, 0);
+    // These may be other lanes than before.
+    reg.reported_line = 0;
     set.ringed.fetch_add(1, Ordering::SeqCst);
     sync(set.fd(), key, reg);
     inner.heat(key);

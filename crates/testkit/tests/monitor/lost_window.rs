@@ -93,15 +93,32 @@ while True:
 "#;
 
 /// Sends and receives so many numbers at each line, which must be all from 0 on in order; `hear` receives
-/// them in another thread.
+/// them in another thread, and `edges` when edge-triggered epoll says so.
 const PROGRAM: &str = r#"
-import socket, sys, threading
+import select, socket, sys, threading
 name, port = sys.argv[1], int(sys.argv[2])
 if name == "server":
     connection = socket.create_server(("127.0.0.1", port)).accept()[0]
 else:
     connection = socket.create_connection(("127.0.0.1", port))
 sent = received = 0
+poller = None
+def receive_by_edges(count):
+    global poller, received
+    if poller is None:
+        connection.setblocking(False)
+        poller = select.epoll()
+        poller.register(connection, select.EPOLLIN | select.EPOLLET)
+    wanted = received + count
+    while received < wanted:
+        assert poller.poll(30), "no edge"
+        try:
+            while True:
+                number = connection.recv(8)
+                assert number == b"%08d" % received, (number, received)
+                received += 1
+        except BlockingIOError:
+            pass
 def receive(count):
     global received
     for _ in range(count):
@@ -119,6 +136,8 @@ for line in sys.stdin:
             sent += 1
     elif word == "recv":
         receive(int(count))
+    elif word == "edges":
+        receive_by_edges(int(count))
     else:
         threading.Thread(target=hear, args=(int(count),), daemon=True).start()
     print("done", flush=True)
@@ -166,6 +185,13 @@ impl Scene {
     fn grant_both(&mut self, window: u32) {
         order(&mut self.monitor, &format!("grant server {window}"));
         order(&mut self.monitor, &format!("grant client {window}"));
+    }
+
+    /// Whether the monitor has heard this of both.
+    fn are(&self, what: &str) -> bool {
+        let log = self.monitor.log();
+        let has_told = |name| log.contains(&format!("{name} {what}"));
+        has_told("server") && has_told("client")
     }
 
     /// The server is ready for these lanes, but nobody is there with it.
@@ -221,8 +247,7 @@ fn what_stood_in_a_lost_window_comes_also_when_other_lanes_are_granted_first() {
     assert!(lines.is_some_and(|lines| lines > 290), "{log}");
 
     // It goes on, in the lanes of a later registration.
-    let anew = ["server", "client"].map(|name| format!("{name} registered anew"));
-    while !anew.iter().all(|told| scene.monitor.log().contains(told)) {
+    while !scene.are("registered anew") {
         scene.talk(1);
     }
     scene.grant_both(3);
@@ -241,10 +266,33 @@ fn a_receive_that_is_under_way_goes_on_by_tcp_when_the_lanes_are_gone() {
     order(&mut scene.monitor, "settle");
     order(&mut scene.monitor, "lose 1");
     // The server's other thread and the client find that both are on TCP, and let the lanes go.
-    let gone = ["server", "client"].map(|name| format!("{name} released"));
-    while !gone.iter().all(|told| scene.monitor.log().contains(told)) {
+    while !scene.are("released") {
         talk(&mut scene.server, &mut scene.client, 1);
     }
     order(&mut scene.client, "send 20");
     scene.server.wait_for_log("heard");
+}
+
+#[test]
+fn edges_come_over_later_lanes_too() {
+    let host = Host::without_monitor(Route::Tcp);
+    let mut scene = Scene::new(&host);
+    let by_edges = |scene: &mut Scene| {
+        order(&mut scene.client, "send 1");
+        order(&mut scene.server, "edges 1");
+        talk(&mut scene.server, &mut scene.client, 1);
+    };
+    scene.grant_both(1);
+    for _ in 0..100 {
+        by_edges(&mut scene);
+    }
+    order(&mut scene.monitor, "settle");
+    order(&mut scene.monitor, "lose 1");
+    while !scene.are("registered anew") {
+        by_edges(&mut scene);
+    }
+    scene.grant_both(2);
+    for _ in 0..100 {
+        by_edges(&mut scene);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::message::{MonitorMessage, Position, Remainder};
@@ -260,8 +260,9 @@ impl Monitor {
         let Some(entry) = family.slab.entry(index) else {
             return false;
         };
-        let is_it = u64::from(entry.id.generation.load(Relaxed)) == token >> 32;
-        is_it && is_out_of(&entry.wait, pair)
+        let is_out = is_out_of(&entry.wait, pair);
+        // Afterwards: the entry may have become another end's meanwhile.
+        is_out && u64::from(entry.id.generation.load(SeqCst)) == token >> 32
     }
 
     fn tell(&mut self, client: ClientId, message: &MonitorMessage, lines: &[u8]) {
