@@ -3,7 +3,7 @@
 
 mod network;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -17,15 +17,15 @@ pub const NAMES: [&str; 2] = ["alpha", "beta"];
 /// Their addresses.
 pub const ADDRESSES: [&str; 2] = ["10.91.7.1", "10.91.7.2"];
 
-/// What their monitors call the window between them.
-pub const WINDOW: &str = "alpha-beta";
+/// What their monitors call the windows between them; most racks have the first only.
+pub const WINDOWS: [&str; 2] = ["alpha-beta", "second"];
 
 /// Two hosts and what is between them. The hosts come first, so that their programs are gone when
 /// the rest goes.
 pub struct Rack {
     /// In the order of [`NAMES`].
     pub hosts: [Host; 2],
-    window: PathBuf,
+    windows: Vec<PathBuf>,
     _network: Network,
 }
 
@@ -37,8 +37,10 @@ pub struct Plan {
     pub allow: [Option<&'static str>; 2],
     /// Instead of the right fingerprint of the other host.
     pub wrong_key: [bool; 2],
-    /// The window's size.
+    /// The size of each window.
     pub window_bytes: u64,
+    /// How many there are.
+    pub windows: usize,
 }
 
 impl Default for Plan {
@@ -48,6 +50,7 @@ impl Default for Plan {
             allow: [None, None],
             wrong_key: [false, false],
             window_bytes: 64 << 20,
+            windows: 1,
         }
     }
 }
@@ -85,7 +88,8 @@ impl Rack {
             |namespace: &String| Host::without_monitor(Route::Crosslane).in_namespace(namespace);
         let [alpha, beta] = &network.namespaces;
         let hosts = [of(alpha), of(beta)];
-        let window = PathBuf::from(format!("/dev/shm/{}", network.namespaces[0]));
+        let path = |name| PathBuf::from(format!("/dev/shm/{}-{name}", network.namespaces[0]));
+        let windows: Vec<PathBuf> = WINDOWS[..plan.windows].iter().map(path).collect();
         let prints = [0, 1].map(|at| init(&hosts[at], NAMES[at]));
         for at in 0..2 {
             let print = match plan.wrong_key[at] {
@@ -96,12 +100,15 @@ impl Rack {
             crosslane(&hosts[at], &["rack", "add"])
                 .args(["--address", ADDRESSES[1 - at], "--fingerprint", &print])
                 .args(["--window-bytes", &bytes, "--window"])
-                .arg(&window)
+                .arg(&windows[0])
                 .arg("--rack")
                 .arg(hosts[at].folder().join("rack.toml"))
                 .arg(NAMES[1 - at])
                 .run();
             rewrite(&hosts[at], plan.allow[at], plan.quota[at]);
+            for (name, path) in WINDOWS.iter().zip(&windows).skip(1) {
+                add_window(&hosts[at], (name, path), plan.window_bytes, NAMES[1 - at]);
+            }
         }
         let hosts = hosts.map(|host| {
             let file = host.folder().join("rack.toml");
@@ -110,18 +117,18 @@ impl Rack {
         hosts.iter().for_each(Host::start_monitor);
         Self {
             hosts,
-            window,
+            windows,
             _network: network,
         }
     }
 
-    /// Wait until both monitors say that the window is open.
+    /// Wait until both monitors say that all windows are open.
     pub fn wait_for_window(&self) {
         for (at, name) in NAMES.iter().enumerate() {
-            wait_until(&format!("{name}'s window to open"), || {
+            wait_until(&format!("{name}'s windows to open"), || {
                 let status = self.status(at);
-                let state = &status["hosts"][0]["windows"][0]["state"];
-                (state == "open").then_some(())
+                let is_open = |window| status["hosts"][0]["windows"][window]["state"] == "open";
+                (0..self.windows.len()).all(is_open).then_some(())
             });
         }
     }
@@ -135,14 +142,35 @@ impl Rack {
         serde_json::from_str(&output.text()).expect("one JSON object")
     }
 
-    /// Take the window away from whoever maps it: a touch raises SIGBUS, as when a device is removed.
+    /// Take the first window away from whoever maps it: a touch raises SIGBUS, as when a device is removed.
+    /// The monitors make it anew.
     ///
     /// # Panics
     /// When the file is not there.
     pub fn lose_window(&self) {
-        let file = std::fs::File::options().write(true).open(&self.window);
-        let cut = file.and_then(|file| file.set_len(0));
-        cut.expect("the monitors have made it");
+        cut_short(&self.windows[0]);
+    }
+
+    /// As [`Rack::lose_window`] of any window, which stays away until [`Rack::give_window`].
+    ///
+    /// # Panics
+    /// When the file is not there.
+    pub fn take_window(&self, window: usize) {
+        let path = &self.windows[window];
+        let gone = path.with_extension("gone");
+        std::fs::rename(path, &gone).expect("the monitors have made it");
+        // Nothing can be made there, nor opened.
+        std::fs::create_dir(path).expect("the name is free");
+        cut_short(&gone);
+        std::fs::remove_file(&gone).expect("it was just there");
+    }
+
+    /// Let the monitors have the window again.
+    ///
+    /// # Panics
+    /// When it was not taken.
+    pub fn give_window(&self, window: usize) {
+        std::fs::remove_dir(&self.windows[window]).expect("it was taken");
     }
 
     /// The connections of `port` at host `at`.
@@ -165,8 +193,11 @@ impl Rack {
 
 impl Drop for Rack {
     fn drop(&mut self) {
-        // It is there unless no monitor came so far.
-        let _ = std::fs::remove_file(&self.window);
+        for window in &self.windows {
+            // It is there unless no monitor came so far.
+            let _ = std::fs::remove_file(window);
+            let _ = std::fs::remove_dir(window);
+        }
     }
 }
 
@@ -182,6 +213,21 @@ fn init(host: &Host, name: &str) -> String {
     let text = output.text();
     let print = text.lines().find(|line| line.starts_with("sha256:"));
     print.expect("a fingerprint is printed").to_owned()
+}
+
+fn cut_short(window: &Path) {
+    let file = std::fs::File::options().write(true).open(window);
+    let cut = file.and_then(|file| file.set_len(0));
+    cut.expect("the monitors have made it");
+}
+
+fn add_window(host: &Host, (name, path): (&str, &Path), bytes: u64, other: &str) {
+    let file = host.folder().join("rack.toml");
+    let text = std::fs::read_to_string(&file).expect("it was just written");
+    let window = format!(
+        "\n[[window]]\nname = {name:?}\nkind = \"file\"\npath = {path:?}\nbytes = {bytes}\nhost = {other:?}\n"
+    );
+    std::fs::write(&file, text + &window).expect("it was just written");
 }
 
 fn rewrite(host: &Host, allow: Option<&str>, quota: Option<usize>) {

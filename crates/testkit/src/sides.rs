@@ -1,6 +1,6 @@
 //! Where a scenario's server runs, and where its clients do: on one host, or on two.
 
-use crate::rack::{ADDRESSES, Plan, Rack, WINDOW};
+use crate::rack::{ADDRESSES, Plan, Rack, WINDOWS};
 use crate::{Host, Route, Witness};
 
 /// The two sides of a scenario. It is told once, and runs on one host natively and under
@@ -72,7 +72,7 @@ impl Sides {
         Witnesses(match &self.0 {
             Hosts::One(host) => vec![host.witness(port)],
             Hosts::Two(rack) => {
-                let of = |host: &Host| host.witness(port).over(WINDOW);
+                let of = |host: &Host| host.witness(port).over(WINDOWS[0]);
                 rack.hosts.iter().map(of).collect()
             }
         })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crosslane_testkit::rack::{ADDRESSES, Rack, can_run};
+use crosslane_testkit::rack::{ADDRESSES, Plan, Rack, WINDOWS, can_run};
 use crosslane_testkit::{Process, wait_until};
 
 use crate::talk::Talk;
@@ -111,13 +111,24 @@ fn tell(rack: &Rack) -> String {
 const COUNT_PORT: u16 = 6701;
 const CONNECTIONS: usize = 3;
 
-fn counter(rack: &Rack, at: usize, role: &str) -> Process {
+fn counter(rack: &Rack, at: usize, (role, connections): (&str, usize)) -> Process {
     let counter = rack.hosts[at].program("python3");
     counter
         .args(["-c", COUNT, role, ADDRESSES[0], &COUNT_PORT.to_string()])
-        .arg(CONNECTIONS.to_string())
+        .arg(connections.to_string())
         .with_open_input()
         .start()
+}
+
+/// Both sides of so many connections, which count from now on.
+fn counters(rack: &Rack, connections: usize) -> [Process; 2] {
+    let server = counter(rack, 0, ("server", connections));
+    server.wait_for_port(COUNT_PORT);
+    let mut sides = [server, counter(rack, 1, ("client", connections))];
+    for side in &mut sides {
+        assert_eq!(side.next_line().as_deref(), Some("there"));
+    }
+    sides
 }
 
 /// Losses at random moments under load in both directions; every byte is checked.
@@ -127,12 +138,7 @@ fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
         return;
     }
     let rack = Rack::new();
-    let server = counter(&rack, 0, "server");
-    server.wait_for_port(COUNT_PORT);
-    let mut sides = [server, counter(&rack, 1, "client")];
-    for side in &mut sides {
-        assert_eq!(side.next_line().as_deref(), Some("there"));
-    }
+    let mut sides = counters(&rack, CONNECTIONS);
     let mut pauses = Vec::new();
     let mut dice = Dice(7);
     for loss in 0..LOSSES {
@@ -177,5 +183,51 @@ fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
         assert!(stats.count("windows_lost") >= LOSSES as u64);
         assert_eq!(stats.count("windows_unsettled"), 0);
         assert_eq!(stats.count("peer_lies"), 0);
+    }
+}
+
+/// Wait until all connections of both hosts are in these windows, some in each.
+fn wait_until_in(rack: &Rack, windows: &[&str], connections: usize) {
+    for at in 0..2 {
+        wait_until(&format!("all in {windows:?}"), || {
+            let ends = rack.ends(at, COUNT_PORT);
+            let fast: Vec<&str> = ends
+                .iter()
+                .filter(|end| end.is_accelerated())
+                .filter_map(|end| end.window.as_deref())
+                .collect();
+            let is_used = |window: &&str| fast.contains(window);
+            let are_there = fast.iter().all(|window| windows.contains(window));
+            let is_done = fast.len() == connections && are_there && windows.iter().all(is_used);
+            is_done.then_some(())
+        });
+    }
+}
+
+#[test]
+fn connections_are_spread_over_two_windows_and_go_over_the_one_that_is_left() {
+    if !can_run() {
+        return;
+    }
+    let rack = Rack::with(&Plan {
+        windows: 2,
+        ..Plan::default()
+    });
+    rack.wait_for_window();
+    let mut sides = counters(&rack, 6);
+    wait_until_in(&rack, &WINDOWS, 6);
+    for lost in [0, 1] {
+        rack.take_window(lost);
+        wait_until_in(&rack, &[WINDOWS[1 - lost]], 6);
+        rack.give_window(lost);
+        rack.wait_for_window();
+    }
+    for side in &mut sides {
+        wait_until("all to move", || {
+            side.write_line("so?");
+            let line = side.next_line().unwrap_or_default();
+            assert!(!line.contains("wrong"), "{line}");
+            line.starts_with("moved").then_some(())
+        });
     }
 }
