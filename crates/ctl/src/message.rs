@@ -155,6 +155,13 @@ pub enum MonitorMessage {
         /// As [`Grant::pair`] of the lanes.
         pair: u64,
     },
+    /// The window in which the end has its lanes is missing, although what is mapped may still answer.
+    WindowLost {
+        /// The end's token.
+        token: u64,
+        /// As [`Grant::pair`] of the lanes.
+        pair: u64,
+    },
     /// A piece of the answer to a query; an empty one ends it.
     Text(Vec<u8>),
 }
@@ -254,6 +261,7 @@ mod kind {
     pub const POSITION_OF_PEER: u16 = 137;
     pub const REMAINDER_OF_PEER: u16 = 138;
     pub const ALONE: u16 = 139;
+    pub const WINDOW_LOST: u16 = 140;
 }
 
 mod location {
@@ -453,6 +461,9 @@ impl MonitorMessage {
             Self::Position(position) => position.encode(kind::POSITION_OF_PEER),
             Self::Remainder(remainder) => remainder.encode(kind::REMAINDER_OF_PEER),
             Self::Alone { token, pair } => Packet::new(kind::ALONE, *token).with_long(*pair),
+            Self::WindowLost { token, pair } => {
+                Packet::new(kind::WINDOW_LOST, *token).with_long(*pair)
+            }
             Self::Text(text) => {
                 let mut bytes = Packet::new(kind::TEXT, 0).as_bytes().to_vec();
                 bytes.extend_from_slice(text);
@@ -487,6 +498,10 @@ impl MonitorMessage {
             kind::POSITION_OF_PEER => Position::decode(&received).map(Self::Position),
             kind::REMAINDER_OF_PEER => Remainder::decode(&received).map(Self::Remainder),
             kind::ALONE => Ok(Self::Alone {
+                token,
+                pair: received.long(0)?,
+            }),
+            kind::WINDOW_LOST => Ok(Self::WindowLost {
                 token,
                 pair: received.long(0)?,
             }),

@@ -310,6 +310,16 @@ fn object_of(bytes: &[u8]) -> Option<File> {
     Some(memory)
 }
 
+/// The monitor has found the window missing.
+pub(crate) fn hear_lost(process: &'static Process, token: u64, pair: u64) {
+    let is_meant = |end: &End| end.has_flags(FAR) && pair_of(end) == pair;
+    if let Some(end) = register::find(process, token).filter(is_meant)
+        && !end.has_flags(LOST)
+    {
+        leave(&end, is_meant);
+    }
+}
+
 /// The peer has left the window, and has read so far.
 pub(crate) fn hear_position(process: &'static Process, position: &Position) {
     let is_meant = |end: &End| end.has_flags(FAR) && pair_of(end) == position.pair;

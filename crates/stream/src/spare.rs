@@ -130,7 +130,14 @@ pub(crate) fn hold() -> MutexGuard<'static, Vec<&'static Arena>> {
 pub(crate) fn is_window_lost(end: &End) -> bool {
     let lost = end.local.behind.lost.load(Ordering::Relaxed);
     // SAFETY: `keep` has stored a reference that lives for ever; zeroed memory is null.
-    unsafe { lost.as_ref() }.is_some_and(|lost| lost.load(Ordering::SeqCst) != 0)
+    unsafe { lost.as_ref() }.is_some_and(|lost| lost.load(Ordering::SeqCst) != 0) || reads_ones(end)
+}
+
+/// Whether the lane reads as a PCI device that does not answer: all ones. These flags are never all set.
+#[inline]
+fn reads_ones(end: &End) -> bool {
+    let flags = |lane: WindowLane| lane.control().receiver.flags.load(Ordering::Relaxed);
+    end.rx_lane().is_some_and(|lane| flags(lane) == u32::MAX)
 }
 
 /// Post what stands between the sender's cursor and `tail`, unless there is no window any more. The

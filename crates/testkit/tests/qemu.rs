@@ -1,7 +1,7 @@
 //! Two virtual machines with a network between them and one PCI device's memory in both.
 
 use crosslane_testkit::guest::{Image, Machine, Parts, Rack};
-use crosslane_testkit::{Host, Route, Stats, binary};
+use crosslane_testkit::{Host, Route, Stats, binary, wait_until};
 use serde_json::Value;
 
 /// Where the programs of this project lie in a machine.
@@ -111,7 +111,7 @@ fn redis_serves_the_other_host_through_the_bar() {
         "GET per second, 64 B, 8 clients, from the other host: {by_tcp} by the virtual network, \
          {by_bar} through the BAR"
     );
-    for machine in [first, second] {
+    for machine in [&mut *first, &mut *second] {
         let stats = Stats::parse(&machine.run("crosslane stats --json"));
         let through_rings = stats.count("ring_bytes_sent") + stats.count("ring_bytes_received");
         let state = machine.run("crosslane rack status; crosslane stats");
@@ -120,6 +120,56 @@ fn redis_serves_the_other_host_through_the_bar() {
             "{through_rings} bytes went through rings\n{state}"
         );
     }
+    a_removed_device_costs_nothing_but_speed(first, second);
+}
+
+/// Talk over one connection before, while and after one of the machines has the device. It is gone for
+/// this machine's kernel and comes back by a scan of the bus.
+fn a_removed_device_costs_nothing_but_speed(server: &mut Machine, client: &mut Machine) {
+    let redis = "redis-server --bind 0.0.0.0 --protected-mode no --save ''";
+    server.run(&format!("crosslane run -- {redis} >/tmp/redis.log 2>&1 &"));
+    server.run_until_success("redis-cli ping");
+    let address = server.address();
+    // The pipe stays open, as redis-cli ends with it.
+    client.run("mkfifo /tmp/say; sleep 1000 >/tmp/say & true");
+    client.run(&format!(
+        "crosslane run -- redis-cli -h {address} </tmp/say >/tmp/said 2>&1 &"
+    ));
+    let mut count = 0;
+    let mut talk = |client: &mut Machine| {
+        client.run("seq 1 100 | sed 's/^/INCRBY sum /' >/tmp/say");
+        count += 1;
+        let sum = 5050 * count;
+        client.run_until_success(&format!("grep -qx {sum} /tmp/said"));
+        client.run("crosslane ss")
+    };
+    wait_until("a connection in the window", || {
+        talk(client).contains("accelerated").then_some(())
+    });
+    let device = server.run("readlink -f /run/ivshmem");
+    let device = device.trim();
+    server.run(&format!("echo 1 >{device}/remove"));
+    for machine in [&mut *server, &mut *client] {
+        // What was mapped may go on to answer: the monitor finds the device gone.
+        wait_until("the loss to be noticed", || {
+            let stats = Stats::parse(&machine.run("crosslane stats --json"));
+            (stats.count("windows_lost") == 1).then_some(())
+        });
+    }
+    let shown = talk(client);
+    assert!(
+        shown.contains("tcp") && !shown.contains("accelerated"),
+        "{shown}"
+    );
+    server.run(&format!(
+        "echo 1 >/sys/bus/pci/rescan; echo 1 >{device}/enable"
+    ));
+    for machine in [&mut *server, &mut *client] {
+        machine.run_until_success("crosslane rack status | grep -q ' open '");
+    }
+    wait_until("the same connection in the window again", || {
+        talk(client).contains("accelerated").then_some(())
+    });
 }
 
 /// Have the monitors of both machines know each other, and the memory that both have.

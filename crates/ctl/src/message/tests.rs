@@ -82,6 +82,10 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             token: 13,
             pair: u64::MAX - 8,
         },
+        MonitorMessage::WindowLost {
+            token: 13,
+            pair: u64::MAX - 8,
+        },
         MonitorMessage::Retire { arena: 4 },
         MonitorMessage::Refused {
             token: 5,

@@ -135,6 +135,7 @@ impl Matching {
         for lost in host_at.windows.extract_if(.., |open| open.id == window) {
             host_at.lost.push(lost.epoch);
         }
+        registry.tell_of_loss(window);
         self.forget_imports(registry, host, window);
         registry.retire_window(window);
     }

@@ -1,6 +1,7 @@
 //! Ends whose other end is on another host. The registry does not know hosts: it tells which ends
 //! have found no partner here, and is told which of them have found one there.
 
+use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
 
 use super::{ClientId, FamilyId, Registry};
@@ -120,6 +121,26 @@ impl<B: Backing> Registry<B> {
     pub fn retire_import(&mut self, arena: ArenaId) {
         self.arenas.retire(arena);
         self.retire_dropped();
+    }
+
+    /// The window is missing: tell the ends that have rings there, which may not find out by themselves.
+    pub fn tell_of_loss(&mut self, window: WindowId) {
+        let mut lost: Vec<(ClientId, u64, u64)> = Vec::new();
+        for end in self.ends.values() {
+            for side in end.grants.iter().map(|granted| granted.side) {
+                if self
+                    .arenas
+                    .place(side.arena)
+                    .is_some_and(|place| place.0 == window)
+                {
+                    lost.push((end.client, end.token, self.arenas.pair_name(side)));
+                }
+            }
+        }
+        lost.sort_unstable();
+        for (client, token, pair) in lost {
+            self.say(client, MonitorMessage::WindowLost { token, pair });
+        }
     }
 
     /// No more slots of any arena in this window will be dealt out.

@@ -2,6 +2,7 @@
 
 mod world;
 
+use crosslane_ctl::message::MonitorMessage;
 use proptest::prelude::*;
 
 use super::*;
@@ -174,6 +175,33 @@ fn an_owner_that_lies_is_noticed() {
     let heard = guest.matching.hear(&mut guest.registry, HostId(0), &late);
     assert!(heard.is_ok());
     world.hosts[1].release(client, clients);
+}
+
+#[test]
+fn ends_are_told_that_their_window_is_lost() {
+    let mut world = World::new(9);
+    world.connect();
+    for at in 0..2 {
+        let client = world.hosts[at].hello(1);
+        world.hosts[at].register(client, 3);
+        world.settle(at);
+    }
+    world.deliver_all();
+    assert!(world.paired(3));
+    let told = [0, 1].map(|at| {
+        let host = &mut world.hosts[at];
+        host.registry.take_actions();
+        host.matching
+            .window_lost(&mut host.registry, HostId(0), WINDOW.id);
+        let actions = host.registry.take_actions().into_iter();
+        let pairs = actions.filter_map(|action| match action.message {
+            MonitorMessage::WindowLost { pair, .. } => Some(pair),
+            _ => None,
+        });
+        pairs.collect::<Vec<_>>()
+    });
+    assert_eq!(told[0], told[1]);
+    assert!(matches!(told[0][..], [pair] if pair != 0), "{told:?}");
 }
 
 #[derive(Clone, Copy, Debug)]
