@@ -124,7 +124,7 @@ impl Matching {
         self.hosts[host.0].known.get(tuple).map(|known| known.id)
     }
 
-    /// A window is found missing: nothing is dealt out of it any more.
+    /// A window is missing, or opened anew: nothing is dealt out of what it was.
     pub fn window_lost<B: Backing>(
         &mut self,
         registry: &mut Registry<B>,
@@ -135,7 +135,6 @@ impl Matching {
         for lost in host_at.windows.extract_if(.., |open| open.id == window) {
             host_at.lost.push(lost.epoch);
         }
-        registry.tell_of_loss(window);
         self.forget_imports(registry, host, window);
         registry.retire_window(window);
     }

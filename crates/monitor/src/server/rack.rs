@@ -260,6 +260,7 @@ impl Rack {
         let id = window_id(index);
         let open = registry.backing().open(id);
         if !open.is_some_and(|open| open.window.is_there()) {
+            registry.tell_of_loss(id);
             let window =
                 Window::open(&self.config.windows[index]).map_err(|error| error.to_string())?;
             registry.backing().add_window(id, window, is_owner);
@@ -346,7 +347,7 @@ impl Rack {
             tracing::warn!(window = %name, host = %host, "no such [[window]] is in rack.toml here");
             return false;
         };
-        // A window that is offered again is other memory.
+        // A window that is offered again may be other memory; connections find that out, or are told.
         self.matching.window_lost(registry, host, window_id(index));
         self.windows[index].phase = Phase::Closed;
         let accepted = self.open_window(index, registry, false).and_then(|()| {

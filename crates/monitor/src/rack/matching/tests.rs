@@ -191,8 +191,7 @@ fn ends_are_told_that_their_window_is_lost() {
     let told = [0, 1].map(|at| {
         let host = &mut world.hosts[at];
         host.registry.take_actions();
-        host.matching
-            .window_lost(&mut host.registry, HostId(0), WINDOW.id);
+        host.registry.tell_of_loss(WINDOW.id);
         let actions = host.registry.take_actions().into_iter();
         let pairs = actions.filter_map(|action| match action.message {
             MonitorMessage::WindowLost { pair, .. } => Some(pair),

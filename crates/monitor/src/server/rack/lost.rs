@@ -102,6 +102,7 @@ impl Rack {
         state.phase = Phase::Lost;
         let is_owner = self.matching.is_owner(state.host);
         state.due = is_owner.then(|| Instant::now() + SETTLE);
+        registry.tell_of_loss(window_id(index));
         self.matching
             .window_lost(registry, state.host, window_id(index));
         let trouble = "the memory is gone; connections go back to TCP".to_owned();
