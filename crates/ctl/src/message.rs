@@ -148,8 +148,16 @@ pub enum MonitorMessage {
     Position(Position),
     /// What this end had not read of a lost window.
     Remainder(Remainder),
-    /// The other end has never used the lanes of a lost window, or uses them no more.
+    /// The other end does not use the lanes of a lost window, and has not sent anything there that is not said.
     Alone {
+        /// The end's token.
+        token: u64,
+        /// As [`Grant::pair`] of the lanes.
+        pair: u64,
+    },
+    /// The other end was in the lanes of a lost window until it was closed: what it may have sent there is
+    /// nowhere.
+    Left {
         /// The end's token.
         token: u64,
         /// As [`Grant::pair`] of the lanes.
@@ -262,6 +270,7 @@ mod kind {
     pub const REMAINDER_OF_PEER: u16 = 138;
     pub const ALONE: u16 = 139;
     pub const WINDOW_LOST: u16 = 140;
+    pub const LEFT: u16 = 141;
 }
 
 mod location {
@@ -461,6 +470,7 @@ impl MonitorMessage {
             Self::Position(position) => position.encode(kind::POSITION_OF_PEER),
             Self::Remainder(remainder) => remainder.encode(kind::REMAINDER_OF_PEER),
             Self::Alone { token, pair } => Packet::new(kind::ALONE, *token).with_long(*pair),
+            Self::Left { token, pair } => Packet::new(kind::LEFT, *token).with_long(*pair),
             Self::WindowLost { token, pair } => {
                 Packet::new(kind::WINDOW_LOST, *token).with_long(*pair)
             }
@@ -498,6 +508,10 @@ impl MonitorMessage {
             kind::POSITION_OF_PEER => Position::decode(&received).map(Self::Position),
             kind::REMAINDER_OF_PEER => Remainder::decode(&received).map(Self::Remainder),
             kind::ALONE => Ok(Self::Alone {
+                token,
+                pair: received.long(0)?,
+            }),
+            kind::LEFT => Ok(Self::Left {
                 token,
                 pair: received.long(0)?,
             }),

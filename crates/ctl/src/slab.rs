@@ -143,6 +143,8 @@ pub mod end_flags {
     pub const SHIPPED: u32 = 32768;
     /// While LOST: what we had not read has come.
     pub const REFILLED: u32 = 65536;
+    /// The program has been told of the end of the stream, behind all data.
+    pub const READ_OUT: u32 = 1 << 17;
 }
 
 /// How far the upgrade of an end has come.

@@ -121,7 +121,7 @@ pub struct Arenas<B: Backing> {
     /// How many hold a side beside its first holder, where any do.
     shared: HashMap<Side, u32>,
     dropped: Vec<Dropped>,
-    left: Vec<Side>,
+    left: Vec<(Side, u64)>,
     next: u64,
     slots_in_use: u64,
 }
@@ -436,7 +436,8 @@ impl<B: Backing> Arenas<B> {
         let before = *held;
         *held &= !(1 << side.role);
         if before != *held && arena.origin != Origin::Host {
-            self.left.push(side);
+            let pair = arena.pairs.get(side.slot as usize).copied();
+            self.left.push((side, pair.unwrap_or(0)));
         }
         if before == 0 || *held != 0 {
             return;
@@ -498,8 +499,9 @@ impl<B: Backing> Arenas<B> {
         }
     }
 
-    /// Sides in windows that have been left since the last call.
-    pub fn take_left(&mut self) -> Vec<Side> {
+    /// Sides in windows that have been left since the last call, and what was there as [`Self::pair_name`] has
+    /// it.
+    pub fn take_left(&mut self) -> Vec<(Side, u64)> {
         std::mem::take(&mut self.left)
     }
 

@@ -20,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crosslane_ctl::message::MonitorMessage;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -314,7 +315,12 @@ impl Monitor {
             let actions = self.registry.take_actions();
             let is_quiet = actions.is_empty();
             for action in actions {
-                self.say(&action);
+                match action.message {
+                    MonitorMessage::WindowLost { .. } => {
+                        self.tell_kin(action.client, &action.message);
+                    }
+                    _ => self.say(&action),
+                }
             }
             if !self.relay() && is_quiet {
                 return;

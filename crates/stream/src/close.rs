@@ -247,6 +247,7 @@ pub(crate) fn count_totals(end: &End) {
 pub fn before_shutdown(end: &End, how: libc::c_int) {
     let writes = how != libc::SHUT_RD;
     if writes && end.phase() == EndPhase::Granted {
+        lost::finish_sending(end);
         // After our FIN we cannot ring a peer that waits for space, so its direction goes back
         // to TCP, where the kernel does that.
         replay::push_replay(end, Instant::now() + PATIENCE);

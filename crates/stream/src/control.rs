@@ -466,6 +466,7 @@ impl Control {
             MonitorMessage::Position(position) => lost::hear_position(process, &position),
             MonitorMessage::Remainder(remainder) => lost::hear_remainder(process, &remainder, fd),
             MonitorMessage::Alone { token, pair } => lost::hear_alone(process, token, pair),
+            MonitorMessage::Left { token, pair } => lost::hear_left(process, token, pair),
             MonitorMessage::WindowLost { token, pair } => lost::hear_lost(process, token, pair),
             MonitorMessage::Retire { arena } => self.retire(arena),
             MonitorMessage::Welcome | MonitorMessage::Text(_) => {}

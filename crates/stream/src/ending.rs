@@ -19,16 +19,27 @@ pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
     take_last_bells(end);
     let error = &end.entry.wait.error;
     // A reset that came after the end of the stream is for senders and SO_ERROR to see.
-    if error.load(Ordering::Relaxed) == libc::EPIPE {
-        return Ok(0);
+    if error.load(Ordering::Relaxed) != libc::EPIPE {
+        match error.swap(0, Ordering::Relaxed) {
+            0 if end.ending() == Ending::Eof => {}
+            0 => match end.family().available(end.fd(), 1) {
+                // Not connected is what the library has reset.
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN) => {}
+                Err(errno) => return Err(errno),
+            },
+            error => return Err(Errno(error)),
+        }
     }
-    match error.swap(0, Ordering::Relaxed) {
-        0 if end.ending() == Ending::Eof => Ok(0),
-        0 => match end.family().available(end.fd(), 1) {
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-            Err(errno) => Err(errno),
-        },
-        error => Err(Errno(error)),
+    lost::note_read_out(end);
+    Ok(0)
+}
+
+/// A receive of the kernel's has given nothing: the program may have been told of the end.
+#[cold]
+pub(crate) fn look_whether_read_out(end: &End) {
+    let is_empty = || kernel::queued(end.fd(), libc::FIONREAD) == Ok(0);
+    if kernel::poll_now(end.fd(), libc::POLLRDHUP) & libc::POLLRDHUP != 0 && is_empty() {
+        lost::note_read_out(end);
     }
 }
 

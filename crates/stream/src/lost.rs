@@ -1,9 +1,10 @@
 //! The window to another host is lost, with what stands in it, while TCP between the hosts lives.
 //!
-//! The end that notices leaves the window: its lanes are now the memory behind them ([`crate::spare`]),
-//! its sending direction goes on by TCP behind a STOP that stands in its own copy of the lane, and
-//! a doorbell wakes the peer. Nothing more is read before it is known what stood in the lost lane.
-//! That goes by the monitors:
+//! The end that notices leaves the window: its lanes are now the memory behind them ([`crate::spare`]), and
+//! a doorbell wakes the peer. Nothing more is read before it is known what stood in the lost lane, and
+//! nothing but that doorbell is sent before it is known that the peer has left the window too: what a device
+//! held that is gone for one host may go on to answer the other. Then the sending direction goes on by TCP
+//! behind a STOP that stands in its own copy of the lane. That goes by the monitors:
 //!
 //! | message | says | then |
 //! |---|---|---|
@@ -20,7 +21,7 @@
 //! | `HEARD`, `SHIPPED` | the sending direction: the peer's position is known; its remainder is with the monitor |
 //! | `REFILLED` | the receiving direction: our remainder is there |
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -40,22 +41,26 @@ use crosslane_sys::{Errno, cpu, kernel};
 use crate::process::Process;
 use crate::{End, bell, close, control, ending, register, rest, spare, switch, watcher};
 
-use end_flags::{FAR, HEARD, LOST, REFILLED, SHIPPED};
+use end_flags::{FAR, HEARD, LOST, READ_OUT, REFILLED, SHIPPED};
 
 /// How often the position is told again while nothing comes back.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long a remainder may still be under way when TCP has ended, or when its sender ends.
+/// How long who closes a connection waits for its remainder to be under way.
 pub(crate) const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// How long a remainder may still be under way when TCP has ended: a host may be between two monitors.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A pause while both ends' monitors talk.
 const NAP: Duration = Duration::from_micros(200);
 
-/// What a process remembers of its part, in ticks; 0 for never.
+/// What a process remembers of its part: how often a window was lost, and moments, in ticks; 0 for never.
 #[derive(Default)]
 pub(crate) struct Clock {
     asked: AtomicU64,
     ended: AtomicU64,
+    losses: AtomicU32,
 }
 
 /// See whether the window is lost, and do what is to be done about it. Called on the program's own
@@ -96,6 +101,32 @@ pub fn is_unsettled(end: &End) -> bool {
     end.has_flags(LOST) && !end.has_flags(SHIPPED | REFILLED)
 }
 
+/// How many windows this process has lost under the end. What was ready before may have been refused since.
+pub fn losses(end: &End) -> u32 {
+    end.local.clock.losses.load(Ordering::Relaxed)
+}
+
+/// What has become of the end's window: if it is the same before and after a look, the look was at what
+/// was there.
+#[inline]
+pub(crate) fn standing(end: &End) -> u32 {
+    end.entry.id.flags.load(Ordering::SeqCst) & (LOST | REFILLED)
+}
+
+/// Whether what has just been seen of the receiving lane says nothing: the window is lost, and what stood there
+/// has not come yet. Asked after the look, by who holds the receiving direction.
+#[inline]
+pub(crate) fn is_unknown(end: &End) -> bool {
+    is_dry(end) || is_found(end)
+}
+
+/// Whether the peer may still look into the window, where it would find no STOP: whatever came by TCP it would
+/// take for doorbells, and an end of the stream for the end of what it has found.
+#[inline]
+pub(crate) fn is_unheard(end: &End) -> bool {
+    end.has_flags(LOST) && !end.has_flags(HEARD)
+}
+
 /// Whether nothing can be read, because it is not known what comes next.
 #[inline]
 pub fn is_dry(end: &End) -> bool {
@@ -125,8 +156,9 @@ fn leave(end: &End, is_gone: impl FnOnce(&End) -> bool) {
         end.clear_flags(HEARD | SHIPPED | REFILLED);
         // An end that is the kernel's already may have left something unread in the window, and has
         // nothing to read there.
-        let is_kernels = end.phase() != EndPhase::Granted;
-        end.add_flags(if is_kernels { LOST | REFILLED } else { LOST });
+        let is_out = end.phase() != EndPhase::Granted;
+        end.add_flags(if is_out { LOST | REFILLED } else { LOST });
+        need_no_more(end);
         rest::begin(end, Reason::WindowLost);
         end.count(Counter::WindowsLost, 1);
     }
@@ -134,10 +166,23 @@ fn leave(end: &End, is_gone: impl FnOnce(&End) -> bool) {
     let clock = &end.local.clock;
     clock.asked.store(0, Ordering::Relaxed);
     clock.ended.store(0, Ordering::Relaxed);
+    clock.losses.fetch_add(1, Ordering::Relaxed);
     if is_first && end.tx_mode() == Mode::Ring && end.ending() == Ending::Open {
         bell::probe_locked(end, &sent);
     }
-    stop(end, &sent);
+}
+
+/// The program has been told of the end of the stream.
+pub(crate) fn note_read_out(end: &End) {
+    end.add_flags(READ_OUT);
+    need_no_more(end);
+}
+
+/// Behind the end of the stream nothing is missing. Called after either of the flags was set.
+fn need_no_more(end: &End) {
+    if end.has_flags(LOST | READ_OUT) {
+        end.add_flags(REFILLED);
+    }
 }
 
 /// The control lines, as far as they can be known here.
@@ -178,7 +223,10 @@ fn settle(end: &End) {
     }
     if end.has_flags(LOST | HEARD) && !end.has_flags(SHIPPED) {
         switch::attend_lane(end);
-        ship(end);
+        // A monitor that is new knows by the position whose remainder comes.
+        if end.tx_mode() != Mode::Ring && tell_position(end) {
+            ship(end);
+        }
     }
     if !is_unsettled(end) {
         return;
@@ -207,7 +255,7 @@ fn give_up_in_time(end: &End) {
     let ended = &end.local.clock.ended;
     if ended.load(Ordering::Relaxed) == 0 {
         ended.store(cpu::ticks(), Ordering::Relaxed);
-    } else if is_due(ended, LAST_CALL) {
+    } else if is_due(ended, PATIENCE) {
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
         if is_unsettled(end) {
@@ -219,19 +267,29 @@ fn give_up_in_time(end: &End) {
 /// What stood in the window cannot be had: the connection is reset, as when a host has died.
 pub(crate) fn give_up(end: &End) {
     end.count(Counter::WindowsUnsettled, 1);
+    // Who has read the end of the stream reads no error behind it.
+    let errno = match end.has_flags(READ_OUT) {
+        true => Errno::PIPE,
+        false => Errno::CONNRESET,
+    };
+    ending::note_error(end, errno);
+    // After the error, which a receive would miss that finds nothing missing any more.
     end.add_flags(end_flags::PINNED | SHIPPED | REFILLED);
     end.clear_flags(end_flags::RESTING);
-    ending::note_error(end, Errno::CONNRESET);
     close::reset_on_close(end);
+    // Not shut down, which the peer would take for an end in good order.
+    // The shutdown after it wakes whoever sleeps, and what comes behind the error is the end.
+    let _ = kernel::disconnect(end.fd());
     let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
 }
 
-fn tell_position(end: &End) {
+/// Returns whether it has been said.
+fn tell_position(end: &End) -> bool {
     let position = {
         let _rx = end.lock_rx();
         // Of lanes that are in use the peer must hear nothing.
         if !end.has_flags(LOST) || pair_of(end) == 0 {
-            return;
+            return false;
         }
         Position {
             token: end.token(),
@@ -242,11 +300,8 @@ fn tell_position(end: &End) {
         }
     };
     // What does not get through is told again.
-    control::tell(
-        end.process(),
-        &ClientMessage::Position(position),
-        Some(end.fd()),
-    );
+    let message = ClientMessage::Position(position);
+    control::tell(end.process(), &message, Some(end.fd()))
 }
 
 /// Send the peer what it has not read.
@@ -348,6 +403,10 @@ pub(crate) fn hear_position(process: &'static Process, position: &Position) {
         .tcp_taken
         .store(position.tcp_taken, Ordering::Relaxed);
     control.receiver.flags.store(wishes, Ordering::SeqCst);
+    if end.tx_mode() == Mode::Ring && end.ending() == Ending::Open {
+        // A peer that has fallen asleep over a window that went on to answer knows by now that it is lost.
+        bell::probe_locked(&end, &lane);
+    }
     end.add_flags(HEARD);
 }
 
@@ -400,8 +459,27 @@ pub(crate) fn hear_remainder(
     end.add_flags(REFILLED);
 }
 
-/// The other end does not use the lanes: it needs nothing from us, and has sent nothing if it never did.
+/// The other end does not use the lanes: it needs nothing from us, and has sent nothing if we have seen
+/// nothing.
 pub(crate) fn hear_alone(process: &'static Process, token: u64, pair: u64) {
+    hear_of_absence(process, token, pair, |end| {
+        if end.rx_cursor() == RxCursor::default() {
+            end.add_flags(REFILLED);
+        }
+    });
+}
+
+/// The other end was closed in the lanes: it needs nothing from us.
+pub(crate) fn hear_left(process: &'static Process, token: u64, pair: u64) {
+    hear_of_absence(process, token, pair, |_| {});
+}
+
+fn hear_of_absence(
+    process: &'static Process,
+    token: u64,
+    pair: u64,
+    note_received: impl FnOnce(&End),
+) {
     let is_meant = |end: &End| end.has_flags(LOST) && pair_of(end) == pair;
     let Some(end) = register::find(process, token).filter(is_meant) else {
         return;
@@ -411,11 +489,17 @@ pub(crate) fn hear_alone(process: &'static Process, token: u64, pair: u64) {
     if !is_meant(&end) {
         return;
     }
+    end.add_flags(HEARD);
+    if let Some(lane) = end.tx_lane() {
+        stop(&end, &lane);
+    }
     if end.tx_mode() != Mode::Ring {
         end.add_flags(SHIPPED);
     }
-    if end.rx_cursor() == RxCursor::default() {
-        end.add_flags(REFILLED);
+    note_received(&end);
+    if is_dry(&end) {
+        // What it may have sent, and we had not read, is nowhere.
+        give_up(&end);
     }
 }
 
@@ -427,17 +511,28 @@ pub(crate) fn nap(end: &End) {
 
 /// The end is about to be closed: see that the peer gets what it has not read, or learns that it does not.
 pub(crate) fn finish(end: &End, deadline: Instant) {
-    look(end);
-    if !end.has_flags(LOST) {
-        return;
+    if !is_shipped(end, deadline) {
+        close::reset_on_close(end);
     }
-    while !end.has_flags(SHIPPED) {
+}
+
+/// The end's sending direction is about to be shut down, as in [`finish`].
+pub(crate) fn finish_sending(end: &End) {
+    if !is_shipped(end, Instant::now() + PATIENCE) {
+        give_up(end);
+    }
+}
+
+/// Whether the peer gets what it has not read, when it knows that or until `deadline`.
+fn is_shipped(end: &End, deadline: Instant) -> bool {
+    look(end);
+    while end.has_flags(LOST) && !end.has_flags(SHIPPED) {
         if Instant::now() > deadline {
-            close::reset_on_close(end);
-            return;
+            return false;
         }
         nap(end);
     }
+    true
 }
 
 /// The end is on TCP both ways, and the kernel's alone: it has no lanes any more, and may be registered

@@ -124,8 +124,7 @@ fn receive_slowly(
         switch::attend(end);
         // Known before the look, the end comes after all data; another thread may learn of it
         // meanwhile.
-        let is_over = || end.ending() != Ending::Open || end.has_flags(end_flags::SHUT_READ);
-        let ended = !lost::is_dry(end) && is_over();
+        let (stood, ended) = (lost::standing(end), is_over(end));
         match step(end, parts, options, total > 0) {
             Ok(Step::Last(bytes)) => return Ok(total + bytes),
             Ok(Step::Bytes(bytes)) if options.peek => {
@@ -149,6 +148,9 @@ fn receive_slowly(
         }
         if total > 0 && !options.wait_all {
             return Ok(total);
+        }
+        if ended && is_void(end, stood) {
+            continue;
         }
         if ended {
             return if total > 0 { Ok(total) } else { at_end(end) };
@@ -176,6 +178,18 @@ fn receive_slowly(
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// Whether nothing comes behind what is there.
+fn is_over(end: &End) -> bool {
+    end.has_flags(end_flags::SHUT_READ) || !lost::is_dry(end) && end.ending() != Ending::Open
+}
+
+/// Whether a look was at lanes that had gone meanwhile, or have just been filled again: nothing there
+/// is no end.
+fn is_void(end: &End, stood: u32) -> bool {
+    let has_changed = lost::is_found(end) || lost::standing(end) != stood;
+    has_changed && !end.has_flags(end_flags::SHUT_READ)
 }
 
 /// What a peek answers that has seen `bytes` on one side of a passage; `None` if it must look again.

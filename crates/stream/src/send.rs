@@ -393,6 +393,9 @@ pub fn raw_receive(end: &End, peeks: bool, call: impl FnOnce() -> isize) -> Opti
         return None;
     }
     let received = call();
+    if received == 0 {
+        ending::look_whether_read_out(end);
+    }
     if let Ok(bytes) = u64::try_from(received)
         && !peeks
     {

@@ -212,6 +212,9 @@ fn step_replay(
         if end.ending() == Ending::Open || sender.replay_seq.load(Ordering::SeqCst) != seen {
             return Ok(Passage::Out(Step::Nothing));
         }
+        if lost::is_found(end) {
+            return Ok(Passage::Out(Step::Nothing));
+        }
         // A sender that has shut down can send nothing again.
         thaw(end, lane);
         return Ok(Passage::Again);

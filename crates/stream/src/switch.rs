@@ -283,11 +283,13 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
 }
 
 /// Bring the sending direction back to TCP. The caller holds it. Put off when a doorbell is owed:
-/// none may follow the STOP; and while the program builds a message where the STOP would stand. A sleeping receiver is not rung, the next data on TCP wakes it.
+/// none may follow the STOP; while the program builds a message where the STOP would stand; and while the
+/// receiver may not know that the window is lost. A sleeping receiver is not rung, the next data on TCP wakes
+/// it.
 pub(crate) fn stop_locked(end: &End, lane: &WindowLane, reason: Reason) {
     // A peer that waits for space must not count on us any more.
     bell::answer_space_locked(end);
-    if !bell::pay(end) || end.is_reserved() {
+    if !bell::pay(end) || end.is_reserved() || lost::is_unheard(end) {
         return;
     }
     let mut cursor = end.tx_cursor();
@@ -454,7 +456,7 @@ fn is_out(end: &End) -> bool {
         Mode::Replay => is_empty(),
         Mode::Ring => end.ending() != Ending::Open && is_empty(),
     };
-    end.tx_mode() == Mode::Tcp && is_received
+    end.tx_mode() == Mode::Tcp && is_received && !lost::is_unknown(end)
 }
 
 /// Leave an end to the kernel, whatever stands in its rings, in every process that has it. Returns
@@ -507,6 +509,7 @@ pub fn is_quiet(end: &End) -> bool {
             || end.rx_mode() == Mode::Ring && end.ending() != Ending::Open)
         && !end.rx_cursor().has_record(&lane)
         && bell::take(end, &lane) == Bells::None
+        && !lost::is_unknown(end)
 }
 
 /// Whether TCP carries nothing but data in both directions from here on.

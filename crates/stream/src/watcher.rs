@@ -88,6 +88,8 @@ fn watch(process: &'static Process, waker: i32) {
                 is_busy |= lost::is_unsettled(&end);
             }
         }
+        // A child has no connection to the monitor until it needs one, and may sleep when it is to be told.
+        control::introduce(process);
         control::await_word(if is_busy { BUSY } else { IDLE }, waker);
         control::poll(process);
     }

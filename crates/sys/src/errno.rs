@@ -13,6 +13,8 @@ impl Errno {
     pub const INTR: Self = Self(libc::EINTR);
     /// Connection reset by peer.
     pub const CONNRESET: Self = Self(libc::ECONNRESET);
+    /// Transport endpoint is not connected.
+    pub const NOTCONN: Self = Self(libc::ENOTCONN);
     /// Broken pipe.
     pub const PIPE: Self = Self(libc::EPIPE);
     /// Bad file descriptor.

@@ -300,6 +300,25 @@ pub fn shutdown(fd: c_int, how: c_int) -> Result<(), Errno> {
     unsafe { syscall(libc::SYS_shutdown, [arg(fd), arg(how), 0, 0, 0, 0]) }.map(|_| ())
 }
 
+/// Dissolve a connection (connect(2) to AF_UNSPEC): a peer that has one over TCP is told by a reset.
+pub fn disconnect(fd: c_int) -> Result<(), Errno> {
+    let nobody = libc::sockaddr {
+        // AF_UNSPEC.
+        sa_family: 0,
+        sa_data: [0; 14],
+    };
+    let args = [
+        arg(fd),
+        core::ptr::from_ref(&nobody).addr(),
+        size_of_val(&nobody),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the address outlives the call.
+    unsafe { syscall(libc::SYS_connect, args) }.map(|_| ())
+}
+
 /// A descriptor of its own (eventfd(2)), for the caller to [`close`].
 pub fn event_descriptor() -> Result<c_int, Errno> {
     let args = [0, arg(libc::EFD_CLOEXEC), 0, 0, 0, 0];

@@ -148,7 +148,18 @@ impl Rack {
     /// # Panics
     /// When the file is not there.
     pub fn lose_window(&self) {
-        cut_short(&self.windows[0]);
+        let file = std::fs::File::options().write(true).open(&self.windows[0]);
+        let cut = file.and_then(|file| file.set_len(0));
+        cut.expect("the monitors have made it");
+    }
+
+    /// Wait until the monitors have made the first window anew.
+    pub fn wait_for_another_window(&self) {
+        wait_until("another window", || {
+            let length = self.windows[0].metadata().map(|found| found.len());
+            length.is_ok_and(|length| length > 0).then_some(())
+        });
+        self.wait_for_window();
     }
 
     /// As [`Rack::lose_window`] of any window, which stays away until [`Rack::give_window`].
@@ -156,13 +167,32 @@ impl Rack {
     /// # Panics
     /// When the file is not there.
     pub fn take_window(&self, window: usize) {
+        let file = std::fs::File::options()
+            .write(true)
+            .open(&self.windows[window]);
+        let file = file.expect("the monitors have made it");
+        self.hide_window(window);
+        file.set_len(0).expect("it is ours");
+    }
+
+    /// The monitors find the first window no more, and make it anew; what was mapped goes on to answer.
+    ///
+    /// # Panics
+    /// When the file is not there.
+    pub fn replace_window(&self) {
+        std::fs::remove_file(&self.windows[0]).expect("the monitors have made it");
+    }
+
+    /// The monitors find this window no more, but what is mapped goes on to answer, until
+    /// [`Rack::give_window`].
+    ///
+    /// # Panics
+    /// When the file is not there.
+    pub fn hide_window(&self, window: usize) {
         let path = &self.windows[window];
-        let gone = path.with_extension("gone");
-        std::fs::rename(path, &gone).expect("the monitors have made it");
+        std::fs::remove_file(path).expect("the monitors have made it");
         // Nothing can be made there, nor opened.
         std::fs::create_dir(path).expect("the name is free");
-        cut_short(&gone);
-        std::fs::remove_file(&gone).expect("it was just there");
     }
 
     /// Let the monitors have the window again.
@@ -213,12 +243,6 @@ fn init(host: &Host, name: &str) -> String {
     let text = output.text();
     let print = text.lines().find(|line| line.starts_with("sha256:"));
     print.expect("a fingerprint is printed").to_owned()
-}
-
-fn cut_short(window: &Path) {
-    let file = std::fs::File::options().write(true).open(window);
-    let cut = file.and_then(|file| file.set_len(0));
-    cut.expect("the monitors have made it");
 }
 
 fn add_window(host: &Host, (name, path): (&str, &Path), bytes: u64, other: &str) {

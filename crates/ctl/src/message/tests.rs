@@ -82,6 +82,10 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             token: 13,
             pair: u64::MAX - 8,
         },
+        MonitorMessage::Left {
+            token: 14,
+            pair: u64::MAX - 9,
+        },
         MonitorMessage::WindowLost {
             token: 13,
             pair: u64::MAX - 8,

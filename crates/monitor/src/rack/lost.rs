@@ -3,7 +3,9 @@
 //!
 //! Ends are known by the names of their connections, which need no session and no earlier monitor:
 //! an end that tells its position names itself by that. What comes for an end that has not spoken yet waits for
-//! it. A remainder is kept until the other host has it, and few are under way at a time.
+//! it; if only an earlier monitor knew it, the slabs are searched for its lanes. A remainder is kept until the other host has it, and few are under way at a time.
+
+mod absences;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,6 +15,8 @@ use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::message::{MonitorMessage, Position, Remainder};
 use crosslane_ctl::slab::WaitState;
 
+pub use self::absences::Absence;
+use self::absences::Absences;
 use super::matching::{HostId, Lie};
 use super::message::{HostMessage, Tuple};
 use crate::registry::ClientId;
@@ -29,6 +33,12 @@ const MOST_UNDER_WAY: usize = 16;
 /// A remainder that is asked for again is sent again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// The time between two searches for who has ends that nobody here has spoken of.
+const SEARCH: Duration = Duration::from_millis(100);
+
+/// Who has not been found for so long is not here any more: programs speak to a new monitor at once.
+const NOBODY: Duration = Duration::from_secs(5);
+
 /// What nobody has spoken of for so long is forgotten.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -43,6 +53,9 @@ pub struct Lost {
     waiting: HashMap<HostId, VecDeque<Tuple>>,
     under_way: HashSet<(HostId, Tuple)>,
     arriving: HashSet<(HostId, Tuple)>,
+    absences: Absences,
+    search_due: Option<Instant>,
+    searched: Option<Instant>,
     outbox: Vec<Word>,
 }
 
@@ -75,6 +88,8 @@ struct End {
     sent: Option<Instant>,
     incoming: Option<(Remainder, Vec<u8>)>,
     spoken_of: Instant,
+    /// Since when nobody has been found who has it.
+    sought: Option<Instant>,
 }
 
 impl End {
@@ -86,6 +101,7 @@ impl End {
             sent: None,
             incoming: None,
             spoken_of: now,
+            sought: None,
         }
     }
 }
@@ -213,7 +229,10 @@ impl Lost {
         let Some(end) = self.end(host, tuple, now) else {
             return;
         };
-        end.position = Some(position);
+        let is_new = |before: Position| before.pair != position.pair;
+        if end.position.replace(position).is_some_and(is_new) {
+            end.sought = None;
+        }
         let is_unknown = end.owner.is_none();
         let is_of_these = |(remainder, _): &(Remainder, Vec<u8>)| remainder.pair == position.pair;
         let is_answered = end.outgoing.as_ref().is_some_and(is_of_these);
@@ -224,6 +243,14 @@ impl Lost {
             None => self.pass_position_on(host, tuple),
         }
         let owner = self.ends.get(&(host, tuple)).and_then(|end| end.owner);
+        if let Some(absence) = self.absences.of(position.pair).filter(|_| !is_answered) {
+            let message = absence.message(tuple, position.pair);
+            self.outbox.push(Word::ToHost(host, message));
+            return;
+        }
+        if owner.is_none() {
+            self.plan_search(now);
+        }
         if let Some(owner) = owner.filter(|_| !is_answered) {
             let pair = position.pair;
             self.outbox.push(Word::Look {
@@ -237,6 +264,49 @@ impl Lost {
             // It asks again: what has been sent may have been lost with a session.
             self.send(host, tuple, now);
         }
+    }
+
+    /// Nobody here is in these lanes from now on.
+    pub fn note_absence(&mut self, pair: u64, absence: Absence) {
+        self.absences.note(pair, absence);
+    }
+
+    fn plan_search(&mut self, now: Instant) {
+        let next = self.searched.map_or(now, |at| now.max(at + SEARCH));
+        self.search_due.get_or_insert(next);
+    }
+
+    /// Who spoke for one of our ends is gone; another process may have it.
+    pub fn disown(&mut self, host: HostId, tuple: Tuple, now: Instant) {
+        if let Some(end) = self.ends.get_mut(&(host, tuple))
+            && let Some(owner) = end.owner.take()
+        {
+            self.by_owner.remove(&owner);
+            self.plan_search(now);
+        }
+    }
+
+    /// What has been told to ends that nobody here has spoken of, by their lanes, when it is time to search
+    /// for them.
+    pub fn take_sought(&mut self, now: Instant) -> HashMap<u64, Position> {
+        if self.search_due.take_if(|due| *due <= now).is_none() {
+            return HashMap::new();
+        }
+        self.searched = Some(now);
+        let mut sought = HashMap::new();
+        for ((host, tuple), end) in &mut self.ends {
+            let Some(position) = end.position.filter(|_| end.owner.is_none()) else {
+                continue;
+            };
+            let pair = position.pair;
+            if *end.sought.get_or_insert(now) + NOBODY <= now {
+                let message = Absence::Left.message(*tuple, pair);
+                self.outbox.push(Word::ToHost(*host, message));
+            } else if pair != 0 {
+                sought.insert(pair, position);
+            }
+        }
+        sought
     }
 
     /// A piece of what one of our ends had not read.
@@ -290,13 +360,16 @@ impl Lost {
         Ok(())
     }
 
-    /// The other end of one of ours does not use these lanes.
-    pub fn heard_alone(&mut self, (host, tuple): (HostId, Tuple), pair: u64) {
+    /// The other end of one of ours is not in its lanes, as `message` says, which is given our end's token.
+    pub fn heard_absence(
+        &mut self,
+        (host, tuple): (HostId, Tuple),
+        message: impl FnOnce(u64) -> MonitorMessage,
+    ) {
         let owner = self.ends.get(&(host, tuple)).and_then(|end| end.owner);
         if let Some((client, token)) = owner {
-            let message = MonitorMessage::Alone { token, pair };
-            self.outbox
-                .push(Word::ToProgram(client, message, Vec::new()));
+            let word = Word::ToProgram(client, message(token), Vec::new());
+            self.outbox.push(word);
         }
     }
 
@@ -335,10 +408,11 @@ impl Lost {
         }
     }
 
-    /// When [`Self::expire`] has something to do.
+    /// When [`Self::expire`] or [`Self::take_sought`] has something to do.
     pub fn due(&self) -> Option<Instant> {
-        let oldest = self.ends.values().map(|end| end.spoken_of).min()?;
-        Some(oldest + PATIENCE)
+        let oldest = self.ends.values().map(|end| end.spoken_of).min();
+        let expiry = oldest.map(|oldest| oldest + PATIENCE);
+        expiry.into_iter().chain(self.search_due).min()
     }
 
     /// Forget what nobody speaks of any more.

@@ -58,6 +58,7 @@ pub struct Matching {
     /// Dealt out so far.
     deals: u64,
     outbox: Vec<(HostId, HostMessage)>,
+    spurned: Vec<u64>,
 }
 
 /// What is known of one host.
@@ -110,6 +111,7 @@ impl Matching {
             next_stranger: 0,
             deals: 0,
             outbox: Vec::new(),
+            spurned: Vec::new(),
             config,
         }
     }
@@ -147,6 +149,11 @@ impl Matching {
     /// Connections over windows to this host.
     pub fn connections(&self, host: HostId) -> usize {
         self.sides.values().filter(|held| held.host == host).count()
+    }
+
+    /// Lanes that the owner has dealt out since the last call and that nobody here has been given.
+    pub fn take_spurned(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.spurned)
     }
 
     /// What has to be said since the last call, in order.
@@ -187,7 +194,7 @@ impl Matching {
         match notice {
             Notice::Seeking(id) => self.seek(registry, id, program),
             Notice::Settled(id) => self.settled(id),
-            Notice::Left(side) => self.left(side),
+            Notice::Left(side, _) => self.left(side),
             Notice::Gone(family) => {
                 for host in 0..self.hosts.len() {
                     self.family_gone(HostId(host), family);
@@ -265,6 +272,11 @@ impl Matching {
     fn hold(&mut self, side: Side, held: Held) {
         *self.of_user.entry(held.uid).or_default() += 1;
         self.sides.insert(side, held);
+    }
+
+    /// Whether one of our ends has this side, and not one of the other host's.
+    pub fn is_ours(&self, side: Side) -> bool {
+        self.sides.contains_key(&side)
     }
 
     fn left(&mut self, side: Side) {

@@ -11,7 +11,7 @@ use crosslane_ctl::message::{Position, Remainder};
 use thiserror::Error;
 
 /// Version of these messages and of the window's header.
-pub const RACK_VERSION: u16 = 2;
+pub const RACK_VERSION: u16 = 3;
 
 /// Most bytes of a frame behind its length.
 pub const FRAME_BYTES: usize = 4096;
@@ -126,8 +126,15 @@ pub enum HostMessage {
         /// The piece.
         lines: Vec<u8>,
     },
-    /// This end has never used the lanes of a lost window, or uses them no more.
+    /// This end does not use the lanes of a lost window, and has not sent anything there that is not said.
     Alone {
+        /// The connection, as this end sees it.
+        tuple: Tuple,
+        /// See [`crosslane_ctl::message::Grant::pair`].
+        pair: u64,
+    },
+    /// This end was in the lanes of a lost window until it was closed: what it may have sent there is nowhere.
+    Left {
         /// The connection, as this end sees it.
         tuple: Tuple,
         /// See [`crosslane_ctl::message::Grant::pair`].
@@ -238,6 +245,7 @@ mod kind {
     pub const ARRIVED: u16 = 15;
     pub const ALONE: u16 = 16;
     pub const WINDOW_LOST: u16 = 17;
+    pub const LEFT: u16 = 18;
 }
 
 impl HostMessage {
@@ -301,6 +309,7 @@ impl HostMessage {
                 .u32(*at)
                 .rest(lines),
             Self::Alone { tuple, pair } => Frame::new(kind::ALONE).tuple(*tuple).u64(*pair),
+            Self::Left { tuple, pair } => Frame::new(kind::LEFT).tuple(*tuple).u64(*pair),
             Self::Arrived { tuple, pair } => Frame::new(kind::ARRIVED).tuple(*tuple).u64(*pair),
         };
         frame.finish()
@@ -453,14 +462,14 @@ impl Body<'_> {
                 },
             },
             kind::REMAINDER => self.remainder()?,
-            kind::ALONE => HostMessage::Alone {
-                tuple: self.tuple()?,
-                pair: self.u64()?,
-            },
-            kind::ARRIVED => HostMessage::Arrived {
-                tuple: self.tuple()?,
-                pair: self.u64()?,
-            },
+            kind @ (kind::ALONE | kind::LEFT | kind::ARRIVED) => {
+                let (tuple, pair) = (self.tuple()?, self.u64()?);
+                match kind {
+                    kind::ALONE => HostMessage::Alone { tuple, pair },
+                    kind::LEFT => HostMessage::Left { tuple, pair },
+                    _ => HostMessage::Arrived { tuple, pair },
+                }
+            }
             kind => return Err(FrameError::Kind { kind }),
         })
     }

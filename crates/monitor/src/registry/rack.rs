@@ -16,8 +16,8 @@ pub enum Notice {
     Seeking(EndId),
     /// The end is closed.
     Settled(EndId),
-    /// Nobody here uses this side of a window any more.
-    Left(Side),
+    /// Nobody here uses this side of a window any more, where lanes of this name were.
+    Left(Side, u64),
     /// The last process of this family is gone.
     Gone(FamilyId),
     /// An arena that was shared with another host is no more.
@@ -54,7 +54,10 @@ impl<B: Backing> Registry<B> {
             return Vec::new();
         };
         let mut taken = std::mem::take(notices);
-        taken.extend(left.into_iter().map(Notice::Left));
+        taken.extend(
+            left.into_iter()
+                .map(|(side, pair)| Notice::Left(side, pair)),
+        );
         taken
     }
 

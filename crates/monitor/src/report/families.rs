@@ -1,7 +1,7 @@
 //! The slabs that processes show, and what finished processes leave to the counters.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::slab::{COUNTER_SLOTS, REASON_SLOTS, SLAB_ENTRIES};
@@ -102,6 +102,11 @@ impl Family {
     pub fn process(&self, pid: u32) -> Option<&Process> {
         let named = self.members.values().find(|member| member.pid == pid);
         named.or_else(|| self.members.values().next())
+    }
+
+    /// All of its processes.
+    pub fn clients(&self) -> impl Iterator<Item = ClientId> + '_ {
+        self.members.keys().copied()
     }
 
     /// Whether this memory object is its slab.
@@ -275,6 +280,28 @@ impl Families {
     /// A family that lives.
     pub fn find(&self, id: FamilyId) -> Option<&Family> {
         self.families.get(&id)
+    }
+
+    /// Who may have the ends of these lanes between hosts: a process of the family, the end's token, and
+    /// the lanes.
+    pub fn in_lanes(&self, is_sought: impl Fn(u64) -> bool) -> Vec<(ClientId, u64, u64)> {
+        let mut found = Vec::new();
+        for family in self.families.values() {
+            let used = family.slab.header().entries_used.load(Relaxed);
+            for index in 0..used.min(SLAB_ENTRIES) {
+                let Some(entry) = family.slab.entry(index) else {
+                    break;
+                };
+                let pair = entry.wait.pair.load(SeqCst);
+                if is_sought(pair) {
+                    let generation = entry.id.generation.load(SeqCst);
+                    let token = u64::from(generation) << 32 | u64::from(index);
+                    let members = family.members.keys();
+                    found.extend(members.map(|client| (*client, token, pair)));
+                }
+            }
+        }
+        found
     }
 
     /// Families that this user may see.

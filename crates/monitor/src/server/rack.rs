@@ -20,11 +20,13 @@ use crate::backing::Memories;
 use crate::rack::config::RackConfig;
 use crate::rack::identity::{Fingerprint, Identity, IdentityError};
 use crate::rack::links::{Event, Links};
+use crate::rack::lost::Absence;
 use crate::rack::lost::Lost;
 use crate::rack::matching::{HostId, Lie, Matching, OpenWindow};
 use crate::rack::message::{HostMessage, WindowOffer};
 use crate::rack::session::Tls;
 use crate::rack::window::Window;
+use crate::registry::rack::Notice;
 use crate::registry::{FamilyId, Registry};
 use crate::secret;
 
@@ -517,6 +519,7 @@ impl Monitor {
         rack.links.tick(&self.epoll, &mut self.next_source, now);
         rack.plan_probes(&mut self.registry, &self.epoll, now);
         rack.tend_windows(&mut self.registry, &self.epoll, now);
+        self.search_for_owners(now);
         self.deliver();
     }
 
@@ -534,7 +537,15 @@ impl Monitor {
         };
         for notice in self.registry.take_notices() {
             is_busy = true;
+            if let Notice::Left(side, pair) = notice
+                && rack.matching.is_ours(side)
+            {
+                rack.lost.note_absence(pair, Absence::Left);
+            }
             rack.matching.notice(&mut self.registry, notice, program);
+        }
+        for pair in rack.matching.take_spurned() {
+            rack.lost.note_absence(pair, Absence::Alone);
         }
         for (host, message) in rack.matching.take_messages() {
             is_busy = true;

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_stream::end::Blocked;
-use crosslane_stream::{End, ready};
+use crosslane_stream::{End, lost, ready};
 
 use super::set::Reg;
 
@@ -41,12 +41,28 @@ pub fn news(reg: &mut Reg) -> u32 {
 
 /// Whether [`news`] may find something in the rings. Uses nothing up.
 pub fn has_news(reg: &Reg) -> bool {
-    let due = !reg.is_edge() || reg.fresh || has_arrivals(reg);
+    let due = !reg.is_edge() || reg.fresh || is_to_begin_anew(reg) || has_arrivals(reg);
     due && ready::look(&reg.end, reg.wanted(), false) & reg.wanted() != 0
+}
+
+/// After a lost window, once it is known what stood there, edges are due again: the program may have been
+/// told of what it was refused then. Returns whether that is so, which uses it up.
+pub fn begins_anew(reg: &mut Reg) -> bool {
+    let is_due = is_to_begin_anew(reg);
+    if is_due {
+        reg.losses = lost::losses(&reg.end);
+        (reg.fresh, reg.missed) = (true, true);
+    }
+    is_due
+}
+
+fn is_to_begin_anew(reg: &Reg) -> bool {
+    reg.losses != lost::losses(&reg.end) && !lost::is_unsettled(&reg.end)
 }
 
 #[cold]
 fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
+    begins_anew(reg);
     let on_tcp = on_tcp(&reg.end);
     let ask_kernel = reg.missed || on_tcp;
     if !ask_kernel && !ready::glance(&reg.end, wanted) {

@@ -127,6 +127,8 @@ pub struct Reg {
     pub reported_line: u64,
     /// Edge-triggered: what TCP had brought when that was last reported.
     pub reported_tcp: SeenByTcp,
+    /// Lost windows after which edges have been due again.
+    pub losses: u32,
     /// Which end of the stream has been reported.
     pub reported_ending: u32,
     /// Which of POLLERR and POLLHUP have been reported.
@@ -162,6 +164,7 @@ impl Reg {
             echoes: false,
             reported_line: 0,
             reported_tcp: SeenByTcp::default(),
+            losses: 0,
             reported_ending: 0,
             reported_broken: 0,
             quiet_waits: 0,

@@ -14,7 +14,7 @@ use libc::{epoll_event, sigset_t, timespec};
 
 use super::beacon;
 use super::control::sync;
-use super::news::{is_blocked, news, reported, waits_for_look};
+use super::news::{begins_anew, is_blocked, news, reported, waits_for_look};
 use super::set::{self, Inner, Set};
 use crate::c;
 use crate::poll::{self, Overdue};
@@ -256,6 +256,7 @@ impl Wait<'_> {
                 quiet = false;
             }
             quiet &= armed || !waits_for_look(&reg.end);
+            quiet &= !begins_anew(reg);
             let unsettled = lost::is_unsettled(&reg.end);
             mixed |= unsettled;
             mixed |= reg.end.ending() == Ending::Open

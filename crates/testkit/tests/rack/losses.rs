@@ -36,6 +36,38 @@ fn a_connection_goes_back_to_tcp_when_its_window_is_lost_and_over_the_next_one()
     }
 }
 
+/// A new monitor has not been told of the connections that its host has in windows.
+#[test]
+fn a_connection_goes_back_to_tcp_also_when_a_monitor_is_new() {
+    if !can_run() {
+        return;
+    }
+    let rack = Rack::new();
+    let mut talk = Talk::new(&rack);
+    talk.until_accelerated();
+    for at in [0, 1] {
+        rack.hosts[at].kill_monitor();
+        rack.hosts[at].start_monitor();
+        rack.wait_for_window();
+        wait_until("the connection to be shown by the new monitor", || {
+            talk.go("with a new monitor");
+            talk.is_accelerated().then_some(())
+        });
+        // Only the other host's program is told; the memory goes on to answer.
+        rack.hide_window(0);
+        wait_until("the connection to be on TCP", || {
+            talk.go("without a window");
+            (!talk.is_accelerated()).then_some(())
+        });
+        rack.give_window(0);
+        rack.wait_for_window();
+        wait_until("the connection over the next window", || {
+            talk.go("more");
+            talk.is_accelerated().then_some(())
+        });
+    }
+}
+
 /// Counts on: what each side receives must be the numbers from 0 on, as many as each likes to send at a
 /// time. Whenever a line comes in, looks for a while whether all of them move, and prints that and the
 /// longest time between two receives, in milliseconds.

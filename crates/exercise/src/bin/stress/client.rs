@@ -64,8 +64,7 @@ impl Client {
             match connect_to(self.to, &mut random) {
                 Ok(fd) => match send(fd, &hello, MSG_NOSIGNAL) {
                     Ok(16) => {
-                        let may_die = self.rules.peer_may_die;
-                        return Some(Connection::new(fd, plan, Side::Client, may_die));
+                        return Some(Connection::new(fd, plan, Side::Client, self.rules));
                     }
                     sent => self.tolerate(fd, &format!("the first 16 bytes: {sent:?}")),
                 },

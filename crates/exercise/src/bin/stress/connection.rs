@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{close, recv, set_linger, set_nonblocking, setsockopt, shutdown};
 
+use crate::Rules;
 use crate::board::{Half, Status};
 use crate::plan::{Ending, Plan, Side};
 use crate::transfer::{Incoming, Outgoing};
 
 /// Ends that came to theirs.
 pub static FINISHED: AtomicU64 = AtomicU64::new(0);
+/// Those that were reset, which nobody had planned.
+pub static RESET: AtomicU64 = AtomicU64::new(0);
 /// Bytes that they received, each of which was checked.
 pub static CHECKED: AtomicU64 = AtomicU64::new(0);
 
@@ -27,23 +30,19 @@ pub struct Connection {
 pub struct End {
     pub fd: RawFd,
     pub status: Arc<Status>,
-    /// Whether the peer may be killed at any time.
-    pub peer_may_die: bool,
+    /// What may become of it.
+    pub rules: Rules,
 }
 
 impl Connection {
-    pub fn new(fd: RawFd, plan: Plan, side: Side, peer_may_die: bool) -> Self {
+    pub fn new(fd: RawFd, plan: Plan, side: Side, rules: Rules) -> Self {
         if plan.is_without_delay {
             setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).expect("it is a connection");
         }
         let status = Status::post(plan, side);
-        let (out, incoming) = (Outgoing::new(&status), Incoming::new(&status));
+        let (out, incoming) = (Outgoing::new(&status), Incoming::new(&status, rules));
         Self {
-            end: End {
-                fd,
-                status,
-                peer_may_die,
-            },
+            end: End { fd, status, rules },
             out,
             incoming,
         }
@@ -74,6 +73,11 @@ impl Connection {
     fn judge(&self, broken: Option<Errno>) {
         let status = &self.end.status;
         if let Some(errno) = broken {
+            let is_reset = [libc::ECONNRESET, libc::EPIPE].contains(&errno.0);
+            if is_reset && self.end.rules.window_may_go {
+                RESET.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
             status.fail(&format!(
                 "the connection broke with {errno}, which nobody planned"
             ));
@@ -110,7 +114,8 @@ impl End {
         }
         if let Err(errno) = shutdown(self.fd, libc::SHUT_WR) {
             // A connection that was reset has nothing to shut down.
-            if errno != Errno(libc::ENOTCONN) || !self.may_end_anyhow() {
+            let may_be_over = self.may_end_anyhow() || self.rules.window_may_go;
+            if errno != Errno(libc::ENOTCONN) || !may_be_over {
                 self.status.fail(&format!("shutdown failed with {errno}"));
             }
         }
@@ -119,6 +124,6 @@ impl End {
     /// Whether the peer may end it in the middle.
     fn may_end_anyhow(&self) -> bool {
         let breaker = self.status.plan.ending.breaker();
-        self.peer_may_die || breaker == Some(self.status.side.other())
+        self.rules.peer_may_die || breaker == Some(self.status.side.other())
     }
 }

@@ -48,6 +48,10 @@ struct Rules {
     /// Whether the other process may be killed at any time
     #[arg(long)]
     peer_may_die: bool,
+    /// Whether the window between two hosts may be lost at any time: what can be read may then come later, and a
+    /// connection is reset whose other end was closed before
+    #[arg(long)]
+    window_may_go: bool,
 }
 
 #[derive(Subcommand)]
@@ -127,5 +131,8 @@ fn report(side: Side) {
         connection::FINISHED.load(Relaxed),
         connection::CHECKED.load(Relaxed),
     );
-    println!("{side:?}: {finished} connections over, {checked} bytes received and checked");
+    let reset = connection::RESET.load(Relaxed);
+    println!(
+        "{side:?}: {finished} connections over, {reset} of them reset, {checked} bytes received and checked"
+    );
 }

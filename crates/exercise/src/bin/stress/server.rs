@@ -100,7 +100,7 @@ fn welcome(fd: RawFd, rules: Rules, groups: &Groups) {
     );
     let number = u64::from_le_bytes(number.try_into().expect("eight bytes are left"));
     let plan = Plan::new(rules.seed, number);
-    let connection = Connection::new(fd, plan, Side::Server, rules.peer_may_die);
+    let connection = Connection::new(fd, plan, Side::Server, rules);
     match (plan.shape, plan.driver(Side::Server)) {
         (Shape::PingPong, _) => pingpong::run(connection, !rules.peer_may_die),
         (Shape::Crowd, _) => crowd::run(connection),

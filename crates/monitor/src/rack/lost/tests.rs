@@ -152,6 +152,92 @@ fn positions_meet_whoever_speaks_first() {
 }
 
 #[test]
+fn an_end_that_nobody_has_spoken_of_is_sought_now_and_then() {
+    let mut pair = Pair::new();
+    let start = pair.now;
+    let mut ask = |wait| {
+        let now = start + wait;
+        let told = position(0, 70 << 16);
+        pair.of_p.heard_position((HOST, tuple()), told, None, now);
+        pair.of_p.take_sought(now).into_values().collect::<Vec<_>>()
+    };
+    let told = [position(0, 70 << 16)];
+    assert_eq!(ask(Duration::ZERO), told);
+    assert_eq!(ask(SEARCH / 2), []);
+    assert_eq!(ask(SEARCH), told);
+    // Who is found speaks for the end.
+    pair.p_asks();
+    let later = pair.now + 3 * SEARCH;
+    let told = position(0, 70 << 16);
+    pair.of_p.heard_position((HOST, tuple()), told, None, later);
+    assert!(pair.of_p.take_sought(later).is_empty());
+}
+
+#[test]
+fn who_asks_an_end_that_is_absent_is_told_so() {
+    for absence in [Absence::Alone, Absence::Left] {
+        let mut pair = Pair::new();
+        let place = (HOST, tuple());
+        let now = pair.now;
+        let is_told = |of_p: &mut Lost| {
+            of_p.heard_position(place, position(0, 70 << 16), None, now);
+            let word = Word::ToHost(HOST, absence.message(tuple(), 3));
+            of_p.take_words().contains(&word)
+        };
+        assert!(!is_told(&mut pair.of_p));
+        pair.of_p.note_absence(2, absence);
+        assert!(!is_told(&mut pair.of_p));
+        pair.of_p.note_absence(3, absence);
+        assert!(is_told(&mut pair.of_p));
+        // Unless it has left something behind.
+        pair.p_asks();
+        pair.of_p
+            .told_remainder(P, (remainder(5, 70, 1), lines(1)), pair.now);
+        assert!(!is_told(&mut pair.of_p));
+    }
+}
+
+#[test]
+fn an_end_that_nobody_is_found_for_has_left() {
+    let mut pair = Pair::new();
+    let start = pair.now;
+    let left = Word::ToHost(HOST, Absence::Left.message(tuple(), 3));
+    let is_told = |of_p: &mut Lost, wait| {
+        let now = start + wait;
+        of_p.heard_position((HOST, tuple()), position(0, 70 << 16), None, now);
+        of_p.take_sought(now);
+        of_p.take_words().contains(&left)
+    };
+    assert!(!is_told(&mut pair.of_p, Duration::ZERO));
+    assert!(!is_told(&mut pair.of_p, NOBODY - SEARCH));
+    assert!(is_told(&mut pair.of_p, NOBODY));
+    // Whose process is gone is sought anew.
+    pair.p_asks();
+    assert!(!is_told(&mut pair.of_p, NOBODY + SEARCH));
+    pair.of_p.disown(HOST, tuple(), start + NOBODY + SEARCH);
+    assert!(is_told(&mut pair.of_p, NOBODY + 2 * SEARCH));
+    // Other lanes of the same addresses are another story.
+    let other = Position {
+        pair: 4,
+        ..position(0, 70 << 16)
+    };
+    let now = start + 2 * NOBODY;
+    pair.of_p.heard_position((HOST, tuple()), other, None, now);
+    assert!(pair.of_p.take_sought(now).contains_key(&4));
+}
+
+#[test]
+fn the_oldest_absence_is_forgotten_first() {
+    let mut absences = Absences::default();
+    let many = u64::try_from(absences::MOST).unwrap();
+    (0..=many).for_each(|pair| absences.note(pair, Absence::Left));
+    absences.note(many, Absence::Alone);
+    assert_eq!(absences.of(0), None);
+    assert_eq!(absences.of(1), Some(Absence::Left));
+    assert_eq!(absences.of(many), Some(Absence::Alone));
+}
+
+#[test]
 fn a_remainder_arrives_whole_and_once() {
     for count in [0, 1, CHUNK_LINES, CHUNK_LINES + 1, 2000] {
         let mut pair = Pair::new();

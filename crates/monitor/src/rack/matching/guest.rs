@@ -108,9 +108,23 @@ impl Matching {
         host: HostId,
         deal: &Deal,
     ) -> Result<(), Lie> {
+        let is_taken = self.take(registry, host, deal)?;
+        if !is_taken {
+            self.spurned.push(deal.pair);
+        }
+        Ok(())
+    }
+
+    /// Give our end what it is dealt. False if it does not get it.
+    fn take<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        deal: &Deal,
+    ) -> Result<bool, Lie> {
         let state = &self.hosts[host.0];
         if state.lost.contains(&deal.epoch) {
-            return Ok(());
+            return Ok(false);
         }
         let window = state.windows.iter().find(|open| open.epoch == deal.epoch);
         let window = window.ok_or(Lie("deals out a window that is not open"))?.id;
@@ -121,17 +135,19 @@ impl Matching {
             .get(&deal.offer)
             .filter(|out| !out.is_closed)
         else {
-            return Ok(());
+            return Ok(false);
         };
         let (uid, family) = (out.uid, out.family);
         if out.sides >= SIDES_PER_OFFER {
             return Err(Lie("deals out too much to one end"));
         }
         if self.is_over_quota(uid) {
-            return self.decline(registry, host, deal.offer, Reason::RackQuota);
+            self.decline(registry, host, deal.offer, Reason::RackQuota);
+            return Ok(false);
         }
         let Some(arena) = self.import(registry, host, family, window, deal)? else {
-            return self.decline(registry, host, deal.offer, Reason::NoMemory);
+            self.decline(registry, host, deal.offer, Reason::NoMemory);
+            return Ok(false);
         };
         let side = Side {
             arena,
@@ -146,7 +162,7 @@ impl Matching {
         }
         let offer = Some(deal.offer);
         self.hold(side, Held { host, uid, offer });
-        Ok(())
+        Ok(true)
     }
 
     /// Our end stays on TCP after all, and so will its partner, as nobody answers it in the lanes.
@@ -156,10 +172,9 @@ impl Matching {
         host: HostId,
         number: u64,
         reason: Reason,
-    ) -> Result<(), Lie> {
+    ) {
         self.deny(registry, EndId(number), reason);
         self.withdraw_if_void(host, number, true);
-        Ok(())
     }
 
     /// The arena of a deal; `None` if it cannot be opened.

@@ -174,6 +174,7 @@ fn an_owner_that_lies_is_noticed() {
     let late = HostMessage::Deal(Deal { arena: 3, ..deal });
     let heard = guest.matching.hear(&mut guest.registry, HostId(0), &late);
     assert!(heard.is_ok());
+    assert_eq!(guest.matching.take_spurned(), [deal.pair]);
     world.hosts[1].release(client, clients);
 }
 

@@ -95,6 +95,7 @@ fn messages_of_losses() -> Vec<HostMessage> {
         },
         HostMessage::WindowLost { epoch: 3 },
         HostMessage::Alone { tuple, pair: 78 },
+        HostMessage::Left { tuple, pair: 80 },
         HostMessage::Arrived { tuple, pair: 79 },
     ]
 }

@@ -13,7 +13,7 @@ use super::{Phase, Rack, window_id};
 use crate::backing::Memories;
 use crate::connection::Said;
 use crate::endpoint::Endpoint;
-use crate::rack::lost::{Owner, Word, is_out_of};
+use crate::rack::lost::{Absence, Owner, Word, is_out_of};
 use crate::rack::matching::{HostId, Lie};
 use crate::rack::message::{HostMessage, Tuple};
 use crate::registry::{ClientId, Registry};
@@ -28,6 +28,13 @@ const SETTLE: Duration = Duration::from_millis(50);
 
 /// A window that could not be opened is tried again after so long.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// What a look for a program's end in its lanes finds.
+enum Found {
+    There,
+    Absent(Absence),
+    NoProcess,
+}
 
 impl Rack {
     /// When [`Self::tend_windows`] has something to do.
@@ -147,7 +154,15 @@ impl Rack {
                 Some(self.lost.heard_remainder(place, *remainder, piece, now))
             }
             HostMessage::Alone { tuple, pair } => {
-                self.lost.heard_alone((host, tuple.mirrored()), *pair);
+                let (place, pair) = ((host, tuple.mirrored()), *pair);
+                let message = |token| MonitorMessage::Alone { token, pair };
+                self.lost.heard_absence(place, message);
+                Some(Ok(()))
+            }
+            HostMessage::Left { tuple, pair } => {
+                let (place, pair) = ((host, tuple.mirrored()), *pair);
+                let message = |token| MonitorMessage::Left { token, pair };
+                self.lost.heard_absence(place, message);
                 Some(Ok(()))
             }
             HostMessage::Arrived { tuple, pair } => {
@@ -213,6 +228,23 @@ impl Monitor {
         Ok(())
     }
 
+    /// Connections that went over a window when this monitor was started are not known to it: the slabs say
+    /// whose they are.
+    pub(super) fn search_for_owners(&mut self, now: Instant) {
+        let sought = self.rack.as_mut().map(|rack| rack.lost.take_sought(now));
+        let sought = sought.unwrap_or_default();
+        if sought.is_empty() {
+            return;
+        }
+        for (client, token, pair) in self.families.in_lanes(|pair| sought.contains_key(&pair)) {
+            let position = Position {
+                token,
+                ..sought[&pair]
+            };
+            self.tell(client, &MonitorMessage::Position(position), &[]);
+        }
+    }
+
     /// Say what ends are to be told. True if there was something.
     pub(super) fn speak_of_lost(&mut self) -> bool {
         let words = self.rack.as_mut().map(|rack| rack.lost.take_words());
@@ -225,6 +257,9 @@ impl Monitor {
                         rack.links.say(host, &message, &self.epoll);
                     }
                 }
+                Word::ToProgram(client, message @ MonitorMessage::Position(_), _) => {
+                    self.tell_kin(client, &message);
+                }
                 Word::ToProgram(client, message, lines) => self.tell(client, &message, &lines),
                 Word::Look {
                     host,
@@ -232,11 +267,17 @@ impl Monitor {
                     owner,
                     pair,
                 } => {
-                    if self.is_without(owner, pair)
-                        && let Some(rack) = &mut self.rack
-                    {
-                        let message = HostMessage::Alone { tuple, pair };
-                        rack.links.say(host, &message, &self.epoll);
+                    let found = self.look_for_absence(owner, pair);
+                    let Some(rack) = &mut self.rack else {
+                        continue;
+                    };
+                    match found {
+                        Found::There => {}
+                        Found::Absent(absence) => {
+                            let message = absence.message(tuple, pair);
+                            rack.links.say(host, &message, &self.epoll);
+                        }
+                        Found::NoProcess => rack.lost.disown(host, tuple, Instant::now()),
                     }
                 }
             }
@@ -244,26 +285,46 @@ impl Monitor {
         is_busy
     }
 
-    /// Whether a program's end does not use these lanes, see [`is_out_of`].
-    fn is_without(&self, (client, token): Owner, pair: u64) -> bool {
+    /// Whether a program's end uses these lanes, see [`is_out_of`].
+    fn look_for_absence(&self, (client, token): Owner, pair: u64) -> Found {
         let Some(Source::Connection(connection)) = self
             .clients
             .get(&client)
             .and_then(|id| self.sources.get(id))
         else {
-            return false;
+            return Found::NoProcess;
         };
         let family = connection.member.map(|member| member.family);
         let Some(family) = family.and_then(|id| self.families.find(id)) else {
-            return false;
+            return Found::NoProcess;
         };
         let index = u32::try_from(token & 0xffff_ffff).unwrap_or(u32::MAX);
         let Some(entry) = family.slab.entry(index) else {
-            return false;
+            return Found::There;
         };
         let is_out = is_out_of(&entry.wait, pair);
         // Afterwards: the entry may have become another end's meanwhile.
-        is_out && u64::from(entry.id.generation.load(SeqCst)) == token >> 32
+        let is_same = u64::from(entry.id.generation.load(SeqCst)) == token >> 32;
+        match is_out && is_same {
+            true => Found::Absent(Absence::Alone),
+            false => Found::There,
+        }
+    }
+
+    /// Tell a program and those that share its slab: the connection may be with a child by now.
+    pub(in crate::server) fn tell_kin(&mut self, client: ClientId, message: &MonitorMessage) {
+        let family = self
+            .clients
+            .get(&client)
+            .and_then(|id| match self.sources.get(id) {
+                Some(Source::Connection(connection)) => connection.member,
+                _ => None,
+            });
+        let family = family.and_then(|member| self.families.find(member.family));
+        let kin: Vec<ClientId> = family.map_or_else(Vec::new, |family| family.clients().collect());
+        for client in kin {
+            self.tell(client, message, &[]);
+        }
     }
 
     fn tell(&mut self, client: ClientId, message: &MonitorMessage, lines: &[u8]) {

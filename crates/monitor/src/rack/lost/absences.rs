@@ -1,0 +1,54 @@
+//! Lanes that nobody here is in: who asks for what stood there must be told so.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::rack::message::{HostMessage, Tuple};
+
+/// Lanes that are remembered. Who asks for others is told after a while that they have been left.
+pub(super) const MOST: usize = 1 << 14;
+
+/// Why nobody here is in some lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// Nobody ever was, or who was has said what it had sent there.
+    Alone,
+    /// The end was closed there, and may have sent something.
+    Left,
+}
+
+impl Absence {
+    /// What to tell the end that has asked.
+    pub fn message(self, tuple: Tuple, pair: u64) -> HostMessage {
+        match self {
+            Self::Alone => HostMessage::Alone { tuple, pair },
+            Self::Left => HostMessage::Left { tuple, pair },
+        }
+    }
+}
+
+/// The latest of them, by the names of the lanes.
+#[derive(Default)]
+pub struct Absences {
+    known: HashMap<u64, Absence>,
+    order: VecDeque<u64>,
+}
+
+impl Absences {
+    /// From now on nobody is there.
+    pub fn note(&mut self, pair: u64, absence: Absence) {
+        if self.known.insert(pair, absence).is_some() {
+            return;
+        }
+        if self.order.len() >= MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        self.order.push_back(pair);
+    }
+
+    /// Why nobody is there, if that is known.
+    pub fn of(&self, pair: u64) -> Option<Absence> {
+        self.known.get(&pair).copied()
+    }
+}
