@@ -212,6 +212,14 @@ pub(crate) fn reset_on_close(end: &End) {
     let _ = kernel::setsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
 }
 
+/// Reset the connection now. Not shut down alone, which the peer would take for an end in good order.
+pub(crate) fn reset(end: &End) {
+    reset_on_close(end);
+    let _ = kernel::disconnect(end.fd());
+    // Wakes whoever sleeps; what comes behind the error is the end.
+    let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
+}
+
 /// A hint for a peer that reads without asking the kernel: look at TCP for the end.
 fn say_closing(end: &End) {
     let _tx = end.lock_tx();

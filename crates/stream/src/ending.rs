@@ -90,8 +90,7 @@ pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
     end.set_reason(Reason::PeerLied);
     end.process().count_reason(Reason::PeerLied);
     end.note_ending(Ending::Reset);
-    close::reset_on_close(end);
-    let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
+    close::reset(end);
     Errno::CONNRESET
 }
 

@@ -88,11 +88,16 @@ fn look_far(end: &End) {
     }
 }
 
-/// Whether what has just been read from the lane may be no more than the zeroes in the place of a lost
-/// window. Asked after the read.
+/// Whether what has just been read from the lane says nothing: it may be no more than the zeroes in the
+/// place of a lost window, or come from one that another process which has the end has left. Asked after the
+/// read, by who holds the direction.
 #[inline]
 pub(crate) fn is_found(end: &End) -> bool {
-    end.has_flags(FAR) && !end.has_flags(LOST) && spare::is_window_lost(end)
+    end.has_flags(FAR)
+        && match end.has_flags(LOST) {
+            true => spare::is_left_behind(end),
+            false => spare::is_window_lost(end),
+        }
 }
 
 /// Whether something has yet to be told or heard: who waits should look again after a moment.
@@ -276,11 +281,7 @@ pub(crate) fn give_up(end: &End) {
     // After the error, which a receive would miss that finds nothing missing any more.
     end.add_flags(end_flags::PINNED | SHIPPED | REFILLED);
     end.clear_flags(end_flags::RESTING);
-    close::reset_on_close(end);
-    // Not shut down, which the peer would take for an end in good order.
-    // The shutdown after it wakes whoever sleeps, and what comes behind the error is the end.
-    let _ = kernel::disconnect(end.fd());
-    let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
+    close::reset(end);
 }
 
 /// Returns whether it has been said.

@@ -120,6 +120,11 @@ pub(crate) fn is_used(end: &End) -> bool {
     end.rx_lane().map(address) == received(end).map(address)
 }
 
+/// Whether this process still has the lanes of the window, and could have these.
+pub(crate) fn is_left_behind(end: &End) -> bool {
+    received(end).is_some() && !is_used(end)
+}
+
 /// Held while the process forks, so that the child finds the list whole.
 pub(crate) fn hold() -> MutexGuard<'static, Vec<&'static Arena>> {
     FREE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -98,37 +98,6 @@ fn every_byte_arrives_while_either_monitor_is_killed() {
     assert!(upgrades > 0, "nothing went over the window");
 }
 
-/// By new memory in its place, and by a window that is cut short.
-#[test]
-fn every_byte_arrives_while_the_window_is_lost() {
-    if !can_run() {
-        return;
-    }
-    for is_cut in [false, true] {
-        let run = Run::new();
-        let rack = run.sides.rack().expect("there are two hosts");
-        // What a closed end had left in the window is nowhere else.
-        let server = run.server(&["--window-may-go"]);
-        let client = run.client(0, &["--window-may-go"]);
-        for number in run.moments() {
-            println!("window {number} is lost");
-            match is_cut {
-                true => rack.lose_window(),
-                false => rack.replace_window(),
-            }
-            rack.wait_for_another_window();
-        }
-        finish(client);
-        finish(server);
-        for host in [run.sides.server(), run.sides.client()] {
-            assert!(
-                host.stats().count("windows_lost") > 0,
-                "no connection was there"
-            );
-        }
-    }
-}
-
 #[test]
 fn a_server_survives_killed_clients_of_the_other_host() {
     if !can_run() {
