@@ -404,7 +404,8 @@ pub(crate) fn hear_position(process: &'static Process, position: &Position) {
         .tcp_taken
         .store(position.tcp_taken, Ordering::Relaxed);
     control.receiver.flags.store(wishes, Ordering::SeqCst);
-    if end.tx_mode() == Mode::Ring && end.ending() == Ending::Open {
+    let may_ring = end.tx_mode() == Mode::Ring && wishes & FROZEN == 0;
+    if may_ring && end.ending() == Ending::Open {
         // A peer that has fallen asleep over a window that went on to answer knows by now that it is lost.
         bell::probe_locked(&end, &lane);
     }

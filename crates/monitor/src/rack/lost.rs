@@ -129,6 +129,8 @@ impl Lost {
         (host, tuple): (HostId, Tuple),
         now: Instant,
     ) {
+        // It speaks: whatever was said of it before, it has the lanes.
+        self.absences.forget(position.pair);
         self.is_owned(host, tuple, (client, position.token), now);
         let message = HostMessage::Position { tuple, position };
         self.outbox.push(Word::ToHost(host, message));
@@ -139,6 +141,7 @@ impl Lost {
         let Some(end) = self.end(host, tuple, now) else {
             return;
         };
+        end.sought = None;
         if let Some(before) = end.owner.replace(owner).filter(|before| *before != owner) {
             self.by_owner.remove(&before);
         }

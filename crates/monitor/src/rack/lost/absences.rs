@@ -47,6 +47,13 @@ impl Absences {
         self.order.push_back(pair);
     }
 
+    /// Somebody is there after all.
+    pub fn forget(&mut self, pair: u64) {
+        if self.known.remove(&pair).is_some() {
+            self.order.retain(|known| *known != pair);
+        }
+    }
+
     /// Why nobody is there, if that is known.
     pub fn of(&self, pair: u64) -> Option<Absence> {
         self.known.get(&pair).copied()

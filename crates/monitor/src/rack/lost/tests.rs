@@ -215,13 +215,14 @@ fn an_end_that_nobody_is_found_for_has_left() {
     pair.p_asks();
     assert!(!is_told(&mut pair.of_p, NOBODY + SEARCH));
     pair.of_p.disown(HOST, tuple(), start + NOBODY + SEARCH);
-    assert!(is_told(&mut pair.of_p, NOBODY + 2 * SEARCH));
+    assert!(!is_told(&mut pair.of_p, NOBODY + 2 * SEARCH));
+    assert!(is_told(&mut pair.of_p, 2 * NOBODY + 2 * SEARCH));
     // Other lanes of the same addresses are another story.
     let other = Position {
         pair: 4,
         ..position(0, 70 << 16)
     };
-    let now = start + 2 * NOBODY;
+    let now = start + 3 * NOBODY;
     pair.of_p.heard_position((HOST, tuple()), other, None, now);
     assert!(pair.of_p.take_sought(now).contains_key(&4));
 }
@@ -232,6 +233,9 @@ fn the_oldest_absence_is_forgotten_first() {
     let many = u64::try_from(absences::MOST).unwrap();
     (0..=many).for_each(|pair| absences.note(pair, Absence::Left));
     absences.note(many, Absence::Alone);
+    absences.note(2, Absence::Alone);
+    absences.forget(2);
+    assert_eq!(absences.of(2), None);
     assert_eq!(absences.of(0), None);
     assert_eq!(absences.of(1), Some(Absence::Left));
     assert_eq!(absences.of(many), Some(Absence::Alone));
