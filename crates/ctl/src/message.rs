@@ -155,7 +155,7 @@ pub enum MonitorMessage {
         /// As [`Grant::pair`] of the lanes.
         pair: u64,
     },
-    /// The other end was in the lanes of a lost window until it was closed: what it may have sent there is
+    /// The other end uses the lanes of a lost window no more: what it may have sent there, and has not said, is
     /// nowhere.
     Left {
         /// The end's token.

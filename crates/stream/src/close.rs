@@ -216,6 +216,8 @@ pub(crate) fn reset_on_close(end: &End) {
 pub(crate) fn reset(end: &End) {
     reset_on_close(end);
     let _ = kernel::disconnect(end.fd());
+    // The library tells the error, once.
+    let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
     // Wakes whoever sleeps; what comes behind the error is the end.
     let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
 }

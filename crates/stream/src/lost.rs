@@ -2,9 +2,9 @@
 //!
 //! The end that notices leaves the window: its lanes are now the memory behind them ([`crate::spare`]), and
 //! a doorbell wakes the peer. Nothing more is read before it is known what stood in the lost lane, and
-//! nothing but that doorbell is sent before it is known that the peer has left the window too: what a device
-//! held that is gone for one host may go on to answer the other. Then the sending direction goes on by TCP
-//! behind a STOP that stands in its own copy of the lane. That goes by the monitors:
+//! nothing but doorbells is sent in the ring's place before it is known that the peer has left the window
+//! too: what a device held that is gone for one host may go on to answer the other. Then the sending direction
+//! goes on by TCP behind a STOP that stands in its own copy of the lane. That goes by the monitors:
 //!
 //! | message | says | then |
 //! |---|---|---|
@@ -177,10 +177,12 @@ fn leave(end: &End, is_gone: impl FnOnce(&End) -> bool) {
     }
 }
 
-/// The program has been told of the end of the stream.
+/// The program has been told of the end of the stream. After its own shutdown more may come.
 pub(crate) fn note_read_out(end: &End) {
-    end.add_flags(READ_OUT);
-    need_no_more(end);
+    if !end.has_flags(end_flags::SHUT_READ) {
+        end.add_flags(READ_OUT);
+        need_no_more(end);
+    }
 }
 
 /// Behind the end of the stream nothing is missing. Called after either of the flags was set.
@@ -471,7 +473,7 @@ pub(crate) fn hear_alone(process: &'static Process, token: u64, pair: u64) {
     });
 }
 
-/// The other end was closed in the lanes: it needs nothing from us.
+/// The other end uses the lanes no more: it needs nothing from us.
 pub(crate) fn hear_left(process: &'static Process, token: u64, pair: u64) {
     hear_of_absence(process, token, pair, |_| {});
 }

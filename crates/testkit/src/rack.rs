@@ -153,15 +153,6 @@ impl Rack {
         cut.expect("the monitors have made it");
     }
 
-    /// Wait until the monitors have made the first window anew.
-    pub fn wait_for_another_window(&self) {
-        wait_until("another window", || {
-            let length = self.windows[0].metadata().map(|found| found.len());
-            length.is_ok_and(|length| length > 0).then_some(())
-        });
-        self.wait_for_window();
-    }
-
     /// As [`Rack::lose_window`] of any window, which stays away until [`Rack::give_window`].
     ///
     /// # Panics
@@ -173,14 +164,6 @@ impl Rack {
         let file = file.expect("the monitors have made it");
         self.hide_window(window);
         file.set_len(0).expect("it is ours");
-    }
-
-    /// The monitors find the first window no more, and make it anew; what was mapped goes on to answer.
-    ///
-    /// # Panics
-    /// When the file is not there.
-    pub fn replace_window(&self) {
-        std::fs::remove_file(&self.windows[0]).expect("the monitors have made it");
     }
 
     /// The monitors find this window no more, but what is mapped goes on to answer, until

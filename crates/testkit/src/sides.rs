@@ -42,14 +42,6 @@ impl Sides {
         }
     }
 
-    /// What is between two hosts.
-    pub fn rack(&self) -> Option<&Rack> {
-        match &self.0 {
-            Hosts::One(_) => None,
-            Hosts::Two(rack) => Some(rack),
-        }
-    }
-
     /// Where the server runs.
     pub fn server(&self) -> &Host {
         match &self.0 {

@@ -3,7 +3,8 @@
 //!
 //! Ends are known by the names of their connections, which need no session and no earlier monitor:
 //! an end that tells its position names itself by that. What comes for an end that has not spoken yet waits for
-//! it; if only an earlier monitor knew it, the slabs are searched for its lanes. A remainder is kept until the other host has it, and few are under way at a time.
+//! it; if only an earlier monitor knew it, the slabs are searched for its lanes. A remainder is kept until the
+//! other host has it, and few are under way at a time.
 
 mod absences;
 
@@ -36,7 +37,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The time between two searches for who has ends that nobody here has spoken of.
 const SEARCH: Duration = Duration::from_millis(100);
 
-/// Who has not been found for so long is not here any more: programs speak to a new monitor at once.
+/// Who has not spoken for so long is taken to be gone: a program that runs looks once a second.
 const NOBODY: Duration = Duration::from_secs(5);
 
 /// What nobody has spoken of for so long is forgotten.

@@ -133,7 +133,8 @@ pub enum HostMessage {
         /// See [`crosslane_ctl::message::Grant::pair`].
         pair: u64,
     },
-    /// This end was in the lanes of a lost window until it was closed: what it may have sent there is nowhere.
+    /// This end uses the lanes of a lost window no more: what it may have sent there, and has not said, is
+    /// nowhere.
     Left {
         /// The connection, as this end sees it.
         tuple: Tuple,

@@ -18,10 +18,14 @@ windows, ends, positions, told = {}, {}, {}, set()
 is_settling = False
 other = {"server": "client", "client": "server"}
 
+def put(line):
+    # Whole, whatever other threads put.
+    os.write(1, f"{line}\n".encode())
+
 def tell(name, what):
     if what not in told:
         told.add(what)
-        print(what, flush=True)
+        put(what)
 
 def window(number):
     if number not in windows:
@@ -80,13 +84,13 @@ def obey():
             is_settling = True
             for name, body in list(positions.items()):
                 say(other[name], POSITION + TO_PEER, body)
-        print("done", flush=True)
+        put("done")
 
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 listener.bind(f"{folder}/monitor.sock")
 listener.listen(16)
 threading.Thread(target=obey, daemon=True).start()
-print("listening", flush=True)
+put("listening")
 while True:
     client = listener.accept()[0]
     threading.Thread(target=serve, args=(client,), daemon=True).start()
@@ -95,7 +99,7 @@ while True:
 /// Sends and receives so many numbers at each line, which must be all from 0 on in order; `hear` receives
 /// them in another thread, and `edges` when edge-triggered epoll says so.
 const PROGRAM: &str = r#"
-import select, socket, sys, threading
+import os, select, socket, sys, threading
 name, port = sys.argv[1], int(sys.argv[2])
 if name == "server":
     connection = socket.create_server(("127.0.0.1", port)).accept()[0]
@@ -125,9 +129,11 @@ def receive(count):
         number = connection.recv(8, socket.MSG_WAITALL)
         assert number == b"%08d" % received, (number, received)
         received += 1
+def put(line):
+    os.write(1, f"{line}\n".encode())
 def hear(count):
     receive(count)
-    print("heard", flush=True)
+    put("heard")
 for line in sys.stdin:
     word, count = line.split()
     if word == "send":
@@ -140,7 +146,7 @@ for line in sys.stdin:
         receive_by_edges(int(count))
     else:
         threading.Thread(target=hear, args=(int(count),), daemon=True).start()
-    print("done", flush=True)
+    put("done")
 "#;
 
 /// The monitor, and both programs, whose ends are registered.

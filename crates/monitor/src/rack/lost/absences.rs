@@ -12,7 +12,7 @@ pub(super) const MOST: usize = 1 << 14;
 pub enum Absence {
     /// Nobody ever was, or who was has said what it had sent there.
     Alone,
-    /// The end was closed there, and may have sent something.
+    /// Nobody is there any more, and something may have been sent there that is not said.
     Left,
 }
 
