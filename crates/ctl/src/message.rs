@@ -20,7 +20,7 @@ mod lost;
 
 use thiserror::Error;
 
-pub use lost::{Position, Remainder};
+pub use lost::{ANY_LANES, Position, Remainder, position_flags};
 
 use crate::ABI_VERSION;
 use crate::lane::{Geometry, Location, PAGE_BYTES};
@@ -57,6 +57,8 @@ pub enum ClientMessage {
     Release {
         /// The end's token.
         token: u64,
+        /// As [`Grant::pair`] of the lanes that the end has been in; 0 for none, or [`ANY_LANES`].
+        pair: u64,
     },
     /// The program passes a socket on, or becomes another program that inherits it, before its
     /// connection is all on TCP again: whoever gets it may adopt the end, as this member.
@@ -395,7 +397,7 @@ impl ClientMessage {
             Self::Secret { secret } => Packet::new(kind::SECRET, secret),
             Self::Hello => Packet::new(kind::HELLO, 0),
             Self::Register { token } => Packet::new(kind::REGISTER, token),
-            Self::Release { token } => Packet::new(kind::RELEASE, token),
+            Self::Release { token, pair } => Packet::new(kind::RELEASE, token).with_long(pair),
             Self::Lend {
                 token,
                 member,
@@ -424,7 +426,7 @@ impl ClientMessage {
             kind::SECRET => Ok(Self::Secret { secret: token }),
             kind::HELLO => Ok(Self::Hello),
             kind::REGISTER => Ok(Self::Register { token }),
-            kind::RELEASE => Ok(Self::Release { token }),
+            kind::RELEASE => received.long(0).map(|pair| Self::Release { token, pair }),
             kind::LEND => Ok(Self::Lend {
                 token,
                 member: received.member(0)?,

@@ -145,6 +145,8 @@ pub mod end_flags {
     pub const REFILLED: u32 = 65536;
     /// The program has been told of the end of the stream, behind all data.
     pub const READ_OUT: u32 = 1 << 17;
+    /// While LOST: the other end has what it had not read.
+    pub const CONFIRMED: u32 = 1 << 18;
 }
 
 /// How far the upgrade of an end has come.
@@ -249,6 +251,9 @@ pub struct RxState {
     /// In mode Tcp: the count of TCP bytes at which the stream enters the ring. In mode Drain: the
     /// count up to which TCP carries doorbells. `u64::MAX` when not known.
     pub tcp_limit: AtomicU64,
+    /// As [`crate::message::Grant::pair`] of lanes that the end is about to take; 0 if there are none. Not under
+    /// the lock.
+    pub coming: AtomicU64,
 }
 
 /// Waiters and errors of an end.

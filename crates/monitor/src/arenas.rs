@@ -72,6 +72,17 @@ pub struct Side {
     pub role: u32,
 }
 
+/// A side in a window that nobody here uses any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Which.
+    pub side: Side,
+    /// What was there, as [`Arenas::pair_name`] has it.
+    pub pair: u64,
+    /// Whether the end that it was given to may have used it.
+    pub was_used: bool,
+}
+
 #[derive(Debug)]
 struct Arena<M> {
     memory: M,
@@ -121,7 +132,7 @@ pub struct Arenas<B: Backing> {
     /// How many hold a side beside its first holder, where any do.
     shared: HashMap<Side, u32>,
     dropped: Vec<Dropped>,
-    left: Vec<(Side, u64)>,
+    left: Vec<Left>,
     next: u64,
     slots_in_use: u64,
 }
@@ -437,7 +448,11 @@ impl<B: Backing> Arenas<B> {
         *held &= !(1 << side.role);
         if before != *held && arena.origin != Origin::Host {
             let pair = arena.pairs.get(side.slot as usize).copied();
-            self.left.push((side, pair.unwrap_or(0)));
+            self.left.push(Left {
+                side,
+                pair: pair.unwrap_or(0),
+                was_used: true,
+            });
         }
         if before == 0 || *held != 0 {
             return;
@@ -499,10 +514,14 @@ impl<B: Backing> Arenas<B> {
         }
     }
 
-    /// Sides in windows that have been left since the last call, and what was there as [`Self::pair_name`] has
-    /// it.
-    pub fn take_left(&mut self) -> Vec<(Side, u64)> {
+    /// Sides in windows that have been left since the last call.
+    pub fn take_left(&mut self) -> Vec<Left> {
         std::mem::take(&mut self.left)
+    }
+
+    /// Sides of which [`Self::take_left`] has not told yet.
+    pub fn left(&mut self) -> &mut [Left] {
+        &mut self.left
     }
 
     /// Arenas that have gone since the last call.

@@ -125,6 +125,11 @@ impl Connection {
         }
     }
 
+    /// Whether something waits that the client has not read.
+    pub fn is_behind(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
     /// Send what waits, as far as the client reads.
     pub fn flush(&mut self) -> Said {
         while let Some(next) = self.backlog.front() {

@@ -91,7 +91,7 @@ fn messages_need_their_descriptors() {
 fn only_introduced_clients_are_listened_to() {
     for message in [
         ClientMessage::Register { token: 1 },
-        ClientMessage::Release { token: 1 },
+        ClientMessage::Release { token: 1, pair: 0 },
         ClientMessage::Lease,
     ] {
         let monitor = monitor();
@@ -146,7 +146,10 @@ fn descriptors_that_nobody_asked_for_are_closed() {
     let monitor = monitor();
     let client = monitor.client();
     let (passed, other) = telltale();
-    client.send(ClientMessage::Release { token: 1 }, &[passed.as_fd()]);
+    client.send(
+        ClientMessage::Release { token: 1, pair: 0 },
+        &[passed.as_fd()],
+    );
     client.send(ClientMessage::Query(Query::Counters), &[passed.as_fd()]);
     drop(passed);
     expect_closed(&other);
@@ -162,7 +165,7 @@ fn a_socket_whose_close_waits_holds_up_its_own_client_only() {
     while slow.write(&[0; 65536]).is_ok() {}
     set_socket_linger(&slow, Some(Duration::from_secs(3600))).unwrap();
     client.send(ClientMessage::Register { token: 1 }, &[slow.as_fd()]);
-    client.send(ClientMessage::Release { token: 1 }, &[]);
+    client.send(ClientMessage::Release { token: 1, pair: 0 }, &[]);
     // Closed here first or not: the answer comes when it is closed there.
     close_without_waiting(slow);
     assert_serves(&monitor);
@@ -305,7 +308,7 @@ fn datagram() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let message = prop_oneof![
         Just(ClientMessage::Hello),
         (0..4u64).prop_map(|token| ClientMessage::Register { token }),
-        (0..4u64).prop_map(|token| ClientMessage::Release { token }),
+        (0..4u64).prop_map(|token| ClientMessage::Release { token, pair: 0 }),
         Just(ClientMessage::Lease),
         Just(ClientMessage::Query(Query::Connections)),
         Just(ClientMessage::Query(Query::Counters)),

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{End, place, ready, wait};
+use crosslane_stream::{End, lost, place, ready, wait};
 use crosslane_sys::{Errno, cpu, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
@@ -22,6 +22,9 @@ const PATIENT_ROUNDS: u32 = 4;
 /// With something ready in the rings all the time, the kernel is asked so often for ends, errors
 /// and whatever else only it knows.
 const KERNEL_LOOK_US: u64 = 20;
+
+/// The time between two looks at a connection whose window is lost, while it is not known what stood there.
+const UNSETTLED_SLICE: Duration = Duration::from_millis(1);
 
 thread_local! {
     /// When this thread has last asked the kernel, in ticks.
@@ -216,7 +219,8 @@ fn sleep(
         wishes[*place].events = ready::kernel_wish(end, fds[*place].events);
         quiet &= ready::prepare_sleep(end, fds[*place].events);
     }
-    let rests = quiet && rounds > PATIENT_ROUNDS;
+    let unsettled = ends.iter().any(|(_, end)| lost::is_unsettled(end));
+    let rests = (quiet || unsettled) && rounds > PATIENT_ROUNDS;
     // A signal that a mask lets in only while we sleep comes then; one that it keeps out is none.
     if rests && crosslane_sys::kernel::nap(Duration::from_micros(100)) && mask.is_null() {
         ends.iter().for_each(|(_, end)| ready::after_sleep(end));
@@ -229,7 +233,11 @@ fn sleep(
     } else {
         left
     };
-    let limit = if quiet { slice } else { Some(Duration::ZERO) };
+    let limit = match quiet {
+        true => slice,
+        false if unsettled => Some(left.map_or(UNSETTLED_SLICE, |left| left.min(UNSETTLED_SLICE))),
+        false => Some(Duration::ZERO),
+    };
     let limit = limit.map(as_timespec);
     let time = limit
         .as_ref()

@@ -13,7 +13,7 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 
-use crosslane_ctl::message::{Grant, Loan};
+use crosslane_ctl::message::{ANY_LANES, Grant, Loan};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, SLAB_ENTRIES, end_flags};
 use crosslane_sys::kernel;
@@ -161,7 +161,7 @@ pub fn adopt(fd: RawFd) {
     process.local(index).home.store(0, Ordering::Release);
     process.let_go(index);
     if found {
-        control::release(token);
+        control::release(token, ANY_LANES);
     }
 }
 

@@ -110,8 +110,10 @@ fn let_go(end: &End) {
     let token = end.token();
     let phase = end.phase();
     let shared = end.process().is_shared(end.index);
-    if phase == EndPhase::Granted && !shared {
+    if !shared {
         lost::finish(end, Instant::now() + lost::LAST_CALL);
+    }
+    if phase == EndPhase::Granted && !shared {
         finish_rings(end, Instant::now() + PATIENCE);
     }
     if register::is_in_flight(end) {
@@ -122,6 +124,7 @@ fn let_go(end: &End) {
     }
     count_totals(end);
     let is_known = end.has_flags(end_flags::KNOWN);
+    let pair = lost::pair_of(end);
     {
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
@@ -130,7 +133,7 @@ fn let_go(end: &End) {
     within::let_go(token);
     end.process().let_go(end.index);
     if is_known {
-        control::release(token);
+        control::release(token, pair);
     }
 }
 
@@ -216,8 +219,10 @@ pub(crate) fn reset_on_close(end: &End) {
 pub(crate) fn reset(end: &End) {
     reset_on_close(end);
     let _ = kernel::disconnect(end.fd());
-    // The library tells the error, once.
-    let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
+    if end.phase() == EndPhase::Granted {
+        // The library tells the error, once.
+        let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
+    }
     // Wakes whoever sleeps; what comes behind the error is the end.
     let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
 }
@@ -348,7 +353,7 @@ pub fn at_exit() {
     let is_to_be_closed = |end: &End| {
         let locks = [&end.entry.tx.lock, &end.entry.rx.lock];
         let is_busy = locks.iter().any(|lock| lock.load(Ordering::Relaxed) != 0);
-        end.phase() == EndPhase::Granted && !process.is_shared(end.index) && !is_busy
+        !process.is_shared(end.index) && !is_busy
     };
     let ends = || {
         process
@@ -359,5 +364,7 @@ pub fn at_exit() {
     let last_call = Instant::now() + lost::LAST_CALL;
     ends().for_each(|end| lost::finish(&end, last_call));
     let deadline = Instant::now() + PATIENCE;
-    ends().for_each(|end| finish_rings(&end, deadline));
+    ends()
+        .filter(|end| end.phase() == EndPhase::Granted)
+        .for_each(|end| finish_rings(&end, deadline));
 }

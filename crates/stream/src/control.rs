@@ -8,7 +8,7 @@
 //! process to it, so that `crosslane ss` shows them.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -16,21 +16,29 @@ use std::time::{Duration, Instant};
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::Location;
 use crosslane_ctl::message::{
-    ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
+    ANY_LANES, ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
 };
 use crosslane_ctl::reason::Reason;
 use crosslane_sys::{Errno, cpu, kernel};
 use crosslane_window::arena::Arena;
 
 use crate::packet::{receive_packet, send_packet};
-use crate::process::{self, Children, Process};
-use crate::{End, config, lost, register, relief, spare, strict, watcher, within};
+use crate::process::{self, Process};
+use crate::{End, config, lost, register, relief, strict, watcher};
 
+mod fork;
 mod loans;
 
+pub use fork::{Fork, before_fork};
 pub(crate) use loans::{adopt, lend, take_back};
 
 use loans::Asked;
+
+/// What the monitor says, and what came with it.
+type Told = (MonitorMessage, Option<OwnedFd>);
+
+/// So much is read ahead.
+const MOST_UNREAD: usize = 1024;
 
 /// Our descriptors live from here on, out of the way of programs that count on low numbers.
 pub(crate) const LOWEST_FD: RawFd = 500_000;
@@ -59,6 +67,8 @@ pub struct Control {
     guests: Option<HashMap<(u32, u32), usize>>,
     /// Loans and adoptions that somebody waits for.
     asked: Option<HashMap<u64, Asked>>,
+    /// What the monitor has said and has been read ahead.
+    unread: VecDeque<Told>,
 }
 
 /// Numbers of the library's descriptors, 0 where there is none; the program must not close them.
@@ -167,9 +177,9 @@ pub(crate) fn try_hold() -> Option<MutexGuard<'static, Control>> {
 }
 
 /// Tell the monitor that an end is gone.
-pub fn release(token: u64) {
+pub fn release(token: u64, pair: u64) {
     if let Ok(mut control) = CONTROL.lock() {
-        control.release(token);
+        control.release(token, pair);
     }
 }
 
@@ -257,61 +267,6 @@ pub fn wait_until(process: &'static Process, patience: Duration, done: impl Fn()
     true
 }
 
-/// Held while the process forks, so that the child finds the control socket in order.
-pub struct Fork {
-    control: MutexGuard<'static, Control>,
-    _returned: Option<MutexGuard<'static, Vec<u32>>>,
-    _within: MutexGuard<'static, Vec<within::Pair>>,
-    _spare: MutexGuard<'static, Vec<&'static Arena>>,
-    lease: Option<[OwnFd; 2]>,
-    child: Children,
-}
-
-/// Prepare for a fork: while children may use rings that were granted to this process, the
-/// monitor must not give them to others. The child keeps one end of a socket pair, the monitor
-/// learns of its death by the other.
-pub fn before_fork(process: &'static Process) -> Option<Fork> {
-    let mut control = CONTROL.lock().ok()?;
-    let child = process.lend_to_child();
-    let mut lease = None;
-    if control.socket.is_some()
-        && let Ok(pair) = kernel::socket_pair()
-    {
-        let pair = pair.map(OwnFd::new);
-        let given = Some(pair[1].number());
-        if control.send(&ClientMessage::Lease, given).is_ok() {
-            lease = Some(pair);
-        }
-    }
-    Some(Fork {
-        control,
-        _returned: process.hold_returned(),
-        _within: within::hold(),
-        _spare: spare::hold(),
-        lease,
-        child,
-    })
-}
-
-impl Fork {
-    /// Go on in the parent. Returns who the child is, if there is one.
-    pub fn parent(self) -> Children {
-        self.child
-    }
-
-    /// Go on in the child, which has no connection to the monitor until it needs one.
-    pub fn child(mut self, process: &Process) {
-        process.adopt(self.child);
-        self.control.socket = None;
-        self.control.failed = None;
-        self.control.waiting = None;
-        self.control.asked = None;
-        if let Some([keep, _]) = self.lease.take() {
-            self.control.inherited.push(keep);
-        }
-    }
-}
-
 impl Control {
     const fn new() -> Self {
         Self {
@@ -325,6 +280,7 @@ impl Control {
             waiting: None,
             guests: None,
             asked: None,
+            unread: VecDeque::new(),
         }
     }
 
@@ -380,9 +336,9 @@ impl Control {
     }
 
     /// Tell the monitor that an end is gone. False if it does not listen just now.
-    pub(crate) fn release(&mut self, token: u64) -> bool {
+    pub(crate) fn release(&mut self, token: u64, pair: u64) -> bool {
         self.answered(token);
-        let sent = self.send(&ClientMessage::Release { token }, None);
+        let sent = self.send(&ClientMessage::Release { token, pair }, None);
         sent.is_ok() || self.socket.is_none()
     }
 
@@ -399,16 +355,27 @@ impl Control {
     }
 
     fn receive(&mut self, process: &'static Process) {
+        while let Some((message, fd)) = self.next_message(process) {
+            self.handle(process, message, fd);
+        }
+    }
+
+    fn next_message(&mut self, process: &'static Process) -> Option<Told> {
+        let told = self.unread.pop_front();
+        told.or_else(|| self.read_message(process))
+    }
+
+    fn read_message(&mut self, process: &'static Process) -> Option<Told> {
         let mut may_be_reset = true;
         while let Some(socket) = &self.socket {
             let mut bytes = [0; HEADER_BYTES + MESSAGE_BYTES];
             let (length, fd) = match receive_packet(socket.number(), &mut bytes) {
                 Ok((0, _)) => {
                     self.fail(Reason::NoMonitor);
-                    return;
+                    return None;
                 }
                 Ok(received) => received,
-                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(Errno::AGAIN | Errno::INTR) => return None,
                 // A monitor that was killed with unread messages: the kernel says so first, but
                 // what it had granted before can still be read, and the peers may be using it.
                 Err(Errno::CONNRESET) if may_be_reset => {
@@ -417,11 +384,11 @@ impl Control {
                 }
                 Err(_) => {
                     self.fail(Reason::NoMonitor);
-                    return;
+                    return None;
                 }
             };
             match MonitorMessage::decode(&bytes[..length]) {
-                Ok(message) => self.handle(process, message, fd),
+                Ok(message) => return Some((message, fd)),
                 Err(error) => {
                     process.count(Counter::ControlErrors, 1);
                     let reason = match error {
@@ -429,10 +396,28 @@ impl Control {
                         _ => Reason::NoMonitor,
                     };
                     self.fail(reason);
-                    return;
+                    return None;
                 }
             }
         }
+        None
+    }
+
+    /// Whether the monitor has said behind this grant of lanes between hosts that they are lost: it may have
+    /// told the other host that nobody is there. Where too much has been said, it may be so.
+    fn is_taken_back(&mut self, process: &'static Process, grant: &Grant) -> bool {
+        register::announce(process, grant.token, grant.pair);
+        while self.unread.len() < MOST_UNREAD {
+            let Some(told) = self.read_message(process) else {
+                let is_loss = |(message, _): &Told| {
+                    let (token, pair) = (grant.token, grant.pair);
+                    *message == MonitorMessage::WindowLost { token, pair }
+                };
+                return self.unread.iter().any(is_loss);
+            };
+            self.unread.push_back(told);
+        }
+        true
     }
 
     fn handle(&mut self, process: &'static Process, message: MonitorMessage, fd: Option<OwnedFd>) {
@@ -445,14 +430,14 @@ impl Control {
             MonitorMessage::Grant(grant) if self.loan(grant.token).is_some() => {
                 let adopted = self.complete_adoption(process, &grant, fd);
                 if !adopted {
-                    self.release(grant.token);
+                    self.release(grant.token, ANY_LANES);
                 }
                 self.conclude(grant.token, adopted);
             }
             MonitorMessage::Registered { token } if self.loan(token).is_some() => {
                 let adopted = self.complete_without_rings(process, token);
                 if !adopted {
-                    self.release(token);
+                    self.release(token, ANY_LANES);
                 }
                 self.conclude(token, adopted);
             }
@@ -483,21 +468,29 @@ impl Control {
         match arena {
             // The partner keeps its half until both ask again.
             Ok(_) if register::is_shared(process, grant.token) => {
-                self.release(grant.token);
+                self.release(grant.token, 0);
             }
+            Ok(arena) if arena.lost().is_none() => register::granted(process, grant, arena),
             Ok(arena) => {
-                register::granted(process, grant, arena);
-                if arena.lost().is_some() {
+                let is_lost = self.is_taken_back(process, grant);
+                if !is_lost {
+                    register::granted(process, grant, arena);
                     watcher::start(process);
                 }
-            }
-            Err(_) if matches!(grant.location, Location::File { .. }) => {
-                // The window was lost before we came to it.
-                if register::missed(process, grant.token) {
-                    self.release(grant.token);
+                register::announce(process, grant.token, 0);
+                if is_lost {
+                    self.miss(process, grant);
                 }
             }
+            Err(_) if matches!(grant.location, Location::File { .. }) => self.miss(process, grant),
             Err(reason) => register::refused(process, grant.token, reason),
+        }
+    }
+
+    /// The window was lost before we came to it.
+    fn miss(&mut self, process: &'static Process, grant: &Grant) {
+        if register::missed(process, grant.token) {
+            self.release(grant.token, 0);
         }
     }
 

@@ -108,6 +108,10 @@ pub(crate) fn note_error(end: &End, errno: Errno) {
 /// The kernel has refused to send what the library sends by itself. It says so once only, and has
 /// said it to us. After our own end it says nothing new, nor after what is known.
 pub(crate) fn note_refused(end: &End, errno: Errno) {
+    if errno == Errno::BADF {
+        // Closed in this process; another may have it.
+        return;
+    }
     let is_new = || !end.has_flags(end_flags::SHUT_WRITE) && end.ending() != Ending::Reset;
     if errno != Errno::PIPE || is_new() {
         note_error(end, errno);

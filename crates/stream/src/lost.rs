@@ -11,40 +11,52 @@
 //! | Position | how far I have read | the sender takes it for the credit of its copy, and answers a freeze |
 //! | Remainder | the lines from there on, STOP at last | the receiver reads them as if they had stood there |
 //!
-//! So every passage that was under way ends as it would have ended in the window. When both
-//! have been said and both directions are on TCP, the end is let go by the monitor and may be
-//! registered anew.
+//! So every passage that was under way ends as it would have ended in the window. A remainder may get lost with
+//! a monitor, or with a program's connection to it: it is sent again until a position says that it is there. When
+//! both ends are content and both directions on TCP, the end is let go by the monitor and may be registered
+//! anew.
 //!
 //! | flag | of |
 //! |---|---|
 //! | `LOST` | the window is left |
 //! | `HEARD`, `SHIPPED` | the sending direction: the peer's position is known; its remainder is with the monitor |
+//! | `CONFIRMED` | the sending direction: the peer has its remainder, or needs none |
 //! | `REFILLED` | the receiving direction: our remainder is there |
+
+mod hear;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{FROZEN, STOP_WANTED};
-use crosslane_ctl::message::{ClientMessage, Position, Remainder};
+use crosslane_ctl::message::{ClientMessage, Position, Remainder, position_flags};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{LaneMemory, PeerLied, RxCursor, WindowLane, mirror};
+use crosslane_ring::{WindowLane, mirror};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{Errno, cpu, kernel};
 
-use crate::process::Process;
-use crate::{End, bell, close, control, ending, register, rest, spare, switch, watcher};
+use crate::{End, bell, close, control, ending, rest, spare, switch, watcher};
 
-use end_flags::{FAR, HEARD, LOST, READ_OUT, REFILLED, SHIPPED};
+pub(crate) use hear::{hear_alone, hear_left, hear_lost, hear_position, hear_remainder};
+
+use end_flags::{CONFIRMED, FAR, HEARD, LOST, READ_OUT, REFILLED, SHIPPED};
+
+/// How far an end has come.
+const PROGRESS: u32 = HEARD | SHIPPED | CONFIRMED | REFILLED;
 
 /// How often the position is told again while nothing comes back.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How often it is told again by an end that misses nothing, and has sent what the other one missed; and how
+/// long that one is given before it is sent the same again.
+const ASK_AGAIN_AT_LEISURE: Duration = Duration::from_millis(500);
 
 /// How long who closes a connection waits for its remainder to be under way.
 pub(crate) const LAST_CALL: Duration = Duration::from_secs(1);
@@ -59,6 +71,7 @@ const NAP: Duration = Duration::from_micros(200);
 #[derive(Default)]
 pub(crate) struct Clock {
     asked: AtomicU64,
+    shipped: AtomicU64,
     ended: AtomicU64,
     losses: AtomicU32,
 }
@@ -81,11 +94,16 @@ fn look_far(end: &End) {
     if !is_lost || !spare::is_used(end) {
         leave(end, |end| end.has_flags(LOST) || spare::is_window_lost(end));
     }
-    if is_unsettled(end) {
+    if !is_content(end) || owes_position(end) {
         settle(end);
     } else if end.phase() != EndPhase::Granted {
         cast_off(end);
     }
+}
+
+/// Whether neither end misses anything, as far as this one knows.
+fn is_content(end: &End) -> bool {
+    end.has_flags(SHIPPED | REFILLED | CONFIRMED)
 }
 
 /// Whether what has just been read from the lane says nothing: it may be no more than the zeroes in the
@@ -149,7 +167,8 @@ pub(crate) fn pair_of(end: &End) -> u64 {
 fn leave(end: &End, is_gone: impl FnOnce(&End) -> bool) {
     let _rx = end.lock_rx();
     let _tx = end.lock_tx();
-    if !end.has_flags(FAR) || !is_gone(end) {
+    // Without lanes it has just been closed in this process, and its descriptor may be another's.
+    if !end.has_flags(FAR) || end.tx_lane().is_none() || !is_gone(end) {
         return;
     }
     let (Some(sent), Some(received)) = (spare::sent(end), spare::received(end)) else {
@@ -158,7 +177,7 @@ fn leave(end: &End, is_gone: impl FnOnce(&End) -> bool) {
     let is_first = !end.has_flags(LOST);
     if is_first {
         prepare(end, &sent, &received);
-        end.clear_flags(HEARD | SHIPPED | REFILLED);
+        end.clear_flags(PROGRESS);
         // An end that is the kernel's already may have left something unread in the window, and has
         // nothing to read there.
         let is_out = end.phase() != EndPhase::Granted;
@@ -169,7 +188,7 @@ fn leave(end: &End, is_gone: impl FnOnce(&End) -> bool) {
     }
     end.set_lanes(sent, received);
     let clock = &end.local.clock;
-    clock.asked.store(0, Ordering::Relaxed);
+    owe_position(end);
     clock.ended.store(0, Ordering::Relaxed);
     clock.losses.fetch_add(1, Ordering::Relaxed);
     if is_first && end.tx_mode() == Mode::Ring && end.ending() == Ending::Open {
@@ -235,16 +254,27 @@ fn settle(end: &End) {
             ship(end);
         }
     }
-    if !is_unsettled(end) {
-        return;
-    }
+    let pause = match is_unsettled(end) {
+        true => ASK_AGAIN,
+        false => ASK_AGAIN_AT_LEISURE,
+    };
     let clock = &end.local.clock;
-    let is_first = clock.asked.load(Ordering::Relaxed) == 0;
-    if is_first || is_due(&clock.asked, ASK_AGAIN) {
+    if owes_position(end) || !is_content(end) && is_due(&clock.asked, pause) {
         clock.asked.store(cpu::ticks(), Ordering::Relaxed);
         tell_position(end);
     }
-    give_up_in_time(end);
+    if is_dry(end) {
+        give_up_in_time(end);
+    }
+}
+
+/// Have the next look tell the position.
+fn owe_position(end: &End) {
+    end.local.clock.asked.store(0, Ordering::Relaxed);
+}
+
+fn owes_position(end: &End) -> bool {
+    end.local.clock.asked.load(Ordering::Relaxed) == 0
 }
 
 /// Whether so much time has passed since `since`.
@@ -253,7 +283,8 @@ fn is_due(since: &AtomicU64, time: Duration) -> bool {
     u128::from(passed) >= time.as_micros()
 }
 
-/// What the peer had not told before TCP ended, it does not tell any more.
+/// What the peer had not told before TCP ended, it does not tell any more. An end that misses nothing has time:
+/// TCP may hold what its program has yet to read.
 fn give_up_in_time(end: &End) {
     const OVER: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     if kernel::poll_now(end.fd(), libc::POLLRDHUP) & OVER == 0 {
@@ -265,7 +296,8 @@ fn give_up_in_time(end: &End) {
     } else if is_due(ended, PATIENCE) {
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
-        if is_unsettled(end) {
+        // As in [`leave`].
+        if is_dry(end) && end.tx_lane().is_some() {
             give_up(end);
         }
     }
@@ -281,30 +313,36 @@ pub(crate) fn give_up(end: &End) {
     };
     ending::note_error(end, errno);
     // After the error, which a receive would miss that finds nothing missing any more.
-    end.add_flags(end_flags::PINNED | SHIPPED | REFILLED);
+    end.add_flags(end_flags::PINNED | SHIPPED | REFILLED | CONFIRMED);
     end.clear_flags(end_flags::RESTING);
     close::reset(end);
 }
 
 /// Returns whether it has been said.
 fn tell_position(end: &End) -> bool {
-    let position = {
-        let _rx = end.lock_rx();
-        // Of lanes that are in use the peer must hear nothing.
-        if !end.has_flags(LOST) || pair_of(end) == 0 {
-            return false;
-        }
-        Position {
-            token: end.token(),
-            pair: pair_of(end),
-            flags: own_flags(end),
-            consumed: end.rx_cursor().position(),
-            tcp_taken: end.entry.rx.tcp_bytes.load(Ordering::Relaxed),
-        }
+    // Held until the descriptor has been passed: one that is being closed has no lanes any more.
+    let Some((_lane, _rx)) = end.hold_rx_lane() else {
+        return false;
+    };
+    // Of lanes that are in use the peer must hear nothing.
+    if !end.has_flags(LOST) || pair_of(end) == 0 {
+        return false;
+    }
+    let position = Position {
+        token: end.token(),
+        pair: pair_of(end),
+        flags: own_flags(end) | known_flags(end),
+        consumed: end.rx_cursor().position(),
+        tcp_taken: end.entry.rx.tcp_bytes.load(Ordering::Relaxed),
     };
     // What does not get through is told again.
     let message = ClientMessage::Position(position);
     control::tell(end.process(), &message, Some(end.fd()))
+}
+
+fn known_flags(end: &End) -> u32 {
+    let flag = |own, told| if end.has_flags(own) { told } else { 0 };
+    flag(REFILLED, position_flags::COMPLETE) | flag(CONFIRMED, position_flags::CONTENT)
 }
 
 /// Send the peer what it has not read.
@@ -333,6 +371,10 @@ fn ship(end: &End) {
     // Before: a monitor that finds us out of the lanes must know that there is something to come.
     let shipped = &end.entry.wait.shipped;
     shipped.store(remainder.pair, Ordering::SeqCst);
+    end.local
+        .clock
+        .shipped
+        .store(cpu::ticks(), Ordering::Relaxed);
     if control::tell(end.process(), &ClientMessage::Remainder(remainder), fd) {
         end.add_flags(SHIPPED);
     }
@@ -368,175 +410,38 @@ fn object_of(bytes: &[u8]) -> Option<File> {
     Some(memory)
 }
 
-/// The monitor has found the window missing.
-pub(crate) fn hear_lost(process: &'static Process, token: u64, pair: u64) {
-    let is_meant = |end: &End| end.has_flags(FAR) && pair_of(end) == pair;
-    if let Some(end) = register::find(process, token).filter(is_meant)
-        && !end.has_flags(LOST)
-    {
-        leave(&end, is_meant);
-    }
-}
-
-/// The peer has left the window, and has read so far.
-pub(crate) fn hear_position(process: &'static Process, position: &Position) {
-    let is_meant = |end: &End| end.has_flags(FAR) && pair_of(end) == position.pair;
-    let Some(end) = register::find(process, position.token).filter(is_meant) else {
-        return;
-    };
-    // Another process of ours may have left it, with lanes of its own.
-    if !end.has_flags(LOST) || !spare::is_used(&end) {
-        leave(&end, is_meant);
-    }
-    let Some((lane, _tx)) = end.hold_tx_lane() else {
-        return;
-    };
-    // Told again, because an answer is still under way.
-    if end.has_flags(HEARD) || !end.has_flags(LOST) || !is_meant(&end) {
-        return;
-    }
-    let control = lane.control();
-    let wishes = position.flags & FROZEN | STOP_WANTED;
-    control
-        .credit
-        .consumed
-        .store(position.consumed, Ordering::Relaxed);
-    control
-        .credit
-        .tcp_taken
-        .store(position.tcp_taken, Ordering::Relaxed);
-    control.receiver.flags.store(wishes, Ordering::SeqCst);
-    let may_ring = end.tx_mode() == Mode::Ring && wishes & FROZEN == 0;
-    if may_ring && end.ending() == Ending::Open {
-        // A peer that has fallen asleep over a window that went on to answer knows by now that it is lost.
-        bell::probe_locked(&end, &lane);
-    }
-    end.add_flags(HEARD);
-}
-
-/// What we had not read has come.
-pub(crate) fn hear_remainder(
-    process: &'static Process,
-    remainder: &Remainder,
-    memory: Option<OwnedFd>,
-) {
-    let is_meant = |end: &End| pair_of(end) == remainder.pair;
-    let Some(end) = register::find(process, remainder.token).filter(is_meant) else {
-        return;
-    };
-    if end.has_flags(LOST) && !spare::is_used(&end) {
-        leave(&end, is_meant);
-    }
-    let Some((lane, _rx)) = end.hold_rx_lane() else {
-        return;
-    };
-    if !is_dry(&end) || !is_meant(&end) {
-        return;
-    }
-    let head = end.rx_cursor().head;
-    if remainder.first != head || remainder.end - head > u64::from(lane.lines()) {
-        let line = remainder.first;
-        ending::lied(&end, PeerLied::Credit { line });
-        return;
-    }
-    let mut bytes = vec![0; remainder.bytes()];
-    let is_there = match memory {
-        Some(memory) => File::from(memory).read_exact_at(&mut bytes, 0).is_ok(),
-        None => bytes.is_empty(),
-    };
-    if !is_there {
-        // It comes once.
-        give_up(&end);
-        return;
-    }
-    mirror::lines_in(&lane, head, &bytes);
-    let sender = &lane.control().sender;
-    sender
-        .replay_at
-        .store(remainder.replay_at, Ordering::Relaxed);
-    sender
-        .replay_end
-        .store(remainder.replay_end, Ordering::Relaxed);
-    sender
-        .replay_seq
-        .store(remainder.replay_seq, Ordering::SeqCst);
-    end.add_flags(REFILLED);
-}
-
-/// The other end does not use the lanes: it needs nothing from us, and has sent nothing if we have seen
-/// nothing.
-pub(crate) fn hear_alone(process: &'static Process, token: u64, pair: u64) {
-    hear_of_absence(process, token, pair, |end| {
-        if end.rx_cursor() == RxCursor::default() {
-            end.add_flags(REFILLED);
-        }
-    });
-}
-
-/// The other end uses the lanes no more: it needs nothing from us.
-pub(crate) fn hear_left(process: &'static Process, token: u64, pair: u64) {
-    hear_of_absence(process, token, pair, |_| {});
-}
-
-fn hear_of_absence(
-    process: &'static Process,
-    token: u64,
-    pair: u64,
-    note_received: impl FnOnce(&End),
-) {
-    let is_meant = |end: &End| end.has_flags(LOST) && pair_of(end) == pair;
-    let Some(end) = register::find(process, token).filter(is_meant) else {
-        return;
-    };
-    let _rx = end.lock_rx();
-    let _tx = end.lock_tx();
-    if !is_meant(&end) {
-        return;
-    }
-    end.add_flags(HEARD);
-    if let Some(lane) = end.tx_lane() {
-        stop(&end, &lane);
-    }
-    if end.tx_mode() != Mode::Ring {
-        end.add_flags(SHIPPED);
-    }
-    note_received(&end);
-    if is_dry(&end) {
-        // What it may have sent, and we had not read, is nowhere.
-        give_up(&end);
-    }
-}
-
 /// The caller would sleep: rest a moment instead, and look again.
 pub(crate) fn nap(end: &End) {
     kernel::nap(NAP);
     look(end);
 }
 
-/// The end is about to be closed: see that the peer gets what it has not read, or learns that it does not.
+/// The end is about to be closed: see that the peer gets what it has not read, or learns that it does not; and
+/// what is left unread here, as it decides how the connection ends.
 pub(crate) fn finish(end: &End, deadline: Instant) {
-    if !is_shipped(end, deadline) {
+    look(end);
+    while is_unsettled(end) && Instant::now() < deadline {
+        nap(end);
+    }
+    if !is_shipped(end) {
         close::reset_on_close(end);
     }
 }
 
-/// The end's sending direction is about to be shut down, as in [`finish`].
+/// The end's sending direction is about to be shut down: see that the peer gets what it has not read.
 pub(crate) fn finish_sending(end: &End) {
-    if !is_shipped(end, Instant::now() + PATIENCE) {
-        give_up(end);
-    }
-}
-
-/// Whether the peer gets what it has not read, when it knows that or until `deadline`.
-fn is_shipped(end: &End, deadline: Instant) -> bool {
+    let deadline = Instant::now() + PATIENCE;
     look(end);
-    while end.has_flags(LOST) && !end.has_flags(SHIPPED) {
+    while !is_shipped(end) {
         if Instant::now() > deadline {
-            return false;
+            return give_up(end);
         }
         nap(end);
     }
-    true
+}
+
+fn is_shipped(end: &End) -> bool {
+    !end.has_flags(LOST) || end.has_flags(SHIPPED)
 }
 
 /// The end is on TCP both ways, and the kernel's alone: it has no lanes any more, and may be registered
@@ -551,11 +456,12 @@ pub(crate) fn cast_off(end: &End) {
     let _tx = end.lock_tx();
     // A forked child has lanes of its own.
     let is_shared = end.process().is_shared(end.index);
-    let may = end.has_flags(LOST) && end.phase() != EndPhase::Granted && !is_shared;
-    if !may || !control.release(end.token()) {
+    let is_out = end.has_flags(LOST) && end.phase() != EndPhase::Granted;
+    let may = is_out && is_content(end) && !is_shared;
+    if !may || !control.release(end.token(), pair_of(end)) {
         return;
     }
     end.clear_lanes();
     end.entry.wait.pair.store(0, Ordering::SeqCst);
-    end.clear_flags(FAR | LOST | HEARD | SHIPPED | REFILLED | end_flags::KNOWN);
+    end.clear_flags(FAR | LOST | PROGRESS | end_flags::KNOWN);
 }

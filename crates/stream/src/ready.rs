@@ -10,7 +10,7 @@ use crosslane_ring::LaneMemory;
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
-use crate::{End, asleep, bell, close, ending, lost, send, step};
+use crate::{End, asleep, bell, close, ending, lost, send, step, watcher};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -25,6 +25,7 @@ pub fn is_kernels(end: &End) -> bool {
 /// A call is about to sleep on an end without rings, in the kernel alone: the peer is not told that
 /// we are ready for rings before [`end_raw_wait`]. Look at [`is_kernels`] again afterwards.
 pub fn begin_raw_wait(end: &End) {
+    watcher::tend();
     end.entry.rx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
 }
 

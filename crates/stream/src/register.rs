@@ -128,6 +128,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
     }
     entry.rx.raw_calls.store(0, Ordering::Relaxed);
     wait.error.store(0, Ordering::Relaxed);
+    entry.rx.coming.store(0, Ordering::Relaxed);
     wait.pair.store(0, Ordering::Relaxed);
     wait.shipped.store(0, Ordering::Relaxed);
     wait.ending.store(Ending::Open as u32, Ordering::Relaxed);
@@ -282,6 +283,15 @@ pub(crate) fn abandoned(process: &'static Process, token: u64, reason: Reason) {
 /// The end's socket has a new owner, who registers it in his turn.
 pub(crate) fn unregister(end: &End) {
     change_phase(end, EndPhase::Registered, EndPhase::Plain);
+}
+
+/// Say which lanes between hosts the end is about to take, or with 0 that it has. A monitor that does not find
+/// them here has told us before it looked if they are lost.
+pub(crate) fn announce(process: &'static Process, token: u64, pair: u64) {
+    if let Some(end) = find(process, token) {
+        end.entry.rx.coming.store(pair, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
 }
 
 /// The lanes of a grant are gone: the end is registered anew, after as many calls as a new connection is

@@ -17,7 +17,7 @@ use crate::family::Family;
 use crate::pieces::Pieces;
 use crate::{
     End, asleep, bell, close, config, ending, gone, kernel_view, lost, place, replay, step, switch,
-    wait,
+    wait, watcher,
 };
 
 /// After so many lines the sender looks whether the peer still lives.
@@ -361,6 +361,7 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
 /// the direction has entered the ring meanwhile, and nothing was done.
 #[inline]
 pub fn raw(end: &End, bytes: usize, call: impl FnOnce() -> isize) -> Option<isize> {
+    watcher::tend();
     let tx = &end.entry.tx;
     tx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
     if end.entry.tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {
@@ -386,6 +387,7 @@ pub fn raw(end: &End, bytes: usize, call: impl FnOnce() -> isize) -> Option<isiz
 /// have been granted meanwhile, and nothing was done. `peeks` says that bytes stay queued.
 #[inline]
 pub fn raw_receive(end: &End, peeks: bool, call: impl FnOnce() -> isize) -> Option<isize> {
+    watcher::tend();
     let rx = &end.entry.rx;
     rx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
     if end.phase() == EndPhase::Granted {

@@ -1,22 +1,22 @@
 //! A thread of the library, in processes with connections to other hosts. When a window is lost, an end
 //! has to answer its peer at once, also while the program sleeps or computes; and a program that
-//! does not touch its window does not notice.
+//! does not touch its window does not notice. A forked child has its own from the first call on in which it
+//! could sleep on a connection.
 //!
 //! The thread handles no signal, holds no lock while it waits, and ends with the process, or before
 //! the program restricts what its threads may call.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crosslane_ctl::slab::end_flags;
 use crosslane_sys::kernel::{self, SignalsHeld};
-use crosslane_sys::process as system;
 
 use crate::control::{self, OwnFd};
 use crate::lost;
-use crate::process::Process;
+use crate::process::{self, Process};
 
 /// How long it waits for a word of the monitor's before it looks by itself.
 const IDLE: Duration = Duration::from_secs(1);
@@ -25,35 +25,72 @@ const BUSY: Duration = Duration::from_millis(5);
 
 const STACK_BYTES: usize = 128 << 10;
 
-/// The process in which it runs.
-static RUNS_IN: AtomicU32 = AtomicU32::new(0);
-/// It, and what wakes it; of the process that [`RUNS_IN`] names.
-static THREAD: Mutex<Option<(JoinHandle<()>, OwnFd)>> = Mutex::new(None);
+/// It, and what wakes it.
+pub(crate) type Thread = (JoinHandle<()>, OwnFd);
+
+static THREAD: Mutex<Option<Thread>> = Mutex::new(None);
+/// Whether it runs in this process.
+static RUNS: AtomicBool = AtomicBool::new(false);
+/// Whether this process, or one that it was forked from, has had connections to other hosts.
+static IS_NEEDED: AtomicBool = AtomicBool::new(false);
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Have it in this process. Called again after a fork, which leaves threads behind.
+/// A call may sleep: a forked child that has such connections has the thread from here on.
+#[inline]
+pub fn tend() {
+    if IS_NEEDED.load(Ordering::Relaxed) && !RUNS.load(Ordering::Relaxed) {
+        tend_now();
+    }
+}
+
+#[cold]
+fn tend_now() {
+    if let Some(process) = process::get() {
+        start(process);
+    }
+}
+
+/// Have it in this process.
+#[inline]
 pub(crate) fn start(process: &'static Process) {
-    let pid = system::pid();
-    if RUNS_IN.load(Ordering::Relaxed) == pid || !process.is_current() {
+    if !RUNS.load(Ordering::Relaxed) {
+        start_now(process);
+    }
+}
+
+#[cold]
+fn start_now(process: &'static Process) {
+    // In a child of vfork the parent's is at work.
+    if !process.is_current() {
         return;
     }
+    IS_NEEDED.store(true, Ordering::Relaxed);
     // Where it is taken, another thread starts it, or the process is being left.
     let Ok(mut thread) = THREAD.try_lock() else {
         return;
     };
-    if IS_OVER.load(Ordering::SeqCst) || RUNS_IN.swap(pid, Ordering::SeqCst) == pid {
+    if IS_OVER.load(Ordering::SeqCst) || RUNS.load(Ordering::Relaxed) {
         return;
     }
-    // A fork has left it behind: its number may be another thread's by now.
-    core::mem::forget(thread.take());
     *thread = spawn(process);
-    if thread.is_none() {
-        // Then ends answer at their program's next call.
-        RUNS_IN.store(0, Ordering::SeqCst);
-    }
+    // Without it ends answer at their program's next call.
+    RUNS.store(thread.is_some(), Ordering::Relaxed);
 }
 
-fn spawn(process: &'static Process) -> Option<(JoinHandle<()>, OwnFd)> {
+/// Held while the process forks, so that the child can begin anew.
+pub(crate) fn hold() -> MutexGuard<'static, Option<Thread>> {
+    THREAD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The child that has been forked has no such thread, whose number may be another one's by now.
+pub(crate) fn leave_behind(thread: &mut Option<Thread>) {
+    if let Some((thread, _waker)) = thread.take() {
+        core::mem::forget(thread);
+    }
+    RUNS.store(false, Ordering::Relaxed);
+}
+
+fn spawn(process: &'static Process) -> Option<Thread> {
     let waker = OwnFd::new(kernel::event_descriptor().ok()?);
     let number = waker.number();
     // What is sent to the process is for the program's own threads.
@@ -68,9 +105,7 @@ fn spawn(process: &'static Process) -> Option<(JoinHandle<()>, OwnFd)> {
 /// End it, for good.
 pub fn stop() {
     IS_OVER.store(true, Ordering::SeqCst);
-    let is_ours = RUNS_IN.load(Ordering::SeqCst) == system::pid();
-    let thread = THREAD.lock().ok().and_then(|mut thread| thread.take());
-    let Some((thread, waker)) = thread.filter(|_| is_ours) else {
+    let Some((thread, waker)) = hold().take() else {
         return;
     };
     let _ = kernel::raise_event(waker.number());

@@ -3,6 +3,17 @@
 use super::{MessageError, Packet, Received};
 use crate::lane::{LINE_BYTES, MAX_RING_LINES};
 
+/// In place of the name of some lanes: the end may have been in any that it was granted.
+pub const ANY_LANES: u64 = u64::MAX;
+
+/// Bits of [`Position::flags`] that no receiver of a lane sets.
+pub mod position_flags {
+    /// The end misses nothing of what stood in the window.
+    pub const COMPLETE: u32 = 1 << 16;
+    /// The end knows that the other one misses nothing.
+    pub const CONTENT: u32 = 1 << 17;
+}
+
 /// How far an end has read in a lane of a window that is lost, and what it wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
@@ -10,7 +21,7 @@ pub struct Position {
     pub token: u64,
     /// As [`super::Grant::pair`] of the lanes.
     pub pair: u64,
-    /// A set of [`crate::lane::receiver_flags`].
+    /// A set of [`crate::lane::receiver_flags`] and [`position_flags`].
     pub flags: u32,
     /// As [`crate::lane::CreditLine::consumed`].
     pub consumed: u64,

@@ -24,7 +24,7 @@ fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Secret { secret: u64::MAX },
         ClientMessage::Hello,
         ClientMessage::Register { token: u64::MAX },
-        ClientMessage::Release { token: 7 },
+        ClientMessage::Release { token: 7, pair: 9 },
         ClientMessage::Lend {
             token: u64::MAX - 1,
             member: u16::MAX,

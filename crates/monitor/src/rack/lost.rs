@@ -9,6 +9,7 @@
 mod absences;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
@@ -91,6 +92,8 @@ struct End {
     spoken_of: Instant,
     /// Since when nobody has been found who has it.
     sought: Option<Instant>,
+    /// Whether it is to be said that it has left the lanes, unless it is found there.
+    is_gone: bool,
 }
 
 impl End {
@@ -103,6 +106,7 @@ impl End {
             incoming: None,
             spoken_of: now,
             sought: None,
+            is_gone: false,
         }
     }
 }
@@ -142,7 +146,7 @@ impl Lost {
         let Some(end) = self.end(host, tuple, now) else {
             return;
         };
-        end.sought = None;
+        (end.sought, end.is_gone) = (None, false);
         if let Some(before) = end.owner.replace(owner).filter(|before| *before != owner) {
             self.by_owner.remove(&before);
         }
@@ -235,7 +239,7 @@ impl Lost {
         };
         let is_new = |before: Position| before.pair != position.pair;
         if end.position.replace(position).is_some_and(is_new) {
-            end.sought = None;
+            (end.sought, end.is_gone) = (None, false);
         }
         let is_unknown = end.owner.is_none();
         let is_of_these = |(remainder, _): &(Remainder, Vec<u8>)| remainder.pair == position.pair;
@@ -247,13 +251,22 @@ impl Lost {
             None => self.pass_position_on(host, tuple),
         }
         let owner = self.ends.get(&(host, tuple)).and_then(|end| end.owner);
-        if let Some(absence) = self.absences.of(position.pair).filter(|_| !is_answered) {
-            let message = absence.message(tuple, position.pair);
-            self.outbox.push(Word::ToHost(host, message));
-            return;
-        }
-        if owner.is_none() {
-            self.plan_search(now);
+        match self.absences.of(position.pair).filter(|_| !is_answered) {
+            Some(Absence::Alone) => {
+                let message = Absence::Alone.message(tuple, position.pair);
+                self.outbox.push(Word::ToHost(host, message));
+                return;
+            }
+            // Another process may have it still, or a program whose monitor connection has ended.
+            Some(Absence::Left) => {
+                if let Some(end) = self.ends.get_mut(&(host, tuple)) {
+                    end.is_gone = true;
+                }
+                self.plan_search(now);
+                return;
+            }
+            None if owner.is_none() => self.plan_search(now),
+            None => {}
         }
         if let Some(owner) = owner.filter(|_| !is_answered) {
             let pair = position.pair;
@@ -298,19 +311,33 @@ impl Lost {
         }
         self.searched = Some(now);
         let mut sought = HashMap::new();
-        for ((host, tuple), end) in &mut self.ends {
-            let Some(position) = end.position.filter(|_| end.owner.is_none()) else {
-                continue;
-            };
-            let pair = position.pair;
-            if *end.sought.get_or_insert(now) + NOBODY <= now {
-                let message = Absence::Left.message(*tuple, pair);
-                self.outbox.push(Word::ToHost(*host, message));
-            } else if pair != 0 {
-                sought.insert(pair, position);
+        for end in self.ends.values() {
+            let is_sought = end.owner.is_none() || end.is_gone;
+            if let Some(position) = end.position.filter(|_| is_sought)
+                && position.pair != 0
+            {
+                sought.insert(position.pair, position);
             }
         }
         sought
+    }
+
+    /// A search for ends that [`Self::take_sought`] has named has found programs that have these lanes.
+    pub fn searched(&mut self, found: &HashSet<u64>, now: Instant) {
+        for ((host, tuple), end) in &mut self.ends {
+            let is_sought = end.owner.is_none() || end.is_gone;
+            let Some(position) = end.position.filter(|_| is_sought) else {
+                continue;
+            };
+            if found.contains(&position.pair) {
+                (end.sought, end.is_gone) = (None, false);
+                self.absences.forget(position.pair);
+            } else if end.is_gone || *end.sought.get_or_insert(now) + NOBODY <= now {
+                let message = Absence::Left.message(*tuple, position.pair);
+                self.outbox.push(Word::ToHost(*host, message));
+                (end.position, end.is_gone) = (None, false);
+            }
+        }
     }
 
     /// A piece of what one of our ends had not read.
@@ -429,11 +456,18 @@ impl Lost {
     }
 }
 
-/// Whether an end does not use these lanes, because it has not taken them yet or has left them, and has
-/// nothing to send of them. What it has sent may not have been read here so far.
-pub fn is_out_of(wait: &WaitState, pair: u64) -> bool {
-    // In this order: an end says what it sends before it leaves.
-    wait.pair.load(SeqCst) != pair && wait.shipped.load(SeqCst) != pair
+/// Why an end does not use these lanes, if it does not: it has not taken them yet, or it has left them, which it
+/// does when the other end has what it had not read.
+pub fn absence_in(coming: &AtomicU64, wait: &WaitState, pair: u64) -> Option<Absence> {
+    // In this order: an end is there before it comes no more, and sends something before it leaves.
+    let is_coming = coming.load(SeqCst) == pair;
+    let is_there = is_coming || wait.pair.load(SeqCst) == pair;
+    let has_sent = wait.shipped.load(SeqCst) == pair;
+    match (is_there, has_sent) {
+        (true, _) => None,
+        (false, true) => Some(Absence::Left),
+        (false, false) => Some(Absence::Alone),
+    }
 }
 
 fn of_host(places: &HashSet<(HostId, Tuple)>, host: HostId) -> usize {

@@ -194,7 +194,7 @@ impl Matching {
         match notice {
             Notice::Seeking(id) => self.seek(registry, id, program),
             Notice::Settled(id) => self.settled(id),
-            Notice::Left(side, _) => self.left(side),
+            Notice::Left(left) => self.left(left.side),
             Notice::Gone(family) => {
                 for host in 0..self.hosts.len() {
                     self.family_gone(HostId(host), family);

@@ -5,7 +5,7 @@ use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
 
 use super::{ClientId, FamilyId, Registry};
-use crate::arenas::{ArenaId, Backing, Side, WindowId};
+use crate::arenas::{ArenaId, Backing, Left, Side, WindowId};
 use crate::endpoint::EndKey;
 use crate::matcher::EndId;
 
@@ -16,8 +16,8 @@ pub enum Notice {
     Seeking(EndId),
     /// The end is closed.
     Settled(EndId),
-    /// Nobody here uses this side of a window any more, where lanes of this name were.
-    Left(Side, u64),
+    /// Nobody here uses this side of a window any more.
+    Left(Left),
     /// The last process of this family is gone.
     Gone(FamilyId),
     /// An arena that was shared with another host is no more.
@@ -54,10 +54,7 @@ impl<B: Backing> Registry<B> {
             return Vec::new();
         };
         let mut taken = std::mem::take(notices);
-        taken.extend(
-            left.into_iter()
-                .map(|(side, pair)| Notice::Left(side, pair)),
-        );
+        taken.extend(left.into_iter().map(Notice::Left));
         taken
     }
 

@@ -1,20 +1,29 @@
 //! How ends and processes go, and leases that outlive both.
 
+use crosslane_ctl::message::ANY_LANES;
+
 use super::rack::Notice;
 use super::{Client, ClientId, End, Granted, LeaseId, Parked, Registry, Violation};
 use crate::arenas::Backing;
 use crate::matcher::EndId;
 
 impl<B: Backing> Registry<B> {
-    /// An end is closed. Any member of the family may say so; an unknown token is one that was
-    /// registered with an earlier monitor, and none of our business.
-    pub fn release(&mut self, client: ClientId, token: u64) {
+    /// An end is closed that was in the lanes `pair`, see [`ClientMessage::Release`]. Any member of the family
+    /// may say so; an unknown token is one that was registered with an earlier monitor, and none of our business.
+    ///
+    /// [`ClientMessage::Release`]: crosslane_ctl::message::ClientMessage::Release
+    pub fn release(&mut self, client: ClientId, token: u64, pair: u64) {
         let family = self.clients.get(&client).map(|client| client.family);
         let id = family.and_then(|family| self.by_token.get(&(family, token)).copied());
-        if let Some(id) = id {
-            self.release_end(id);
-            self.retire_dropped();
+        let Some(id) = id else {
+            return;
+        };
+        let before = self.arenas.left().len();
+        self.release_end(id);
+        for left in &mut self.arenas.left()[before..] {
+            left.was_used = pair == ANY_LANES || left.pair == pair;
         }
+        self.retire_dropped();
     }
 
     fn release_end(&mut self, id: EndId) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::slab::{COUNTER_SLOTS, REASON_SLOTS, SLAB_ENTRIES};
+use crosslane_ctl::slab::{COUNTER_SLOTS, EndPhase, REASON_SLOTS, SLAB_ENTRIES};
 use crosslane_window::slab::SlabMap;
 
 use super::runs::Runs;
@@ -282,7 +282,7 @@ impl Families {
         self.families.get(&id)
     }
 
-    /// Who may have the ends of these lanes between hosts: a process of the family, the end's token, and
+    /// Who may have the open ends of these lanes between hosts: a process of the family, the end's token, and
     /// the lanes.
     pub fn in_lanes(&self, is_sought: impl Fn(u64) -> bool) -> Vec<(ClientId, u64, u64)> {
         let mut found = Vec::new();
@@ -293,7 +293,8 @@ impl Families {
                     break;
                 };
                 let pair = entry.wait.pair.load(SeqCst);
-                if is_sought(pair) {
+                let is_open = entry.id.phase.load(SeqCst) != EndPhase::Free as u32;
+                if is_open && is_sought(pair) {
                     let generation = entry.id.generation.load(SeqCst);
                     let token = u64::from(generation) << 32 | u64::from(index);
                     let members = family.members.keys();

@@ -174,9 +174,9 @@ impl Monitor {
                 let client = known(member)?;
                 self.lend(client, token, (new, has_rings), fds)
             }
-            ClientMessage::Release { token } => {
+            ClientMessage::Release { token, pair } => {
                 let client = known(member)?;
-                self.registry.release(client, token);
+                self.registry.release(client, token, pair);
                 Ok(())
             }
             ClientMessage::Position(position) => {

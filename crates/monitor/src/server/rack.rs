@@ -536,10 +536,14 @@ impl Monitor {
         };
         for notice in self.registry.take_notices() {
             is_busy = true;
-            if let Notice::Left(side, pair) = notice
-                && rack.matching.is_ours(side)
+            if let Notice::Left(left) = notice
+                && rack.matching.is_ours(left.side)
             {
-                rack.lost.note_absence(pair, Absence::Left);
+                let absence = match left.was_used {
+                    true => Absence::Left,
+                    false => Absence::Alone,
+                };
+                rack.lost.note_absence(left.pair, absence);
             }
             rack.matching.notice(&mut self.registry, notice, program);
         }

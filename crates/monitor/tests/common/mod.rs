@@ -251,7 +251,7 @@ impl Client {
     }
 
     pub fn release(&self, token: u64) {
-        self.send(ClientMessage::Release { token }, &[]);
+        self.send(ClientMessage::Release { token, pair: 0 }, &[]);
     }
 
     /// The monitor hangs up.

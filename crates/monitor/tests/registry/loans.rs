@@ -72,14 +72,14 @@ fn a_loan_outlives_its_lender_and_its_slot_too() {
     let (a, b) = pair(&mut bench);
     bench.registry.lend(a, 1, 7, true);
     bench.registry.gone(a);
-    bench.registry.release(b, 2);
+    bench.registry.release(b, 2, 0);
     assert_eq!(bench.registry.arenas().slots_in_use(), 1);
     bench.said();
     let c = bench.process();
     assert!(bench.registry.is_lender(FamilyId(1)));
     assert!(adopt(&mut bench, c, 5).is_some());
     assert_eq!(bench.registry.arenas().slots_in_use(), 1);
-    bench.registry.release(c, 5);
+    bench.registry.release(c, 5, 0);
     assert_eq!(bench.registry.arenas().slots_in_use(), 0);
     assert!(!bench.registry.is_lender(FamilyId(1)));
     bench.registry.gone(b);
@@ -96,15 +96,15 @@ fn lender_and_adopter_both_hold_the_side() {
         bench.registry.lend(a, 1, 7, true);
         bench.said();
         adopt(&mut bench, c, 5).unwrap();
-        bench.registry.release(b, 2);
+        bench.registry.release(b, 2, 0);
         let (first, second) = if lender_first {
             ((a, 1), (c, 5))
         } else {
             ((c, 5), (a, 1))
         };
-        bench.registry.release(first.0, first.1);
+        bench.registry.release(first.0, first.1, 0);
         assert_eq!(bench.registry.arenas().slots_in_use(), 1);
-        bench.registry.release(second.0, second.1);
+        bench.registry.release(second.0, second.1, 0);
         assert_eq!(bench.registry.arenas().slots_in_use(), 0);
     }
 }
@@ -133,7 +133,7 @@ fn a_child_lends_what_its_parent_has_closed() {
     let mut bench = Bench::new();
     let (a, _) = pair(&mut bench);
     let lease = bench.registry.lease(a).unwrap().unwrap();
-    bench.registry.release(a, 1);
+    bench.registry.release(a, 1, 0);
     let child = bench.member(FamilyId(1));
     assert!(bench.registry.lend(child, 1, 7, true));
     assert!(bench.registry.lend(child, 1, 8, true));
@@ -287,7 +287,7 @@ fn rings_that_came_too_late_do_not_go_along() {
     bench.register(a, 1, socket(0, 0, 10));
     assert!(bench.registry.lend(a, 1, 7, false));
     bench.register(b, 2, socket(0, 1, 11));
-    bench.registry.release(a, 1);
+    bench.registry.release(a, 1, 0);
     bench.said();
     adopt_without_rings(&mut bench, c, 5);
     bench.register(c, 5, socket(0, 0, 10));

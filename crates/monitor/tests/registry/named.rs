@@ -48,9 +48,9 @@ fn a_newer_socket_of_the_same_names_takes_the_partner_over() {
     assert_eq!((new[1].0, new[1].1.token), (c, 3));
     // The dead socket's late release leaves the new pair alone, and its slot stays taken as
     // long as the partner may still look into it.
-    bench.registry.release(a, 1);
+    bench.registry.release(a, 1, 0);
     assert_eq!(bench.registry.arenas().slots_in_use(), 2);
-    bench.registry.release(b, 2);
+    bench.registry.release(b, 2, 0);
     assert_eq!(bench.registry.arenas().slots_in_use(), 1);
     assert_eq!(old.len(), 2);
 }
@@ -69,11 +69,11 @@ fn a_slot_is_used_again_only_when_both_sides_are_out() {
     let first = connect(&mut bench, 1);
     let second = connect(&mut bench, 2);
     assert_ne!(first, second);
-    bench.registry.release(a, 1);
+    bench.registry.release(a, 1, 0);
     let third = connect(&mut bench, 3);
     assert_eq!(third.0, 1, "the first arena is full");
-    bench.registry.release(b, 1);
-    bench.registry.release(b, 1);
+    bench.registry.release(b, 1, 0);
+    bench.registry.release(b, 1, 0);
     assert_eq!(connect(&mut bench, 4), first);
 }
 
@@ -89,8 +89,8 @@ fn a_slot_that_cannot_be_zeroed_is_never_used_again() {
         bench.register(b, token, socket(number, 1, 2 * token + 2));
         let grant = bench.grants()[0].1;
         assert!(seen.insert((grant.arena, grant.slot)));
-        bench.registry.release(a, token);
-        bench.registry.release(b, token);
+        bench.registry.release(a, token, 0);
+        bench.registry.release(b, token, 0);
     }
 }
 
@@ -104,8 +104,8 @@ fn a_lease_keeps_what_was_granted_before_it() {
     bench.register(a, 2, socket(2, 0, 3));
     bench.register(b, 2, socket(2, 1, 4));
     for token in [1, 2] {
-        bench.registry.release(a, token);
-        bench.registry.release(b, token);
+        bench.registry.release(a, token, 0);
+        bench.registry.release(b, token, 0);
     }
     assert_eq!(bench.registry.arenas().slots_in_use(), 1);
     bench.registry.gone(a);
@@ -126,8 +126,8 @@ fn the_last_of_several_leases_counts() {
     bench.register(b, 1, socket(1, 1, 2));
     let first = bench.registry.lease(a).unwrap().unwrap();
     let second = bench.registry.lease(a).unwrap().unwrap();
-    bench.registry.release(a, 1);
-    bench.registry.release(b, 1);
+    bench.registry.release(a, 1, 0);
+    bench.registry.release(b, 1, 0);
     bench.registry.lease_ended(second);
     assert_eq!(bench.registry.arenas().slots_in_use(), 1);
     bench.registry.lease_ended(first);
@@ -143,7 +143,7 @@ fn the_survivor_of_a_pair_is_told_to_unmap_the_arena_when_it_is_out_too() {
     let arena = bench.grants()[1].1.arena;
     bench.registry.gone(a);
     assert_eq!(bench.said(), []);
-    bench.registry.release(b, 1);
+    bench.registry.release(b, 1, 0);
     assert_eq!(bench.said(), [(b, MonitorMessage::Retire { arena })]);
     assert!(bench.registry.arenas().is_empty());
 }
@@ -169,7 +169,7 @@ fn a_forked_child_may_release_what_its_parent_registered() {
     let parent = bench.member(FamilyId(7));
     let child = bench.member(FamilyId(7));
     bench.register(parent, 1, socket(1, 0, 1));
-    bench.registry.release(child, 1);
+    bench.registry.release(child, 1, 0);
     assert_eq!(bench.registry.ends(), 0);
 }
 
@@ -287,7 +287,7 @@ fn quotas_are_kept_and_given_back() {
     bench.said();
     bench.register(b, 2, socket(5, 0, 5));
     assert!(refused(&mut bench), "of the user");
-    bench.registry.release(a, 1);
+    bench.registry.release(a, 1, 0);
     bench.register(b, 2, socket(5, 0, 5));
     assert!(!refused(&mut bench));
     bench.registry.lease(a).unwrap();

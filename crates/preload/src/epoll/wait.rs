@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{control, lost, place, ready, wait};
+use crosslane_stream::{control, lost, place, ready, wait, watcher};
 use crosslane_sys::{Errno, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
@@ -63,6 +63,7 @@ fn wait_set(
 ) -> Result<usize, Errno> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     beacon::refresh();
+    watcher::tend();
     let mut view = Wait {
         set,
         out,
@@ -244,20 +245,23 @@ impl Wait<'_> {
             sync(self.set.fd(), key, reg);
             let modes = (reg.end.rx_mode(), reg.end.tx_mode());
             let armed = ready::arm(&reg.end, reg.wanted());
+            let mut is_quiet = true;
             if modes != (reg.end.rx_mode(), reg.end.tx_mode()) {
                 // What the kernel has to tell about TCP it may have told before.
                 reg.missed = true;
-                quiet = false;
+                is_quiet = false;
             }
             // Edge-triggered: arrivals already reported are no reason to stay awake.
             if !armed && news(reg) != 0 {
                 // The look has used up what made it due, and the scan has yet to report it.
                 reg.missed = true;
-                quiet = false;
+                is_quiet = false;
             }
-            quiet &= armed || !waits_for_look(&reg.end);
-            quiet &= !begins_anew(reg);
+            is_quiet &= armed || !waits_for_look(&reg.end);
+            // In this order: it may be settled meanwhile.
             let unsettled = lost::is_unsettled(&reg.end);
+            is_quiet &= !begins_anew(reg);
+            quiet &= is_quiet;
             mixed |= unsettled;
             mixed |= reg.end.ending() == Ending::Open
                 && (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
@@ -265,11 +269,10 @@ impl Wait<'_> {
                 && (!reg.is_edge() || is_blocked(&reg.end));
             waits_for_room |= waits;
             reg.quiet_waits += 1;
-            let idle = reg.quiet_waits > QUIET_WAITS
-                && reg.end.ending() == Ending::Open
-                && !waits
-                && !unsettled;
-            reg.hot = place >= surplus && !idle;
+            // For the next scan to look at.
+            let due = !is_quiet || unsettled;
+            let idle = reg.quiet_waits > QUIET_WAITS && reg.end.ending() == Ending::Open && !waits;
+            reg.hot = due || place >= surplus && !idle;
         }
         let mut hot = core::mem::take(&mut inner.hot);
         hot.retain(|key| inner.reg(*key).is_some_and(|reg| reg.hot));
@@ -400,6 +403,7 @@ fn wait_without_rings(
     kernel: impl FnOnce() -> c_int,
 ) -> c_int {
     beacon::refresh();
+    watcher::tend();
     let asleep = set::for_wait(epoll).map(Asleep::new);
     if let Some(set) = ringed(epoll) {
         drop(asleep);

@@ -6,7 +6,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use crosslane_ctl::message::{ClientMessage, Grant, Loan};
+use crosslane_ctl::message::{ANY_LANES, ClientMessage, Grant, Loan};
 use crosslane_sys::{cpu, kernel};
 
 use super::{CONTROL, Control, TEND_US, wait_until};
@@ -116,7 +116,7 @@ fn ask(end: &End, message: ClientMessage, fd: RawFd) -> bool {
         SILENT_UNTIL.store(until, Ordering::Relaxed);
         if matches!(message, ClientMessage::Adopt { .. }) {
             // What it may yet find is of no use.
-            control.release(token);
+            control.release(token, ANY_LANES);
         }
     }
     outcome == Some(true)

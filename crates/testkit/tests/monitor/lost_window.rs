@@ -6,7 +6,7 @@ use crate::talk::PYTHON;
 
 /// A monitor that does only what is said on standard input: `grant NAME NUMBER` gives the server or the
 /// client lanes in the window of that number, `lose NUMBER` takes it away, and nothing of what ends tell each
-/// other about that is passed on before `settle`.
+/// other about that is passed on before `settle`. With `drop` the next remainder gets lost.
 const MONITOR: &str = r#"
 import os, socket, struct, sys, threading
 
@@ -15,7 +15,7 @@ REGISTERED, GRANT = 130, 131
 TO_PEER = 137 - POSITION
 folder, port = sys.argv[1], int(sys.argv[2])
 windows, ends, positions, told = {}, {}, {}, set()
-is_settling = False
+is_settling = is_dropping = False
 other = {"server": "client", "client": "server"}
 
 def put(line):
@@ -42,6 +42,7 @@ def grant(name, number):
     say(name, GRANT, lanes, [window(number)])
 
 def heard(client, data, fds):
+    global is_dropping
     _, version, kind, token = struct.unpack_from("<4sHHQ", data)
     body = data[16:]
     name = next((name for name, end in ends.items() if end[2] == token and end[0] is client), None)
@@ -61,6 +62,10 @@ def heard(client, data, fds):
     elif kind == REMAINDER:
         first, end = struct.unpack_from("<QQ", body, 12)
         tell(name, f"{name} had {end - first} lines")
+        if is_dropping and end > first:
+            is_dropping = False
+            tell(name, "a remainder is lost")
+            return
         say(other[name], REMAINDER + TO_PEER, body, fds)
 
 def serve(client):
@@ -73,13 +78,15 @@ def serve(client):
             os.close(fd)
 
 def obey():
-    global is_settling
+    global is_settling, is_dropping
     for line in sys.stdin:
         word, *rest = line.split()
         if word == "grant":
             grant(rest[0], int(rest[1]))
         elif word == "lose":
             os.truncate(windows[int(rest[0])], 0)
+        elif word == "drop":
+            is_dropping = True
         else:
             is_settling = True
             for name, body in list(positions.items()):
@@ -259,6 +266,24 @@ fn what_stood_in_a_lost_window_comes_also_when_other_lanes_are_granted_first() {
     scene.grant_both(3);
     for _ in 0..100 {
         scene.talk(5);
+    }
+}
+
+#[test]
+fn a_remainder_that_gets_lost_is_sent_again() {
+    let host = Host::without_monitor(Route::Tcp);
+    let mut scene = Scene::new(&host);
+    scene.grant_both(1);
+    scene.talk(100);
+    order(&mut scene.client, "send 300");
+    order(&mut scene.monitor, "drop");
+    order(&mut scene.monitor, "lose 1");
+    order(&mut scene.client, "send 1");
+    order(&mut scene.monitor, "settle");
+    order(&mut scene.server, "recv 301");
+    scene.monitor.wait_for_log("a remainder is lost");
+    while !scene.are("released") {
+        scene.talk(1);
     }
 }
 

@@ -178,9 +178,11 @@ fn who_asks_an_end_that_is_absent_is_told_so() {
     for absence in [Absence::Alone, Absence::Left] {
         let mut pair = Pair::new();
         let place = (HOST, tuple());
-        let now = pair.now;
-        let is_told = |of_p: &mut Lost| {
+        let mut now = pair.now;
+        let mut is_told = |of_p: &mut Lost| {
+            now += SEARCH;
             of_p.heard_position(place, position(0, 70 << 16), None, now);
+            search(of_p, now, &[]);
             let word = Word::ToHost(HOST, absence.message(tuple(), 3));
             of_p.take_words().contains(&word)
         };
@@ -197,6 +199,31 @@ fn who_asks_an_end_that_is_absent_is_told_so() {
     }
 }
 
+/// Search for ends, and find programs in these lanes.
+fn search(lost: &mut Lost, now: Instant, found: &[u64]) {
+    if !lost.take_sought(now).is_empty() {
+        lost.searched(&found.iter().copied().collect(), now);
+    }
+}
+
+#[test]
+fn who_is_in_lanes_has_not_left_them_whatever_was_said() {
+    let mut lost = Lost::default();
+    let now = Instant::now();
+    let left = Word::ToHost(HOST, Absence::Left.message(tuple(), 3));
+    lost.note_absence(3, Absence::Left);
+    let mut is_told = |wait, found: &[u64]| {
+        lost.heard_position((HOST, tuple()), position(0, 70 << 16), None, now + wait);
+        search(&mut lost, now + wait, found);
+        lost.take_words().contains(&left)
+    };
+    assert!(!is_told(SEARCH, &[3]));
+    // The time after which nobody is expected any more begins when it is found no more.
+    assert!(!is_told(2 * NOBODY, &[]));
+    assert!(!is_told(3 * NOBODY - SEARCH, &[]));
+    assert!(is_told(3 * NOBODY, &[]));
+}
+
 #[test]
 fn an_end_that_nobody_is_found_for_has_left() {
     let mut pair = Pair::new();
@@ -205,7 +232,7 @@ fn an_end_that_nobody_is_found_for_has_left() {
     let is_told = |of_p: &mut Lost, wait| {
         let now = start + wait;
         of_p.heard_position((HOST, tuple()), position(0, 70 << 16), None, now);
-        of_p.take_sought(now);
+        search(of_p, now, &[]);
         of_p.take_words().contains(&left)
     };
     assert!(!is_told(&mut pair.of_p, Duration::ZERO));
@@ -393,12 +420,14 @@ fn what_nobody_speaks_of_is_forgotten() {
 
 #[test]
 fn an_end_that_has_sent_what_it_had_is_not_called_alone() {
-    let wait = WaitState::default();
-    assert!(is_out_of(&wait, 3));
+    let (coming, wait) = (AtomicU64::new(3), WaitState::default());
+    assert_eq!(absence_in(&coming, &wait, 3), None);
+    coming.store(0, SeqCst);
+    assert_eq!(absence_in(&coming, &wait, 3), Some(Absence::Alone));
     wait.pair.store(3, SeqCst);
-    assert!(!is_out_of(&wait, 3));
+    assert_eq!(absence_in(&coming, &wait, 3), None);
     wait.shipped.store(3, SeqCst);
     wait.pair.store(0, SeqCst);
-    assert!(!is_out_of(&wait, 3));
-    assert!(is_out_of(&wait, 4));
+    assert_eq!(absence_in(&coming, &wait, 3), Some(Absence::Left));
+    assert_eq!(absence_in(&coming, &wait, 4), Some(Absence::Alone));
 }

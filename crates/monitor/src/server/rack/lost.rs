@@ -1,11 +1,13 @@
 //! Windows that are found missing, and what ends of connections over them tell each other.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::message::{MonitorMessage, Position, Remainder};
+use crosslane_ctl::slab::EndPhase;
 use crosslane_sys::memory::{create_sealed, is_sealed};
 use rustix::io::{pread, pwrite};
 
@@ -13,7 +15,7 @@ use super::{Phase, Rack, window_id};
 use crate::backing::Memories;
 use crate::connection::Said;
 use crate::endpoint::Endpoint;
-use crate::rack::lost::{Absence, Owner, Word, is_out_of};
+use crate::rack::lost::{Absence, Owner, Word, absence_in};
 use crate::rack::matching::{HostId, Lie};
 use crate::rack::message::{HostMessage, Tuple};
 use crate::registry::{ClientId, Registry};
@@ -236,12 +238,17 @@ impl Monitor {
         if sought.is_empty() {
             return;
         }
+        let mut found = HashSet::new();
         for (client, token, pair) in self.families.in_lanes(|pair| sought.contains_key(&pair)) {
             let position = Position {
                 token,
                 ..sought[&pair]
             };
+            found.insert(pair);
             self.tell(client, &MonitorMessage::Position(position), &[]);
+        }
+        if let Some(rack) = &mut self.rack {
+            rack.lost.searched(&found, now);
         }
     }
 
@@ -258,7 +265,7 @@ impl Monitor {
                     }
                 }
                 Word::ToProgram(client, message @ MonitorMessage::Position(_), _) => {
-                    self.tell_kin(client, &message);
+                    self.remind_kin(client, &message);
                 }
                 Word::ToProgram(client, message, lines) => self.tell(client, &message, &lines),
                 Word::Look {
@@ -285,8 +292,23 @@ impl Monitor {
         is_busy
     }
 
-    /// Whether a program's end uses these lanes, see [`is_out_of`].
-    fn look_for_absence(&self, (client, token): Owner, pair: u64) -> Found {
+    /// Whether a program's end uses these lanes, see [`absence_in`]. One that has yet to take them is told first
+    /// that they are lost, so that it does not take them afterwards.
+    fn look_for_absence(&mut self, (client, token): Owner, pair: u64) -> Found {
+        self.remind_kin(client, &MonitorMessage::WindowLost { token, pair });
+        let kin = self.kin_of(client);
+        let is_behind = kin.iter().any(|kin| {
+            let id = self.clients.get(kin).copied();
+            let connection = id.and_then(|id| self.connection(id));
+            connection.is_some_and(|connection| connection.is_behind())
+        });
+        match is_behind {
+            true => Found::There,
+            false => self.absence_of((client, token), pair),
+        }
+    }
+
+    fn absence_of(&self, (client, token): Owner, pair: u64) -> Found {
         let Some(Source::Connection(connection)) = self
             .clients
             .get(&client)
@@ -302,17 +324,36 @@ impl Monitor {
         let Some(entry) = family.slab.entry(index) else {
             return Found::There;
         };
-        let is_out = is_out_of(&entry.wait, pair);
+        let absence = absence_in(&entry.rx.coming, &entry.wait, pair);
+        let is_closed = entry.id.phase.load(SeqCst) == EndPhase::Free as u32;
         // Afterwards: the entry may have become another end's meanwhile.
         let is_same = u64::from(entry.id.generation.load(SeqCst)) == token >> 32;
-        match is_out && is_same {
-            true => Found::Absent(Absence::Alone),
-            false => Found::There,
+        let absence = absence.or(is_closed.then_some(Absence::Left));
+        absence
+            .filter(|_| is_same)
+            .map_or(Found::There, Found::Absent)
+    }
+
+    /// Tell a program and those that share its slab.
+    pub(in crate::server) fn tell_kin(&mut self, client: ClientId, message: &MonitorMessage) {
+        for client in self.kin_of(client) {
+            self.tell(client, message, &[]);
         }
     }
 
-    /// Tell a program and those that share its slab: the connection may be with a child by now.
-    pub(in crate::server) fn tell_kin(&mut self, client: ClientId, message: &MonitorMessage) {
+    /// As [`Self::tell_kin`] what is told again and again: who has yet to read something is passed over.
+    fn remind_kin(&mut self, client: ClientId, message: &MonitorMessage) {
+        for client in self.kin_of(client) {
+            let id = self.clients.get(&client).copied();
+            let connection = id.and_then(|id| self.connection(id));
+            if connection.is_some_and(|connection| !connection.is_behind()) {
+                self.tell(client, message, &[]);
+            }
+        }
+    }
+
+    /// A program and those that share its slab: a connection of its may be with a child by now.
+    fn kin_of(&self, client: ClientId) -> Vec<ClientId> {
         let family = self
             .clients
             .get(&client)
@@ -321,10 +362,7 @@ impl Monitor {
                 _ => None,
             });
         let family = family.and_then(|member| self.families.find(member.family));
-        let kin: Vec<ClientId> = family.map_or_else(Vec::new, |family| family.clients().collect());
-        for client in kin {
-            self.tell(client, message, &[]);
-        }
+        family.map_or_else(Vec::new, |family| family.clients().collect())
     }
 
     fn tell(&mut self, client: ClientId, message: &MonitorMessage, lines: &[u8]) {

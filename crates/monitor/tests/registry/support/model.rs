@@ -470,7 +470,7 @@ impl Play {
             .iter()
             .any(|c| c.id == end.client && c.connected);
         if says && end.live {
-            self.bench.registry.release(end.client, end.token);
+            self.bench.registry.release(end.client, end.token, 0);
             self.let_go(at);
         }
     }

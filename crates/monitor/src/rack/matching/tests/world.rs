@@ -210,7 +210,7 @@ impl Monitor {
         if let Some(end) = self.ends.remove(&(client, token)) {
             self.bequeath(end);
         }
-        self.registry.release(ClientId(client), token);
+        self.registry.release(ClientId(client), token, 0);
     }
 
     pub fn kill(&mut self, client: u64) {

@@ -1,0 +1,69 @@
+//! Forks: the child goes on without the parent's connection to the monitor, and in its rings.
+
+use std::sync::MutexGuard;
+
+use crosslane_ctl::message::ClientMessage;
+use crosslane_sys::kernel;
+use crosslane_window::arena::Arena;
+
+use super::{CONTROL, Control, OwnFd};
+use crate::process::{Children, Process};
+use crate::{spare, watcher, within};
+
+/// Held while the process forks, so that the child finds the control socket in order.
+pub struct Fork {
+    control: MutexGuard<'static, Control>,
+    _returned: Option<MutexGuard<'static, Vec<u32>>>,
+    _within: MutexGuard<'static, Vec<within::Pair>>,
+    _spare: MutexGuard<'static, Vec<&'static Arena>>,
+    watcher: MutexGuard<'static, Option<watcher::Thread>>,
+    lease: Option<[OwnFd; 2]>,
+    child: Children,
+}
+
+/// Prepare for a fork: while children may use rings that were granted to this process, the
+/// monitor must not give them to others. The child keeps one end of a socket pair, the monitor
+/// learns of its death by the other.
+pub fn before_fork(process: &'static Process) -> Option<Fork> {
+    let mut control = CONTROL.lock().ok()?;
+    let child = process.lend_to_child();
+    let mut lease = None;
+    if control.socket.is_some()
+        && let Ok(pair) = kernel::socket_pair()
+    {
+        let pair = pair.map(OwnFd::new);
+        let given = Some(pair[1].number());
+        if control.send(&ClientMessage::Lease, given).is_ok() {
+            lease = Some(pair);
+        }
+    }
+    Some(Fork {
+        control,
+        _returned: process.hold_returned(),
+        _within: within::hold(),
+        _spare: spare::hold(),
+        watcher: watcher::hold(),
+        lease,
+        child,
+    })
+}
+
+impl Fork {
+    /// Go on in the parent. Returns who the child is, if there is one.
+    pub fn parent(self) -> Children {
+        self.child
+    }
+
+    /// Go on in the child, which has no connection to the monitor until it needs one.
+    pub fn child(mut self, process: &Process) {
+        process.adopt(self.child);
+        watcher::leave_behind(&mut self.watcher);
+        self.control.socket = None;
+        self.control.failed = None;
+        self.control.waiting = None;
+        self.control.asked = None;
+        if let Some([keep, _]) = self.lease.take() {
+            self.control.inherited.push(keep);
+        }
+    }
+}
