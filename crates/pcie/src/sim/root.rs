@@ -139,7 +139,8 @@ impl Root {
         // PCIe Base Specification 2.4.1: a read comes after the writes before it.
         self.interrupt(now);
         let behind_writes = self.posted_done;
-        let start = self.wake(now, false).max(behind_writes);
+        let awake = self.wake(now, false);
+        let start = awake.max(behind_writes);
         let lines = f64::from(bytes.div_ceil(LINE));
         self.posted_done = start + ps(lines * self.host.read_line_ns);
         let lookups = if by_line {
@@ -147,7 +148,9 @@ impl Root {
         } else {
             1
         };
-        let mut at = self.translate(start, address, false, lookups);
+        // It is translated while it waits for them: asked for later, it would keep the port, whose turns
+        // go by the order of asking, from all that arrive in between.
+        let mut at = self.translate(awake, address, false, lookups).max(start);
         let warm = self.cache.holds(address, bytes);
         let mut service = self.host.read_ns + self.rng.triangular(self.host.jitter_ns);
         if !warm {
