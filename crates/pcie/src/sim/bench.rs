@@ -296,13 +296,14 @@ impl Run {
         addresses: &mut Addresses,
     ) -> Outcome {
         let tick = ps(device.tick_ns).max(1);
-        let parts = write_parts(self.size_bytes, mps, device.power_of_two_tail);
         let mut samples = Vec::with_capacity(self.transfers as usize);
         let mut at = 0;
         for _ in 0..self.transfers {
             let address = addresses.next();
             let mut issue = at + ps(device.issue_ns);
             if self.bench == Bench::LatWrrd {
+                let tail = device.power_of_two_tail;
+                let parts = write_parts(address, self.size_bytes, mps, tail);
                 issue += ps(device.write_to_read_ns);
                 issue += ps(f64::from(self.size_bytes) * device.write_ns_per_byte);
                 wait_until(fabric, issue - ps(device.read_after_write_ns));

@@ -1,6 +1,9 @@
 //! A programmable NIC's DMA engine: bounded contexts, data movers, a paced write port.
 
+use std::collections::BTreeMap;
+
 use super::fabric::{Event, Fabric};
+use super::split::pieces;
 use super::{Ps, ps};
 use crate::model::TlpKind;
 use crate::profile::Device;
@@ -28,12 +31,12 @@ pub struct Engine<'a> {
     fabric: &'a mut Fabric,
     device: &'a Device,
     bytes: u32,
-    parts: Vec<u32>,
+    mps_bytes: u32,
+    /// By the bytes before the first 4 KiB boundary that a write crosses; zero where it crosses none.
+    writes: BTreeMap<u32, Write>,
     contexts: Vec<Context>,
     free: Vec<usize>,
     write_port_free_at: Ps,
-    write_time: Ps,
-    write_time_after_read: Ps,
     memory_free_at: Ps,
     after_read: bool,
     finished: [u64; 2],
@@ -45,31 +48,15 @@ impl<'a> Engine<'a> {
     /// An idle engine that will move `bytes` at a time.
     #[must_use]
     pub fn new(fabric: &'a mut Fabric, device: &'a Device, bytes: u32, mps_bytes: u32) -> Self {
-        let parts = write_parts(bytes, mps_bytes, device.power_of_two_tail);
-        let wires = parts
-            .iter()
-            .map(|&part| fabric.wire_time(TlpKind::MemoryWrite, part));
-        let packets: Ps = wires
-            .clone()
-            .map(|wire| wire.max(ps(device.packet_gap_ns)))
-            .sum();
-        let gap = ps(device.write_gap_ns);
-        let bubble = ps(device.write_bubble_ns);
-        let write_time = (packets + bubble).max(gap);
-        // A read request takes the port too, but fits into the pauses that short packets leave.
-        let with_request = wires.sum::<Ps>() + bubble + ps(device.request_gap_ns);
-        let shared = ps(f64::from(bytes.min(1024)) * device.shared_ns_per_byte
-            + f64::from(bytes.saturating_sub(1024)) * device.shared_beyond_ns_per_byte);
         Self {
             fabric,
             device,
             bytes,
-            parts,
+            mps_bytes,
+            writes: BTreeMap::new(),
             contexts: vec![Context::default(); device.contexts],
             free: (0..device.contexts).rev().collect(),
             write_port_free_at: 0,
-            write_time,
-            write_time_after_read: write_time.max(with_request).max(shared),
             memory_free_at: 0,
             after_read: false,
             finished: [0; 2],
@@ -111,14 +98,20 @@ impl<'a> Engine<'a> {
         if self.write_port_free_at > now || self.fabric.writes_waiting() > WRITE_QUEUE {
             return false;
         }
+        let (fabric, device) = (&*self.fabric, self.device);
+        let (bytes, mps_bytes) = (self.bytes, self.mps_bytes);
+        let write = self
+            .writes
+            .entry(before_boundary(address, bytes))
+            .or_insert_with(|| Write::plan(fabric, device, address, bytes, mps_bytes));
         let port_time = if self.after_read {
-            self.write_time_after_read
+            write.time_after_read
         } else {
-            self.write_time
+            write.time
         };
         self.after_read = false;
         self.write_port_free_at = now + port_time;
-        self.fabric.dma_write_parts(address, &self.parts, 0);
+        self.fabric.dma_write_parts(address, &write.parts, 0);
         self.fabric.timer(self.write_port_free_at, WRITE_PORT);
         true
     }
@@ -169,17 +162,68 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// The packets of a write: full ones, and a tail that some engines send in powers of two.
+/// A write's packets, and how long the port is busy with them.
+#[derive(Debug)]
+struct Write {
+    parts: Vec<u32>,
+    time: Ps,
+    time_after_read: Ps,
+}
+
+impl Write {
+    fn plan(fabric: &Fabric, device: &Device, address: u64, bytes: u32, mps_bytes: u32) -> Self {
+        let parts = write_parts(address, bytes, mps_bytes, device.power_of_two_tail);
+        let wires = parts
+            .iter()
+            .map(|&part| fabric.wire_time(TlpKind::MemoryWrite, part));
+        let packets: Ps = wires
+            .clone()
+            .map(|wire| wire.max(ps(device.packet_gap_ns)))
+            .sum();
+        let gap = ps(device.write_gap_ns);
+        let bubble = ps(device.write_bubble_ns);
+        let time = (packets + bubble).max(gap);
+        // A read request takes the port too, but fits into the pauses that short packets leave.
+        let with_request = wires.sum::<Ps>() + bubble + ps(device.request_gap_ns);
+        let shared = ps(f64::from(bytes.min(1024)) * device.shared_ns_per_byte
+            + f64::from(bytes.saturating_sub(1024)) * device.shared_beyond_ns_per_byte);
+        Self {
+            parts,
+            time,
+            time_after_read: time.max(with_request).max(shared),
+        }
+    }
+}
+
+/// Bytes of a transfer before the first 4 KiB boundary that it crosses; zero if it crosses none.
+fn before_boundary(address: u64, bytes: u32) -> u32 {
+    let (_, first) = pieces(address, bytes, u32::MAX)
+        .next()
+        .unwrap_or((address, bytes));
+    if first < bytes { first } else { 0 }
+}
+
+/// The packets of a write: full ones, and a tail that some engines send in powers of two. A write
+/// across a 4 KiB boundary is several, none of whose packets crosses it.
 #[must_use]
-pub fn write_parts(bytes: u32, mps_bytes: u32, power_of_two_tail: bool) -> Vec<u32> {
-    let mut parts = vec![mps_bytes; (bytes / mps_bytes) as usize];
+pub fn write_parts(address: u64, bytes: u32, mps_bytes: u32, power_of_two_tail: bool) -> Vec<u32> {
+    let mut parts = Vec::new();
+    for (_, piece) in pieces(address, bytes, u32::MAX) {
+        add_parts(piece, mps_bytes, power_of_two_tail, &mut parts);
+    }
+    parts
+}
+
+fn add_parts(bytes: u32, mps_bytes: u32, power_of_two_tail: bool, parts: &mut Vec<u32>) {
+    let full = (bytes / mps_bytes) as usize;
+    parts.extend(std::iter::repeat_n(mps_bytes, full));
     let mut tail = bytes % mps_bytes;
     let mut part = mps_bytes / 2;
     while tail > 0 {
         // A tail that rounds up to the next power of two of lines goes out as one packet.
         if !power_of_two_tail || tail.div_ceil(64).is_power_of_two() || tail > mps_bytes - 64 {
             parts.push(tail);
-            return parts;
+            return;
         }
         if tail > part {
             parts.push(part);
@@ -187,7 +231,6 @@ pub fn write_parts(bytes: u32, mps_bytes: u32, power_of_two_tail: bool) -> Vec<u
         }
         part /= 2;
     }
-    parts
 }
 
 #[cfg(test)]
@@ -196,13 +239,28 @@ mod tests {
 
     #[test]
     fn tails_go_out_in_powers_of_two() {
-        assert_eq!(write_parts(192, 256, true), [128, 64]);
-        assert_eq!(write_parts(129, 256, true), [128, 1]);
-        assert_eq!(write_parts(255, 256, true), [255]);
-        assert_eq!(write_parts(704, 256, true), [256, 256, 128, 64]);
-        assert_eq!(write_parts(704, 256, false), [256, 256, 192]);
+        assert_eq!(write_parts(0, 192, 256, true), [128, 64]);
+        assert_eq!(write_parts(0, 129, 256, true), [128, 1]);
+        assert_eq!(write_parts(0, 255, 256, true), [255]);
+        assert_eq!(write_parts(0, 704, 256, true), [256, 256, 128, 64]);
+        assert_eq!(write_parts(0, 704, 256, false), [256, 256, 192]);
         for bytes in 1..2050 {
-            assert_eq!(write_parts(bytes, 256, true).iter().sum::<u32>(), bytes);
+            assert_eq!(write_parts(0, bytes, 256, true).iter().sum::<u32>(), bytes);
+        }
+    }
+
+    #[test]
+    fn no_packet_crosses_four_kibibytes() {
+        assert_eq!(write_parts(4096 - 64, 256, 256, true), [64, 128, 64]);
+        assert_eq!(write_parts(4096 - 1, 64, 256, true), [1, 63]);
+        for (address, bytes) in [(32, 9000), (4095, 2), (60, 4096), (3840, 256), (1, 16_384)] {
+            let mut at = address;
+            for part in write_parts(address, bytes, 256, false) {
+                let last = at + u64::from(part) - 1;
+                assert_eq!(at / 4096, last / 4096, "{part} bytes at {at}");
+                at = last + 1;
+            }
+            assert_eq!(at, address + u64::from(bytes));
         }
     }
 }

@@ -268,27 +268,26 @@ impl Fabric {
         self.dma_write_parts(address, &parts, cookie)
     }
 
-    /// The device writes host memory with packets of these sizes.
+    /// The device writes host memory with packets of these sizes, and more of them where one would
+    /// cross a 4 KiB boundary.
     pub fn dma_write_parts(&mut self, address: u64, parts: &[u32], cookie: u64) -> Transaction {
-        let requests = u32::try_from(parts.len()).unwrap_or(u32::MAX);
         let transaction = self.transactions.insert(Pending {
             cookie,
             missing_bytes: 0,
-            requests,
+            requests: 0,
             from_host: false,
         });
-        let mut address = address;
-        for &bytes in parts {
-            let packet = self.packet(
-                TlpKind::MemoryWrite,
-                Direction::Up,
-                address,
-                bytes,
-                transaction,
-            );
-            self.waiting_posted.push_back(packet);
-            address += u64::from(bytes);
+        let (mut address, mut requests) = (address, 0);
+        for &part in parts {
+            for (at, bytes) in pieces(address, part, u32::MAX) {
+                let kind = TlpKind::MemoryWrite;
+                let packet = self.packet(kind, Direction::Up, at, bytes, transaction);
+                self.waiting_posted.push_back(packet);
+                requests += 1;
+            }
+            address += u64::from(part);
         }
+        self.transactions[transaction].requests = requests;
         self.send_waiting();
         transaction
     }
