@@ -30,6 +30,7 @@ pub struct Row {
     /// Window.
     pub window_bytes: u64,
     /// Transfer size.
+    #[serde(rename = "bytes")]
     pub size_bytes: u32,
     /// Median latency in ns, or bandwidth in Gb/s.
     pub measured: f64,

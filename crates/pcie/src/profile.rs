@@ -4,13 +4,17 @@
 //! comments on the ready profiles say which. A profile is also a JSON document, so that a machine
 //! that is not here needs no recompilation; [`crate::fit`] makes one from measurements.
 
+mod device;
+mod error;
 mod machines;
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::config::{AddressWidth, ConfigError, Generation, LinkConfig, LinkSpec};
 
-pub use machines::{HOSTS, host_names, nfp6000};
+pub use device::Device;
+pub use error::ProfileError;
+pub use machines::{DEVICES, HOSTS, host_names, ideal, nfp6000};
 
 /// The link of a machine, as its configuration registers show it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +35,19 @@ pub struct Link {
     pub tlp_share: f64,
     /// Bytes on the way down that the acknowledgement and the credits of a posted write take.
     pub write_dllp_bytes: u32,
+    /// Address width in request headers: 32 or 64 bits.
+    #[serde(default = "bits_64")]
+    pub address_bits: u32,
+    /// End-to-end CRC on every TLP.
+    #[serde(default)]
+    pub ecrc: bool,
+    /// Completions are cut at the read completion boundary.
+    #[serde(default)]
+    pub split_at_rcb: bool,
+}
+
+fn bits_64() -> u32 {
+    64
 }
 
 impl Link {
@@ -45,9 +62,9 @@ impl Link {
             mps_bytes: self.mps_bytes,
             mrrs_bytes: self.mrrs_bytes,
             rcb_bytes: self.rcb_bytes,
-            address: AddressWidth::Bits64,
-            ecrc: false,
-            split_at_rcb: false,
+            address: AddressWidth::from_bits(self.address_bits)?,
+            ecrc: self.ecrc,
+            split_at_rcb: self.split_at_rcb,
         })
     }
 }
@@ -121,6 +138,21 @@ impl Sleep {
         }
     }
 
+    /// Median time of a wake-up that a read interrupts with this probability.
+    #[must_use]
+    pub fn median_wake_ns(&self, interrupted: f64) -> f64 {
+        let first = self.first_success * (1.0 - interrupted.clamp(0.0, 1.0));
+        let (mut awake, mut periods) = (self.awake_share + (1.0 - self.awake_share) * first, 1.0);
+        if self.awake_share >= 0.5 {
+            return 0.0;
+        }
+        while awake < 0.5 {
+            awake += (1.0 - awake) * self.later_success;
+            periods += 1.0;
+        }
+        periods * (self.period_ns + self.spread_ns / 2.0)
+    }
+
     /// Mean length of a deep sleep.
     #[must_use]
     pub fn mean_deep_ns(&self) -> f64 {
@@ -167,6 +199,9 @@ pub struct Host {
     pub refresh_ns: f64,
     /// Time from one refresh to the next (tREFI).
     pub refresh_every_ns: f64,
+    /// NUMA nodes: 1 or 2.
+    #[serde(default = "two")]
+    pub nodes: u32,
     /// More if the memory belongs to the other socket.
     pub remote_node_ns: f64,
     /// Spread of the read time, triangular, in both directions.
@@ -197,92 +232,11 @@ pub struct Host {
     pub sleep: Option<Sleep>,
 }
 
-/// A device: its DMA engine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Device {
-    /// Name.
-    pub name: String,
-    /// Resolution of its clock; measured times are multiples.
-    pub tick_ns: f64,
-    /// Command to first request on the wire; overlaps with other commands.
-    pub issue_ns: f64,
-    /// Last data to notice; overlaps.
-    pub retire_ns: f64,
-    /// DMA reads under way at once.
-    pub contexts: usize,
-    /// Time that one context takes to move a byte in.
-    pub read_ns_per_byte: f64,
-    /// Time that moving a byte out takes before its packet can leave.
-    pub write_ns_per_byte: f64,
-    /// Write-then-read: from the command to the write's data, besides moving it.
-    pub write_to_read_ns: f64,
-    /// Part of `write_to_read_ns` that passes between the write leaving and the read leaving.
-    pub read_after_write_ns: f64,
-    /// Least time between DMA writes.
-    pub write_gap_ns: f64,
-    /// Least time between the packets of one DMA write.
-    pub packet_gap_ns: f64,
-    /// Idle time after each DMA write.
-    pub write_bubble_ns: f64,
-    /// Whether a write's tail goes out as packets of 128 and 64 bytes.
-    pub power_of_two_tail: bool,
-    /// Reads that are no multiple of 16 bytes take the device's memory for this long.
-    pub partial_ns: f64,
-    /// Time that a read request takes from the port that writes leave by.
-    pub request_gap_ns: f64,
-    /// Time that a byte read and a byte written take together on the device's own bus.
-    pub shared_ns_per_byte: f64,
-    /// The same beyond the first kibibyte of a DMA, which is spread over a second bus.
-    pub shared_beyond_ns_per_byte: f64,
+fn two() -> u32 {
+    2
 }
 
-/// A profile that cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// Neither a name nor a readable file.
-    #[error(
-        "host profile {name:?} is unknown: --host takes {known}, or the path of a JSON profile ({cause})"
-    )]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// The names that exist.
-        known: String,
-        /// Why it is no file either.
-        cause: std::io::Error,
-    },
-    /// A file that is no profile.
-    #[error(
-        "{path}: not a host profile: {cause}; `crosslane pcie sim --host e5-2630v4 --print-profile` shows one"
-    )]
-    Parse {
-        /// The file.
-        path: String,
-        /// What is wrong, with line and column.
-        cause: serde_json::Error,
-    },
-    /// A field outside its range.
-    #[error("host profile {profile}: {field} is {value:?}, but must be {legal}")]
-    Range {
-        /// Which profile.
-        profile: String,
-        /// Which field.
-        field: &'static str,
-        /// Its value.
-        value: f64,
-        /// What it may be.
-        legal: &'static str,
-    },
-    /// A link that cannot exist.
-    #[error("host profile {profile}: {cause}")]
-    Link {
-        /// Which profile.
-        profile: String,
-        /// What is wrong.
-        cause: ConfigError,
-    },
-}
+const KIND: &str = "host";
 
 impl Host {
     /// The ready profile of this name, or the profile in the file of this name.
@@ -293,16 +247,14 @@ impl Host {
         if let Some((_, make)) = HOSTS.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)) {
             return Ok(make());
         }
-        let text = std::fs::read_to_string(name).map_err(|cause| ProfileError::Unknown {
-            name: name.to_owned(),
-            known: host_names(),
-            cause,
-        })?;
-        let host: Self = serde_json::from_str(&text).map_err(|cause| ProfileError::Parse {
-            path: name.to_owned(),
-            cause,
-        })?;
+        let mut host: Self = error::read(KIND, name, &host_names())?;
         host.check()?;
+        let ready = HOSTS.iter().find(|(known, _)| *known == host.name);
+        if ready.is_some_and(|(_, make)| make() != host) {
+            // What somebody has changed is no longer what its name and source say.
+            host.source = format!("{name}, which changes {}", host.name);
+            host.name = error::stem(name);
+        }
         Ok(host)
     }
 
@@ -341,6 +293,8 @@ impl Host {
             (0.1..=1.0).contains(&share),
             "0.1 to 1",
         )?;
+        let nodes = f64::from(self.nodes);
+        self.range("nodes", nodes, (1.0..=2.0).contains(&nodes), "1 or 2")?;
         let dllp = f64::from(self.link.write_dllp_bytes);
         self.range("link.write_dllp_bytes", dllp, dllp <= 4096.0, "0 to 4096")?;
         for (field, entries) in [
@@ -480,16 +434,7 @@ impl Host {
         good: bool,
         legal: &'static str,
     ) -> Result<(), ProfileError> {
-        if good {
-            Ok(())
-        } else {
-            Err(ProfileError::Range {
-                profile: self.name.clone(),
-                field,
-                value,
-                legal,
-            })
-        }
+        error::range(KIND, &self.name, (field, value), good, legal)
     }
 }
 
@@ -506,6 +451,31 @@ mod tests {
             let again: Host = serde_json::from_str(&serde_json::to_string(&host).unwrap()).unwrap();
             assert_eq!(again, host);
         }
+    }
+
+    #[test]
+    fn a_ready_profile_with_a_change_goes_by_the_name_of_its_file() {
+        let path =
+            std::env::temp_dir().join(format!("crosslane-edited-{}.json", std::process::id()));
+        let load = |host: &Host| {
+            std::fs::write(&path, serde_json::to_string(host).unwrap()).unwrap();
+            Host::load(path.to_str().unwrap()).unwrap()
+        };
+        let mut host = Host::load("e5-2630v4").unwrap();
+        assert_eq!(load(&host), host);
+        host.read_ns += 1.0;
+        let loaded = load(&host);
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            loaded.name.starts_with("crosslane-edited-"),
+            "{}",
+            loaded.name
+        );
+        assert!(
+            loaded.source.ends_with("which changes e5-2630v4"),
+            "{}",
+            loaded.source
+        );
     }
 
     #[test]

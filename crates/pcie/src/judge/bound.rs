@@ -20,6 +20,7 @@ pub struct Bound {
     /// Whether addresses were translated.
     pub iommu: bool,
     /// Transfer size.
+    #[serde(rename = "bytes")]
     pub size_bytes: u32,
     /// Rows that no parameter was set by.
     pub rows: usize,

@@ -20,6 +20,12 @@ pub const HOSTS: &[Named] = &[
     ("e3-1226v3", e3_1226v3),
 ];
 
+/// A ready device: its name and how to make it.
+pub type NamedDevice = (&'static str, fn() -> Device);
+
+/// Every ready device.
+pub const DEVICES: &[NamedDevice] = &[("nfp-6000", nfp6000), ("ideal", ideal)];
+
 /// The names, for messages.
 #[must_use]
 pub fn host_names() -> String {
@@ -41,6 +47,9 @@ fn gen3_x8(tlp_share: f64) -> Link {
         rcb_bytes: 64,
         tlp_share,
         write_dllp_bytes: 16,
+        address_bits: 64,
+        ecrc: false,
+        split_at_rcb: false,
     }
 }
 
@@ -58,6 +67,7 @@ fn e5_2630v4() -> Host {
         cold_ns: 44.0,
         refresh_ns: 350.0,
         refresh_every_ns: 7800.0,
+        nodes: 2,
         remote_node_ns: 107.0,
         jitter_ns: 12.0,
         llc_bytes: 25 * MIB,
@@ -139,6 +149,8 @@ fn e3_1226v3() -> Host {
         line_mode_lasts: 0,
         line_gap_ns: 10.0,
         read_ns: base.read_ns - 14.0,
+        nodes: 1,
+        remote_node_ns: 0.0,
         // Its 8 MB of cache do not serve the device: warm reads wait for refreshes of the memory too.
         cold_ns: 0.0,
         llc_bytes: 0,
@@ -183,5 +195,29 @@ pub fn nfp6000() -> Device {
         request_gap_ns: 7.0,
         shared_ns_per_byte: 0.187,
         shared_beyond_ns_per_byte: 0.12,
+    }
+}
+
+/// A device that adds nothing to what the link and the host take: what is left is theirs.
+#[must_use]
+pub fn ideal() -> Device {
+    Device {
+        name: "ideal".to_owned(),
+        tick_ns: 0.001,
+        issue_ns: 0.0,
+        retire_ns: 0.0,
+        contexts: 1024,
+        read_ns_per_byte: 0.0,
+        write_ns_per_byte: 0.0,
+        write_to_read_ns: 0.0,
+        read_after_write_ns: 0.0,
+        write_gap_ns: 0.0,
+        packet_gap_ns: 0.0,
+        write_bubble_ns: 0.0,
+        power_of_two_tail: false,
+        partial_ns: 0.0,
+        request_gap_ns: 0.0,
+        shared_ns_per_byte: 0.0,
+        shared_beyond_ns_per_byte: 0.0,
     }
 }

@@ -112,8 +112,16 @@ pub enum RunError {
         unit: u64,
     },
     /// The window is larger than addresses go.
-    #[error("a window of {0} bytes is too large: --window takes up to 256G")]
+    #[error("a window of {0} bytes is too large: --window takes up to 256G, --start included")]
     WindowTooLarge(u64),
+    /// The window begins within a line.
+    #[error(
+        "a window from address {0} does not begin with a line: --start takes multiples of 64, --offset the rest"
+    )]
+    Start(u64),
+    /// The host has no other node.
+    #[error("host {0} has one NUMA node: leave out --remote and --node, or take a host with two")]
+    OneNode(String),
     /// An offset beyond the line.
     #[error("offset {0} is outside a line: --offset takes 0 to 63")]
     Offset(u32),
@@ -207,6 +215,23 @@ impl Run {
     /// # Errors
     /// [`RunError`] if the parameters make no sense together.
     pub fn execute(&self, host: &Host, device: &Device) -> Result<Report, RunError> {
+        self.execute_watched(host, device, &mut |_| ())
+    }
+
+    /// Runs it, and tells `watcher` from time to time how many transfers are done.
+    ///
+    /// # Errors
+    /// As [`Run::execute`].
+    pub fn execute_watched(
+        &self,
+        host: &Host,
+        device: &Device,
+        watcher: &mut dyn FnMut(u64),
+    ) -> Result<Report, RunError> {
+        device.check()?;
+        if self.options.remote_node && host.nodes < 2 {
+            return Err(RunError::OneNode(host.name.clone()));
+        }
         let mut addresses = self.addresses()?;
         let is_latency = matches!(self.bench, Bench::LatRd | Bench::LatWrrd);
         let options = Options {
@@ -219,8 +244,10 @@ impl Run {
         }
         let mps = host.link.mps_bytes;
         let outcome = match self.bench {
-            Bench::LatRd | Bench::LatWrrd => self.latency(&mut fabric, device, mps, &mut addresses),
-            _ => self.bandwidth(&mut fabric, device, mps, &mut addresses),
+            Bench::LatRd | Bench::LatWrrd => {
+                self.latency(&mut fabric, device, mps, &mut addresses, watcher)
+            }
+            _ => self.bandwidth(&mut fabric, device, mps, &mut addresses, watcher),
         };
         Ok(Report {
             outcome,
@@ -262,8 +289,11 @@ impl Run {
         if !(100..=100_000_000).contains(&self.transfers) {
             return Err(RunError::Transfers(self.transfers));
         }
-        let window = self.options.window_bytes;
-        if window > 256 << 30 {
+        let (start, window) = (self.options.window_start, self.options.window_bytes);
+        if !start.is_multiple_of(LINE_BYTES) {
+            return Err(RunError::Start(start));
+        }
+        if start.saturating_add(window) > 256 << 30 {
             return Err(RunError::WindowTooLarge(window));
         }
         let unit = u64::from(self.offset_bytes + self.size_bytes).div_ceil(LINE_BYTES) * LINE_BYTES;
@@ -273,7 +303,7 @@ impl Run {
         Ok(Addresses {
             unit,
             slots: window / unit,
-            offset: u64::from(self.offset_bytes),
+            offset: start + u64::from(self.offset_bytes),
             next: 0,
             pattern: self.pattern,
             rng: Rng::new(self.options.seed ^ 0x5eed),
@@ -294,11 +324,13 @@ impl Run {
         device: &Device,
         mps: u32,
         addresses: &mut Addresses,
+        watcher: &mut dyn FnMut(u64),
     ) -> Outcome {
         let tick = ps(device.tick_ns).max(1);
         let mut samples = Vec::with_capacity(self.transfers as usize);
         let mut at = 0;
-        for _ in 0..self.transfers {
+        for done in 0..self.transfers {
+            watcher(done.into());
             let address = addresses.next();
             let mut issue = at + ps(device.issue_ns);
             if self.bench == Bench::LatWrrd {
@@ -329,6 +361,7 @@ impl Run {
         device: &Device,
         mps: u32,
         addresses: &mut Addresses,
+        watcher: &mut dyn FnMut(u64),
     ) -> Outcome {
         let mut engine = Engine::new(fabric, device, self.size_bytes, mps);
         let commands: &[Command] = match self.bench {
@@ -348,6 +381,7 @@ impl Run {
             if !engine.step() {
                 break;
             }
+            watcher(engine.finished()[counted]);
             if from.0 == 0 && engine.finished()[counted] >= warm_up.max(1) {
                 from = (engine.time().max(1), engine.finished()[counted]);
             }

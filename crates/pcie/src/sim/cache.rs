@@ -3,6 +3,8 @@
 //! Device reads do not allocate. Device writes allocate in the DDIO share only, where they replace
 //! one another at random positions; the host's own lines stay until the host replaces them.
 
+use std::ops::Range;
+
 /// Bytes of a line.
 pub const LINE_BYTES: u64 = 64;
 
@@ -23,16 +25,16 @@ pub enum CacheState {
 /// The cache.
 #[derive(Debug, Clone)]
 pub struct Cache {
-    warm_from: u64,
-    window_bytes: u64,
+    /// Addresses that the host or the device left warm.
+    warm: Range<u64>,
     device_lines: Vec<u32>,
 }
 
 impl Cache {
-    /// The cache after `state` was established for a window of this size at address 0. Of a window
-    /// that is too large, the part written last is still there.
+    /// The cache after `state` was established for the window at these addresses. Of a window that is
+    /// too large, the part written last is still there.
     #[must_use]
-    pub fn new(llc_bytes: u64, ddio_bytes: u64, state: CacheState, window_bytes: u64) -> Self {
+    pub fn new(llc_bytes: u64, ddio_bytes: u64, state: CacheState, window: Range<u64>) -> Self {
         let kept = match state {
             CacheState::Cold | CacheState::Thrashed => 0,
             CacheState::DeviceWarm => ddio_bytes,
@@ -42,8 +44,7 @@ impl Cache {
             .unwrap_or(usize::MAX)
             .max(1);
         Self {
-            warm_from: window_bytes.saturating_sub(kept),
-            window_bytes,
+            warm: window.end.saturating_sub(kept).max(window.start)..window.end,
             device_lines: vec![u32::MAX; lines],
         }
     }
@@ -70,8 +71,7 @@ impl Cache {
     }
 
     fn is_warm(&self, line: u64) -> bool {
-        let address = line * LINE_BYTES;
-        (self.warm_from..self.window_bytes).contains(&address)
+        self.warm.contains(&(line * LINE_BYTES))
     }
 
     #[allow(clippy::cast_possible_truncation)]
@@ -98,15 +98,17 @@ mod tests {
 
     #[test]
     fn a_large_warm_window_keeps_its_end() {
-        let cache = Cache::new(1 << 20, 1 << 16, CacheState::HostWarm, 4 << 20);
+        let cache = Cache::new(1 << 20, 1 << 16, CacheState::HostWarm, 0..4 << 20);
         assert!(!cache.holds(0, 64));
         assert!(cache.holds((4 << 20) - 64, 64));
         assert!(!cache.holds((3 << 20) - 64, 128));
+        let moved = Cache::new(1 << 20, 1 << 16, CacheState::HostWarm, 4096..8192);
+        assert!(!moved.holds(4032, 64) && moved.holds(4096, 4096) && !moved.holds(8192, 64));
     }
 
     #[test]
     fn writes_make_lines_warm() {
-        let mut cache = Cache::new(1 << 20, 1 << 16, CacheState::Cold, 1 << 20);
+        let mut cache = Cache::new(1 << 20, 1 << 16, CacheState::Cold, 0..1 << 20);
         assert!(!cache.write(128, 64));
         assert!(cache.holds(128, 64));
         assert!(cache.write(128, 64));

@@ -152,7 +152,7 @@ impl Fabric {
             iommu: options.iommu,
             remote: options.remote_node,
             cache: options.cache,
-            window_bytes: options.window_bytes,
+            window: options.window_start..options.window_start + options.window_bytes,
             deep_sleeps: options.deep_sleeps,
         };
         let write_dllp = wire.time(host.link.write_dllp_bytes);

@@ -21,7 +21,9 @@ pub struct Options {
     pub remote_node: bool,
     /// The window's state at the start.
     pub cache: CacheState,
-    /// Window size; addresses run from 0.
+    /// Address at which the window begins, in whole lines.
+    pub window_start: u64,
+    /// Window size.
     pub window_bytes: u64,
     /// Switches and bridges, from the device on.
     pub hops: Vec<Hop>,
@@ -41,6 +43,7 @@ impl Default for Options {
             iommu: false,
             remote_node: false,
             cache: CacheState::HostWarm,
+            window_start: 0,
             window_bytes: 8192,
             hops: Vec::new(),
             trace_limit: 0,

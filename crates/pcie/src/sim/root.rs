@@ -1,5 +1,7 @@
 //! The root complex: ordering, translation, cache, memory, sleep.
 
+use std::ops::Range;
+
 use super::cache::{Cache, CacheState};
 use super::iommu::{Counts, Iommu};
 use super::rng::Rng;
@@ -60,12 +62,12 @@ pub(crate) struct Root {
 }
 
 /// What the benchmark asks of the host.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) iommu: bool,
     pub(crate) remote: bool,
     pub(crate) cache: CacheState,
-    pub(crate) window_bytes: u64,
+    pub(crate) window: Range<u64>,
     pub(crate) deep_sleeps: bool,
 }
 
@@ -78,12 +80,7 @@ impl Root {
         };
         Self {
             iommu: setup.iommu.then(|| Iommu::new(&host.iommu, !seed)),
-            cache: Cache::new(
-                host.llc_bytes,
-                host.ddio_bytes,
-                setup.cache,
-                setup.window_bytes,
-            ),
+            cache: Cache::new(host.llc_bytes, host.ddio_bytes, setup.cache, setup.window),
             remote: setup.remote,
             last_read_end: u64::MAX,
             last_read_was_pair: true,

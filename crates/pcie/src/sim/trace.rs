@@ -86,26 +86,34 @@ impl Trace {
         text
     }
 
-    /// The Trace Event Format that chrome://tracing and Perfetto open: one track per link direction.
-    #[must_use]
-    pub fn chrome_json(&self) -> String {
-        let events: Vec<_> = self
-            .records
-            .iter()
-            .map(|r| {
-                let way = if r.direction == Direction::Up { "up" } else { "down" };
-                serde_json::json!({
-                    "name": format!("{} {} B", r.kind.name(), r.data_bytes),
-                    "cat": "tlp",
-                    "ph": "X",
-                    "ts": ns(r.start) / 1000.0,
-                    "dur": ns(r.end - r.start) / 1000.0,
-                    "pid": 1,
-                    "tid": format!("link {} {way}", r.segment),
-                    "args": { "address": r.address, "wire_bytes": r.wire_bytes, "transaction": r.transaction },
-                })
+    fn chrome_events(&self, process: usize) -> impl Iterator<Item = serde_json::Value> {
+        self.records.iter().map(move |r| {
+            let way = if r.direction == Direction::Up { "up" } else { "down" };
+            serde_json::json!({
+                "name": format!("{} {} B", r.kind.name(), r.data_bytes),
+                "cat": "tlp",
+                "ph": "X",
+                "ts": ns(r.start) / 1000.0,
+                "dur": ns(r.end - r.start) / 1000.0,
+                "pid": process,
+                "tid": format!("link {} {way}", r.segment),
+                "args": { "address": r.address, "wire_bytes": r.wire_bytes, "transaction": r.transaction },
             })
-            .collect();
-        serde_json::json!({ "traceEvents": events, "displayTimeUnit": "ns" }).to_string()
+        })
     }
+}
+
+/// The Trace Event Format that chrome://tracing and Perfetto open: one process per run, which has this
+/// name, and in it one track per link direction.
+#[must_use]
+pub fn chrome_json(runs: &[(String, Trace)]) -> String {
+    let mut events = Vec::new();
+    for (index, (name, trace)) in runs.iter().enumerate() {
+        let process = index + 1;
+        events.push(serde_json::json!({
+            "name": "process_name", "ph": "M", "pid": process, "args": { "name": name },
+        }));
+        events.extend(trace.chrome_events(process));
+    }
+    serde_json::json!({ "traceEvents": events, "displayTimeUnit": "ns" }).to_string()
 }

@@ -2,9 +2,10 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use crosslane_pcie::model::config::{MAX_TRANSFER_BYTES, check_transfer};
 use crosslane_pcie::model::{AddressWidth, Generation, LinkConfig, LinkSpec};
+use crosslane_pcie::profile;
 
 /// The most sizes that one command takes.
 const MAX_SIZES: usize = 65_536;
@@ -13,22 +14,22 @@ const MAX_SIZES: usize = 65_536;
 #[derive(clap::Args, Clone)]
 pub struct LinkArgs {
     /// PCIe generation, 1 to 7
-    #[arg(long = "gen", default_value = "3", value_name = "N", value_parser = Generation::from_str)]
+    #[arg(long = "gen", default_value = "3", value_name = "N", value_parser = Generation::from_str, allow_negative_numbers = true)]
     generation: Generation,
     /// Lanes: 1, 2, 4, 8, 16 or 32
-    #[arg(long, default_value_t = 8, value_name = "N")]
+    #[arg(long, default_value = "8", value_name = "N", value_parser = lanes, allow_negative_numbers = true)]
     lanes: u32,
     /// Maximum payload size: 128, 256, 512, 1024, 2048 or 4096
-    #[arg(long, default_value_t = 256, value_name = "BYTES")]
+    #[arg(long, default_value = "256", value_name = "BYTES", value_parser = payload, allow_negative_numbers = true)]
     mps: u32,
     /// Maximum read request size: 128 to 4096, not below --mps [default: 512, or --mps if larger]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = request, allow_negative_numbers = true)]
     mrrs: Option<u32>,
     /// Read completion boundary: 64, 128, 256 or 512
-    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    #[arg(long, default_value = "64", value_name = "BYTES", value_parser = boundary, allow_negative_numbers = true)]
     rcb: u32,
     /// Address width: 32 or 64
-    #[arg(long, default_value_t = 64, value_name = "BITS")]
+    #[arg(long, default_value = "64", value_name = "BITS", value_parser = address, allow_negative_numbers = true)]
     addr: u32,
     /// End-to-end CRC on every packet
     #[arg(long)]
@@ -36,6 +37,95 @@ pub struct LinkArgs {
     /// Completions are cut at the read completion boundary, as older root complexes do
     #[arg(long)]
     split_at_rcb: bool,
+}
+
+/// What of a machine's link is to be different.
+#[derive(clap::Args, Clone)]
+pub struct LinkChanges {
+    /// PCIe generation, 1 to 7 [default: the machine's]
+    #[arg(long = "gen", value_name = "N", value_parser = Generation::from_str, allow_negative_numbers = true)]
+    generation: Option<Generation>,
+    /// Lanes: 1, 2, 4, 8, 16 or 32 [default: the machine's]
+    #[arg(long, value_name = "N", value_parser = lanes, allow_negative_numbers = true)]
+    lanes: Option<u32>,
+    /// Maximum payload size, 128 to 4096 [default: the machine's]
+    #[arg(long, value_name = "BYTES", value_parser = payload, allow_negative_numbers = true)]
+    mps: Option<u32>,
+    /// Maximum read request size, 128 to 4096 [default: the machine's, or --mps if larger]
+    #[arg(long, value_name = "BYTES", value_parser = request, allow_negative_numbers = true)]
+    mrrs: Option<u32>,
+    /// Read completion boundary: 64, 128, 256 or 512 [default: the machine's]
+    #[arg(long, value_name = "BYTES", value_parser = boundary, allow_negative_numbers = true)]
+    rcb: Option<u32>,
+    /// Address width: 32 or 64 [default: the machine's]
+    #[arg(long, value_name = "BITS", value_parser = address, allow_negative_numbers = true)]
+    addr: Option<u32>,
+    /// End-to-end CRC on every packet
+    #[arg(long)]
+    ecrc: bool,
+    /// Completions are cut at the read completion boundary, as older root complexes do
+    #[arg(long)]
+    split_at_rcb: bool,
+}
+
+impl LinkChanges {
+    /// Makes them; the simulation checks the result.
+    pub fn apply(&self, link: &mut profile::Link) {
+        if let Some(generation) = self.generation {
+            link.generation = generation.number();
+        }
+        let mrrs = self.mrrs.or(self.mps.map(|mps| mps.max(link.mrrs_bytes)));
+        for (value, field) in [
+            (self.lanes, &mut link.lanes),
+            (self.mps, &mut link.mps_bytes),
+            (mrrs, &mut link.mrrs_bytes),
+            (self.rcb, &mut link.rcb_bytes),
+            (self.addr, &mut link.address_bits),
+        ] {
+            *field = value.unwrap_or(*field);
+        }
+        link.ecrc |= self.ecrc;
+        link.split_at_rcb |= self.split_at_rcb;
+    }
+}
+
+fn lanes(text: &str) -> anyhow::Result<u32> {
+    let digits = text.trim_start_matches(['x', 'X']);
+    digits
+        .parse()
+        .map_err(|_| anyhow!("{text:?} is no number of lanes: --lanes takes 1, 2, 4, 8, 16 or 32"))
+}
+
+fn payload(text: &str) -> anyhow::Result<u32> {
+    register(
+        text,
+        "maximum payload size",
+        "--mps takes 128, 256, 512, 1024, 2048 or 4096",
+    )
+}
+
+fn request(text: &str) -> anyhow::Result<u32> {
+    let legal = "--mrrs takes 128, 256, 512, 1024, 2048 or 4096";
+    register(text, "maximum read request size", legal)
+}
+
+fn boundary(text: &str) -> anyhow::Result<u32> {
+    register(
+        text,
+        "read completion boundary",
+        "--rcb takes 64, 128, 256 or 512",
+    )
+}
+
+/// A size that a register holds; which ones are legal, the link's configuration checks.
+fn register(text: &str, what: &str, legal: &str) -> anyhow::Result<u32> {
+    let bytes = parse_bytes(text).ok().and_then(|n| u32::try_from(n).ok());
+    bytes.ok_or_else(|| anyhow!("{what} {text:?} is no size: {legal} bytes"))
+}
+
+fn address(text: &str) -> anyhow::Result<u32> {
+    text.parse()
+        .map_err(|_| anyhow!("{text:?} is no address width: --addr takes 32 or 64"))
 }
 
 impl LinkArgs {
