@@ -177,8 +177,76 @@ fn traces_can_be_looked_at() {
         "a request and an answer each"
     );
     let chrome: Value = serde_json::from_str(&std::fs::read_to_string(chrome).unwrap()).unwrap();
-    assert_eq!(chrome["traceEvents"].as_array().unwrap().len(), 200);
+    let events = chrome["traceEvents"].as_array().unwrap();
+    assert_eq!(events.iter().filter(|e| e["ph"] == "X").count(), 200);
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_trace_has_every_size() {
+    let folder = tempfile_folder("sizes");
+    let (text, chrome) = (folder.join("trace.txt"), folder.join("trace.json"));
+    printed(&format!(
+        "sim --size 64,1024 --transfers 100 --trace {} --chrome-trace {}",
+        text.display(),
+        chrome.display()
+    ));
+    let text = std::fs::read_to_string(text).unwrap();
+    assert!(
+        text.contains("# lat_rd of 64 B") && text.contains("# lat_rd of 1024 B"),
+        "{text}"
+    );
+    let chrome: Value = serde_json::from_str(&std::fs::read_to_string(chrome).unwrap()).unwrap();
+    let events = chrome["traceEvents"].as_array().unwrap();
+    assert!(
+        events
+            .iter()
+            .any(|e| e["args"]["name"] == "lat_rd of 1024 B" && e["pid"] == 2)
+    );
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn what_is_simulated_can_be_chosen() {
+    let gbps = |options: &str| {
+        let row = &rows(&format!("sim --size 512 --transfers 4000 --json {options}"))[0];
+        row["gbps"].as_f64().unwrap()
+    };
+    let own = gbps("--bench bw_rd");
+    assert!(gbps("--bench bw_rd --lanes 4") < 0.6 * own);
+    assert!(gbps("--bench bw_rd --gen 4 --device ideal") > 1.5 * own);
+    assert!(gbps("--bench bw_rd --contexts 2") < 0.5 * own);
+    assert!(gbps("--bench bw_wr --write-gap 200") < 0.5 * gbps("--bench bw_wr"));
+    let row = &rows("sim --device ideal --gen 5 --json")[0];
+    assert_eq!(
+        (&row["device"], &row["link"]),
+        (&"ideal".into(), &"gen5 x8".into())
+    );
+    let text = printed("sim --transfers 100");
+    assert!(text.contains("device nfp-6000, 21 reads at once"), "{text}");
+
+    let folder = tempfile_folder("device");
+    let path = folder.join("own-nic.json");
+    let mut device: Value = serde_json::from_str(&printed("sim --print-device")).unwrap();
+    device["issue_ns"] = 1150.0.into();
+    std::fs::write(&path, device.to_string()).unwrap();
+    let row = &rows(&format!("sim --device {} --json", path.display()))[0];
+    assert_eq!(row["device"], "own-nic", "no longer what its name says");
+    assert!(row["p50_ns"].as_f64().unwrap() > 1500.0);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_window_may_begin_within_a_page_and_lie_on_the_other_node() {
+    let row = |options: &str| rows(&format!("sim --json {options}"))[0].clone();
+    let misses = |start: &str| {
+        let options = format!("--bench bw_rd --iommu --window 256K --start {start}");
+        row(&options)["iotlb_misses"].as_u64().unwrap()
+    };
+    assert_eq!(misses("4K"), 64);
+    assert!(misses("2K") > 64, "it lies on 65 pages");
+    assert_eq!(row("--node 1")["p50_ns"], row("--remote")["p50_ns"]);
+    assert!(row("--node 1")["p50_ns"].as_f64() > row("--node 0")["p50_ns"].as_f64());
 }
 
 #[test]
@@ -217,6 +285,26 @@ fn bad_input_is_named_with_what_is_legal() {
         ("sim --window 32 --size 64", ["window of 32", "--window 64"]),
         ("sim --offset 64", ["offset 64", "0 to 63"]),
         ("sim --page 5000 --iommu", ["5000", "power of two"]),
+        ("sim --start 10", ["address 10", "multiples of 64"]),
+        ("sim --contexts 0", ["contexts is 0", "1 to 65536"]),
+        ("sim --device magic", ["magic", "nfp-6000, ideal"]),
+        ("sim --mrrs 128", ["256", "--mps 128 to 128"]),
+        (
+            "sim --host e3-1226v3 --remote",
+            ["e3-1226v3", "one NUMA node"],
+        ),
+        (
+            "latency --host e3-1226v3 --remote",
+            ["e3-1226v3", "one NUMA node"],
+        ),
+        (
+            "sim --trace-packets 5",
+            ["--trace-packets 5", "--trace FILE"],
+        ),
+        ("bw --lanes y8", ["y8", "1, 2, 4, 8, 16 or 32"]),
+        ("bw --mps 4Q", ["4Q", "128, 256, 512"]),
+        ("bw --gen -1", ["-1", "1 to 7"]),
+        ("bw --addr x", ["\"x\"", "32 or 64"]),
         ("latency --cold 2", ["--cold 2", "0 to 1"]),
         (
             "fit --data /nonexistent",

@@ -141,16 +141,20 @@ impl Sleep {
     /// Median time of a wake-up that a read interrupts with this probability.
     #[must_use]
     pub fn median_wake_ns(&self, interrupted: f64) -> f64 {
-        let first = self.first_success * (1.0 - interrupted.clamp(0.0, 1.0));
-        let (mut awake, mut periods) = (self.awake_share + (1.0 - self.awake_share) * first, 1.0);
         if self.awake_share >= 0.5 {
             return 0.0;
         }
-        while awake < 0.5 {
-            awake += (1.0 - awake) * self.later_success;
+        let asleep = 1.0 - self.awake_share;
+        let mut next = asleep * self.first_success * (1.0 - interrupted.clamp(0.0, 1.0));
+        let (mut awake, mut periods) = (self.awake_share, 1.0);
+        while awake + next < 0.5 {
+            awake += next;
+            next = (1.0 - awake) * self.later_success;
             periods += 1.0;
         }
-        periods * (self.period_ns + self.spread_ns / 2.0)
+        // The median lies where half of all are awake within the spread of the last period.
+        let of_spread = (0.5 - awake) / next + (periods - 1.0) / 2.0;
+        periods * self.period_ns + of_spread * self.spread_ns
     }
 
     /// Mean length of a deep sleep.

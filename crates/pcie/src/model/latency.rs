@@ -1,5 +1,8 @@
 //! Latency of one transfer on an idle system, as a sum of named terms.
 //!
+//! It is the median: where a root complex sleeps between transfers, what it takes to wake it in one of two
+//! cases. The mean is far above that, and is the simulator's business, as are the other quantiles.
+//!
 //! The same parameters drive the simulator, which adds what queues: compare the two and the
 //! difference is contention.
 
@@ -74,6 +77,10 @@ pub fn read_terms(
             ns: 2.0 * (path.wire_ns + hops * path.hop_ns),
         },
         Term {
+            name: WAKING,
+            ns: host.sleep.as_ref().map_or(0.0, |s| s.median_wake_ns(0.0)),
+        },
+        Term {
             name: "root complex and cache",
             ns: host.read_ns,
         },
@@ -138,18 +145,29 @@ pub fn write_read_terms(
         },
     ];
     // The write has put its lines into the cache, so the read finds them warm.
-    terms.extend(read_terms(
-        link,
-        device,
-        host,
-        &Path {
-            cold_share: 0.0,
-            ..*path
-        },
-        bytes,
-    ));
+    let path = Path {
+        cold_share: 0.0,
+        ..*path
+    };
+    let mut read = read_terms(link, device, host, &path, bytes);
+    if let Some(sleep) = &host.sleep {
+        // The write's first packet has begun to wake it; the read comes later, may interrupt that, and waits
+        // for the lines of the write, which commit then.
+        let first = wire_ns(link, TlpKind::MemoryWrite, bytes.min(spec.mps_bytes));
+        let request = wire_ns(link, TlpKind::MemoryRead, 0);
+        let behind_ns = device.read_after_write_ns + on_wire - first + request;
+        let interrupted = sleep.interrupted_share + sleep.interrupted_per_us * behind_ns / 1e3;
+        let commit_ns = f64::from(bytes.div_ceil(64)) * host.write_line_ns;
+        let awake_ns = sleep.median_wake_ns(interrupted) + commit_ns;
+        for term in read.iter_mut().filter(|term| term.name == WAKING) {
+            term.ns = (awake_ns - behind_ns).max(0.0);
+        }
+    }
+    terms.extend(read);
     terms
 }
+
+const WAKING: &str = "root complex waking up";
 
 /// The sum of terms.
 #[must_use]

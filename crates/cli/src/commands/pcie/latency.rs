@@ -83,19 +83,8 @@ fn flat(rows: &[Row]) -> Vec<FlatTerm> {
 
 /// Print the terms.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    for (name, share) in [("--cold", args.cold), ("--walks", args.walks)] {
-        anyhow::ensure!(
-            (0.0..=1.0).contains(&share),
-            "{name} {share} is no share: give 0 to 1"
-        );
-    }
-    anyhow::ensure!(args.hops <= 32, "--hops {} is outside 0 to 32", args.hops);
-    anyhow::ensure!(
-        (0.0..=1e6).contains(&args.hop_ns),
-        "--hop-ns {} is outside 0 to 1000000",
-        args.hop_ns
-    );
     let host = Host::load(&args.host)?;
+    check(args, &host)?;
     let (device, link) = (nfp6000(), host.link.config()?);
     let path = Path {
         hops: args.hops,
@@ -151,9 +140,30 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     })
 }
 
+fn check(args: &Args, host: &Host) -> anyhow::Result<()> {
+    for (name, share) in [("--cold", args.cold), ("--walks", args.walks)] {
+        anyhow::ensure!(
+            (0.0..=1.0).contains(&share),
+            "{name} {share} is no share: give 0 to 1"
+        );
+    }
+    anyhow::ensure!(args.hops <= 32, "--hops {} is outside 0 to 32", args.hops);
+    anyhow::ensure!(
+        (0.0..=1e6).contains(&args.hop_ns),
+        "--hop-ns {} is outside 0 to 1000000",
+        args.hop_ns
+    );
+    anyhow::ensure!(
+        !args.remote || host.nodes > 1,
+        "host {} has one NUMA node: leave out --remote, or take a host with two",
+        host.name
+    );
+    Ok(())
+}
+
 fn text(host: &Host, rows: &[Row]) -> String {
     let mut text = format!(
-        "{} ({}), an idle system, ns\n\nDMA read:\n",
+        "{} ({}), an idle system, median, ns; device nfp-6000\n\nDMA read:\n",
         host.name, host.source
     );
     text.push_str(&terms_table(rows, |row| &row.read_terms, |row| row.read_ns));
