@@ -13,7 +13,7 @@ use crate::model::Mix;
 use crate::model::bandwidth::{raw_gbps, transfer_bytes};
 use crate::model::config::ConfigError;
 use crate::model::latency::{self, read_terms, total_ns};
-use crate::profile::{Device, Host};
+use crate::profile::{Device, Host, ProfileError};
 
 /// A fit that cannot be made.
 #[derive(Debug, Error)]
@@ -24,6 +24,23 @@ pub enum FitError {
     /// A link cannot exist.
     #[error(transparent)]
     Link(#[from] ConfigError),
+    /// Numbers that no machine of this kind has, or folders that were given for one another.
+    #[error("{}: {what} is {value:.3}, but should be {legal}: {remedy}", folder.display())]
+    Implausible {
+        /// The folder.
+        folder: PathBuf,
+        /// What was computed.
+        what: &'static str,
+        /// What came out.
+        value: f64,
+        /// What could have.
+        legal: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The profile that came out cannot be simulated.
+    #[error("the fit is no profile: {0}")]
+    Profile(#[from] ProfileError),
     /// The row that a parameter needs is missing.
     #[error("{}: no {test} row with cache {cache}, {size} B in a window of {window} B, which {parameter} is fitted on", folder.display())]
     Missing {
@@ -78,6 +95,26 @@ impl Rows {
         })
     }
 
+    /// The value, unless it is outside these bounds.
+    fn plausible(
+        &self,
+        (what, value): (&'static str, f64),
+        bounds: std::ops::RangeInclusive<f64>,
+        legal: &'static str,
+        remedy: &'static str,
+    ) -> Result<f64, FitError> {
+        if bounds.contains(&value) {
+            return Ok(value);
+        }
+        Err(FitError::Implausible {
+            folder: self.folder.clone(),
+            what,
+            value,
+            legal,
+            remedy,
+        })
+    }
+
     fn find(
         &self,
         (test, cache): (&'static str, &'static str),
@@ -129,6 +166,9 @@ const LARGE: u64 = 64 << 20;
 const READ: (&str, &str) = ("LAT_DMA_RD", "HWarm");
 const COLD: (&str, &str) = ("LAT_DMA_RD", "Cold");
 
+/// A page walk is at least one access to a cache; measurements of the same kind differ by less.
+const LEAST_WALK_NS: f64 = 20.0;
+
 /// Fits a host on the files in `plain` and, measured with translation, in `translated`.
 ///
 /// # Errors
@@ -155,6 +195,7 @@ pub fn fit(
         fit.translation(&rows, &Rows::load(folder)?)?;
     }
     fit.tail(&rows)?;
+    fit.host.check()?;
     fit.notes.push(format!(
         "refresh_ns, refresh_every_ns, read_line_ns, line_by_line_bytes, streams, line_mode_lasts, line_gap_ns, half_pair_gap_ns, completion_bytes, credits, sleep: as in {}",
         base.name
@@ -173,7 +214,15 @@ impl Fit {
         let gbps = rows.find(("BW_DMA_RD", "HWarm"), SMALL, 2048, "link.tlp_share")?;
         let link = self.host.link.config()?;
         let wire = transfer_bytes(&link, Mix::Read, 2048).down / 2048.0;
-        self.host.link.tlp_share = (gbps * wire / raw_gbps(&link)).clamp(0.1, 1.0);
+        self.host.link.tlp_share = rows.plausible(
+            (
+                "the link's share that 2,048 B reads fill",
+                gbps * wire / raw_gbps(&link),
+            ),
+            0.1..=1.0,
+            "0.1 to 1",
+            "take a --base with the link that was measured",
+        )?;
         self.note(
             "link.tlp_share",
             self.host.link.tlp_share,
@@ -195,7 +244,12 @@ impl Fit {
             &latency::Path::default(),
             64,
         ));
-        self.host.read_ns = (warm - rest).max(0.0);
+        self.host.read_ns = rows.plausible(
+            ("what 64 B reads leave to the host, in ns,", warm - rest),
+            0.0..=1e9,
+            "0 or more",
+            "the device, the link or the wake-ups of --base alone take longer",
+        )?;
         self.note(
             "read_ns",
             self.host.read_ns,
@@ -239,9 +293,15 @@ impl Fit {
         clippy::cast_sign_loss
     )]
     fn translation(&mut self, plain: &Rows, translated: &Rows) -> Result<(), FitError> {
-        let walk = translated.find(COLD, LARGE, 64, "iommu.walk_ns")?
+        let more = translated.find(COLD, LARGE, 64, "iommu.walk_ns")?
             - plain.find(COLD, LARGE, 64, "iommu.walk_ns")?;
-        self.host.iommu.walk_ns = walk.max(0.0);
+        let walk = translated.plausible(
+            ("what translation adds to 64 B reads in 64 MiB, in ns,", more),
+            LEAST_WALK_NS..=1e9,
+            "20 or more",
+            "--data takes measurements without translation, --iommu-data the same machine's with it",
+        )?;
+        self.host.iommu.walk_ns = walk;
         self.note(
             "iommu.walk_ns",
             walk,

@@ -88,3 +88,22 @@ fn fitting_gives_the_ready_profile_again() {
     );
     fit.host.check().unwrap();
 }
+
+#[test]
+fn folders_given_for_one_another_are_named() {
+    let (Some(plain), Some(translated)) = (
+        folder(BROADWELL),
+        folder(&format!("{BROADWELL}-iommu-nosp")),
+    ) else {
+        return;
+    };
+    let ready = Host::load("e5-2630v4").unwrap();
+    for (data, iommu_data) in [(&plain, &plain), (&translated, &plain)] {
+        let error = fit("wrong", &ready, &nfp6000(), data, Some(iommu_data)).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("--iommu-data the same machine's with it"),
+            "{error}"
+        );
+    }
+}

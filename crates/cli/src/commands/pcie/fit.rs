@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crosslane_pcie::fit::fit;
-use crosslane_pcie::profile::{Host, nfp6000};
+use crosslane_pcie::profile::{Device, Host};
 
 use super::output::emit;
 
@@ -22,6 +22,9 @@ pub struct Args {
     /// Profile that gives what the files cannot show
     #[arg(long, default_value = "e5-2630v4", value_name = "PROFILE")]
     base: String,
+    /// Device that measured: nfp-6000, ideal, or a JSON profile
+    #[arg(long, default_value = "nfp-6000", value_name = "PROFILE")]
+    device: String,
 }
 
 /// Print the profile as JSON, and where each number comes from on standard error.
@@ -30,7 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let fit = fit(
         &args.name,
         &base,
-        &nfp6000(),
+        &Device::load(&args.device)?,
         &args.data,
         args.iommu_data.as_deref(),
     )?;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crosslane_pcie::model::latency::{Path, Term, read_terms, total_ns, write_read_terms};
-use crosslane_pcie::profile::{Host, nfp6000};
+use crosslane_pcie::profile::{Device, Host};
 use serde::Serialize;
 
 use super::args::Sizes;
@@ -16,6 +16,9 @@ pub struct Args {
     /// Machine: e5-2630v4, e5-2637v3, e5-2620v3, e3-1226v3, or a JSON profile
     #[arg(long, default_value = "e5-2630v4", value_name = "PROFILE")]
     host: String,
+    /// Device: nfp-6000, which took the published measurements, ideal, which adds nothing, or a JSON profile
+    #[arg(long, default_value = "nfp-6000", value_name = "PROFILE")]
+    device: String,
     /// Transfer sizes
     #[arg(
         long,
@@ -85,7 +88,7 @@ fn flat(rows: &[Row]) -> Vec<FlatTerm> {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let host = Host::load(&args.host)?;
     check(args, &host)?;
-    let (device, link) = (nfp6000(), host.link.config()?);
+    let (device, link) = (Device::load(&args.device)?, host.link.config()?);
     let path = Path {
         hops: args.hops,
         hop_ns: args.hop_ns,
@@ -113,7 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.output.is_json() {
         args.output.print("", &rows, 1)?;
     } else if args.output.is_for_people() {
-        emit(&text(&host, &rows))?;
+        emit(&text(&host, &device, &rows))?;
     } else {
         args.output.print("", &flat(&rows), 1)?;
     }
@@ -161,10 +164,10 @@ fn check(args: &Args, host: &Host) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn text(host: &Host, rows: &[Row]) -> String {
+fn text(host: &Host, device: &Device, rows: &[Row]) -> String {
     let mut text = format!(
-        "{} ({}), an idle system, median, ns; device nfp-6000\n\nDMA read:\n",
-        host.name, host.source
+        "{} ({}), an idle system, median, ns; device {}\n\nDMA read:\n",
+        host.name, host.source, device.name
     );
     text.push_str(&terms_table(rows, |row| &row.read_terms, |row| row.read_ns));
     let _ = writeln!(text, "\nDMA write, then a read behind it:");
