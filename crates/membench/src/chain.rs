@@ -40,9 +40,6 @@ pub struct Chain<'a> {
     places: usize,
 }
 
-/// Spreads one line per page over the page, so that the lines do not fall into the same cache sets.
-const PAGE_COLOURS: usize = 4096 / LINE;
-
 impl<'a> Chain<'a> {
     /// Writes the chain; what was in the window is lost.
     ///
@@ -67,13 +64,10 @@ impl<'a> Chain<'a> {
             };
         let places = (room / layout.stride_bytes).max(1);
         let order = order(places, layout.order);
+        // One line per page is spread over the page, so that the lines do not fall into the same cache sets.
         let at = |place: usize| {
-            let colour = if layout.stride_bytes > LINE {
-                place % PAGE_COLOURS * LINE
-            } else {
-                0
-            };
-            place * layout.stride_bytes + colour % layout.stride_bytes + layout.offset_bytes
+            let colour = place * LINE % layout.stride_bytes;
+            place * layout.stride_bytes + colour + layout.offset_bytes
         };
         for pair in order.windows(2) {
             store(window, at(pair[0]), at(pair[1]) as u64);

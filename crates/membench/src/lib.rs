@@ -13,5 +13,6 @@ pub mod chain;
 pub mod kernel;
 pub mod knee;
 pub mod map;
+mod pages;
 pub mod stream;
 pub mod topology;

@@ -1,6 +1,8 @@
 //! Windows: anonymous memory, or a file that is memory.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek as _, SeekFrom};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -25,7 +27,7 @@ pub enum MapError {
         cause: std::io::Error,
     },
     /// A file that is shorter than the window.
-    #[error("{}: {found} bytes are less than the window's {wanted}; give --max-window {found} or less", path.display())]
+    #[error("{}: {found} bytes are less than the window's {wanted}; {}", path.display(), shorter(*found))]
     Short {
         /// The file.
         path: PathBuf,
@@ -119,14 +121,9 @@ impl Mapping {
     /// [`MapError`] if it cannot be opened, is too short or cannot be mapped.
     pub fn file(path: &Path, bytes: usize) -> Result<Self, MapError> {
         check(bytes)?;
-        let open = OpenOptions::new().read(true).write(true).open(path);
-        let file = open.map_err(|cause| MapError::Open {
-            path: path.to_owned(),
-            cause,
-        })?;
-        let found = file.metadata().map_or(0, |m| m.len());
-        // Device files report no length and decide by themselves.
-        if found > 0 && found < bytes as u64 {
+        let file = open(path)?;
+        // Beyond its end a file answers with a signal; devices refuse to be mapped.
+        if let Some(found) = length_of(&file).filter(|found| *found < bytes as u64) {
             return Err(MapError::Short {
                 path: path.to_owned(),
                 found,
@@ -146,6 +143,15 @@ impl Mapping {
             )
         };
         Self::new(base, bytes, || path.display().to_string(), "")
+    }
+
+    /// The length of a file that [`Mapping::file`] would map; none of a character device, which does not
+    /// say.
+    ///
+    /// # Errors
+    /// [`MapError::Open`].
+    pub fn file_bytes(path: &Path) -> Result<Option<u64>, MapError> {
+        Ok(length_of(&open(path)?))
     }
 
     fn new(
@@ -212,6 +218,13 @@ impl Mapping {
         }
     }
 
+    /// Size of the pages that the window has now, where it has one and the kernel says it.
+    #[must_use]
+    pub fn page_bytes(&self) -> Option<usize> {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        crate::pages::page_bytes(&smaps, self.base.as_ptr().addr())
+    }
+
     /// Length.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -239,6 +252,31 @@ impl Drop for Mapping {
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "a mapping of ours can be unmapped");
     }
+}
+
+fn open(path: &Path) -> Result<File, MapError> {
+    let open = OpenOptions::new().read(true).write(true).open(path);
+    open.map_err(|cause| MapError::Open {
+        path: path.to_owned(),
+        cause,
+    })
+}
+
+fn length_of(mut file: &File) -> Option<u64> {
+    let metadata = file.metadata().ok()?;
+    if metadata.file_type().is_block_device() {
+        return file.seek(SeekFrom::End(0)).ok();
+    }
+    metadata.is_file().then_some(metadata.len())
+}
+
+/// What to do about a file of this length.
+fn shorter(found: u64) -> String {
+    let whole = (found - found % MIN_BYTES as u64).min(1 << 30);
+    if whole == 0 {
+        return "make it larger first, as with truncate --size 128M".to_owned();
+    }
+    format!("give --max-window {whole} or less")
 }
 
 fn check(bytes: usize) -> Result<(), MapError> {
@@ -275,6 +313,18 @@ mod tests {
         std::fs::write(&path, [0; 4096]).unwrap();
         let short = Mapping::file(&path, 8192).unwrap_err().to_string();
         assert!(short.contains("4096 bytes are less"), "{short}");
+        assert!(short.contains("give --max-window 4096 or less"), "{short}");
+        for (length, remedy) in [
+            (0, "make it larger"),
+            (100, "make it larger"),
+            (5000, "4096 or less"),
+        ] {
+            std::fs::write(&path, vec![0; length]).unwrap();
+            assert_eq!(Mapping::file_bytes(&path).unwrap(), Some(length as u64));
+            let short = Mapping::file(&path, 8192).unwrap_err().to_string();
+            assert!(short.contains(remedy), "{short}");
+        }
+        std::fs::write(&path, [0; 4096]).unwrap();
         assert_eq!(Mapping::file(&path, 4096).unwrap().bytes(), 4096);
         std::fs::remove_file(&path).unwrap();
         assert!(

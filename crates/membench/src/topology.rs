@@ -1,13 +1,13 @@
 //! What the kernel says about caches, and so what a knee may be called.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::knee::Knee;
 
-/// One cache of the first CPU.
+/// One cache of a CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cache {
     /// Level, from 1.
@@ -39,52 +39,65 @@ pub fn caches(cpu: &Path) -> Vec<Cache> {
     caches
 }
 
-/// The first CPU's folder.
-pub const CPU0: &str = "/sys/devices/system/cpu/cpu0";
+/// The folder of this CPU.
+#[must_use]
+pub fn cpu_folder(cpu: usize) -> PathBuf {
+    PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}"))
+}
 
-/// A knee of a sweep over lines is a cache, if one is of about that size: a sweep leaves the plateau
-/// between a good third of the cache, where it is shared or full of other things, and its whole.
+/// A knee of a sweep over lines: what was measured, and beside it what the kernel says is of about that
+/// size. A sweep leaves the plateau between a good third of a cache, where it is shared or full of other
+/// things, and its whole.
 #[must_use]
 pub fn name_cache(knee: &Knee, caches: &[Cache]) -> String {
     let window = knee.window_bytes;
-    let size = |cache: &Cache| {
+    let found = format!("something holds about {}", size(window));
+    let by_kernel = |cache: &Cache| {
         format!(
-            "L{} cache ({} KiB by the kernel)",
+            "the L{} cache, {} by the kernel",
             cache.level,
-            cache.bytes >> 10
+            size(cache.bytes)
         )
     };
     let close =
         |cache: &&Cache| window <= cache.bytes + cache.bytes / 8 && window >= cache.bytes * 3 / 8;
     if let Some(cache) = caches.iter().find(close) {
-        return size(cache);
+        return format!("{found}: {}", by_kernel(cache));
     }
     let inside = caches.iter().find(|cache| window < cache.bytes);
-    inside.map_or_else(
-        || "beyond every cache: page walks, or memory's own structure".to_owned(),
-        |cache| {
-            format!(
-                "within the {}: a share of it, or a TLB's reach",
-                size(cache)
-            )
-        },
-    )
+    match inside {
+        _ if caches.is_empty() => format!("{found}: the kernel shows no caches"),
+        Some(cache) => format!("{found}: a share of {}, or a TLB's reach", by_kernel(cache)),
+        None => format!("{found}: beyond every cache; page walks, or memory's own structure"),
+    }
 }
 
-/// A knee of a sweep over pages, one line in each, is a TLB of so many entries; or, where the lines
-/// alone no longer fit, the first cache.
+fn size(bytes: usize) -> String {
+    if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) {
+        format!("{} MiB", bytes >> 20)
+    } else {
+        format!("{} KiB", bytes >> 10)
+    }
+}
+
+/// A knee of a sweep over pages, one line in each, is a TLB of so many entries for pages of this size;
+/// or, where the lines alone no longer fit, the first cache.
 #[must_use]
 pub fn name_tlb(knee: &Knee, page_bytes: usize, caches: &[Cache]) -> String {
     let pages = knee.window_bytes / page_bytes;
+    let name = format!(
+        "a TLB of about {pages} entries for pages of {}",
+        size(page_bytes)
+    );
     let lines = pages * crate::kernel::LINE;
     let full = caches
         .iter()
         .find(|cache| lines <= cache.bytes * 5 / 4 && lines * 2 > cache.bytes);
     full.map_or_else(
-        || format!("a TLB of about {pages} entries"),
+        || name.clone(),
         |cache| {
             format!(
-                "a TLB of about {pages} entries, or the L{} cache, which {pages} lines fill",
+                "{name}, or the L{} cache, which {pages} lines fill",
                 cache.level
             )
         },
@@ -115,12 +128,20 @@ mod tests {
                 bytes: 1 << 20,
             },
         ];
-        assert!(name_cache(&knee(24 << 10), &caches).starts_with("L1 cache (32 KiB"));
+        assert_eq!(
+            name_cache(&knee(24 << 10), &caches),
+            "something holds about 24 KiB: the L1 cache, 32 KiB by the kernel"
+        );
+        assert!(name_cache(&knee(24 << 10), &[]).contains("shows no caches"));
         assert!(name_cache(&knee(64 << 20), &caches).contains("beyond every cache"));
-        assert!(name_cache(&knee(192 << 10), &caches).contains("within the L2 cache"));
+        assert!(name_cache(&knee(192 << 10), &caches).contains("a share of the L2 cache"));
         assert_eq!(
             name_tlb(&knee(64 << 12), 4096, &caches),
-            "a TLB of about 64 entries"
+            "a TLB of about 64 entries for pages of 4 KiB"
+        );
+        assert_eq!(
+            name_tlb(&knee(64 << 21), 2 << 20, &caches),
+            "a TLB of about 64 entries for pages of 2 MiB"
         );
         assert!(name_tlb(&knee(512 << 12), 4096, &caches).contains("L1 cache"));
     }

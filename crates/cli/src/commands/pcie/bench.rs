@@ -9,7 +9,7 @@ use crosslane_membench::kernel::{CAN_FLUSH, Store};
 use crosslane_membench::knee::{Knee, knees};
 use crosslane_membench::map::{Mapping, Pages};
 use crosslane_membench::stream::{Move, gbps};
-use crosslane_membench::topology::{CPU0, Cache, caches, name_cache, name_tlb};
+use crosslane_membench::topology::{Cache, caches, cpu_folder, name_cache, name_tlb};
 use crosslane_pcie::devices::{self, PciDevice};
 use serde::Serialize;
 
@@ -26,14 +26,14 @@ pub struct Args {
     /// Confirm that the file's contents may be destroyed
     #[arg(long)]
     overwrite: bool,
-    /// Largest window, 4K to 1G
-    #[arg(long, default_value = "128M", value_name = "BYTES", value_parser = parse_bytes)]
-    max_window: u64,
-    /// Pages of plain memory
-    #[arg(long, default_value = "small")]
+    /// Largest window, 4K to 1G [default: 128M, with --path the file's size]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    max_window: Option<u64>,
+    /// Pages of plain memory; a file has its own
+    #[arg(long, default_value = "small", conflicts_with = "path")]
     pages: PageKind,
-    /// NUMA node of plain memory
-    #[arg(long, value_name = "N")]
+    /// NUMA node of plain memory; a file has its own
+    #[arg(long, value_name = "N", conflicts_with = "path")]
     node: Option<u32>,
     /// CPU to measure from
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -115,8 +115,12 @@ struct MachineLine {
     machine: Machine,
 }
 
-/// The page of a TLB sweep.
+/// The smallest window.
 const PAGE: usize = 4096;
+const MOST: u64 = 1 << 30;
+const DEFAULT: u64 = 128 << 20;
+/// The fewest pages of a TLB sweep.
+const PAGES: usize = 8;
 
 /// Measure and print.
 pub fn run(args: &Args) -> anyhow::Result<()> {
@@ -174,7 +178,7 @@ pub fn quick() -> anyhow::Result<Findings> {
     let args = Args {
         path: None,
         overwrite: false,
-        max_window: 64 << 20,
+        max_window: Some(64 << 20),
         pages: PageKind::Small,
         node: None,
         cpu: 0,
@@ -188,25 +192,33 @@ pub fn quick() -> anyhow::Result<Findings> {
 
 impl Args {
     fn measure(&self) -> anyhow::Result<Findings> {
-        anyhow::ensure!(
-            (4096..=1 << 30).contains(&self.max_window) && self.max_window.is_multiple_of(4096),
-            "largest window {} is outside 4K to 1G, or no whole pages",
-            self.max_window
-        );
+        let largest = self.largest()?;
         pin(self.cpu)?;
-        let max = usize::try_from(self.max_window)?;
-        let window = self.map(max)?;
+        let window = self.map(largest)?;
         let mut findings = listed()?;
-        let caches = caches(Path::new(CPU0));
+        let caches = caches(&cpu_folder(self.cpu));
         let steps = self.steps as usize;
         findings.latencies(&window, steps, &caches);
-        if self.path.is_none() {
-            findings.tlb(&window, steps, &caches);
-        }
+        findings.tlb(&window, steps, &caches);
         findings.distributions(&window, steps);
         findings.offsets(&window, steps);
         findings.streams(&window);
         Ok(findings)
+    }
+
+    /// The largest window that was asked for, or that the file has room for.
+    fn largest(&self) -> anyhow::Result<usize> {
+        let whole = |bytes: u64| (bytes - bytes % PAGE as u64).clamp(PAGE as u64, MOST);
+        let bytes = match (self.max_window, &self.path) {
+            (Some(bytes), _) => bytes,
+            (None, Some(path)) => Mapping::file_bytes(path)?.map_or(DEFAULT, whole),
+            (None, None) => DEFAULT,
+        };
+        anyhow::ensure!(
+            (PAGE as u64..=MOST).contains(&bytes) && bytes.is_multiple_of(PAGE as u64),
+            "largest window {bytes} is outside 4K to 1G, or no whole pages"
+        );
+        Ok(usize::try_from(bytes)?)
     }
 
     fn map(&self, bytes: usize) -> anyhow::Result<Mapping> {
@@ -325,14 +337,27 @@ impl Findings {
 
     /// One line of each page: the caches hold the lines long after the TLBs have lost the pages.
     fn tlb(&mut self, window: &Mapping, steps: usize, caches: &[Cache]) {
+        let mut skip = |why: String| self.skipped.push(format!("one line per page: {why}"));
+        let Some(page) = window.page_bytes() else {
+            skip(
+                "the window has pages of several sizes, or the kernel does not show them"
+                    .to_owned(),
+            );
+            return;
+        };
+        let mut windows = windows(window.bytes());
+        windows.retain(|bytes| *bytes >= PAGES * page && bytes.is_multiple_of(page));
+        if windows.is_empty() {
+            let (least, page) = ((PAGES * page) >> 10, page >> 10);
+            skip(format!(
+                "{PAGES} pages of {page} KiB take a window of {least} KiB"
+            ));
+        }
         let mut sweep = Vec::new();
-        for window_bytes in windows(window.bytes())
-            .into_iter()
-            .filter(|w| *w >= 8 * PAGE)
-        {
+        for window_bytes in windows {
             let layout = Layout {
                 window_bytes,
-                stride_bytes: PAGE,
+                stride_bytes: page,
                 offset_bytes: 0,
                 order: Order::Random,
             };
@@ -341,7 +366,7 @@ impl Findings {
             sweep.push((window_bytes, ns));
         }
         self.name_knees("one line per page", &sweep, |knee| {
-            name_tlb(knee, PAGE, caches)
+            name_tlb(knee, page, caches)
         });
     }
 
@@ -357,11 +382,27 @@ impl Findings {
         }
     }
 
+    /// Of these windows those that there is room for; the others are named.
+    fn with_room(&mut self, bench: &str, windows: &[usize], largest: usize) -> Vec<usize> {
+        let (fit, larger): (Vec<usize>, Vec<usize>) =
+            windows.iter().partition(|bytes| **bytes <= largest);
+        if !larger.is_empty() {
+            let larger: Vec<String> = larger
+                .iter()
+                .map(|bytes| (bytes >> 10).to_string())
+                .collect();
+            self.skipped.push(format!(
+                "{bench} in {} KiB: the largest window is {} KiB",
+                larger.join(", "),
+                largest >> 10
+            ));
+        }
+        fit
+    }
+
     fn distributions(&mut self, window: &Mapping, steps: usize) {
-        for window_bytes in [16 << 10, 512 << 10, 64 << 20] {
-            if window_bytes > window.bytes() {
-                continue;
-            }
+        let windows = [16 << 10, 512 << 10, 64 << 20];
+        for window_bytes in self.with_room("load_distribution", &windows, window.bytes()) {
             let order = Order::Random;
             let layout = Layout {
                 window_bytes,
@@ -414,10 +455,8 @@ impl Findings {
             ("store", Move::Store(Store::Cached)),
             ("non-temporal store", Move::Store(Store::NonTemporal)),
         ];
-        for window_bytes in [16 << 10, 256 << 10, 4 << 20, 64 << 20, 1 << 30] {
-            if window_bytes > window.bytes() {
-                continue;
-            }
+        let windows = [16 << 10, 256 << 10, 4 << 20, 64 << 20, 1 << 30];
+        for window_bytes in self.with_room("stream", &windows, window.bytes()) {
             for (kind, what) in kinds {
                 for (order, name) in [
                     (Order::Sequential, "sequential"),
