@@ -188,11 +188,18 @@ const LONGER_WITH_TRANSLATION: u32 = 5;
 /// # Errors
 /// [`RunError`] if its host is unknown or its parameters make no sense.
 pub fn judge(row: &Row, transfers: u32) -> Result<Judged, RunError> {
-    let host = Host::load(&row.host)?;
+    judge_host(&Host::load(&row.host)?, row, transfers)
+}
+
+/// Simulates one row on this host, whatever host was measured.
+///
+/// # Errors
+/// [`RunError`] if its parameters make no sense.
+pub fn judge_host(host: &Host, row: &Row, transfers: u32) -> Result<Judged, RunError> {
     let run = run(row, transfers);
-    let (predicted, range) = match run.execute(&host, &nfp6000())?.outcome {
+    let (predicted, range) = match run.execute(host, &nfp6000())?.outcome {
         Outcome::Latency(latencies) => (latencies.quantile_ns(0.5), None),
-        Outcome::Bandwidth { gbps, .. } => (gbps, run.range_gbps(&host, &nfp6000())?),
+        Outcome::Bandwidth { gbps, .. } => (gbps, run.range_gbps(host, &nfp6000())?),
     };
     let range = range.unwrap_or([predicted; 2]);
     Ok(Judged::new(row.clone(), predicted, range))

@@ -1,6 +1,7 @@
 //! `crosslane pcie judge`: predictions beside the published measurements.
 
-use crosslane_pcie::judge::{Bound, Judged, bounds, judge, rows};
+use crosslane_pcie::judge::{Bound, Judged, bounds, judge, judge_host, rows};
+use crosslane_pcie::profile::Host;
 use serde::Serialize;
 
 use super::output::{OutputArgs, emit};
@@ -8,9 +9,12 @@ use super::output::{OutputArgs, emit};
 /// Arguments of `crosslane pcie judge`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only this machine
-    #[arg(long, value_name = "PROFILE")]
+    /// Only this machine: e5-2630v4, e5-2637v3 or e3-1226v3
+    #[arg(long, value_name = "NAME")]
     host: Option<String>,
+    /// Predict by this profile instead of the machine's own: a name or a JSON profile
+    #[arg(long, value_name = "PROFILE", requires = "host")]
+    with: Option<String>,
     /// Transfers per row
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     transfers: u32,
@@ -47,7 +51,8 @@ pub struct Group {
 
 /// Judge and print; `--json` prints every row, the table sums up.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let judged = all(args.host.as_deref(), args.transfers)?;
+    let with = args.with.as_deref().map(Host::load).transpose()?;
+    let judged = all(args.host.as_deref(), with.as_ref(), args.transfers)?;
     if args.bound {
         return print_bounds(args, &bounds(&judged));
     }
@@ -88,13 +93,16 @@ fn print_bounds(args: &Args, bounds: &[Bound]) -> anyhow::Result<()> {
     ))
 }
 
-/// Every row judged.
-pub fn all(host: Option<&str>, transfers: u32) -> anyhow::Result<Vec<Judged>> {
+/// Every row judged, by the machine's own profile or another.
+pub fn all(host: Option<&str>, with: Option<&Host>, transfers: u32) -> anyhow::Result<Vec<Judged>> {
     let wanted = |name: &str| host.is_none_or(|host| host.eq_ignore_ascii_case(name));
     let judged = rows()
         .iter()
         .filter(|row| wanted(&row.host))
-        .map(|row| judge(row, transfers))
+        .map(|row| match with {
+            Some(host) => judge_host(host, row, transfers),
+            None => judge(row, transfers),
+        })
         .collect::<Result<Vec<_>, _>>()?;
     anyhow::ensure!(
         !judged.is_empty(),

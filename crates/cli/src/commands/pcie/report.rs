@@ -36,7 +36,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let link = args.link.config()?;
     crate::output::check_folder_of(&args.out)?;
-    let judged = all(None, args.transfers)?;
+    let judged = all(None, None, args.transfers)?;
     let here = Machine::here();
     let machine = if args.no_bench { None } else { Some(quick()?) };
     let page = page(
