@@ -94,6 +94,20 @@ fn what_a_port_asks_of_a_design() {
     let row = &rows("nic --rate 100G --size 128 --model niq --json")[0];
     near(row, "interval_ns", 11.84);
     assert_eq!(row["keeps_up"], false);
+    // What a design reads: 76 packets under way, and before dpdk's, its descriptors, sent and received.
+    let of = |model: &str| {
+        rows(&format!(
+            "nic --rate 100G --size 128 --model {model} --json"
+        ))[0]
+            .clone()
+    };
+    assert_eq!(
+        (&of("window")["tags"], &of("niq")["tags"]),
+        (&0.into(), &77.into())
+    );
+    assert!(of("dpdk")["tags"].as_u64() > of("niq")["tags"].as_u64());
+    assert!(of("dpdk")["read_buffer_bytes"].is_u64());
+    assert_eq!(rows("nic --as-published --sizes 64 --json").len(), 3);
 }
 
 #[test]
@@ -110,8 +124,29 @@ fn a_transfer_explained() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    let legs = rows("explain --size 600 --json");
-    assert_eq!(legs.len(), 3 + 2 + 3, "writes, requests, completions");
+    let rows = rows("explain --size 600 --json");
+    let of = |kind: &str| {
+        rows.iter()
+            .filter(|row| row["row"] == kind)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of("packet").len(),
+        3 + 2 + 3,
+        "writes, requests, completions"
+    );
+    near(of("link")[0], "tlp_gbps", 57.885);
+    let read = of("transfer")[1];
+    assert_eq!(
+        (&read["packets"], &read["down_bytes"]),
+        (&5.into(), &660.0.into())
+    );
+    let header: u64 = of("part")
+        .iter()
+        .filter(|row| row["kind"] == "MWr")
+        .map(|row| row["bytes"].as_u64().unwrap())
+        .sum();
+    assert_eq!(header, 24);
     assert!(printed("explain --gen 6").contains("236 TLP bytes"));
 }
 
@@ -280,6 +315,16 @@ fn bad_input_is_named_with_what_is_legal() {
         ("bw --sizes 0", ["size 0", "1 to 16777216"]),
         ("bw --sizes 9-1", ["9-1", "smaller size first"]),
         ("nic --model magic", ["magic", "simple, kernel, dpdk"]),
+        (
+            "nic --as-published --model niq",
+            ["niq", "simple, kernel and dpdk"],
+        ),
+        ("nic --latency 500", ["--rate", "not provided"]),
+        ("judge --with e5-2620v3", ["--host", "not provided"]),
+        (
+            "judge --host e5-2630v4 --with nowhere",
+            ["nowhere", "e5-2637v3"],
+        ),
         ("nic --rate 40Q", ["\"q\"", "M, G or T"]),
         ("sim --host nowhere", ["nowhere", "e5-2630v4"]),
         ("sim --window 32 --size 64", ["window of 32", "--window 64"]),
@@ -352,6 +397,39 @@ fn a_file_can_be_a_window() {
             .iter()
             .any(|row| row["bench"] == "load" && row["window_bytes"] == 65536)
     );
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_file_is_measured_in_whole_and_refused_where_it_is_too_short() {
+    let folder = tempfile_folder("lengths");
+    let path = folder.join("window");
+    let bench = |options: &str| format!("bench --path {} --overwrite {options}", path.display());
+    std::fs::write(&path, vec![0; 100_000]).unwrap();
+    let found = rows(&bench("--steps 1000 --json"));
+    let largest = found
+        .iter()
+        .filter_map(|row| row["window_bytes"].as_u64())
+        .max();
+    assert_eq!(largest, Some(98_304), "24 whole pages");
+    let output = pcie(&bench("--steps 1000 --max-window 16K"));
+    let skipped = String::from_utf8(output.stderr).unwrap();
+    assert!(skipped.contains("SKIPPED: one line per page"), "{skipped}");
+    for (length, options, part) in [
+        (
+            100_000,
+            "--max-window 1M",
+            "give --max-window 98304 or less",
+        ),
+        (0, "", "make it larger first"),
+        (0, "--max-window 64K", "make it larger first"),
+        (100_000, "--node 0", "--node"),
+        (100_000, "--pages huge", "--pages"),
+    ] {
+        std::fs::write(&path, vec![0; length]).unwrap();
+        let error = refused(&bench(options));
+        assert!(error.contains(part), "{options}: {error}");
+    }
     std::fs::remove_dir_all(folder).unwrap();
 }
 

@@ -95,6 +95,17 @@ pub struct NicRate {
     pub rx_gbps: f64,
 }
 
+/// DMA reads per packet each way.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Reads {
+    /// Transfers.
+    pub transfers: f64,
+    /// Requests, each with a tag: a transfer above MRRS takes several.
+    pub requests: f64,
+    /// Bytes that come back.
+    pub bytes: f64,
+}
+
 /// A name that no design has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("NIC model {name:?} is unknown: --model takes {known}")]
@@ -183,6 +194,12 @@ pub fn without_crc(frame_bytes: u32) -> u32 {
 }
 
 impl Design {
+    /// Whether the published program has it.
+    #[must_use]
+    pub fn is_published(&self) -> bool {
+        [SIMPLE.name, KERNEL.name, DPDK.name].contains(&self.name)
+    }
+
     /// Wire bytes per packet sent.
     #[must_use]
     pub fn tx_bytes(
@@ -203,6 +220,30 @@ impl Design {
         reading: Reading,
     ) -> DirectionBytes {
         per_packet(link, self.rx, packet_bytes, reading)
+    }
+
+    /// DMA reads of a packet sent and one received, descriptors and payload, on average.
+    #[must_use]
+    pub fn reads(&self, link: &LinkConfig, packet_bytes: u32) -> Reads {
+        let mut reads = Reads::default();
+        for step in self.tx.iter().chain(self.rx) {
+            let bytes = match (step.action, step.amount) {
+                (Action::DmaRead, Amount::Fixed(bytes)) => bytes,
+                (Action::DmaRead, Amount::Packet) => packet_bytes,
+                (Action::DmaRead, Amount::PacketBeyond(carried, fits)) if packet_bytes > fits => {
+                    packet_bytes - carried
+                }
+                (Action::DmaRead, Amount::Lines(header)) => {
+                    (packet_bytes + header).next_multiple_of(LINE_BYTES)
+                }
+                _ => continue,
+            };
+            let share = 1.0 / f64::from(step.every);
+            reads.transfers += share;
+            reads.requests += share * f64::from(bytes.div_ceil(link.spec().mrrs_bytes));
+            reads.bytes += share * f64::from(bytes);
+        }
+        reads
     }
 
     /// The most that the link lets this design move, in frames of this size. As in the published

@@ -18,6 +18,14 @@ pub fn sustained_per_s(contexts: u32, latency_ns: f64) -> f64 {
     f64::from(contexts) * 1e9 / latency_ns
 }
 
+/// Whole ones: a request that is half under way takes a tag, and a byte its place.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub fn whole(in_flight: f64) -> u64 {
+    // What a product of rates leaves beyond its digits is none more.
+    (in_flight * (1.0 - 1e-12)).ceil() as u64
+}
+
 /// What a port of this rate asks of a device and its link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Demand {
@@ -28,9 +36,9 @@ pub struct Demand {
     /// DMA reads under way for the payload alone (transmit).
     pub reads_in_flight: f64,
     /// Read tags for it: a transfer above MRRS takes several.
-    pub tags: f64,
+    pub tags: u64,
     /// Payload bytes that the device must be able to hold for these reads.
-    pub read_buffer_bytes: f64,
+    pub read_buffer_bytes: u64,
     /// Link load of payload alone, both ways at line rate, as shares of the TLP rate.
     pub payload_load: DirectionBytes,
 }
@@ -46,8 +54,8 @@ pub fn demand(link: &LinkConfig, port: Ethernet, bytes: u32, read_latency_ns: f6
         frames_per_s,
         interval_ns: port.frame_interval_ns(bytes),
         reads_in_flight,
-        tags: reads_in_flight * requests,
-        read_buffer_bytes: reads_in_flight * f64::from(bytes),
+        tags: whole(reads_in_flight * requests),
+        read_buffer_bytes: whole(reads_in_flight * f64::from(bytes)),
         payload_load: transfer_bytes(link, Mix::ReadWrite, bytes) * (frames_per_s / byte_rate),
     }
 }
@@ -63,7 +71,7 @@ mod tests {
         let demand = demand(&link, Ethernet { line_gbps: 40.0 }, 128, 900.0);
         assert!((demand.interval_ns - 29.6).abs() < 1e-9);
         assert!((demand.reads_in_flight - 30.4).abs() < 0.01);
-        assert!((demand.tags - demand.reads_in_flight).abs() < 1e-9);
+        assert_eq!((demand.tags, demand.read_buffer_bytes), (31, 3892));
         assert!((sustained_per_s(30, 900.0) - 1e9 / 30.0).abs() < 1.0);
     }
 }

@@ -27,12 +27,52 @@ pub struct Args {
     plot: PlotArgs,
 }
 
+/// The link: what its coding, acknowledgements and flits leave.
 #[derive(Serialize)]
-struct JsonLeg {
+struct LinkRow {
+    row: &'static str,
+    link: String,
+    gigatransfers_per_s: f64,
+    coding_share: f64,
+    raw_gbps: f64,
+    ack_share: f64,
+    flow_control_share: f64,
+    skip_share: f64,
+    flit_share: f64,
+    tlp_gbps: f64,
+}
+
+/// One packet of a transfer.
+#[derive(Serialize)]
+struct PacketRow {
+    row: &'static str,
     transfer: &'static str,
     #[serde(flatten)]
     leg: Leg,
     wire_ns: f64,
+}
+
+/// A transfer, all of its packets.
+#[derive(Serialize)]
+struct TransferRow {
+    row: &'static str,
+    transfer: &'static str,
+    bytes: u32,
+    packets: usize,
+    up_bytes: f64,
+    down_bytes: f64,
+    payload_share: f64,
+    gbps: f64,
+    per_s: f64,
+}
+
+/// What a kind of packet carries besides data.
+#[derive(Serialize)]
+struct PartRow {
+    row: &'static str,
+    kind: &'static str,
+    part: &'static str,
+    bytes: u32,
 }
 
 /// Print the packets.
@@ -46,33 +86,95 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         picture::draw(&link, &title, &drawn, SHOWN)
     })?;
     if !args.output.is_for_people() {
-        let rows: Vec<JsonLeg> = transfers
-            .iter()
-            .flat_map(|&(transfer, mix)| {
-                legs(&link, mix, bytes)
-                    .into_iter()
-                    .map(move |leg| (transfer, leg))
-            })
-            .map(|(transfer, leg)| JsonLeg {
-                transfer,
-                leg,
-                wire_ns: wire_ns(&link, &leg),
-            })
-            .collect();
-        return args.output.print("", &rows, 3);
+        return print_rows(args, &link, bytes, transfers);
     }
     let mut text = link_text(&link);
     for (name, mix) in transfers {
         transfer_text(&link, name, mix, bytes, &mut text);
     }
-    for kind in [
-        TlpKind::MemoryWrite,
-        TlpKind::MemoryRead,
-        TlpKind::Completion,
-    ] {
+    for kind in KINDS {
         parts_text(&link, kind, &mut text);
     }
     emit(&text)
+}
+
+const KINDS: [TlpKind; 3] = [
+    TlpKind::MemoryWrite,
+    TlpKind::MemoryRead,
+    TlpKind::Completion,
+];
+
+/// Everything that the text has; CSV has an empty line before each other kind of row.
+fn print_rows(
+    args: &Args,
+    link: &LinkConfig,
+    bytes: u32,
+    transfers: [(&'static str, Mix); 2],
+) -> anyhow::Result<()> {
+    let output = &args.output;
+    let gap = || if output.is_json() { Ok(()) } else { emit("\n") };
+    output.print("", &[link_row(link)], 3)?;
+    gap()?;
+    let packet = |(transfer, leg)| PacketRow {
+        row: "packet",
+        transfer,
+        wire_ns: wire_ns(link, &leg),
+        leg,
+    };
+    let packets = transfers.iter().flat_map(|&(transfer, mix)| {
+        let legs = legs(link, mix, bytes).into_iter();
+        legs.map(move |leg| (transfer, leg))
+    });
+    output.print("", &packets.map(packet).collect::<Vec<_>>(), 3)?;
+    gap()?;
+    let sums = transfers.map(|(name, mix)| transfer_row(link, name, mix, bytes));
+    output.print("", &sums, 3)?;
+    gap()?;
+    let parts: Vec<PartRow> = KINDS
+        .into_iter()
+        .flat_map(|kind| {
+            let parts = overhead_parts(link, kind).into_iter();
+            parts.map(move |part| PartRow {
+                row: "part",
+                kind: kind.name(),
+                part: part.name,
+                bytes: part.bytes,
+            })
+        })
+        .collect();
+    output.print("", &parts, 3)
+}
+
+fn link_row(link: &LinkConfig) -> LinkRow {
+    let generation = link.spec().generation;
+    let lost = shares(link);
+    LinkRow {
+        row: "link",
+        link: link.name(),
+        gigatransfers_per_s: generation.gigatransfers_per_s(),
+        coding_share: generation.coding(),
+        raw_gbps: raw_gbps(link),
+        ack_share: lost.ack,
+        flow_control_share: lost.flow_control,
+        skip_share: lost.skip,
+        flit_share: lost.flit,
+        tlp_gbps: tlp_gbps(link),
+    }
+}
+
+fn transfer_row(link: &LinkConfig, name: &'static str, mix: Mix, bytes: u32) -> TransferRow {
+    let (wire, limit) = (transfer_bytes(link, mix, bytes), rate(link, mix, bytes));
+    TransferRow {
+        row: "transfer",
+        transfer: name,
+        bytes,
+        packets: legs(link, mix, bytes).len(),
+        up_bytes: wire.up,
+        down_bytes: wire.down,
+        payload_share: f64::from(bytes) / wire.tighter(),
+        gbps: limit.gbps,
+        per_s: limit.per_s,
+    }
 }
 
 fn wire_ns(link: &LinkConfig, leg: &Leg) -> f64 {

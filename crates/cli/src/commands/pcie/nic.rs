@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crosslane_pcie::model::nic::{self, Design, Reading, without_crc};
-use crosslane_pcie::model::outstanding::demand;
+use crosslane_pcie::model::outstanding::{demand, in_flight, whole};
 use crosslane_pcie::model::{Ethernet, LinkConfig};
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub struct Args {
     /// Designs: simple, kernel, dpdk, niq, window, or all
     #[arg(long, default_value = "all", value_name = "NAME")]
     model: String,
-    /// Compute as the published program does, which drops receive descriptor fetches
+    /// Compute as the published program does, which drops receive descriptor fetches; simple, kernel and dpdk only
     #[arg(long)]
     as_published: bool,
     /// Frame sizes, CRC included (which stays on the NIC): 64, 64-1518, or a list of these
@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<f64>,
     /// With --rate: time from a DMA read's command to its data
-    #[arg(long, default_value_t = 900.0, value_name = "NS")]
+    #[arg(long, default_value_t = 900.0, value_name = "NS", requires = "rate")]
     latency: f64,
     #[command(flatten)]
     output: OutputArgs,
@@ -59,15 +59,26 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         Reading::Corrected
     };
-    let designs: Vec<&Design> = if args.model == "all" {
-        nic::ALL.to_vec()
-    } else {
-        vec![nic::by_name(&args.model)?]
-    };
+    let designs = designs(args)?;
     match args.rate {
         Some(line_gbps) => sustain(args, &link, &designs, reading, Ethernet { line_gbps }),
         None => compare(args, &link, &designs, reading),
     }
+}
+
+fn designs(args: &Args) -> anyhow::Result<Vec<&'static Design>> {
+    if args.model == "all" {
+        let mut all = nic::ALL.to_vec();
+        all.retain(|design| design.is_published() || !args.as_published);
+        return Ok(all);
+    }
+    let design = nic::by_name(&args.model)?;
+    anyhow::ensure!(
+        design.is_published() || !args.as_published,
+        "--as-published with --model {}, which the published program does not have: it has simple, kernel and dpdk",
+        design.name
+    );
+    Ok(vec![design])
 }
 
 fn compare(
@@ -124,10 +135,13 @@ struct Sustain {
     frames_per_s: f64,
     interval_ns: f64,
     latency_ns: f64,
-    reads_in_flight: f64,
-    tags: f64,
-    read_buffer_bytes: f64,
+    /// Of payload alone, as a design needs them that sends by DMA.
+    payload_reads_in_flight: f64,
     model: &'static str,
+    /// Of this design, payload and descriptors.
+    reads_in_flight: f64,
+    tags: u64,
+    read_buffer_bytes: u64,
     up_load: f64,
     down_load: f64,
     keeps_up: bool,
@@ -195,16 +209,19 @@ fn sustain_row(
     let wire = design.tx_bytes(link, moved, reading) + design.rx_bytes(link, moved, reading);
     let byte_rate = crosslane_pcie::model::bandwidth::tlp_gbps(link) * 1e9 / 8.0;
     let load = wire * (demand.frames_per_s / byte_rate);
+    let reads = design.reads(link, moved);
+    let under_way = |per_frame| in_flight(demand.frames_per_s * per_frame, args.latency);
     Sustain {
         rate_gbps: port.line_gbps,
         bytes,
         frames_per_s: demand.frames_per_s,
         interval_ns: demand.interval_ns,
         latency_ns: args.latency,
-        reads_in_flight: demand.reads_in_flight,
-        tags: demand.tags,
-        read_buffer_bytes: demand.read_buffer_bytes,
+        payload_reads_in_flight: demand.reads_in_flight,
         model: design.name,
+        reads_in_flight: under_way(reads.transfers),
+        tags: whole(under_way(reads.requests)),
+        read_buffer_bytes: whole(under_way(reads.bytes)),
         up_load: load.up,
         down_load: load.down,
         keeps_up: load.tighter() <= 1.0,
@@ -217,18 +234,14 @@ fn describe(link: &LinkConfig, port: Ethernet, rows: &[Sustain], text: &mut Stri
     let _ = writeln!(
         text,
         "{} Gb/s of {} B frames over {}:\n  a frame every {:.2} ns each way, {:.2} million per second\n  \
-         {:.1} payload reads under way at {:.0} ns each ({} whole), {} tags, {:.1} KiB of buffer;\n  \
-         as many writes the other way, and descriptors on top",
+         {:.1} payload reads under way at {:.0} ns each, where a design reads the payload; as many writes the other way",
         port.line_gbps,
         first.bytes,
         link.name(),
         first.interval_ns,
         first.frames_per_s / 1e6,
-        first.reads_in_flight,
-        first.latency_ns,
-        first.reads_in_flight.ceil(),
-        first.tags.ceil(),
-        first.read_buffer_bytes / 1024.0
+        first.payload_reads_in_flight,
+        first.latency_ns
     );
     for row in rows {
         let verdict = match (row.keeps_up, row.keeps_up_from_bytes) {
@@ -238,10 +251,21 @@ fn describe(link: &LinkConfig, port: Ethernet, rows: &[Sustain], text: &mut Stri
         };
         let _ = writeln!(
             text,
-            "  {:<7} link {:>4.0} % full up, {:>4.0} % down: {verdict}",
+            "  {:<7} {:<51} link {:>4.0} % full up, {:>4.0} % down: {verdict}",
             row.model,
+            reads_text(row),
             row.up_load * 100.0,
             row.down_load * 100.0
         );
     }
+}
+
+fn reads_text(row: &Sustain) -> String {
+    if row.tags == 0 {
+        return "reads nothing,".to_owned();
+    }
+    format!(
+        "{:>5.1} reads under way, {:>4} tags, {:>6} B of buffer,",
+        row.reads_in_flight, row.tags, row.read_buffer_bytes
+    )
 }
