@@ -434,6 +434,26 @@ fn a_file_is_measured_in_whole_and_refused_where_it_is_too_short() {
 }
 
 #[test]
+fn a_report_is_of_the_link_that_was_asked_for() {
+    let folder = tempfile_folder("report");
+    let path = folder.join("page.html");
+    let page = |options: &str| {
+        let out = path.display();
+        printed(&format!(
+            "report --no-bench --transfers 100 --out {out} {options}"
+        ));
+        std::fs::read_to_string(&path).unwrap()
+    };
+    let plain = page("");
+    assert!(plain.contains("data-rest=\"64\"") && plain.contains("no ECRC"));
+    let other = page("--ecrc --addr 32 --rcb 128 --split-at-rcb");
+    let rest = 128 | 7 << 16;
+    assert!(other.contains(&format!("data-rest=\"{rest}\"")));
+    assert!(other.contains("boundary 128 B, 32-bit addresses, ECRC, completions cut"));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn plots_are_svg() {
     let folder = tempfile_folder("plots");
     for command in ["bw", "nic", "nic --rate 100G", "latency", "explain"] {

@@ -3,25 +3,60 @@
 use crosslane_pcie::model::bandwidth::{rate, raw_gbps, tlp_gbps};
 use crosslane_pcie::model::config::check_transfer;
 use crosslane_pcie::model::nic::{self, Reading};
-use crosslane_pcie::model::{Ethernet, Generation, LinkConfig, LinkSpec, Mix};
+use crosslane_pcie::model::{AddressWidth, Ethernet, Generation, LinkConfig, LinkSpec, Mix};
 
-/// A link of 64-bit addresses without ECRC.
-fn link(generation: u32, lanes: u32, mps_bytes: u32, mrrs_bytes: u32) -> Option<LinkConfig> {
+/// Bits of `rest`, above the 16 of the read completion boundary.
+const ADDRESS_32: u32 = 1 << 16;
+const ECRC: u32 = 1 << 17;
+const SPLIT_AT_RCB: u32 = 1 << 18;
+
+/// What of a link no slider sets, as one number: the read completion boundary and the three switches.
+#[must_use]
+pub fn rest_of(spec: &LinkSpec) -> u32 {
+    let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+    spec.rcb_bytes
+        | bit(spec.address == AddressWidth::Bits32, ADDRESS_32)
+        | bit(spec.ecrc, ECRC)
+        | bit(spec.split_at_rcb, SPLIT_AT_RCB)
+}
+
+fn link(
+    generation: u32,
+    lanes: u32,
+    mps_bytes: u32,
+    mrrs_bytes: u32,
+    rest: u32,
+) -> Option<LinkConfig> {
     let generation = Generation::from_number(generation).ok()?;
+    let address = if rest & ADDRESS_32 == 0 {
+        AddressWidth::Bits64
+    } else {
+        AddressWidth::Bits32
+    };
     let spec = LinkSpec {
         generation,
         lanes,
         mps_bytes,
         mrrs_bytes,
-        ..LinkSpec::default()
+        rcb_bytes: rest & 0xffff,
+        address,
+        ecrc: rest & ECRC != 0,
+        split_at_rcb: rest & SPLIT_AT_RCB != 0,
     };
     LinkConfig::new(spec).ok()
 }
 
-/// Gb/s of the link: `what` 0 raw, 1 for TLPs.
+/// Gb/s of the link: `what` 0 raw, 1 for TLPs; `rest` is of [`rest_of`].
 #[must_use]
-pub fn link_gbps(generation: u32, lanes: u32, mps_bytes: u32, mrrs_bytes: u32, what: u32) -> f64 {
-    let value = link(generation, lanes, mps_bytes, mrrs_bytes);
+pub fn link_gbps(
+    generation: u32,
+    lanes: u32,
+    mps_bytes: u32,
+    mrrs_bytes: u32,
+    rest: u32,
+    what: u32,
+) -> f64 {
+    let value = link(generation, lanes, mps_bytes, mrrs_bytes, rest);
     value.map_or(f64::NAN, |link| {
         if what == 0 {
             raw_gbps(&link)
@@ -38,13 +73,14 @@ pub fn transfer_gbps(
     lanes: u32,
     mps_bytes: u32,
     mrrs_bytes: u32,
+    rest: u32,
     mix: u32,
     bytes: u32,
 ) -> f64 {
     let mix = [Mix::Write, Mix::Read, Mix::ReadWrite]
         .get(mix as usize)
         .copied();
-    let link = link(generation, lanes, mps_bytes, mrrs_bytes);
+    let link = link(generation, lanes, mps_bytes, mrrs_bytes, rest);
     match (link, mix, check_transfer(bytes)) {
         (Some(link), Some(mix), Ok(bytes)) => rate(&link, mix, bytes).gbps,
         _ => f64::NAN,
@@ -58,11 +94,12 @@ pub fn nic_gbps(
     lanes: u32,
     mps_bytes: u32,
     mrrs_bytes: u32,
+    rest: u32,
     design: u32,
     bytes: u32,
 ) -> f64 {
     let design = nic::ALL.get(design as usize);
-    let link = link(generation, lanes, mps_bytes, mrrs_bytes);
+    let link = link(generation, lanes, mps_bytes, mrrs_bytes, rest);
     match (link, design, check_transfer(bytes)) {
         (Some(link), Some(design), Ok(bytes)) => {
             design

@@ -12,9 +12,10 @@ pub extern "C" fn crosslane_link_gbps(
     lanes: u32,
     mps: u32,
     mrrs: u32,
+    rest: u32,
     what: u32,
 ) -> f64 {
-    api::link_gbps(generation, lanes, mps, mrrs, what)
+    api::link_gbps(generation, lanes, mps, mrrs, rest, what)
 }
 
 /// See [`api::transfer_gbps`].
@@ -24,10 +25,11 @@ pub extern "C" fn crosslane_transfer_gbps(
     lanes: u32,
     mps: u32,
     mrrs: u32,
+    rest: u32,
     mix: u32,
     bytes: u32,
 ) -> f64 {
-    api::transfer_gbps(generation, lanes, mps, mrrs, mix, bytes)
+    api::transfer_gbps(generation, lanes, mps, mrrs, rest, mix, bytes)
 }
 
 /// See [`api::nic_gbps`].
@@ -37,10 +39,11 @@ pub extern "C" fn crosslane_nic_gbps(
     lanes: u32,
     mps: u32,
     mrrs: u32,
+    rest: u32,
     design: u32,
     bytes: u32,
 ) -> f64 {
-    api::nic_gbps(generation, lanes, mps, mrrs, design, bytes)
+    api::nic_gbps(generation, lanes, mps, mrrs, rest, design, bytes)
 }
 
 /// See [`api::ethernet_gbps`].

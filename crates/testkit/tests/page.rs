@@ -18,7 +18,9 @@ const PROBE: &str = r#"<script>(async () => {
     move("gen", 5);
     seen.push(text(), document.querySelector("svg text").textContent);
     move("mps", 5);
-    seen.push(text());
+    seen.push(text(), String(document.querySelectorAll('#bandwidth svg, #rates tr').length));
+    move("mps", 0);
+    seen.push(String(document.querySelectorAll('#bandwidth svg').length));
     const found = document.createElement("pre");
     found.id = "found";
     found.textContent = seen.join("|");
@@ -53,6 +55,8 @@ fn sliders_redraw_the_page() {
             "252.06 Gb/s raw, 231.54 Gb/s for TLPs, each way",
             "gen5 x8: payload each way",
             "No such link: MPS 4096 is above MRRS 512.",
+            "0",
+            "1",
         ]
     );
 }

@@ -77,6 +77,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         spec.mrrs_bytes
     );
     args.output.print(&title, &rows, 2)?;
+    let title = format!(
+        "{}, MPS {} B, MRRS {} B: {:.2} Gb/s for TLPs",
+        link.name(),
+        spec.mps_bytes,
+        spec.mrrs_bytes,
+        tlp_gbps(&link)
+    );
     args.plot.draw(|| plot(&title, &rows))
 }
 

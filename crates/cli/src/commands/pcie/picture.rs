@@ -62,7 +62,7 @@ pub fn draw(link: &LinkConfig, title: &str, transfers: &[Transfer<'_>], shown: u
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
          font-family=\"system-ui, sans-serif\" font-size=\"12\">\n<title>{0}</title>\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n\
+         <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n\
          <text x=\"12\" y=\"20\" font-size=\"15\" font-weight=\"600\" fill=\"#222\">{0}</text>\n{body}</svg>\n",
         escape(title)
     )

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use crosslane_benchkit::Machine;
 use crosslane_pcie::judge::Judged;
+use crosslane_pcie::model::{AddressWidth, LinkSpec};
 use crosslane_pcie_wasm::MODEL_WASM;
+use crosslane_pcie_wasm::api::rest_of;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::figures::Figure;
@@ -66,6 +68,7 @@ fn page(
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta name="color-scheme" content="light dark";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { "What PCIe allows and what it costs" }
                 style { (PreEscaped(STYLE)) }
@@ -120,18 +123,39 @@ fn model_section(args: &Args, bandwidth: &Plot) -> anyhow::Result<Markup> {
     let sizes = crosslane_pcie::model::config::PAYLOAD_SIZES;
     Ok(html! {
         h2 { "What a link leaves" }
-        div #model data-wasm=(base64(MODEL_WASM)) {
+        div #model data-wasm=(base64(MODEL_WASM)) data-rest=(rest_of(spec)) {
             div .sliders {
                 (slider("gen", "Generation", 1, 7, spec.generation.number() as usize))
                 (slider("lanes", "Lanes", 0, 5, place(&widths, spec.lanes)))
                 (slider("mps", "Maximum payload size", 0, 5, place(&sizes, spec.mps_bytes)))
                 (slider("mrrs", "Maximum read request size", 0, 5, place(&sizes, spec.mrrs_bytes)))
             }
+            p { (rest_text(spec)) }
             p #readout role="status" { "This page redraws with scripts on; below is the link that it was made for." }
             figure #bandwidth { (PreEscaped(bandwidth.svg())) }
-            table #rates { tbody {} }
+            div .wide { table #rates { tbody {} } }
         }
     })
+}
+
+/// What the sliders leave as it was asked for.
+fn rest_text(spec: &LinkSpec) -> String {
+    let bits = if spec.address == AddressWidth::Bits64 {
+        64
+    } else {
+        32
+    };
+    let ecrc = if spec.ecrc { "ECRC" } else { "no ECRC" };
+    let split = if spec.split_at_rcb {
+        "completions cut at the boundary"
+    } else {
+        "completions of full payloads"
+    };
+    format!(
+        "Not on sliders: read completion boundary {} B, {bits}-bit addresses, {ecrc}, {split}. The rest of the page is of \
+         the published machines and their links.",
+        spec.rcb_bytes
+    )
 }
 
 fn slider(id: &str, label: &str, from: u32, to: u32, value: usize) -> Markup {
@@ -145,7 +169,7 @@ fn slider(id: &str, label: &str, from: u32, to: u32, value: usize) -> Markup {
 
 fn error_table(groups: &[Group]) -> Markup {
     html! {
-        table {
+        div .wide { table {
             caption { "Configurations that no parameter was set by; within 5 % for latency, 7 % for bandwidth" }
             thead { tr { th { "machine" } th { "benchmark" } th { "translated" } th { "rows" } th { "within" }
                 th title="by the one value that suits most of the rows that are predicted alike" { "reachable" }
@@ -161,7 +185,7 @@ fn error_table(groups: &[Group]) -> Markup {
                     }
                 }
             }
-        }
+        } }
     }
 }
 
@@ -175,7 +199,7 @@ fn machine_section(here: &Machine, machine: &Findings) -> Markup {
             li { (format!("{} KiB ({}): {:.1} to {:.1} ns, ", knee.knee.window_bytes >> 10, knee.sweep,
                 knee.knee.before_ns, knee.knee.after_ns)) (knee.name) }
         } }
-        table {
+        div .wide { table {
             caption { "PCI devices, and what the model says that their links carry (Gb/s each way)" }
             thead { tr { th { "device" } th { "kind" } th { "link" } th { "MPS" } th { "MRRS" } th { "TLPs" }
                 th { "64 B writes" } th { "512 B reads" } } }
@@ -192,7 +216,7 @@ fn machine_section(here: &Machine, machine: &Findings) -> Markup {
                     }
                 }
             }
-        }
+        } }
         @for skipped in &machine.skipped { p .skipped { "Not measured: " (skipped) } }
     }
 }
