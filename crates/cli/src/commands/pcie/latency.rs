@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0, value_name = "N")]
     hops: u32,
     /// Forwarding time of a switch
-    #[arg(long, default_value_t = 115.0, value_name = "NS")]
+    #[arg(long, default_value_t = 115.0, value_name = "NS", requires = "hops")]
     hop_ns: f64,
     #[command(flatten)]
     output: OutputArgs,
