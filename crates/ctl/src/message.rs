@@ -53,7 +53,7 @@ pub enum ClientMessage {
         /// Names the end in this process: generation times 2^32 plus index in the slab.
         token: u64,
     },
-    /// The end is closed, or its rings are not needed any more.
+    /// The end is closed, or its rings are not needed any more. For the process that has registered it last to say.
     Release {
         /// The end's token.
         token: u64,

@@ -195,6 +195,12 @@ impl<B: Backing> Arenas<B> {
             .unwrap_or(0)
     }
 
+    /// Whether a side is in a window that was lost.
+    pub fn is_lost(&self, side: Side) -> bool {
+        let arena = self.arenas.get(&side.arena);
+        arena.is_some_and(|arena| arena.origin != Origin::Host && arena.retired)
+    }
+
     /// The window in which an arena is and which part of it, if it is in one.
     pub fn place(&self, id: ArenaId) -> Option<(WindowId, u32)> {
         self.backing.place(&self.arenas.get(&id)?.memory)

@@ -105,6 +105,19 @@ struct Granted {
     seq: GrantSeq,
     side: Side,
     to: ClientId,
+    /// The other host has been told that nobody is there: nobody may come there any more.
+    is_void: bool,
+}
+
+impl Granted {
+    fn new(seq: GrantSeq, side: Side, to: ClientId) -> Self {
+        Self {
+            seq,
+            side,
+            to,
+            is_void: false,
+        }
+    }
 }
 
 /// Counts grants and leases together, to know which came first.

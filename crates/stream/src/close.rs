@@ -11,7 +11,7 @@ use crosslane_ctl::lane::receiver_flags;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, Next};
-use crosslane_sys::kernel;
+use crosslane_sys::{Errno, kernel};
 
 use crate::bell::Bells;
 use crate::family::Family;
@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// How often a close looks for a doorbell at once, and how long it rests between later looks.
 const BUSY_ROUNDS: u32 = 32;
 const BELL_NAP: Duration = Duration::from_micros(200);
+/// How often a reset is attempted that the kernel refuses.
+const RESET_ATTEMPTS: u32 = 5;
 
 /// The program is closing `fd`, which names `end`. Call this before the kernel's close.
 pub fn before_close(end: &End) {
@@ -218,13 +220,31 @@ pub(crate) fn reset_on_close(end: &End) {
 /// Reset the connection now. Not shut down alone, which the peer would take for an end in good order.
 pub(crate) fn reset(end: &End) {
     reset_on_close(end);
-    let _ = kernel::disconnect(end.fd());
+    let is_reset = disconnect(end);
     if end.phase() == EndPhase::Granted {
         // The library tells the error, once.
         let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
     }
     // Wakes whoever sleeps; what comes behind the error is the end.
-    let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
+    let how = if is_reset {
+        libc::SHUT_RDWR
+    } else {
+        libc::SHUT_RD
+    };
+    let _ = kernel::shutdown(end.fd(), how);
+}
+
+/// Some kernels refuse it while other threads are in a call on the socket. Those are woken by the end of what
+/// comes; if they do not go, closing the last descriptor resets the connection.
+fn disconnect(end: &End) -> bool {
+    for _ in 0..RESET_ATTEMPTS {
+        if kernel::disconnect(end.fd()) != Err(Errno::BUSY) {
+            return true;
+        }
+        let _ = kernel::shutdown(end.fd(), libc::SHUT_RD);
+        kernel::nap(BELL_NAP);
+    }
+    false
 }
 
 /// A hint for a peer that reads without asking the kernel: look at TCP for the end.

@@ -34,6 +34,19 @@ pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
     Ok(0)
 }
 
+/// A receive of the kernel's has given nothing. Whether that is because the library has reset the connection under
+/// it, and has taken the error from the kernel: then it is told now.
+#[cold]
+pub(crate) fn was_reset(end: &End) -> bool {
+    let is_reset = end.ending() == Ending::Reset;
+    let error = &end.entry.wait.error;
+    if !is_reset || matches!(error.load(Ordering::Relaxed), 0 | libc::EPIPE) {
+        return false;
+    }
+    Errno(error.swap(0, Ordering::Relaxed)).set();
+    true
+}
+
 /// A receive of the kernel's has given nothing: the program may have been told of the end.
 #[cold]
 pub(crate) fn look_whether_read_out(end: &End) {

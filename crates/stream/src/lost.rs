@@ -48,6 +48,9 @@ pub(crate) use hear::{hear_alone, hear_left, hear_lost, hear_position, hear_rema
 
 use end_flags::{CONFIRMED, FAR, HEARD, LOST, READ_OUT, REFILLED, SHIPPED};
 
+/// Windows that this process has lost, under all ends.
+static ALL: AtomicU32 = AtomicU32::new(0);
+
 /// How far an end has come.
 const PROGRESS: u32 = HEARD | SHIPPED | CONFIRMED | REFILLED;
 
@@ -124,9 +127,16 @@ pub fn is_unsettled(end: &End) -> bool {
     end.has_flags(LOST) && !end.has_flags(SHIPPED | REFILLED)
 }
 
-/// How many windows this process has lost under the end. What was ready before may have been refused since.
-pub fn losses(end: &End) -> u32 {
-    end.local.clock.losses.load(Ordering::Relaxed)
+/// How far this process has come with the windows that it has lost under the end: another number whenever what was
+/// refused before may be had now.
+pub fn stage(end: &End) -> u32 {
+    end.local.clock.losses.load(Ordering::Relaxed) << 1 | u32::from(is_unsettled(end))
+}
+
+/// The same under all ends.
+#[inline]
+pub fn all_losses() -> u32 {
+    ALL.load(Ordering::SeqCst)
 }
 
 /// What has become of the end's window: if it is the same before and after a look, the look was at what
@@ -191,6 +201,7 @@ fn leave(end: &End, is_gone: impl FnOnce(&End) -> bool) {
     owe_position(end);
     clock.ended.store(0, Ordering::Relaxed);
     clock.losses.fetch_add(1, Ordering::Relaxed);
+    ALL.fetch_add(1, Ordering::SeqCst);
     if is_first && end.tx_mode() == Mode::Ring && end.ending() == Ending::Open {
         bell::probe_locked(end, &sent);
     }
@@ -263,7 +274,7 @@ fn settle(end: &End) {
         clock.asked.store(cpu::ticks(), Ordering::Relaxed);
         tell_position(end);
     }
-    if is_dry(end) {
+    if is_unsettled(end) {
         give_up_in_time(end);
     }
 }
@@ -283,22 +294,26 @@ fn is_due(since: &AtomicU64, time: Duration) -> bool {
     u128::from(passed) >= time.as_micros()
 }
 
-/// What the peer had not told before TCP ended, it does not tell any more. An end that misses nothing has time:
-/// TCP may hold what its program has yet to read.
+/// What the peer had not told before TCP ended, it does not tell any more. An end that misses nothing goes on
+/// without an error: TCP may hold what its program has yet to read.
 fn give_up_in_time(end: &End) {
-    const OVER: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
-    if kernel::poll_now(end.fd(), libc::POLLRDHUP) & OVER == 0 {
-        return;
-    }
+    let over = match is_dry(end) {
+        true => libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR,
+        false => libc::POLLHUP | libc::POLLERR,
+    };
     let ended = &end.local.clock.ended;
-    if ended.load(Ordering::Relaxed) == 0 {
+    if kernel::poll_now(end.fd(), libc::POLLRDHUP) & over == 0 {
+        ended.store(0, Ordering::Relaxed);
+    } else if ended.load(Ordering::Relaxed) == 0 {
         ended.store(cpu::ticks(), Ordering::Relaxed);
     } else if is_due(ended, PATIENCE) {
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
         // As in [`leave`].
-        if is_dry(end) && end.tx_lane().is_some() {
-            give_up(end);
+        match end.tx_lane() {
+            Some(_) if is_dry(end) => give_up(end),
+            Some(_) => end.add_flags(SHIPPED | CONFIRMED),
+            None => {}
         }
     }
 }

@@ -33,12 +33,15 @@ pub(crate) fn peek_on(
     beside: Option<&Beside>,
 ) -> Result<usize, Errno> {
     let asked = parts.left();
+    // Before a START is looked for: what comes behind one is doorbells.
+    let queued = u64::from(kernel::queued(end.fd(), libc::FIONREAD)?);
     // What stands beside some bytes ends a peek behind them.
     let mut has_ended = false;
     visit(end, |place| match place {
         _ if has_ended => Ok(0),
         Place::Tcp { skipped, most } => {
             let has_some = parts.left() < asked;
+            let most = most.min(queued.saturating_sub(skipped));
             match peek_tcp(end, parts, beside, (skipped, most)) {
                 Ok((bytes, is_last)) => {
                     has_ended = is_last;
@@ -82,7 +85,11 @@ pub(crate) fn count(end: &End) -> Result<usize, Errno> {
         total += bytes;
         Ok(bytes)
     })?;
-    Ok(usize::try_from(total).unwrap_or(usize::MAX))
+    // A START that is not seen has doorbells counted.
+    match lost::is_found(end) {
+        true => Ok(0),
+        false => Ok(usize::try_from(total).unwrap_or(usize::MAX)),
+    }
 }
 
 /// Move the cursor over the data at it.

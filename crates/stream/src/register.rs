@@ -128,9 +128,10 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
     }
     entry.rx.raw_calls.store(0, Ordering::Relaxed);
     wait.error.store(0, Ordering::Relaxed);
-    entry.rx.coming.store(0, Ordering::Relaxed);
-    wait.pair.store(0, Ordering::Relaxed);
-    wait.shipped.store(0, Ordering::Relaxed);
+    // Who finds the end in none of its lanes, and then its generation, finds the new one.
+    for lanes in [&entry.rx.coming, &wait.pair, &wait.shipped] {
+        lanes.store(0, Ordering::Release);
+    }
     wait.ending.store(Ending::Open as u32, Ordering::Relaxed);
     local.fds.store(1, Ordering::Relaxed);
     for word in [

@@ -6,13 +6,14 @@ use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
 use crosslane_ctl::lane::receiver_flags::{ANSWERED, FROZEN};
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{Ending, Mode, end_flags};
+use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::{LaneMemory, Next, PeerLied, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
+use crate::step::lie_at;
 use crate::switch::drop_claim;
-use crate::{End, bell, ending, kernel_view, lost, rest, send, spare};
+use crate::{End, bell, ending, kernel_view, rest, send, spare};
 
 /// The receiver has frozen before it read our STOP. The caller holds the sending direction.
 pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
@@ -61,10 +62,8 @@ pub(crate) fn claim_freeze(lane: &WindowLane) -> bool {
 pub(crate) fn begin_replay(end: &End, lane: &WindowLane) {
     let consumed = lane.consumed();
     let mut cursor = end.tx_cursor();
-    if cursor.refresh(lane).is_err() {
-        if !lost::is_found(end) {
-            end.note_ending(Ending::Reset);
-        }
+    if let Err(lie) = cursor.refresh(lane) {
+        ending::lied(end, lie);
         return;
     }
     end.set_tx_cursor(cursor);
@@ -108,7 +107,7 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
             .store(at.taken as u64, Ordering::Relaxed);
         match done {
             Ok(true) => {}
-            Ok(false) => return Err(Errno::AGAIN),
+            Ok(false) | Err(Errno::AGAIN) => return Err(Errno::AGAIN),
             Err(errno) => {
                 // Broken, or the receiver has spoilt the ring: there is nothing left to send.
                 end.set_tx_mode(Mode::Tcp);
@@ -126,14 +125,15 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
 
 /// Send the rest of one record; `Ok(false)` when TCP took only part of it.
 fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool, Errno> {
-    let spoilt = |_: PeerLied| Errno::CONNRESET;
+    // Not shut down alone, or the peer would take what it has got for all.
+    let spoilt = |lie: PeerLied| ending::lied(end, lie);
     let left = match at.come_to_next(lane).map_err(spoilt)? {
         Next::Data(left) => left,
         Next::Control(..) => {
             at.head += 1;
             return Ok(true);
         }
-        Next::Empty => return Err(Errno::CONNRESET),
+        Next::Empty => return Err(spoilt(lie_at(at.head))),
     };
     let mut bytes = [0u8; crosslane_ring::MAX_RECORD_BYTES];
     let part = [crosslane_ring::Part::of_mut(&mut bytes[..left])];

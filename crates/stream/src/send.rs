@@ -394,8 +394,10 @@ pub fn raw_receive(end: &End, peeks: bool, call: impl FnOnce() -> isize) -> Opti
         rx.raw_calls.fetch_sub(1, Ordering::Release);
         return None;
     }
-    let received = call();
-    if received == 0 {
+    let mut received = call();
+    if received == 0 && ending::was_reset(end) {
+        received = -1;
+    } else if received == 0 {
         ending::look_whether_read_out(end);
     }
     if let Ok(bytes) = u64::try_from(received)

@@ -451,7 +451,11 @@ fn is_out(end: &End) -> bool {
             .is_some_and(|lane| !end.rx_cursor().has_record(&lane))
     };
     let is_received = match end.rx_mode() {
-        Mode::Tcp => end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX,
+        Mode::Tcp => {
+            // What stood in a lost window has come meanwhile, perhaps with a START.
+            let is_over = !end.has_flags(end_flags::LOST) || end.has_flags(end_flags::FROZEN);
+            end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX && (is_over || is_empty())
+        }
         Mode::Drain => false,
         Mode::Replay => is_empty(),
         Mode::Ring => end.ending() != Ending::Open && is_empty(),

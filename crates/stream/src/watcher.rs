@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use crosslane_ctl::slab::end_flags;
@@ -34,6 +34,14 @@ static RUNS: AtomicBool = AtomicBool::new(false);
 /// Whether this process, or one that it was forked from, has had connections to other hosts.
 static IS_NEEDED: AtomicBool = AtomicBool::new(false);
 static IS_OVER: AtomicBool = AtomicBool::new(false);
+/// What to call when windows have been lost.
+static ON_LOSS: OnceLock<fn()> = OnceLock::new();
+
+/// Have `wake` called by the thread when windows have been lost, for those to look again who sleep: a peer that
+/// has ended its stream rings no more.
+pub fn on_loss(wake: fn()) {
+    ON_LOSS.get_or_init(|| wake);
+}
 
 /// A call may sleep: a forked child that has such connections has the thread from here on.
 #[inline]
@@ -113,6 +121,7 @@ pub fn stop() {
 }
 
 fn watch(process: &'static Process, waker: i32) {
+    let mut losses = lost::all_losses();
     while !IS_OVER.load(Ordering::SeqCst) {
         let mut is_busy = false;
         for end in process.ends() {
@@ -122,6 +131,12 @@ fn watch(process: &'static Process, waker: i32) {
                 lost::look(&end);
                 is_busy |= lost::is_unsettled(&end);
             }
+        }
+        let now = lost::all_losses();
+        if core::mem::replace(&mut losses, now) != now
+            && let Some(wake) = ON_LOSS.get()
+        {
+            wake();
         }
         // A child has no connection to the monitor until it needs one, and may sleep when it is to be told.
         control::introduce(process);

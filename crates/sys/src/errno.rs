@@ -13,6 +13,8 @@ impl Errno {
     pub const INTR: Self = Self(libc::EINTR);
     /// Connection reset by peer.
     pub const CONNRESET: Self = Self(libc::ECONNRESET);
+    /// Device or resource busy.
+    pub const BUSY: Self = Self(libc::EBUSY);
     /// Transport endpoint is not connected.
     pub const NOTCONN: Self = Self(libc::ENOTCONN);
     /// Broken pipe.

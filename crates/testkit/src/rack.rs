@@ -178,6 +178,23 @@ impl Rack {
         std::fs::create_dir(path).expect("the name is free");
     }
 
+    /// As [`Rack::lose_window`], but what is mapped goes on to answer.
+    ///
+    /// # Panics
+    /// When the file is not there.
+    pub fn replace_window(&self) {
+        std::fs::remove_file(&self.windows[0]).expect("the monitors have made it");
+    }
+
+    /// Wait until the first window is open that the monitors have made since it was lost.
+    pub fn wait_for_another_window(&self) {
+        wait_until("another window", || {
+            let file = std::fs::metadata(&self.windows[0]).ok()?;
+            (file.len() > 0).then_some(())
+        });
+        self.wait_for_window();
+    }
+
     /// Let the monitors have the window again.
     ///
     /// # Panics

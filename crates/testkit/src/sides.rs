@@ -42,6 +42,17 @@ impl Sides {
         }
     }
 
+    /// Both hosts.
+    ///
+    /// # Panics
+    /// When there is one only.
+    pub fn rack(&self) -> &Rack {
+        match &self.0 {
+            Hosts::One(_) => panic!("one host has no window"),
+            Hosts::Two(rack) => rack,
+        }
+    }
+
     /// Where the server runs.
     pub fn server(&self) -> &Host {
         match &self.0 {

@@ -1,10 +1,11 @@
 //! What the two ends of a connection tell each other when the window between them is lost, by way of
 //! their monitors. No socket, no clock and no system call.
 //!
-//! Ends are known by the names of their connections, which need no session and no earlier monitor:
-//! an end that tells its position names itself by that. What comes for an end that has not spoken yet waits for
-//! it; if only an earlier monitor knew it, the slabs are searched for its lanes. A remainder is kept until the
-//! other host has it, and few are under way at a time.
+//! Ends are known by the addresses of their connections and the name of their lanes: the addresses alone may be
+//! those of another connection a moment later, and the name alone proves nothing. Neither needs a session or an
+//! earlier monitor: an end that tells its position names itself by them. What comes for an end that has not spoken yet waits for it; if only an
+//! earlier monitor knew it, the slabs are searched for its lanes. A remainder is kept until the other host has it,
+//! and few are under way at a time.
 
 mod absences;
 
@@ -47,14 +48,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Who speaks for an end here.
 pub type Owner = (ClientId, u64);
 
+/// An end of ours in its lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Where its other end is.
+    pub host: HostId,
+    /// The addresses, ours first.
+    pub tuple: Tuple,
+    /// The name of the lanes.
+    pub pair: u64,
+}
+
 /// See the module's description.
 #[derive(Default)]
 pub struct Lost {
-    ends: HashMap<(HostId, Tuple), End>,
-    by_owner: HashMap<Owner, (HostId, Tuple)>,
-    waiting: HashMap<HostId, VecDeque<Tuple>>,
-    under_way: HashSet<(HostId, Tuple)>,
-    arriving: HashSet<(HostId, Tuple)>,
+    ends: HashMap<Place, End>,
+    by_owner: HashMap<Owner, Place>,
+    waiting: HashMap<HostId, VecDeque<Place>>,
+    under_way: HashSet<Place>,
+    arriving: HashSet<Place>,
     absences: Absences,
     search_due: Option<Instant>,
     searched: Option<Instant>,
@@ -70,14 +82,10 @@ pub enum Word {
     ToProgram(ClientId, MonitorMessage, Vec<u8>),
     /// See whether our end uses the lanes at all, and tell the host if it does not.
     Look {
-        /// The host that has asked.
-        host: HostId,
         /// Our end.
-        tuple: Tuple,
+        place: Place,
         /// Who has it.
         owner: Owner,
-        /// The lanes.
-        pair: u64,
     },
 }
 
@@ -117,45 +125,63 @@ impl Lost {
         std::mem::take(&mut self.outbox)
     }
 
-    fn end(&mut self, host: HostId, tuple: Tuple, now: Instant) -> Option<&mut End> {
-        if self.ends.len() >= MOST_ENDS && !self.ends.contains_key(&(host, tuple)) {
+    fn end(&mut self, place: Place, now: Instant) -> Option<&mut End> {
+        if self.ends.len() >= MOST_ENDS && !self.ends.contains_key(&place) {
             return None;
         }
-        let end = self.ends.entry((host, tuple));
+        let end = self.ends.entry(place);
         let end = end.or_insert_with(|| End::new(now));
         end.spoken_of = now;
         Some(end)
+    }
+
+    /// The place of an end of which this program, or one that it was forked from, has spoken before, or the other
+    /// host has: a connection that has ended has no addresses any more.
+    pub fn place_of(&self, mut kin: impl Iterator<Item = Owner>, pair: u64) -> Option<Place> {
+        let place = kin.find_map(|owner| self.by_owner.get(&owner));
+        place.filter(|place| place.pair == pair).copied()
     }
 
     /// One of our ends has read so far.
     pub fn told_position(
         &mut self,
         (client, position): (ClientId, Position),
-        (host, tuple): (HostId, Tuple),
+        place: Place,
         now: Instant,
     ) {
         // It speaks: whatever was said of it before, it has the lanes.
         self.absences.forget(position.pair);
-        self.is_owned(host, tuple, (client, position.token), now);
+        if self.end(place, now).is_none() {
+            return;
+        }
+        self.is_owned(place, (client, position.token));
+        let tuple = place.tuple;
         let message = HostMessage::Position { tuple, position };
-        self.outbox.push(Word::ToHost(host, message));
+        self.outbox.push(Word::ToHost(place.host, message));
     }
 
     /// This program speaks for the end from now on.
-    fn is_owned(&mut self, host: HostId, tuple: Tuple, owner: Owner, now: Instant) {
-        let Some(end) = self.end(host, tuple, now) else {
+    fn is_owned(&mut self, place: Place, owner: Owner) {
+        let Some(end) = self.ends.get_mut(&place) else {
             return;
         };
         (end.sought, end.is_gone) = (None, false);
         if let Some(before) = end.owner.replace(owner).filter(|before| *before != owner) {
-            self.by_owner.remove(&before);
+            self.forget_owner(before, place);
         }
-        self.by_owner.insert(owner, (host, tuple));
-        self.pass_position_on(host, tuple);
+        self.by_owner.insert(owner, place);
+        self.pass_position_on(place);
     }
 
-    fn pass_position_on(&mut self, host: HostId, tuple: Tuple) {
-        let Some(end) = self.ends.get(&(host, tuple)) else {
+    /// It may speak for an end in later lanes.
+    fn forget_owner(&mut self, owner: Owner, place: Place) {
+        if self.by_owner.get(&owner) == Some(&place) {
+            self.by_owner.remove(&owner);
+        }
+    }
+
+    fn pass_position_on(&mut self, place: Place) {
+        let Some(end) = self.ends.get(&place) else {
             return;
         };
         if let (Some(owner), Some(position)) = (end.owner, end.position) {
@@ -176,29 +202,30 @@ impl Lost {
         (remainder, lines): (Remainder, Vec<u8>),
         now: Instant,
     ) {
-        let Some(place) = self.by_owner.get(&(client, remainder.token)).copied() else {
+        let place = self.by_owner.get(&(client, remainder.token)).copied();
+        let Some(place) = place.filter(|place| place.pair == remainder.pair) else {
             return;
         };
         if let Some(end) = self.ends.get_mut(&place) {
             end.outgoing = Some((remainder, lines));
-            let waiting = self.waiting.entry(place.0).or_default();
-            waiting.push_back(place.1);
-            self.send_more(place.0, now);
+            let waiting = self.waiting.entry(place.host).or_default();
+            waiting.push_back(place);
+            self.send_more(place.host, now);
         }
     }
 
     fn send_more(&mut self, host: HostId, now: Instant) {
         while of_host(&self.under_way, host) < MOST_UNDER_WAY {
             let next = self.waiting.get_mut(&host).and_then(VecDeque::pop_front);
-            let Some(tuple) = next else {
+            let Some(place) = next else {
                 return;
             };
-            self.send(host, tuple, now);
+            self.send(place, now);
         }
     }
 
-    fn send(&mut self, host: HostId, tuple: Tuple, now: Instant) {
-        let Some(end) = self.ends.get_mut(&(host, tuple)) else {
+    fn send(&mut self, place: Place, now: Instant) {
+        let Some(end) = self.ends.get_mut(&place) else {
             return;
         };
         let Some((remainder, lines)) = &end.outgoing else {
@@ -211,55 +238,50 @@ impl Lost {
         loop {
             let chunk = chunks.next().unwrap_or(none);
             let message = HostMessage::Remainder {
-                tuple,
+                tuple: place.tuple,
                 remainder: *remainder,
                 at,
                 lines: chunk.to_vec(),
             };
-            self.outbox.push(Word::ToHost(host, message));
+            self.outbox.push(Word::ToHost(place.host, message));
             at += u32::try_from(chunk.len() / LINE_BYTES).unwrap_or(0);
             if chunks.peek().is_none() {
                 break;
             }
         }
-        self.under_way.insert((host, tuple));
+        self.under_way.insert(place);
     }
 
-    /// The other end of one of our ends has read so far. `owner` is who has the end, as far as that is
-    /// known.
+    /// The other end of one of our ends has read so far. `owner` is who has been granted these lanes, as far as
+    /// that is known.
     pub fn heard_position(
         &mut self,
-        (host, tuple): (HostId, Tuple),
+        place: Place,
         position: Position,
         owner: Option<Owner>,
         now: Instant,
     ) {
-        let Some(end) = self.end(host, tuple, now) else {
+        let Some(end) = self.end(place, now) else {
             return;
         };
-        let is_new = |before: Position| before.pair != position.pair;
-        if end.position.replace(position).is_some_and(is_new) {
-            (end.sought, end.is_gone) = (None, false);
-        }
-        let is_unknown = end.owner.is_none();
-        let is_of_these = |(remainder, _): &(Remainder, Vec<u8>)| remainder.pair == position.pair;
-        let is_answered = end.outgoing.as_ref().is_some_and(is_of_these);
+        end.position = Some(position);
+        let is_answered = end.outgoing.is_some();
         let is_late = end.sent.is_some_and(|sent| sent + AGAIN <= now);
-        match owner.filter(|_| is_unknown) {
-            Some(owner) => self.is_owned(host, tuple, owner, now),
+        match owner.filter(|_| end.owner.is_none()) {
+            Some(owner) => self.is_owned(place, owner),
             // Each time: the program may not have been in these lanes before.
-            None => self.pass_position_on(host, tuple),
+            None => self.pass_position_on(place),
         }
-        let owner = self.ends.get(&(host, tuple)).and_then(|end| end.owner);
+        let owner = self.ends.get(&place).and_then(|end| end.owner);
         match self.absences.of(position.pair).filter(|_| !is_answered) {
             Some(Absence::Alone) => {
-                let message = Absence::Alone.message(tuple, position.pair);
-                self.outbox.push(Word::ToHost(host, message));
+                let message = Absence::Alone.message(place.tuple, place.pair);
+                self.outbox.push(Word::ToHost(place.host, message));
                 return;
             }
             // Another process may have it still, or a program whose monitor connection has ended.
             Some(Absence::Left) => {
-                if let Some(end) = self.ends.get_mut(&(host, tuple)) {
+                if let Some(end) = self.ends.get_mut(&place) {
                     end.is_gone = true;
                 }
                 self.plan_search(now);
@@ -269,17 +291,11 @@ impl Lost {
             None => {}
         }
         if let Some(owner) = owner.filter(|_| !is_answered) {
-            let pair = position.pair;
-            self.outbox.push(Word::Look {
-                host,
-                tuple,
-                owner,
-                pair,
-            });
+            self.outbox.push(Word::Look { place, owner });
         }
-        if is_answered && is_late && self.under_way.contains(&(host, tuple)) {
+        if is_answered && is_late && self.under_way.contains(&place) {
             // It asks again: what has been sent may have been lost with a session.
-            self.send(host, tuple, now);
+            self.send(place, now);
         }
     }
 
@@ -294,11 +310,11 @@ impl Lost {
     }
 
     /// Who spoke for one of our ends is gone; another process may have it.
-    pub fn disown(&mut self, host: HostId, tuple: Tuple, now: Instant) {
-        if let Some(end) = self.ends.get_mut(&(host, tuple))
+    pub fn disown(&mut self, place: Place, now: Instant) {
+        if let Some(end) = self.ends.get_mut(&place)
             && let Some(owner) = end.owner.take()
         {
-            self.by_owner.remove(&owner);
+            self.forget_owner(owner, place);
             self.plan_search(now);
         }
     }
@@ -311,12 +327,10 @@ impl Lost {
         }
         self.searched = Some(now);
         let mut sought = HashMap::new();
-        for end in self.ends.values() {
+        for (place, end) in &self.ends {
             let is_sought = end.owner.is_none() || end.is_gone;
-            if let Some(position) = end.position.filter(|_| is_sought)
-                && position.pair != 0
-            {
-                sought.insert(position.pair, position);
+            if let Some(position) = end.position.filter(|_| is_sought && place.pair != 0) {
+                sought.insert(place.pair, position);
             }
         }
         sought
@@ -324,16 +338,16 @@ impl Lost {
 
     /// A search for ends that [`Self::take_sought`] has named has found programs that have these lanes.
     pub fn searched(&mut self, found: &HashSet<u64>, now: Instant) {
-        for ((host, tuple), end) in &mut self.ends {
+        for (Place { host, tuple, pair }, end) in &mut self.ends {
             let is_sought = end.owner.is_none() || end.is_gone;
-            let Some(position) = end.position.filter(|_| is_sought) else {
+            if !is_sought || end.position.is_none() {
                 continue;
-            };
-            if found.contains(&position.pair) {
+            }
+            if found.contains(pair) {
                 (end.sought, end.is_gone) = (None, false);
-                self.absences.forget(position.pair);
+                self.absences.forget(*pair);
             } else if end.is_gone || *end.sought.get_or_insert(now) + NOBODY <= now {
-                let message = Absence::Left.message(*tuple, position.pair);
+                let message = Absence::Left.message(*tuple, *pair);
                 self.outbox.push(Word::ToHost(*host, message));
                 (end.position, end.is_gone) = (None, false);
             }
@@ -346,12 +360,12 @@ impl Lost {
     /// If the pieces do not fit together.
     pub fn heard_remainder(
         &mut self,
-        (host, tuple): (HostId, Tuple),
+        place: Place,
         remainder: Remainder,
         (at, lines): (u32, &[u8]),
         now: Instant,
     ) -> Result<(), Lie> {
-        let end = self.ends.get_mut(&(host, tuple));
+        let end = self.ends.get_mut(&place);
         let Some((end, owner)) = end.and_then(|end| end.owner.map(|owner| (end, owner))) else {
             // Nobody here has asked for it, or not yet.
             return Ok(());
@@ -359,8 +373,8 @@ impl Lost {
         end.spoken_of = now;
         if at == 0 {
             end.incoming = Some((remainder, Vec::new()));
-            self.arriving.insert((host, tuple));
-            if of_host(&self.arriving, host) > MOST_UNDER_WAY {
+            self.arriving.insert(place);
+            if of_host(&self.arriving, place.host) > MOST_UNDER_WAY {
                 return Err(Lie("sends too much of lost lanes at a time"));
             }
         }
@@ -377,27 +391,24 @@ impl Lost {
         }
         let bytes = std::mem::take(bytes);
         end.incoming = None;
-        self.arriving.remove(&(host, tuple));
-        let pair = remainder.pair;
+        self.arriving.remove(&place);
         let remainder = Remainder {
             token: owner.1,
             ..remainder
         };
         let message = MonitorMessage::Remainder(remainder);
         self.outbox.push(Word::ToProgram(owner.0, message, bytes));
-        let tuple = tuple.mirrored();
-        self.outbox
-            .push(Word::ToHost(host, HostMessage::Arrived { tuple, pair }));
+        let arrived = HostMessage::Arrived {
+            tuple: place.tuple.mirrored(),
+            pair: place.pair,
+        };
+        self.outbox.push(Word::ToHost(place.host, arrived));
         Ok(())
     }
 
     /// The other end of one of ours is not in its lanes, as `message` says, which is given our end's token.
-    pub fn heard_absence(
-        &mut self,
-        (host, tuple): (HostId, Tuple),
-        message: impl FnOnce(u64) -> MonitorMessage,
-    ) {
-        let owner = self.ends.get(&(host, tuple)).and_then(|end| end.owner);
+    pub fn heard_absence(&mut self, place: Place, message: impl FnOnce(u64) -> MonitorMessage) {
+        let owner = self.ends.get(&place).and_then(|end| end.owner);
         if let Some((client, token)) = owner {
             let word = Word::ToProgram(client, message(token), Vec::new());
             self.outbox.push(word);
@@ -405,37 +416,32 @@ impl Lost {
     }
 
     /// The other host has what one of our ends has sent of these lanes.
-    pub fn heard_arrived(&mut self, (host, tuple): (HostId, Tuple), pair: u64, now: Instant) {
-        let Some(end) = self.ends.get_mut(&(host, tuple)) else {
+    pub fn heard_arrived(&mut self, place: Place, now: Instant) {
+        let Some(end) = self.ends.get_mut(&place) else {
             return;
         };
-        // It may be a second word about earlier lanes.
-        if end
-            .outgoing
-            .take_if(|(remainder, _)| remainder.pair == pair)
-            .is_some()
-        {
+        if end.outgoing.take().is_some() {
             end.sent = None;
-            self.under_way.remove(&(host, tuple));
-            self.send_more(host, now);
+            self.under_way.remove(&place);
+            self.send_more(place.host, now);
         }
     }
 
     /// A new session: what was under way in the one before is sent again, by either side.
     pub fn host_up(&mut self, host: HostId, now: Instant) {
-        for place in self.arriving.extract_if(|place| place.0 == host) {
+        for place in self.arriving.extract_if(|place| place.host == host) {
             if let Some(end) = self.ends.get_mut(&place) {
                 end.incoming = None;
             }
         }
-        let again: Vec<Tuple> = self
+        let again: Vec<Place> = self
             .under_way
             .iter()
-            .filter(|place| place.0 == host)
-            .map(|place| place.1)
+            .filter(|place| place.host == host)
+            .copied()
             .collect();
-        for tuple in again {
-            self.send(host, tuple, now);
+        for place in again {
+            self.send(place, now);
         }
     }
 
@@ -470,8 +476,8 @@ pub fn absence_in(coming: &AtomicU64, wait: &WaitState, pair: u64) -> Option<Abs
     }
 }
 
-fn of_host(places: &HashSet<(HostId, Tuple)>, host: HostId) -> usize {
-    places.iter().filter(|place| place.0 == host).count()
+fn of_host(places: &HashSet<Place>, host: HostId) -> usize {
+    places.iter().filter(|place| place.host == host).count()
 }
 
 #[cfg(test)]

@@ -246,7 +246,7 @@ impl<B: Backing> Registry<B> {
         self.arenas.admit(side.arena, family);
         if let Some(end) = self.ends.get_mut(&id) {
             let to = client;
-            end.grants.push(Granted { seq, side, to });
+            end.grants.push(Granted::new(seq, side, to));
         }
         self.send_grant(id, side);
     }

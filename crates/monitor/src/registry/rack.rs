@@ -4,7 +4,7 @@
 use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
 
-use super::{ClientId, FamilyId, Registry};
+use super::{ClientId, End, FamilyId, Granted, Registry};
 use crate::arenas::{ArenaId, Backing, Left, Side, WindowId};
 use crate::endpoint::EndKey;
 use crate::matcher::EndId;
@@ -58,9 +58,37 @@ impl<B: Backing> Registry<B> {
         taken
     }
 
-    /// Who has registered an end, and as what.
-    pub fn owner_of(&self, id: EndId) -> Option<(ClientId, u64)> {
-        self.ends.get(&id).map(|end| (end.client, end.token))
+    /// Who has registered an end, and as what, if it has been granted the lanes `pair`.
+    pub fn holder_of(&self, id: EndId, pair: u64) -> Option<(ClientId, u64)> {
+        let end = self.ends.get(&id)?;
+        self.is_granted(end, pair)
+            .then_some((end.client, end.token))
+    }
+
+    /// The other host is told that nobody is in the lanes `pair` of this end: they are offered to no other member of
+    /// its family.
+    pub fn void(&mut self, (client, token): (ClientId, u64), pair: u64) {
+        let family = self.clients.get(&client).map(|client| client.family);
+        let id = family.and_then(|family| self.by_token.get(&(family, token)));
+        let Some(end) = id.and_then(|id| self.ends.get_mut(id)) else {
+            return;
+        };
+        for granted in &mut end.grants {
+            granted.is_void |= self.arenas.pair_name(granted.side) == pair;
+        }
+    }
+
+    /// The names of the end that a process has registered, or one that it was forked from, if it has been granted
+    /// the lanes `pair`.
+    pub fn key_in(&self, (client, token): (ClientId, u64), pair: u64) -> Option<EndKey> {
+        let family = self.clients.get(&client)?.family;
+        let end = self.ends.get(self.by_token.get(&(family, token))?)?;
+        self.is_granted(end, pair).then_some(end.key)
+    }
+
+    fn is_granted(&self, end: &End, pair: u64) -> bool {
+        let is_meant = |granted: &Granted| self.arenas.pair_name(granted.side) == pair;
+        end.grants.iter().any(is_meant)
     }
 
     /// What is known of an end.

@@ -92,15 +92,21 @@ impl<B: Backing> Registry<B> {
         known: EndId,
         endpoint: &Endpoint,
     ) -> Result<(), Violation> {
-        let Some(end) = self.ends.get_mut(&known) else {
+        let Some(end) = self.ends.get(&known) else {
             return Ok(());
         };
-        let token = end.token;
+        let (token, family) = (end.token, end.family);
         if end.cookie != endpoint.cookie || end.key != endpoint.key {
             return Err(Violation::TokenInUse(token));
         }
-        let before = std::mem::replace(&mut end.client, client);
-        let newest = end.grants.last().map(|granted| granted.side);
+        let newest = end.grants.last().copied();
+        if newest.is_some_and(|granted| granted.is_void || self.arenas.is_lost(granted.side)) {
+            self.release_end(known);
+            self.retire_dropped();
+            self.enter(client, family, token, endpoint);
+            return Ok(());
+        }
+        let before = end.client;
         self.say(client, MonitorMessage::Registered { token });
         if before != client {
             self.move_end(known, before, client);
@@ -110,7 +116,7 @@ impl<B: Backing> Registry<B> {
             .get(&known)
             .is_some_and(|end| self.is_idle(known, end));
         match newest {
-            Some(side) if before != client => self.send_grant(known, side),
+            Some(granted) if before != client => self.send_grant(known, granted.side),
             None if is_idle => self.seek(known, endpoint),
             _ => {}
         }
@@ -118,6 +124,9 @@ impl<B: Backing> Registry<B> {
     }
 
     fn move_end(&mut self, id: EndId, from: ClientId, to: ClientId) {
+        if let Some(end) = self.ends.get_mut(&id) {
+            end.client = to;
+        }
         self.charge(from, |user| user.ends -= 1);
         self.charge(to, |user| user.ends += 1);
         if let Some(from) = self.clients.get_mut(&from) {
@@ -220,7 +229,7 @@ impl<B: Backing> Registry<B> {
         let seq = self.next_seq();
         if let Some(end) = self.ends.get_mut(&id) {
             let to = end.client;
-            end.grants.push(Granted { seq, side, to });
+            end.grants.push(Granted::new(seq, side, to));
         }
         self.send_grant(id, side);
     }

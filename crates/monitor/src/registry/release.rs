@@ -8,14 +8,16 @@ use crate::arenas::Backing;
 use crate::matcher::EndId;
 
 impl<B: Backing> Registry<B> {
-    /// An end is closed that was in the lanes `pair`, see [`ClientMessage::Release`]. Any member of the family
-    /// may say so; an unknown token is one that was registered with an earlier monitor, and none of our business.
+    /// An end is closed that was in the lanes `pair`, see [`ClientMessage::Release`]. Another member of the family
+    /// than the one that has registered it last speaks of its own copy, and an unknown token is one that was
+    /// registered with an earlier monitor: both are none of our business.
     ///
     /// [`ClientMessage::Release`]: crosslane_ctl::message::ClientMessage::Release
     pub fn release(&mut self, client: ClientId, token: u64, pair: u64) {
         let family = self.clients.get(&client).map(|client| client.family);
         let id = family.and_then(|family| self.by_token.get(&(family, token)).copied());
-        let Some(id) = id else {
+        let is_theirs = |id: &EndId| self.ends.get(id).is_some_and(|end| end.client == client);
+        let Some(id) = id.filter(is_theirs) else {
             return;
         };
         let before = self.arenas.left().len();
@@ -26,7 +28,7 @@ impl<B: Backing> Registry<B> {
         self.retire_dropped();
     }
 
-    fn release_end(&mut self, id: EndId) {
+    pub(super) fn release_end(&mut self, id: EndId) {
         let Some(mut end) = self.ends.remove(&id) else {
             return;
         };
@@ -45,7 +47,7 @@ impl<B: Backing> Registry<B> {
 
     /// A side is not used by its process any more; a younger lease keeps it for the children.
     fn leave(&mut self, end: &End, granted: Granted) {
-        let Granted { seq, side, to } = granted;
+        let Granted { seq, side, to, .. } = granted;
         let parked = Parked {
             side,
             token: end.token,

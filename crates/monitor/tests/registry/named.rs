@@ -164,11 +164,16 @@ fn a_process_that_is_gone_is_told_nothing_whatever_its_children_do() {
 }
 
 #[test]
-fn a_forked_child_may_release_what_its_parent_registered() {
+fn who_closes_a_copy_releases_nothing_that_another_member_has_registered() {
     let mut bench = Bench::new();
     let parent = bench.member(FamilyId(7));
     let child = bench.member(FamilyId(7));
     bench.register(parent, 1, socket(1, 0, 1));
+    bench.registry.release(child, 1, 0);
+    assert_eq!(bench.registry.ends(), 1);
+    bench.register(child, 1, socket(1, 0, 1));
+    bench.registry.release(parent, 1, 0);
+    assert_eq!(bench.registry.ends(), 1);
     bench.registry.release(child, 1, 0);
     assert_eq!(bench.registry.ends(), 0);
 }

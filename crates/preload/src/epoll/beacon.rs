@@ -2,12 +2,12 @@
 //!
 //! Its connections go to TCP ([`super::leave_nested`]), but what a silent peer has put into a ring
 //! stays there until it is read. While there is such, the set also holds a beacon, a descriptor
-//! that is always ready.
+//! that is always ready. It also wakes those who sleep in the kernel when windows have been lost.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crosslane_stream::control::OwnFd;
-use crosslane_stream::ready;
+use crosslane_stream::{lost, ready};
 use crosslane_sys::kernel;
 use libc::epoll_event;
 
@@ -45,7 +45,7 @@ impl Drop for Beacon {
 
 /// Light or put out the beacon of a set, as its rings are.
 pub fn look(set: &Set, inner: &mut Inner) {
-    let mut is_wanted = false;
+    let mut is_wanted = inner.beacon.is_some() && is_behind(inner);
     for key in inner.keys() {
         let Some(reg) = inner.reg(key).filter(|reg| reg.ringed && reg.is_live()) else {
             continue;
@@ -64,6 +64,45 @@ pub fn look(set: &Set, inner: &mut Inner) {
         put_out(set, inner);
     } else if inner.beacon.is_none() {
         inner.beacon = Beacon::light(set);
+    }
+}
+
+/// Whether windows have been lost since the set's connections were last looked at.
+fn is_behind(inner: &Inner) -> bool {
+    inner.losses != lost::all_losses()
+}
+
+/// Look at connections whose window was lost from now on, also those that have been quiet for long: the doorbell
+/// that they count on may have been lost, too.
+#[inline]
+pub fn heat_lost(inner: &mut Inner) {
+    if is_behind(inner) {
+        heat_all_lost(inner);
+    }
+}
+
+#[cold]
+fn heat_all_lost(inner: &mut Inner) {
+    inner.losses = lost::all_losses();
+    for key in inner.keys() {
+        let reg = inner.reg(key).filter(|reg| reg.ringed && reg.is_live());
+        if reg.is_some_and(|reg| reg.stage != lost::stage(&reg.end)) {
+            inner.heat(key);
+        }
+    }
+}
+
+/// Wake who sleeps in the kernel on sets that do not know of lost windows yet.
+pub fn wake() {
+    for set in set::all() {
+        if let Ok(mut inner) = set.inner.lock()
+            && is_behind(&inner)
+            && set.ringed.load(Ordering::SeqCst) > 0
+            && set.sleepers.load(Ordering::SeqCst) > 0
+            && inner.beacon.is_none()
+        {
+            inner.beacon = Beacon::light(set);
+        }
     }
 }
 

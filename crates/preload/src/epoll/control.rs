@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::end::Blocked;
-use crosslane_stream::{End, close as closing, ready, switch};
+use crosslane_stream::{End, close as closing, ready, switch, watcher};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
@@ -370,6 +370,7 @@ fn other_name(end: &End) -> End {
 /// program renews such a registration.
 #[cold]
 pub fn adopt(end: &End) {
+    watcher::on_loss(beacon::wake);
     let mut waits = false;
     for_each(end, |set, inner, key| {
         if inner

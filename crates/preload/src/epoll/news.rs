@@ -50,14 +50,14 @@ pub fn has_news(reg: &Reg) -> bool {
 pub fn begins_anew(reg: &mut Reg) -> bool {
     let is_due = is_to_begin_anew(reg);
     if is_due {
-        reg.losses = lost::losses(&reg.end);
+        reg.stage = lost::stage(&reg.end);
         (reg.fresh, reg.missed) = (true, true);
     }
     is_due
 }
 
 fn is_to_begin_anew(reg: &Reg) -> bool {
-    reg.losses != lost::losses(&reg.end) && !lost::is_unsettled(&reg.end)
+    reg.stage != lost::stage(&reg.end) && !lost::is_dry(&reg.end)
 }
 
 #[cold]

@@ -4,9 +4,9 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use crosslane_stream::End;
 use crosslane_stream::process::MAX_FDS;
 use crosslane_stream::ready::SeenByTcp;
+use crosslane_stream::{End, lost};
 use crosslane_sys::memory::Mapping;
 
 use super::beacon::Beacon;
@@ -95,6 +95,8 @@ pub struct Inner {
     pub kernel_turn: bool,
     /// Room for what a spin watches, kept so that a wait allocates nothing.
     pub watched: Vec<(End, i16)>,
+    /// Lost windows of the process that the set's connections have been looked at for.
+    pub losses: u32,
     /// Lit while the kernel must show the set as ready for what stands in rings.
     pub beacon: Option<Beacon>,
 }
@@ -127,8 +129,8 @@ pub struct Reg {
     pub reported_line: u64,
     /// Edge-triggered: what TCP had brought when that was last reported.
     pub reported_tcp: SeenByTcp,
-    /// Lost windows after which edges have been due again.
-    pub losses: u32,
+    /// The [`stage`](crosslane_stream::lost::stage) of lost windows at which edges have been due again.
+    pub stage: u32,
     /// Which end of the stream has been reported.
     pub reported_ending: u32,
     /// Which of POLLERR and POLLHUP have been reported.
@@ -164,7 +166,7 @@ impl Reg {
             echoes: false,
             reported_line: 0,
             reported_tcp: SeenByTcp::default(),
-            losses: 0,
+            stage: lost::stage(end),
             reported_ending: 0,
             reported_broken: 0,
             quiet_waits: 0,

@@ -235,6 +235,7 @@ impl Wait<'_> {
     fn arm_all(&self) -> Option<Duration> {
         let mut inner = self.set.inner.lock().ok()?;
         beacon::put_out(self.set, &mut inner);
+        beacon::heat_lost(&mut inner);
         let (mut quiet, mut mixed, mut waits_for_room) = (true, false, false);
         let surplus = inner.hot.len().saturating_sub(MOST_HOT);
         for place in 0..inner.hot.len() {

@@ -1,4 +1,5 @@
-//! The same between two hosts, with a process or a monitor on either side killed again and again.
+//! The same between two hosts, with a process or a monitor on either side killed again and again, or the window
+//! between them lost.
 
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,14 @@ fn finish(process: Process) {
     println!("{}", process.finish().expect_success().text());
 }
 
+/// What the server has to say comes first: where it has failed, its clients fail.
+fn finish_both(client: Process, server: Process) {
+    let [client, server] = [client, server].map(Process::finish);
+    println!("{}", String::from_utf8_lossy(&server.stderr));
+    println!("{}", client.expect_success().text());
+    println!("{}", server.expect_success().text());
+}
+
 #[test]
 fn every_byte_arrives() {
     if !can_run() {
@@ -70,8 +79,7 @@ fn every_byte_arrives() {
     let run = Run::new();
     let witness = run.sides.witness(run.port);
     let server = run.server(&[]);
-    finish(run.client(0, &[]));
-    finish(server);
+    finish_both(run.client(0, &[]), server);
     witness.assert_accelerated();
 }
 
@@ -93,8 +101,7 @@ fn every_byte_arrives_while_either_monitor_is_killed() {
         host.kill_monitor();
         host.start_monitor();
     }
-    finish(client);
-    finish(server);
+    finish_both(client, server);
     assert!(upgrades > 0, "nothing went over the window");
 }
 
@@ -131,7 +138,36 @@ fn a_client_survives_killed_servers_of_the_other_host() {
         server.kill();
         server = run.server(&["--peer-may-die"]);
     }
-    finish(client);
-    finish(server);
+    finish_both(client, server);
     witness.assert_accelerated();
+}
+
+/// Every other time the memory is there no more; otherwise it goes on to answer who has it mapped.
+#[test]
+fn every_byte_arrives_whenever_the_window_goes() {
+    if !can_run() {
+        return;
+    }
+    let run = Run::new();
+    let rack = run.sides.rack();
+    let server = run.server(&["--window-may-go"]);
+    let client = run.client(0, &["--window-may-go"]);
+    let mut losses = 0;
+    for number in run.moments() {
+        match number % 2 {
+            0 => rack.lose_window(),
+            _ => rack.replace_window(),
+        }
+        losses += 1;
+        rack.wait_for_another_window();
+    }
+    finish_both(client, server);
+    for host in &rack.hosts {
+        let stats = host.stats();
+        let [lost, unsettled, lies] =
+            ["windows_lost", "windows_unsettled", "peer_lies"].map(|name| stats.count(name));
+        println!("{losses} losses: {lost} ends were in a window, {unsettled} could not be settled");
+        assert!(lost > 0, "no connection went over a window");
+        assert_eq!(lies, 0);
+    }
 }

@@ -11,6 +11,22 @@ fn tuple() -> Tuple {
     }
 }
 
+/// Our end of a connection in the lanes `pair`.
+fn place_in(pair: u64) -> Place {
+    Place {
+        host: HOST,
+        tuple: tuple(),
+        pair,
+    }
+}
+
+fn mirrored(place: Place) -> Place {
+    Place {
+        tuple: place.tuple.mirrored(),
+        ..place
+    }
+}
+
 fn position(token: u64, consumed: u64) -> Position {
     Position {
         token,
@@ -87,9 +103,15 @@ impl Pair {
         } else {
             &mut self.of_p
         };
+        let of = |tuple, pair| Place {
+            host: HOST,
+            tuple,
+            pair,
+        };
         match message {
             HostMessage::Position { tuple, position } => {
-                other.heard_position((HOST, tuple.mirrored()), position, None, self.now);
+                let place = of(tuple.mirrored(), position.pair);
+                other.heard_position(place, position, None, self.now);
             }
             HostMessage::Remainder {
                 tuple,
@@ -97,27 +119,27 @@ impl Pair {
                 at,
                 lines,
             } => {
-                let place = (HOST, tuple.mirrored());
+                let place = of(tuple.mirrored(), remainder.pair);
                 other
                     .heard_remainder(place, remainder, (at, &lines), self.now)
                     .unwrap();
             }
             HostMessage::Arrived { tuple, pair } => {
-                other.heard_arrived((HOST, tuple), pair, self.now);
+                other.heard_arrived(of(tuple, pair), self.now);
             }
             other => panic!("{other:?}"),
         }
     }
 
     fn e_asks(&mut self) {
-        let place = (HOST, tuple().mirrored());
+        let place = mirrored(place_in(3));
         self.of_e
             .told_position((E, position(8, 70 << 16)), place, self.now);
     }
 
     fn p_asks(&mut self) {
         self.of_p
-            .told_position((P, position(5, 0)), (HOST, tuple()), self.now);
+            .told_position((P, position(5, 0)), place_in(3), self.now);
     }
 }
 
@@ -158,7 +180,7 @@ fn an_end_that_nobody_has_spoken_of_is_sought_now_and_then() {
     let mut ask = |wait| {
         let now = start + wait;
         let told = position(0, 70 << 16);
-        pair.of_p.heard_position((HOST, tuple()), told, None, now);
+        pair.of_p.heard_position(place_in(3), told, None, now);
         pair.of_p.take_sought(now).into_values().collect::<Vec<_>>()
     };
     let told = [position(0, 70 << 16)];
@@ -169,7 +191,7 @@ fn an_end_that_nobody_has_spoken_of_is_sought_now_and_then() {
     pair.p_asks();
     let later = pair.now + 3 * SEARCH;
     let told = position(0, 70 << 16);
-    pair.of_p.heard_position((HOST, tuple()), told, None, later);
+    pair.of_p.heard_position(place_in(3), told, None, later);
     assert!(pair.of_p.take_sought(later).is_empty());
 }
 
@@ -177,7 +199,7 @@ fn an_end_that_nobody_has_spoken_of_is_sought_now_and_then() {
 fn who_asks_an_end_that_is_absent_is_told_so() {
     for absence in [Absence::Alone, Absence::Left] {
         let mut pair = Pair::new();
-        let place = (HOST, tuple());
+        let place = place_in(3);
         let mut now = pair.now;
         let mut is_told = |of_p: &mut Lost| {
             now += SEARCH;
@@ -213,7 +235,7 @@ fn who_is_in_lanes_has_not_left_them_whatever_was_said() {
     let left = Word::ToHost(HOST, Absence::Left.message(tuple(), 3));
     lost.note_absence(3, Absence::Left);
     let mut is_told = |wait, found: &[u64]| {
-        lost.heard_position((HOST, tuple()), position(0, 70 << 16), None, now + wait);
+        lost.heard_position(place_in(3), position(0, 70 << 16), None, now + wait);
         search(&mut lost, now + wait, found);
         lost.take_words().contains(&left)
     };
@@ -231,7 +253,7 @@ fn an_end_that_nobody_is_found_for_has_left() {
     let left = Word::ToHost(HOST, Absence::Left.message(tuple(), 3));
     let is_told = |of_p: &mut Lost, wait| {
         let now = start + wait;
-        of_p.heard_position((HOST, tuple()), position(0, 70 << 16), None, now);
+        of_p.heard_position(place_in(3), position(0, 70 << 16), None, now);
         search(of_p, now, &[]);
         of_p.take_words().contains(&left)
     };
@@ -241,17 +263,41 @@ fn an_end_that_nobody_is_found_for_has_left() {
     // Whose process is gone is sought anew.
     pair.p_asks();
     assert!(!is_told(&mut pair.of_p, NOBODY + SEARCH));
-    pair.of_p.disown(HOST, tuple(), start + NOBODY + SEARCH);
+    pair.of_p.disown(place_in(3), start + NOBODY + SEARCH);
     assert!(!is_told(&mut pair.of_p, NOBODY + 2 * SEARCH));
     assert!(is_told(&mut pair.of_p, 2 * NOBODY + 2 * SEARCH));
-    // Other lanes of the same addresses are another story.
-    let other = Position {
+}
+
+/// A connection may have the addresses of one that was closed a moment ago.
+#[test]
+fn who_had_these_addresses_is_not_asked_for_later_lanes() {
+    let mut lost = Lost::default();
+    let now = Instant::now();
+    lost.told_position((P, position(5, 0)), place_in(3), now);
+    lost.take_words();
+    let (place, owner) = (place_in(4), (E, 8));
+    let later = Position {
         pair: 4,
         ..position(0, 70 << 16)
     };
-    let now = start + 3 * NOBODY;
-    pair.of_p.heard_position((HOST, tuple()), other, None, now);
-    assert!(pair.of_p.take_sought(now).contains_key(&4));
+    lost.heard_position(place, later, None, now);
+    assert_eq!(lost.take_words(), []);
+    assert_eq!(lost.take_sought(now), HashMap::from([(4, later)]));
+    lost.heard_position(place, later, Some(owner), now);
+    assert!(lost.take_words().contains(&Word::Look { place, owner }));
+}
+
+/// Its connection has ended, and has no addresses any more.
+#[test]
+fn who_has_spoken_is_known_by_it() {
+    let mut lost = Lost::default();
+    let kin = [(E, 5), (P, 5)];
+    let place_of = |lost: &Lost, pair| lost.place_of(kin.into_iter(), pair);
+    assert_eq!(place_of(&lost, 3), None);
+    lost.told_position((P, position(5, 0)), place_in(3), Instant::now());
+    assert_eq!(place_of(&lost, 3), Some(place_in(3)));
+    assert_eq!(place_of(&lost, 4), None);
+    assert_eq!(lost.place_of([(P, 6)].into_iter(), 3), None);
 }
 
 #[test]
@@ -308,11 +354,10 @@ fn a_late_word_about_earlier_lanes_takes_nothing_away() {
     pair.p_asks();
     pair.of_p
         .told_remainder(P, (remainder(5, 70, 1), lines(1)), pair.now);
-    let place = (HOST, tuple());
-    pair.of_p.heard_arrived(place, 2, pair.now);
-    assert!(pair.of_p.ends[&place].outgoing.is_some());
-    pair.of_p.heard_arrived(place, 3, pair.now);
-    assert!(pair.of_p.ends[&place].outgoing.is_none());
+    pair.of_p.heard_arrived(place_in(2), pair.now);
+    assert!(pair.of_p.ends[&place_in(3)].outgoing.is_some());
+    pair.of_p.heard_arrived(place_in(3), pair.now);
+    assert!(pair.of_p.ends[&place_in(3)].outgoing.is_none());
 }
 
 #[test]
@@ -323,9 +368,8 @@ fn who_asks_again_is_sent_the_same_after_a_while_only() {
         .told_remainder(P, (remainder(5, 70, 1), lines(1)), pair.now);
     let mut pieces_after = |wait| {
         pair.of_p.take_words();
-        let place = (HOST, tuple());
         pair.of_p
-            .heard_position(place, position(0, 70 << 16), None, pair.now + wait);
+            .heard_position(place_in(3), position(0, 70 << 16), None, pair.now + wait);
         let words = pair.of_p.take_words();
         let is_piece =
             |word: &&Word| matches!(word, Word::ToHost(_, HostMessage::Remainder { .. }));
@@ -336,18 +380,31 @@ fn who_asks_again_is_sent_the_same_after_a_while_only() {
     assert_eq!(pieces_after(AGAIN + AGAIN / 2), 0);
 }
 
+/// The same of another connection, in other lanes.
+fn in_lanes(pair: u64, position: Position, remainder: Remainder) -> (Place, Position, Remainder) {
+    let local = format!("10.0.0.1:{pair}").parse().unwrap();
+    let place = Place {
+        tuple: Tuple { local, ..tuple() },
+        ..place_in(pair)
+    };
+    (
+        place,
+        Position { pair, ..position },
+        Remainder { pair, ..remainder },
+    )
+}
+
 #[test]
 fn nobody_sends_more_at_a_time_than_is_agreed() {
     let mut of_p = Lost::default();
     let now = Instant::now();
-    let mut begin = |port: u64| {
-        let local = format!("10.0.0.1:{port}").parse().unwrap();
-        let place = (HOST, Tuple { local, ..tuple() });
-        of_p.told_position((P, position(port, 0)), place, now);
-        of_p.heard_remainder(place, remainder(0, 0, 2), (0, &lines(1)), now)
+    let mut begin = |pair: u64| {
+        let (place, position, remainder) = in_lanes(pair, position(pair, 0), remainder(0, 0, 2));
+        of_p.told_position((P, position), place, now);
+        of_p.heard_remainder(place, remainder, (0, &lines(1)), now)
     };
-    for port in 1..=MOST_UNDER_WAY as u64 {
-        assert_eq!(begin(port), Ok(()));
+    for pair in 1..=MOST_UNDER_WAY as u64 {
+        assert_eq!(begin(pair), Ok(()));
         assert_eq!(begin(1), Ok(()), "the same, begun again");
     }
     assert!(begin(1000).is_err());
@@ -356,21 +413,18 @@ fn nobody_sends_more_at_a_time_than_is_agreed() {
 #[test]
 fn few_are_under_way_and_all_arrive() {
     let mut pair = Pair::new();
-    let of = |port: u16| Tuple {
-        local: format!("10.0.0.1:{port}").parse().unwrap(),
-        ..tuple()
-    };
-    for port in 1..=100 {
-        let (p, e) = (position(port.into(), 0), position(port.into(), 0));
-        pair.of_p.told_position((P, p), (HOST, of(port)), pair.now);
+    let of = |name: u64| in_lanes(name, position(name, 0), remainder(name, 0, 3));
+    for name in 1..=100 {
+        let (place, position, _) = of(name);
+        pair.of_p.told_position((P, position), place, pair.now);
         pair.of_e
-            .told_position((E, e), (HOST, of(port).mirrored()), pair.now);
+            .told_position((E, position), mirrored(place), pair.now);
     }
     pair.exchange(true);
     pair.to_e.clear();
-    for port in 1..=100u16 {
-        pair.of_p
-            .told_remainder(P, (remainder(port.into(), 0, 3), lines(3)), pair.now);
+    for name in 1..=100 {
+        let (_, _, remainder) = of(name);
+        pair.of_p.told_remainder(P, (remainder, lines(3)), pair.now);
     }
     assert_eq!(pair.of_p.under_way.len(), MOST_UNDER_WAY);
     pair.exchange(true);
@@ -380,30 +434,29 @@ fn few_are_under_way_and_all_arrive() {
 #[test]
 fn pieces_that_do_not_fit_are_a_lie_and_strangers_get_nothing() {
     let mut pair = Pair::new();
-    let place = (HOST, tuple());
     let piece = lines(1);
     let told = remainder(0, 0, 2);
     let now = pair.now;
     pair.of_p
-        .heard_remainder(place, told, (0, &piece), now)
+        .heard_remainder(place_in(3), told, (0, &piece), now)
         .unwrap();
     assert_eq!(pair.of_p.take_words(), []);
     pair.p_asks();
     pair.of_p.take_words();
     pair.of_p
-        .heard_remainder(place, told, (0, &piece), now)
+        .heard_remainder(place_in(3), told, (0, &piece), now)
         .unwrap();
     assert!(
         pair.of_p
-            .heard_remainder(place, told, (0, &lines(3)), now)
+            .heard_remainder(place_in(3), told, (0, &lines(3)), now)
             .is_err()
     );
     pair.of_p
-        .heard_remainder(place, told, (0, &piece), now)
+        .heard_remainder(place_in(3), told, (0, &piece), now)
         .unwrap();
     assert!(
         pair.of_p
-            .heard_remainder(place, told, (2, &piece), now)
+            .heard_remainder(place_in(3), told, (2, &piece), now)
             .is_err()
     );
 }

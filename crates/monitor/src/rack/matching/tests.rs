@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::rack::message::Deal;
+use crate::registry::ClientId;
 use world::{PARTS, WINDOW, World};
 
 #[test]
@@ -36,6 +37,27 @@ fn ends_that_were_there_before_the_session_are_paired() {
     world.connect();
     world.deliver_all();
     assert!(world.paired(3));
+}
+
+/// After a fork the child is told; but whom the other host has been told to be absent does not come any more.
+#[test]
+fn lanes_are_offered_to_a_child_unless_nobody_is_to_come_there() {
+    let mut world = World::new(9);
+    world.connect();
+    let mut ours = (0, 0);
+    for at in 0..2 {
+        let client = world.hosts[at].hello(1);
+        ours = (client, world.hosts[at].register(client, 3));
+        world.settle(at);
+    }
+    world.deliver_all();
+    let host = &mut world.hosts[1];
+    let pair = host.register_in_child(ours.0, ours.1, 3);
+    let pair = pair.expect("the child may come there");
+    let child = (ClientId(ours.0 + 1), ours.1);
+    host.registry.void(child, pair);
+    assert_eq!(host.register_in_child(ours.0, ours.1, 3), None);
+    assert_eq!(host.registry.key_in(child, pair), None);
 }
 
 #[test]

@@ -14,8 +14,8 @@ use rustix::io::{pread, pwrite};
 use super::{Phase, Rack, window_id};
 use crate::backing::Memories;
 use crate::connection::Said;
-use crate::endpoint::Endpoint;
-use crate::rack::lost::{Absence, Owner, Word, absence_in};
+use crate::endpoint::{EndKey, Endpoint};
+use crate::rack::lost::{Absence, Owner, Place, Word, absence_in};
 use crate::rack::matching::{HostId, Lie};
 use crate::rack::message::{HostMessage, Tuple};
 use crate::registry::{ClientId, Registry};
@@ -35,7 +35,8 @@ const RETRY: Duration = Duration::from_secs(5);
 enum Found {
     There,
     Absent(Absence),
-    NoProcess,
+    /// The process is gone, or has closed the end; a child of its may have it.
+    Nobody,
 }
 
 impl Rack {
@@ -134,15 +135,19 @@ impl Rack {
         registry: &Registry<Memories>,
     ) -> Option<Result<(), Lie>> {
         let now = Instant::now();
+        let of = |theirs: &Tuple, pair| Place {
+            host,
+            tuple: theirs.mirrored(),
+            pair,
+        };
         match message {
             HostMessage::Position { tuple, position } => {
                 if !self.matching.is_address_of(host, tuple.local.ip()) {
                     return Some(Err(Lie("speaks for an end that is not its own")));
                 }
-                let ours = tuple.mirrored();
-                let owner = self.owner_of(host, &ours, registry);
-                self.lost
-                    .heard_position((host, ours), *position, owner, now);
+                let place = of(tuple, position.pair);
+                let owner = self.owner_of(place, registry);
+                self.lost.heard_position(place, *position, owner, now);
                 Some(Ok(()))
             }
             HostMessage::Remainder {
@@ -151,37 +156,57 @@ impl Rack {
                 at,
                 lines,
             } => {
-                let place = (host, tuple.mirrored());
+                let place = of(tuple, remainder.pair);
                 let piece = (*at, lines.as_slice());
                 Some(self.lost.heard_remainder(place, *remainder, piece, now))
             }
             HostMessage::Alone { tuple, pair } => {
-                let (place, pair) = ((host, tuple.mirrored()), *pair);
-                let message = |token| MonitorMessage::Alone { token, pair };
-                self.lost.heard_absence(place, message);
+                let message = |token| MonitorMessage::Alone { token, pair: *pair };
+                self.lost.heard_absence(of(tuple, *pair), message);
                 Some(Ok(()))
             }
             HostMessage::Left { tuple, pair } => {
-                let (place, pair) = ((host, tuple.mirrored()), *pair);
-                let message = |token| MonitorMessage::Left { token, pair };
-                self.lost.heard_absence(place, message);
+                let message = |token| MonitorMessage::Left { token, pair: *pair };
+                self.lost.heard_absence(of(tuple, *pair), message);
                 Some(Ok(()))
             }
             HostMessage::Arrived { tuple, pair } => {
-                self.lost.heard_arrived((host, *tuple), *pair, now);
+                let place = Place {
+                    host,
+                    tuple: *tuple,
+                    pair: *pair,
+                };
+                self.lost.heard_arrived(place, now);
                 Some(Ok(()))
             }
             _ => None,
         }
     }
 
-    fn owner_of(
+    /// Who has been granted these lanes, if it was by this monitor. The addresses alone may be those of another
+    /// connection by now.
+    fn owner_of(&self, place: Place, registry: &Registry<Memories>) -> Option<Owner> {
+        let id = self.matching.end_of(place.host, &place.tuple)?;
+        registry.holder_of(id, place.pair)
+    }
+
+    /// As what the other host knows an end that a program speaks for. A connection that has ended has no
+    /// addresses any more; then what it had is known from before.
+    fn place_of(
         &self,
-        host: HostId,
-        tuple: &Tuple,
+        (key, pair): (Option<EndKey>, u64),
+        kin: &[Owner],
         registry: &Registry<Memories>,
-    ) -> Option<Owner> {
-        registry.owner_of(self.matching.end_of(host, tuple)?)
+    ) -> Option<Place> {
+        let named = |(host, tuple)| Place { host, tuple, pair };
+        if let Some(key) = key {
+            return self.matching.host_of(&key).map(named);
+        }
+        let known = self.lost.place_of(kin.iter().copied(), pair);
+        known.or_else(|| {
+            let mut keys = kin.iter().filter_map(|owner| registry.key_in(*owner, pair));
+            keys.find_map(|key| self.matching.host_of(&key).map(named))
+        })
     }
 }
 
@@ -194,15 +219,17 @@ impl Monitor {
         socket: Option<OwnedFd>,
     ) -> Result<(), Fault> {
         let socket = socket.ok_or(Fault::NoDescriptor)?;
-        let endpoint = Endpoint::read(socket.as_fd());
+        let key = Endpoint::read(socket.as_fd()).map(|endpoint| endpoint.key);
         self.closer.close(socket, None);
-        // A connection that has ended meanwhile has nobody to tell.
-        if let (Some(rack), Ok(endpoint)) = (&mut self.rack, endpoint)
-            && let Some(place) = rack.matching.host_of(&endpoint.key)
+        let kin = self.kin_of(client).into_iter();
+        let kin: Vec<Owner> = kin.map(|client| (client, position.token)).collect();
+        let named = (key.ok(), position.pair);
+        if let Some(rack) = &mut self.rack
+            && let Some(place) = rack.place_of(named, &kin, &self.registry)
         {
             let now = Instant::now();
             rack.lost.told_position((client, position), place, now);
-            rack.look_at_windows_to(place.0, &mut self.registry, &self.epoll);
+            rack.look_at_windows_to(place.host, &mut self.registry, &self.epoll);
         }
         Ok(())
     }
@@ -268,28 +295,27 @@ impl Monitor {
                     self.remind_kin(client, &message);
                 }
                 Word::ToProgram(client, message, lines) => self.tell(client, &message, &lines),
-                Word::Look {
-                    host,
-                    tuple,
-                    owner,
-                    pair,
-                } => {
-                    let found = self.look_for_absence(owner, pair);
-                    let Some(rack) = &mut self.rack else {
-                        continue;
-                    };
-                    match found {
-                        Found::There => {}
-                        Found::Absent(absence) => {
-                            let message = absence.message(tuple, pair);
-                            rack.links.say(host, &message, &self.epoll);
-                        }
-                        Found::NoProcess => rack.lost.disown(host, tuple, Instant::now()),
-                    }
-                }
+                Word::Look { place, owner } => self.look_and_tell(place, owner),
             }
         }
         is_busy
+    }
+
+    /// Tell the other host if our end does not use the lanes.
+    fn look_and_tell(&mut self, place: Place, owner: Owner) {
+        let found = self.look_for_absence(owner, place.pair);
+        let Some(rack) = &mut self.rack else {
+            return;
+        };
+        match found {
+            Found::There => {}
+            Found::Absent(absence) => {
+                self.registry.void(owner, place.pair);
+                let message = absence.message(place.tuple, place.pair);
+                rack.links.say(place.host, &message, &self.epoll);
+            }
+            Found::Nobody => rack.lost.disown(place, Instant::now()),
+        }
     }
 
     /// Whether a program's end uses these lanes, see [`absence_in`]. One that has yet to take them is told first
@@ -314,11 +340,11 @@ impl Monitor {
             .get(&client)
             .and_then(|id| self.sources.get(id))
         else {
-            return Found::NoProcess;
+            return Found::Nobody;
         };
         let family = connection.member.map(|member| member.family);
         let Some(family) = family.and_then(|id| self.families.find(id)) else {
-            return Found::NoProcess;
+            return Found::Nobody;
         };
         let index = u32::try_from(token & 0xffff_ffff).unwrap_or(u32::MAX);
         let Some(entry) = family.slab.entry(index) else {
@@ -328,10 +354,11 @@ impl Monitor {
         let is_closed = entry.id.phase.load(SeqCst) == EndPhase::Free as u32;
         // Afterwards: the entry may have become another end's meanwhile.
         let is_same = u64::from(entry.id.generation.load(SeqCst)) == token >> 32;
-        let absence = absence.or(is_closed.then_some(Absence::Left));
-        absence
-            .filter(|_| is_same)
-            .map_or(Found::There, Found::Absent)
+        match absence.or(is_closed.then_some(Absence::Left)) {
+            _ if !is_same => Found::Nobody,
+            Some(absence) => Found::Absent(absence),
+            None => Found::There,
+        }
     }
 
     /// Tell a program and those that share its slab.

@@ -11,7 +11,7 @@ use super::super::*;
 use crate::config::Quotas;
 use crate::endpoint::Endpoint;
 use crate::rack::extents::Extents;
-use crate::registry::{Beside, ClientId, LeaseId};
+use crate::registry::{Action, Beside, ClientId, LeaseId};
 use crosslane_ctl::lane::{Geometry, MIN_RING_LINES};
 use crosslane_ctl::message::MonitorMessage;
 
@@ -156,18 +156,9 @@ impl Monitor {
 
     /// A process registers its side of a connection.
     pub fn register(&mut self, client: u64, connection: u16) -> u64 {
-        let name = |at: usize, port: u16| -> SocketAddr {
-            format!("10.0.0.{}:{port}", at + 1).parse().unwrap()
-        };
-        let ports = [7000, 40_000 + connection];
-        let local = name(self.at, ports[self.at]);
-        let remote = name(1 - self.at, ports[1 - self.at]);
         self.next_cookie += 1;
         let token = self.next_cookie;
-        let endpoint = Endpoint {
-            key: EndKey::new(NETNS, local, remote),
-            cookie: token,
-        };
+        let endpoint = self.endpoint(connection, token);
         let end = ProgramEnd {
             connection,
             lanes: Vec::new(),
@@ -177,6 +168,33 @@ impl Monitor {
         let id = ClientId(client);
         self.registry.register(id, token, Ok(endpoint)).unwrap();
         token
+    }
+
+    fn endpoint(&self, connection: u16, cookie: u64) -> Endpoint {
+        let name = |at: usize, port: u16| -> SocketAddr {
+            format!("10.0.0.{}:{port}", at + 1).parse().unwrap()
+        };
+        let ports = [7000, 40_000 + connection];
+        let local = name(self.at, ports[self.at]);
+        let remote = name(1 - self.at, ports[1 - self.at]);
+        Endpoint {
+            key: EndKey::new(NETNS, local, remote),
+            cookie,
+        }
+    }
+
+    /// A forked child of a process registers what that has registered. Returns the lanes that it is granted at once.
+    pub fn register_in_child(&mut self, parent: u64, token: u64, connection: u16) -> Option<u64> {
+        self.next_client += 1;
+        let child = ClientId(self.next_client);
+        self.registry.hello(child, FamilyId(parent), 1);
+        let endpoint = self.endpoint(connection, token);
+        self.registry.register(child, token, Ok(endpoint)).unwrap();
+        let granted = |action: &Action| match action.message {
+            MonitorMessage::Grant(grant) if action.client == child => Some(grant.pair),
+            _ => None,
+        };
+        self.registry.take_actions().iter().find_map(granted)
     }
 
     pub fn fork(&mut self, client: u64) {
