@@ -294,7 +294,11 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
         libc::SHUT_WR => end_flags::SHUT_WRITE,
         _ => end_flags::SHUT_READ | end_flags::SHUT_WRITE,
     };
-    end.add_flags(flags);
+    {
+        // No freeze is answered from here on.
+        let _tx = writes.then(|| end.lock_tx());
+        end.add_flags(flags);
+    }
     if how != libc::SHUT_WR && end.family() == Family::Unix {
         // Nothing can be sent again to an end that has shut down: what has come stays where it is.
         switch::unfreeze(end);

@@ -18,7 +18,7 @@ use crate::{End, bell, ending, kernel_view, rest, send, spare};
 /// The receiver has frozen before it read our STOP. The caller holds the sending direction.
 pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
     let stop_at = end.entry.wait.replayed.load(Ordering::Relaxed);
-    if end.tx_mode() != Mode::Tcp || stop_at == 0 || !claim_freeze(lane) {
+    if end.tx_mode() != Mode::Tcp || stop_at == 0 || !claim_freeze(end, lane) {
         return;
     }
     end.entry.wait.replayed.store(0, Ordering::Relaxed);
@@ -48,8 +48,13 @@ fn answer_freeze(end: &End, lane: &WindowLane, at: u64) {
     }
 }
 
-/// Say that the freeze is being answered. Returns whether the receiver still wants it.
-pub(crate) fn claim_freeze(lane: &WindowLane) -> bool {
+/// Say that the freeze is being answered. Returns whether the receiver still wants it. Never after our
+/// own end: nothing could be sent again, and a receiver that sees the end reads the lane. The caller holds
+/// the sending direction.
+pub(crate) fn claim_freeze(end: &End, lane: &WindowLane) -> bool {
+    if end.has_flags(end_flags::SHUT_WRITE) {
+        return false;
+    }
     let answer = |flags| (flags & FROZEN != 0).then_some(flags | ANSWERED);
     let flags = &lane.control().receiver.flags;
     flags

@@ -259,7 +259,7 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
     if end.tx_mode() != Mode::Ring {
         return;
     }
-    if flags & FROZEN != 0 && replay::claim_freeze(lane) {
+    if flags & FROZEN != 0 && replay::claim_freeze(end, lane) {
         replay::begin_replay(end, lane);
         return;
     }

@@ -4,10 +4,10 @@ use std::ffi::CString;
 
 use crosslane_exercise::calls::{
     close, dup2, exec_missing, exec_missing_by_list, exec_shell, exec_shell_by_list, exec_shell_in,
-    exit_now, exit_thread, fork, pipe_to, read, restrict_calls, send, shutdown, system, wait_for,
-    write,
+    exit_now, exit_thread, fork, pipe_to, read, recv, restrict_calls, send, shutdown, system,
+    wait_for, write,
 };
-use libc::{MSG_NOSIGNAL, POLLRDHUP, SHUT_WR};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLRDHUP, SHUT_WR};
 
 use super::{Check, pair};
 use crate::Stage;
@@ -45,6 +45,21 @@ fn echo(s: &mut Stage) {
 /// Far: tell what came until the end.
 fn listen(s: &mut Stage) {
     s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
+}
+
+/// Far: listen without ever waiting in a call.
+fn ask_on(s: &mut Stage) {
+    let mut heard = Vec::new();
+    let mut buffer = [0; 100];
+    loop {
+        match recv(s.fd, &mut buffer, MSG_DONTWAIT) {
+            Ok(0) => break,
+            Ok(count) => heard.extend_from_slice(&buffer[..count]),
+            Err(errno) if errno.0 == libc::EAGAIN => {}
+            Err(errno) => return s.say("failed", Err::<usize, _>(errno)),
+        }
+    }
+    s.say("heard", digest(&heard));
 }
 
 /// Far: send two lines, make no call on the connection until told to, and listen.
@@ -279,6 +294,21 @@ pub const CHECKS: &[Check] = &[
             s.send(b"first\nsecond\n");
             s.say("shutdown", shutdown(s.fd, SHUT_WR));
             listen(s);
+        },
+    ),
+    pair(
+        "exec_inherits_from_a_peer_that_has_shut_down_and_asks_on",
+        |s| {
+            s.wait();
+            let child = in_shell(s.fd, "cat; echo and the end");
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+        },
+        |s| {
+            s.send(b"first\nsecond\n");
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            s.go();
+            ask_on(s);
         },
     ),
     pair(
