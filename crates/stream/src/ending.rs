@@ -170,20 +170,24 @@ pub(crate) fn note_eof(end: &End) {
         return gone::note(end, None);
     }
     end.note_ending(Ending::Eof);
-    let by_us = end.entry.id.flags.load(Ordering::Relaxed)
-        & (end_flags::SHUT_READ | end_flags::SHUT_WRITE)
-        != 0;
     let lane = end.tx_lane();
     let in_order =
         lane.is_some_and(|lane| lane.control().receiver.flags.load(Ordering::SeqCst) & CLOSED != 0);
-    if by_us || in_order || send::unconsumed_bytes(end) == 0 {
+    if is_shut(end) || in_order || send::unconsumed_bytes(end) == 0 {
         return;
     }
     bell::probe(end, CLOSED);
-    let is_reset = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+    let is_over = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+    // Another thread may have shut down meanwhile, which looks the same.
+    let is_reset = is_over && !is_shut(end);
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
     if is_reset && send::unconsumed_bytes(end) > 0 {
         let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         note_error(end, Errno::CONNRESET);
     }
+}
+
+fn is_shut(end: &End) -> bool {
+    let shut = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
+    end.entry.id.flags.load(Ordering::Relaxed) & shut != 0
 }
