@@ -15,13 +15,13 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::bell::Bells;
 use crate::family::Family;
-use crate::{End, bell, control, ledger, lost, register, replay, step, switch, within};
+use crate::{End, bell, control, ending, ledger, lost, register, replay, step, switch, within};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
 /// hangs; then the connection is shut down, so that the peer sees its end all the same.
 const MONITOR_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long a close waits for what is on its way: doorbells, and bytes that must be sent again.
+/// How long a close waits for doorbells that are on their way.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How often a close looks for a doorbell at once, and how long it rests between later looks.
 const BUSY_ROUNDS: u32 = 32;
@@ -116,6 +116,7 @@ fn let_go(end: &End) {
         lost::finish(end, Instant::now() + lost::LAST_CALL);
     }
     if phase == EndPhase::Granted && !shared {
+        finish_replay(end, Instant::now() + replay::PATIENCE);
         finish_rings(end, Instant::now() + PATIENCE);
     }
     if register::is_in_flight(end) {
@@ -139,9 +140,15 @@ fn let_go(end: &End) {
     }
 }
 
+/// What cannot be sent again ends the connection as an error does, where that is possible.
+fn finish_replay(end: &End, deadline: Instant) {
+    if !replay::push_replay(end, deadline) && end.family() == Family::Tcp {
+        reset_on_close(end);
+    }
+}
+
 /// As TCP: unread bytes make a close reset the connection. Unread doorbells must not.
 fn finish_rings(end: &End, deadline: Instant) {
-    replay::push_replay(end, deadline);
     say_closing(end);
     if end.rx_lane().is_none() {
         return;
@@ -285,7 +292,12 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
         lost::finish_sending(end);
         // After our FIN we cannot ring a peer that waits for space, so its direction goes back
         // to TCP, where the kernel does that.
-        replay::push_replay(end, Instant::now() + PATIENCE);
+        if !replay::push_replay(end, Instant::now() + replay::PATIENCE)
+            && end.family() == Family::Tcp
+        {
+            ending::note_error(end, Errno::CONNRESET);
+            reset(end);
+        }
         ask_for_tcp(end);
         say_closing(end);
     }
@@ -387,8 +399,9 @@ pub fn at_exit() {
     };
     let last_call = Instant::now() + lost::LAST_CALL;
     ends().for_each(|end| lost::finish(&end, last_call));
+    let granted = || ends().filter(|end| end.phase() == EndPhase::Granted);
+    let deadline = Instant::now() + replay::PATIENCE;
+    granted().for_each(|end| finish_replay(&end, deadline));
     let deadline = Instant::now() + PATIENCE;
-    ends()
-        .filter(|end| end.phase() == EndPhase::Granted)
-        .for_each(|end| finish_rings(&end, deadline));
+    granted().for_each(|end| finish_rings(&end, deadline));
 }

@@ -1,6 +1,8 @@
 //! Sending again by TCP what a frozen receiver has not consumed.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
@@ -14,6 +16,12 @@ use crate::end::add;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
 use crate::{End, bell, ending, kernel_view, rest, send, spare};
+
+/// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
+/// reads slowly.
+const STANDSTILL: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+const NAP: Duration = Duration::from_micros(100);
 
 /// The receiver has frozen before it read our STOP. The caller holds the sending direction.
 pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
@@ -158,11 +166,23 @@ fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool
     Ok(sent == left)
 }
 
-/// Send what a frozen receiver has not taken, as far as TCP takes it before `deadline`.
-pub(crate) fn push_replay(end: &End, deadline: std::time::Instant) {
-    while send::finish_replay(end, true) == Err(Errno::AGAIN)
-        && std::time::Instant::now() < deadline
-    {
-        kernel::nap(core::time::Duration::from_micros(100));
+/// Send what a frozen receiver has not taken, before `deadline`, while TCP takes some of it now and then. Returns
+/// false if something is left: after an end in good order the peer would take what it has got for all.
+pub(crate) fn push_replay(end: &End, deadline: Instant) -> bool {
+    let position = || {
+        let replayed = end.entry.wait.replayed.load(Ordering::Relaxed);
+        (end.entry.tx.credit.load(Ordering::Relaxed), replayed)
+    };
+    let mut moved = (position(), Instant::now());
+    while send::finish_replay(end, true) == Err(Errno::AGAIN) {
+        let now = Instant::now();
+        if moved.0 != position() {
+            moved = (position(), now);
+        }
+        if now >= deadline.min(moved.1 + STANDSTILL) {
+            return false;
+        }
+        kernel::nap(NAP);
     }
+    true
 }

@@ -1,13 +1,14 @@
 //! fork and exec with live connections.
 
 use std::ffi::CString;
+use std::time::Duration;
 
 use crosslane_exercise::calls::{
     close, dup2, exec_missing, exec_missing_by_list, exec_shell, exec_shell_by_list, exec_shell_in,
-    exit_now, exit_thread, fork, pipe_to, read, recv, restrict_calls, send, shutdown, system,
-    wait_for, write,
+    exit_now, exit_thread, fork, pipe_to, read, recv, restrict_calls, send, setsockopt, shutdown,
+    system, wait_for, write,
 };
-use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLRDHUP, SHUT_WR};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLRDHUP, SHUT_WR, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
 
 use super::{Check, pair};
 use crate::Stage;
@@ -309,6 +310,30 @@ pub const CHECKS: &[Check] = &[
             s.say("shutdown", shutdown(s.fd, SHUT_WR));
             s.go();
             ask_on(s);
+        },
+    ),
+    pair(
+        "an_end_waits_for_what_is_sent_again",
+        |s| {
+            s.say("few", setsockopt(s.fd, SOL_SOCKET, SO_RCVBUF, 32768));
+            s.go();
+            s.wait();
+            let child = in_shell(s.fd, "exec env -i sh -c 'sleep 0.5; wc -c'");
+            s.say("close", close(s.fd));
+            s.say("child", wait_for(child));
+        },
+        |s| {
+            s.say("few", setsockopt(s.fd, SOL_SOCKET, SO_SNDBUF, 32768));
+            s.wait();
+            let bytes = pattern(1 << 20);
+            let sends = std::iter::from_fn(|| send(s.fd, &bytes, MSG_DONTWAIT).ok());
+            let sent: usize = sends.sum();
+            s.go();
+            std::thread::sleep(Duration::from_millis(250));
+            let _ = recv(s.fd, &mut [0], MSG_DONTWAIT);
+            let _ = shutdown(s.fd, SHUT_WR);
+            let is_whole = |count: Vec<u8>| count.trim_ascii() == sent.to_string().as_bytes();
+            s.say("whole", drain(s.fd).is_ok_and(is_whole));
         },
     ),
     pair(
