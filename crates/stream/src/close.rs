@@ -155,6 +155,8 @@ fn finish_rings(end: &End, deadline: Instant) {
     }
     say_closed(end);
     await_last_bells(end, deadline);
+    // A freeze may have come meanwhile.
+    finish_replay(end, Instant::now() + replay::PATIENCE);
     let Some((lane, _rx)) = end.hold_rx_lane() else {
         return;
     };
@@ -287,29 +289,32 @@ pub(crate) fn count_totals(end: &End) {
 
 /// The program is about to shut down a direction. Call this before the kernel's shutdown.
 pub fn before_shutdown(end: &End, how: libc::c_int) {
-    let writes = how != libc::SHUT_RD;
-    if writes && end.phase() == EndPhase::Granted {
+    let writes = how != libc::SHUT_RD && end.phase() == EndPhase::Granted;
+    let flags = match how {
+        libc::SHUT_RD => end_flags::SHUT_READ,
+        libc::SHUT_WR => end_flags::SHUT_WRITE,
+        _ => end_flags::SHUT_READ | end_flags::SHUT_WRITE,
+    };
+    if writes {
         lost::finish_sending(end);
-        // After our FIN we cannot ring a peer that waits for space, so its direction goes back
-        // to TCP, where the kernel does that.
+        switch::attend(end);
+    }
+    {
+        // No freeze is answered from here on.
+        let _tx = writes.then(|| end.lock_tx());
+        end.add_flags(flags);
+    }
+    if writes {
         if !replay::push_replay(end, Instant::now() + replay::PATIENCE)
             && end.family() == Family::Tcp
         {
             ending::note_error(end, Errno::CONNRESET);
             reset(end);
         }
+        // After our FIN we cannot ring a peer that waits for space, so its direction goes back
+        // to TCP, where the kernel does that.
         ask_for_tcp(end);
         say_closing(end);
-    }
-    let flags = match how {
-        libc::SHUT_RD => end_flags::SHUT_READ,
-        libc::SHUT_WR => end_flags::SHUT_WRITE,
-        _ => end_flags::SHUT_READ | end_flags::SHUT_WRITE,
-    };
-    {
-        // No freeze is answered from here on.
-        let _tx = writes.then(|| end.lock_tx());
-        end.add_flags(flags);
     }
     if how != libc::SHUT_WR && end.family() == Family::Unix {
         // Nothing can be sent again to an end that has shut down: what has come stays where it is.

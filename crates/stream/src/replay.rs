@@ -15,7 +15,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::end::add;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
-use crate::{End, bell, ending, kernel_view, rest, send, spare};
+use crate::{End, bell, ending, kernel_view, rest, send, spare, switch};
 
 /// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
 /// reads slowly.
@@ -174,7 +174,17 @@ pub(crate) fn push_replay(end: &End, deadline: Instant) -> bool {
         (end.entry.tx.credit.load(Ordering::Relaxed), replayed)
     };
     let mut moved = (position(), Instant::now());
-    while send::finish_replay(end, true) == Err(Errno::AGAIN) {
+    loop {
+        // A freeze that nobody has seen yet is answered now.
+        switch::attend(end);
+        match send::finish_replay(end, true) {
+            Err(Errno::AGAIN) => {}
+            Err(errno) => {
+                send::keep_error(end, errno);
+                return true;
+            }
+            Ok(()) => return true,
+        }
         let now = Instant::now();
         if moved.0 != position() {
             moved = (position(), now);
@@ -184,5 +194,4 @@ pub(crate) fn push_replay(end: &End, deadline: Instant) -> bool {
         }
         kernel::nap(NAP);
     }
-    true
 }

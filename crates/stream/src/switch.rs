@@ -259,6 +259,10 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
     if end.tx_mode() != Mode::Ring {
         return;
     }
+    if flags & FROZEN != 0 && end.has_flags(end_flags::SHUT_WRITE) {
+        // The receiver goes on in the lane when it sees our end; a STOP would hide doorbells from it.
+        return;
+    }
     if flags & FROZEN != 0 && replay::claim_freeze(end, lane) {
         replay::begin_replay(end, lane);
         return;

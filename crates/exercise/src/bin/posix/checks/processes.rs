@@ -325,13 +325,10 @@ pub const CHECKS: &[Check] = &[
         |s| {
             s.say("few", setsockopt(s.fd, SOL_SOCKET, SO_SNDBUF, 32768));
             s.wait();
-            let bytes = pattern(1 << 20);
-            let sends = std::iter::from_fn(|| send(s.fd, &bytes, MSG_DONTWAIT).ok());
-            let sent: usize = sends.sum();
+            let sent = send(s.fd, &pattern(1 << 17), MSG_DONTWAIT).unwrap_or(0);
             s.go();
             std::thread::sleep(Duration::from_millis(250));
-            let _ = recv(s.fd, &mut [0], MSG_DONTWAIT);
-            let _ = shutdown(s.fd, SHUT_WR);
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
             let is_whole = |count: Vec<u8>| count.trim_ascii() == sent.to_string().as_bytes();
             s.say("whole", drain(s.fd).is_ok_and(is_whole));
         },
