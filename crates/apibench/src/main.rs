@@ -15,6 +15,7 @@ use crosslane_apibench::way::{Listening, Way};
 use crosslane_sockbench::cpus;
 use crosslane_sockbench::outcome;
 use crosslane_sockbench::span::Span;
+use crosslane_sockbench::ticks;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// The same traffic by sockets and by the native interface.
@@ -83,6 +84,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     if let Some(cpu) = cli.cpu {
         cpus::pin(cpu)?;
     }
+    ticks::prepare();
     match &cli.role {
         Role::Server => serve(cli.way),
         Role::Client {

@@ -7,10 +7,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use quanta::Clock;
-
 use crate::limit::{LimitError, STOP, between_two_cpus};
 use crate::outcome::Clocks;
+use crate::ticks::Ticks;
 
 /// The shortest round trip of so long a time is undisturbed.
 const LONG_ENOUGH: Duration = Duration::from_millis(100);
@@ -21,7 +20,7 @@ const LOOKS: u32 = 100_000;
 /// # Errors
 /// [`LimitError`].
 pub fn compare() -> Result<Clocks, LimitError> {
-    let clock = Clock::new();
+    let clock = Ticks::new();
     let answerer = clock.clone();
     between_two_cpus(
         move |ping, pong| answer(&answerer, ping, pong),
@@ -29,7 +28,7 @@ pub fn compare() -> Result<Clocks, LimitError> {
     )
 }
 
-fn ask(clock: &Clock, ping: &AtomicU64, pong: &AtomicU64) -> Clocks {
+fn ask(clock: &Ticks, ping: &AtomicU64, pong: &AtomicU64) -> Clocks {
     let (mut shortest, mut ahead) = (u64::MAX, 0.0);
     let mut seen = 0;
     let start = Instant::now();
@@ -61,7 +60,7 @@ fn ask(clock: &Clock, ping: &AtomicU64, pong: &AtomicU64) -> Clocks {
     }
 }
 
-fn answer(clock: &Clock, ping: &AtomicU64, pong: &AtomicU64) {
+fn answer(clock: &Ticks, ping: &AtomicU64, pong: &AtomicU64) {
     let mut last = 0;
     loop {
         let now = ping.load(Ordering::Acquire); // SYNC: ping
@@ -76,7 +75,7 @@ fn answer(clock: &Clock, ping: &AtomicU64, pong: &AtomicU64) {
 }
 
 /// Ticks that one look takes when one follows the other.
-fn look(clock: &Clock) -> f64 {
+fn look(clock: &Ticks) -> f64 {
     let start = clock.raw();
     let mut end = start;
     for _ in 0..LOOKS {
@@ -85,9 +84,9 @@ fn look(clock: &Clock) -> f64 {
     exact(end - start) / f64::from(LOOKS)
 }
 
-fn ticks_per_us(clock: &Clock) -> f64 {
+fn ticks_per_us(clock: &Ticks) -> f64 {
     const TICKS: u64 = 1 << 40;
-    exact(TICKS) * 1e3 / exact(clock.delta_as_nanos(0, TICKS))
+    exact(TICKS) * 1e3 / exact(clock.between_ns(0, TICKS))
 }
 
 /// By how much `later` is later.

@@ -35,4 +35,5 @@ pub mod request;
 pub mod server;
 pub mod span;
 pub mod store;
+pub mod ticks;
 pub mod usage;

@@ -3,14 +3,13 @@
 
 use std::io::{self, Read, Write};
 
-use quanta::Clock;
-
 use crate::address::Address;
 use crate::client::{CaseError, at, histogram, rtt_outcome};
 use crate::connection::Connection;
 use crate::message::{BadSize, check, checked_size, stamp};
 use crate::outcome::Line;
 use crate::span::Span;
+use crate::ticks::Ticks;
 
 /// What is exchanged.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +52,7 @@ pub fn ask(
 ) -> Result<(Line, Vec<Moments>, Connection), CaseError> {
     let mut connection = Connection::open(address).map_err(at(0))?;
     let (local, peer) = connection.names().map_err(at(0))?;
-    let clock = Clock::new();
+    let clock = Ticks::new();
     let (mut out, mut back) = (vec![0x5a; talk.bytes], vec![0; talk.bytes]);
     let (mut moments, mut times) = (talk.no_moments(), histogram());
     for number in 0..talk.messages {
@@ -66,7 +65,7 @@ pub fn ask(
         check(&back, number)?;
         moments.push([before, sent, returned]);
         if number >= talk.messages / 2 {
-            times.saturating_record(clock.delta_as_nanos(before, returned));
+            times.saturating_record(clock.between_ns(before, returned));
         }
     }
     let nothing = Span {
@@ -86,7 +85,7 @@ pub fn ask(
 /// # Errors
 /// When the connection fails, or another message comes than is due.
 pub fn answer(connection: &mut Connection, talk: Conversation) -> io::Result<Vec<Moments>> {
-    let clock = Clock::new();
+    let clock = Ticks::new();
     let mut message = vec![0; talk.bytes];
     let mut moments = talk.no_moments();
     for number in 0..talk.messages {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quanta::Clock;
+use crate::ticks::Ticks;
 
 /// How long a case warms up and how long it then counts.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Span {
 /// Reads the time-stamp counter where the system vouches for it, which takes 10 ns instead of the
 /// 24 ns of `clock_gettime` on the machine that this was written on.
 pub struct Stopwatch {
-    clock: Clock,
+    clock: Ticks,
     start: u64,
     warmup_ns: u64,
     end_ns: u64,
@@ -28,7 +28,7 @@ impl Stopwatch {
     /// Starts.
     #[must_use]
     pub fn start(span: Span) -> Self {
-        let clock = Clock::new();
+        let clock = Ticks::new();
         let start = clock.raw();
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let warmup_ns = nanos(span.warmup);
@@ -58,7 +58,7 @@ impl Stopwatch {
     #[inline]
     #[must_use]
     pub fn between_ns(&self, from: u64, to: u64) -> u64 {
-        self.clock.delta_as_nanos(from, to)
+        self.clock.between_ns(from, to)
     }
 
     /// Whether `moment` counts, being after the warm-up.

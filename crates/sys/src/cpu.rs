@@ -30,13 +30,27 @@ pub fn ticks() -> u64 {
 pub fn ticks_per_us() -> u64 {
     static RATE: OnceLock<u64> = OnceLock::new();
     *RATE.get_or_init(|| {
-        let (clock, start) = (Instant::now(), ticks());
+        let (clock, start) = moment();
         while clock.elapsed() < Duration::from_micros(200) {
             relax();
         }
-        let elapsed_ns = u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        ((ticks() - start) * 1000 / elapsed_ns.max(1)).max(1)
+        let (now, end) = moment();
+        let elapsed_ns = u64::try_from((now - clock).as_nanos()).unwrap_or(u64::MAX);
+        (end.saturating_sub(start) * 1000 / elapsed_ns.max(1)).max(1)
     })
+}
+
+/// The same moment by the system's clock and in ticks. The processor may be taken away between two readings;
+/// of some pairs, the closest is one between which it was not.
+fn moment() -> (Instant, u64) {
+    let pair = |_| {
+        let before = ticks();
+        let now = Instant::now();
+        let passed = ticks().saturating_sub(before);
+        (passed, now, before + passed / 2)
+    };
+    let closest = (0..8).map(pair).min_by_key(|(passed, ..)| *passed);
+    closest.map_or_else(|| (Instant::now(), ticks()), |(_, now, at)| (now, at))
 }
 
 /// Processors that this process may run on.
