@@ -73,6 +73,7 @@ fn json_lines_have_the_documented_form() {
         "rtt limit",
         "stream tcp",
         "stream unix",
+        "stream limit",
         "connect tcp",
         "connect unix",
     ];
@@ -93,7 +94,7 @@ fn json_lines_have_the_documented_form() {
         keys(&rows[3]),
         ["bench", "bytes", "case", "gbps", "msgs_per_s", "transport"]
     );
-    assert_eq!(keys(&rows[5]), ["bench", "case", "per_s", "transport"]);
+    assert_eq!(keys(&rows[6]), ["bench", "case", "per_s", "transport"]);
 }
 
 #[test]

@@ -125,7 +125,15 @@ pub const ALL: [Suite; 20] = [
     },
     Suite {
         name: "bench",
-        needs: &[],
+        needs: &[
+            setup::FI_PINGPONG,
+            setup::IP,
+            setup::MEMCACHED,
+            setup::NGINX,
+            setup::REDIS_SERVER,
+            setup::UCX_PERFTEST,
+            setup::WRK,
+        ],
     },
     Suite {
         name: "page",

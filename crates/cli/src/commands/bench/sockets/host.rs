@@ -125,9 +125,10 @@ impl Servers<'_> {
     fn try_to_measure(&mut self, case: Case, over: Transport) -> anyhow::Result<Measured<Outcome>> {
         let Host { ground, span, .. } = self.host;
         let without_programs = match over {
-            Transport::Limit => Some(self.host.limit()?),
-            Transport::Lane => Some(ground.round_trips(Carrier::Coherent, case.bytes, *span)?),
-            Transport::Window => Some(ground.round_trips(Carrier::Bare, case.bytes, *span)?),
+            Transport::Limit if case.kind == client::Case::Rtt => Some(self.host.limit()?),
+            Transport::Limit => Some(ground.copies(case.bytes, *span)?),
+            Transport::Lane => Some(ground.carry(ground.lane(), case, *span)?),
+            Transport::Window => Some(ground.carry(Carrier::Bare, case, *span)?),
             Transport::Tcp | Transport::Unix | Transport::Crosslane => None,
         };
         if let Some(figures) = without_programs {

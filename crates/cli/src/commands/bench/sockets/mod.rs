@@ -36,7 +36,7 @@ const SPAN: Span = Span {
     warmup: Duration::from_millis(200),
     measure: Duration::from_millis(1000),
 };
-/// 11 cases over 3 transports and the limit, 3 rounds: about 25 s with starting and stopping.
+/// 11 cases over 3 transports, the lanes and the limit, 3 rounds: about 25 s with starting and stopping.
 const QUICK_SPAN: Span = Span {
     warmup: Duration::from_millis(50),
     measure: Duration::from_millis(120),
@@ -46,14 +46,16 @@ const QUICK_SPAN: Span = Span {
 #[derive(clap::Args)]
 #[command(after_help = "\
 The table shows medians over the rounds. \"vs tcp\" is how many times better Crosslane is than TCP in \
-the same run, \"vs limit\" how many times the time of a bare cache-line ping-pong a round trip takes.
+the same run, \"vs limit\" how many times the least time it takes: that of a bare cache-line ping-pong for a \
+round trip, of copies into memory and out again, without headers, checks or sleep, for a stream. \"lane\" is \
+the lanes alone, without sockets above them.
 
 Programs are placed by the scheduler unless --place says otherwise; TCP's round trip depends much on \
 it, being several times shorter when both programs share a CPU.
 
 With --two-hosts, two network namespaces are made, with a veth pair between them, a monitor in each and a \
 window file in /dev/shm: TCP goes over the pair, Crosslane over the window. \"lane\" is the lanes in such a \
-window without sockets, \"window\" the window alone.
+window, \"window\" the window alone.
 
 Examples:
   crosslane bench sockets --quick
@@ -138,23 +140,24 @@ fn plan(args: &Args) -> anyhow::Result<Vec<Key>> {
         .collect();
     ensure!(
         !plan.is_empty(),
-        "nothing to measure: the limit is known for rtt:64 only"
+        "nothing to measure: no limit and no lane is known for this"
     );
     Ok(plan)
 }
 
 /// What is measured over: what there is, or the part of it that was asked for.
 fn transports(args: &Args) -> anyhow::Result<Vec<Transport>> {
-    let (all, place) = match args.two_hosts {
-        true => (Transport::BETWEEN_HOSTS, "between two hosts"),
-        false => (Transport::ON_ONE_HOST, "on one host (see --two-hosts)"),
+    let (all, place): (&[Transport], _) = match args.two_hosts {
+        true => (&Transport::BETWEEN_HOSTS, "between two hosts"),
+        false => (&Transport::ON_ONE_HOST, "on one host (see --two-hosts)"),
     };
     if let Some(other) = args.transports.iter().find(|over| !all.contains(over)) {
-        let names = all.map(|over| over.to_string()).join(", ");
+        let names: Vec<_> = all.iter().map(ToString::to_string).collect();
+        let names = names.join(", ");
         bail!("{other} is not there {place}: choose among {names}");
     }
     let asked = |over: &Transport| args.transports.is_empty() || args.transports.contains(over);
-    Ok(all.into_iter().filter(asked).collect())
+    Ok(all.iter().copied().filter(asked).collect())
 }
 
 fn measure(host: &Host, plan: &[Key], rounds: u8) -> Results {

@@ -116,15 +116,13 @@ fn vs_tcp(results: &Results, case: Case, style: &Style) -> Option<f64> {
     )
 }
 
-/// How many times the limit's time it takes; the limit was measured beside one message size only.
+/// How many times the limit's time it takes; that of round trips was measured beside one message size only.
 fn vs_limit(results: &Results, case: Case, style: &Style) -> Option<f64> {
-    let limit_case = Case {
-        kind: client::Case::Rtt,
-        bytes: LINE_BYTES,
-    };
-    let comparable = case.kind == client::Case::Rtt && case.bytes <= LINE_BYTES;
-    let limit = value(results, limit_case, Transport::Limit, style).filter(|_| comparable)?;
-    Some(value(results, case, Transport::Crosslane, style)? / limit)
+    let is_line = case.kind == client::Case::Rtt && case.bytes <= LINE_BYTES;
+    let bytes = if is_line { LINE_BYTES } else { case.bytes };
+    let limit = value(results, Case { bytes, ..case }, Transport::Limit, style)?;
+    let ours = value(results, case, Transport::Crosslane, style)?;
+    Some(style.better.ratio(ours, limit))
 }
 
 /// How many times the bare window's time it takes.

@@ -16,20 +16,27 @@ pub enum Transport {
     Unix,
     /// TCP under `crosslane run`
     Crosslane,
-    /// The lanes in a window without sockets above them, between two hosts
+    /// The lanes alone, without sockets above them
     Lane,
     /// The window alone, between two hosts: payload, fence, number, fence
     Window,
-    /// A bare cache-line ping-pong between two CPUs, on one host
+    /// The least that the machine does, on one host: a bare cache-line ping-pong between two CPUs; for streams,
+    /// copies into memory and out again
     Limit,
 }
 
-/// The limit is one cache line, so it is shown beside the messages of that size.
+/// The ping-pong is one cache line, so it is shown beside the messages of that size.
 const LIMIT_BYTES: u64 = 64;
 
 impl Transport {
     /// Those on one host.
-    pub const ON_ONE_HOST: [Self; 4] = [Self::Tcp, Self::Unix, Self::Crosslane, Self::Limit];
+    pub const ON_ONE_HOST: [Self; 5] = [
+        Self::Tcp,
+        Self::Unix,
+        Self::Crosslane,
+        Self::Lane,
+        Self::Limit,
+    ];
 
     /// Those between two.
     pub const BETWEEN_HOSTS: [Self; 4] = [Self::Tcp, Self::Crosslane, Self::Lane, Self::Window];
@@ -37,10 +44,12 @@ impl Transport {
     /// Whether the case exists over it.
     pub fn has(self, case: Case) -> bool {
         let is_rtt = case.kind == client::Case::Rtt;
+        let is_stream = case.kind == client::Case::Stream;
         match self {
             Self::Tcp | Self::Unix | Self::Crosslane => true,
-            Self::Lane | Self::Window => is_rtt,
-            Self::Limit => is_rtt && case.bytes == LIMIT_BYTES,
+            Self::Lane => is_rtt || is_stream,
+            Self::Window => is_rtt,
+            Self::Limit => is_stream || is_rtt && case.bytes == LIMIT_BYTES,
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::hint::spin_loop;
 
-use crosslane_ctl::lane::{Geometry, MIN_RING_LINES, SMALL_RING_LINES};
+use crosslane_ctl::lane::{DEFAULT_RING_LINES, Geometry, MIN_RING_LINES, SMALL_RING_LINES};
 use crosslane_ring::posted::{PostedRx, PostedTx, Slot};
 use crosslane_ring::{RxCursor, TxCursor, WindowLane};
 use crosslane_window::backend::{Window, half_bytes, lasting_halves, lasting_view};
@@ -17,6 +17,22 @@ use crosslane_window::outbound::Outbound;
 pub trait End: Send {
     fn send(&mut self, message: &[u8]);
     fn receive(&mut self, message: &mut [u8]);
+    /// Let the other end have what was sent and is held back.
+    fn flush(&mut self) {}
+}
+
+impl End for Box<dyn End> {
+    fn send(&mut self, message: &[u8]) {
+        (**self).send(message);
+    }
+
+    fn receive(&mut self, message: &mut [u8]) {
+        (**self).receive(message);
+    }
+
+    fn flush(&mut self) {
+        (**self).flush();
+    }
 }
 
 /// What carries messages.
@@ -25,6 +41,8 @@ pub enum Carrier {
     Bare,
     Posted,
     Coherent,
+    /// A coherent lane as long as those of connections within a host.
+    Grown,
 }
 
 impl Carrier {
@@ -34,34 +52,39 @@ impl Carrier {
             Self::Bare => "bare window",
             Self::Posted => "posted lane",
             Self::Coherent => "coherent lane",
+            Self::Grown => "coherent lane that grows",
         }
     }
 
     /// Both ends, where the window has room for them. What is in it is lost.
     pub fn ends(self, window: &'static dyn Window) -> Option<[Box<dyn End>; 2]> {
-        clear(window);
+        let lines = match self {
+            Self::Grown => DEFAULT_RING_LINES,
+            _ => ring_lines(half_bytes(window)),
+        };
+        clear(window, lane_bytes(lines.max(SMALL_RING_LINES)));
         Some(match self {
             Self::Bare => [0, 1].map(|side| {
                 let (local, remote) = lasting_halves(window, side);
                 Box::new(Bare::new(local, remote)) as Box<dyn End>
             }),
             Self::Posted => [
-                Box::new(Posted::new(window, 0)?),
-                Box::new(Posted::new(window, 1)?),
+                Box::new(Posted::new(window, 0, lines)?),
+                Box::new(Posted::new(window, 1, lines)?),
             ],
-            Self::Coherent => [
-                Box::new(Coherent::new(window, 0)?),
-                Box::new(Coherent::new(window, 1)?),
+            Self::Coherent | Self::Grown => [
+                Box::new(Coherent::new(window, 0, lines)?),
+                Box::new(Coherent::new(window, 1, lines)?),
             ],
         })
     }
 }
 
 /// As whoever lends slots does before.
-fn clear(window: &'static dyn Window) {
+pub fn clear(window: &'static dyn Window, lane_bytes: usize) {
     for side in [0, 1] {
         let (local, remote) = lasting_halves(window, side);
-        let end = local.bytes().min(2 * lane_bytes(SMALL_RING_LINES));
+        let end = local.bytes().min(2 * lane_bytes);
         (0..end).step_by(8).for_each(|at| local.clear(at));
         remote.fence();
     }
@@ -117,14 +140,17 @@ impl End for Bare {
     }
 }
 
-/// The rings of a lane that fits into a half, the usual ones if possible.
-fn ring_lines(half_bytes: usize) -> Option<u32> {
-    [SMALL_RING_LINES, MIN_RING_LINES]
-        .into_iter()
-        .find(|lines| lane_bytes(*lines) <= half_bytes)
+/// The rings of a lane in a half: the usual ones where they fit.
+fn ring_lines(half_bytes: usize) -> u32 {
+    if lane_bytes(SMALL_RING_LINES) <= half_bytes {
+        SMALL_RING_LINES
+    } else {
+        MIN_RING_LINES
+    }
 }
 
-fn lane_bytes(ring_lines: u32) -> usize {
+/// Bytes of a lane with so long a ring.
+pub fn lane_bytes(ring_lines: u32) -> usize {
     let slots = 1;
     Geometry { ring_lines, slots }.lane_bytes()
 }
@@ -136,9 +162,8 @@ struct Posted {
 }
 
 impl Posted {
-    fn new(window: &'static dyn Window, side: usize) -> Option<Self> {
+    fn new(window: &'static dyn Window, side: usize, lines: u32) -> Option<Self> {
         let (local, remote) = lasting_halves(window, side);
-        let lines = ring_lines(local.bytes())?;
         let part = lane_bytes(lines);
         let slot = Slot::new(local.part(0, part)?, remote.part(0, part)?, lines);
         let (tx, rx) = (PostedTx::default(), PostedRx::default());
@@ -181,9 +206,8 @@ struct Coherent {
 }
 
 impl Coherent {
-    fn new(window: &'static dyn Window, side: usize) -> Option<Self> {
+    fn new(window: &'static dyn Window, side: usize, lines: u32) -> Option<Self> {
         let half = half_bytes(window);
-        let lines = ring_lines(half)?;
         let lane = |number: usize| {
             let view = lasting_view(window, number * half, lane_bytes(lines))?;
             WindowLane::new(view, lines)

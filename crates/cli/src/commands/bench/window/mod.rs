@@ -3,6 +3,8 @@
 mod bare;
 pub mod between;
 pub mod carrier;
+mod copies;
+pub mod stream;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
