@@ -1,7 +1,6 @@
 //! nginx and those who ask it for files.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -19,14 +18,20 @@ use super::results::{Figures, Key, Kind, Way};
 
 pub const NGINX: &str = "nginx";
 pub const WRK: &str = "wrk";
+pub const AB: &str = "ab";
 
 /// Connections that wrk has.
 const CONNECTIONS: &str = "16";
+/// Clients that ab is at a time.
+const CLIENTS: &str = "8";
+/// More requests than ab makes before its time is up.
+const ENDLESS: &str = "100000000";
 
 /// Everything that is needed to start the processes.
 pub struct Host {
     programs: Programs,
     span: Span,
+    workers: u8,
     /// Files named by their sizes, and what else nginx writes.
     folder: TempDir,
 }
@@ -46,7 +51,7 @@ pub struct Servers<'a> {
 
 impl Host {
     /// Finds the programs and makes the files.
-    pub fn new(span: Span, sizes: &[u64]) -> anyhow::Result<Self> {
+    pub fn new(span: Span, sizes: &[u64], workers: u8) -> anyhow::Result<Self> {
         let folder = folder()?;
         for bytes in sizes {
             let path = folder.path().join(bytes.to_string());
@@ -56,6 +61,7 @@ impl Host {
         Ok(Self {
             programs: Programs::find()?,
             span,
+            workers,
             folder,
         })
     }
@@ -71,7 +77,7 @@ impl Host {
     fn start(&self, over: Over) -> anyhow::Result<Site> {
         let ports = [free_port()?, free_port()?];
         let file = self.folder.path().join(format!("{over}.conf"));
-        std::fs::write(&file, configuration(self.folder.path(), over, ports))?;
+        std::fs::write(&file, self.configuration(over, ports))?;
         let nginx = find(NGINX).context("nginx has gone")?;
         let mut command = over.program(&self.programs, nginx);
         command.args(["-e", "stderr", "-c"]).arg(&file);
@@ -83,6 +89,28 @@ impl Host {
             _server: server,
             ports,
         })
+    }
+
+    /// As Debian configures it but for the workers, no log, and connections that stay.
+    fn configuration(&self, over: Over, [sendfile, write]: [u16; 2]) -> String {
+        // Otherwise the workers would be somebody who cannot read the folder.
+        let user = match rustix::process::geteuid().is_root() {
+            true => "user root;",
+            false => "",
+        };
+        let (folder, workers) = (self.folder.path().display(), self.workers);
+        format!(
+            "daemon off; {user} worker_processes {workers}; pid {folder}/{over}.pid; error_log stderr error;
+             events {{ worker_connections 512; }}
+             http {{
+                 access_log off; tcp_nopush on; keepalive_requests 1000000000; keepalive_timeout 1h;
+                 client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+                 fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;
+                 scgi_temp_path {folder}/scgi;
+                 server {{ listen 127.0.0.1:{sendfile}; root {folder}; sendfile on; }}
+                 server {{ listen 127.0.0.1:{write}; root {folder}; sendfile off; }}
+             }}"
+        )
     }
 
     fn fetch(&self, key: Key, port: u16) -> anyhow::Result<Measured<Figures>> {
@@ -132,6 +160,28 @@ impl Host {
         Ok(Measured { figures, verdict })
     }
 
+    /// Each over a connection of its own, too short to be worth a ring.
+    fn short_connections(&self, key: Key, port: u16) -> anyhow::Result<Measured<Figures>> {
+        let seconds = self.span.measure.as_secs().max(1);
+        let mut command = key.over.program(&self.programs, AB);
+        command.args([
+            "-q",
+            "-c",
+            CLIENTS,
+            "-t",
+            &seconds.to_string(),
+            "-n",
+            ENDLESS,
+        ]);
+        command.arg(format!("http://127.0.0.1:{port}/{}", key.bytes));
+        let ab = Process::spawn(format!("ab over {}", key.over), &mut command)?;
+        let text = ab.finish(GRACE + Duration::from_secs(seconds))?.stdout;
+        let per_s =
+            connections_per_second(&text).with_context(|| format!("ab printed {text:?}"))?;
+        let (figures, verdict) = (Figures::Requests { per_s }, None);
+        Ok(Measured { figures, verdict })
+    }
+
     fn verdict(&self, key: Key, port: u16) -> anyhow::Result<Option<Verdict>> {
         match key.over {
             Over::Tcp => Ok(None),
@@ -159,6 +209,7 @@ impl Servers<'_> {
         match key.kind {
             Kind::Fetch => self.host.fetch(key, port),
             Kind::Requests => self.host.requests(key, port),
+            Kind::Short => self.host.short_connections(key, port),
         }
     }
 }
@@ -173,26 +224,16 @@ impl Site {
     }
 }
 
-/// As Debian configures it but for one worker, no log, and connections that stay.
-fn configuration(folder: &Path, over: Over, [sendfile, write]: [u16; 2]) -> String {
-    // Otherwise the workers would be somebody who cannot read the folder.
-    let user = match rustix::process::geteuid().is_root() {
-        true => "user root;",
-        false => "",
+fn connections_per_second(text: &str) -> anyhow::Result<f64> {
+    let figure = |name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<f64>().ok()
     };
-    let folder = folder.display();
-    format!(
-        "daemon off; {user} worker_processes 1; pid {folder}/{over}.pid; error_log stderr error;
-         events {{ worker_connections 512; }}
-         http {{
-             access_log off; tcp_nopush on; keepalive_requests 1000000000; keepalive_timeout 1h;
-             client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-             fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;
-             scgi_temp_path {folder}/scgi;
-             server {{ listen 127.0.0.1:{sendfile}; root {folder}; sendfile on; }}
-             server {{ listen 127.0.0.1:{write}; root {folder}; sendfile off; }}
-         }}"
-    )
+    anyhow::ensure!(
+        figure("Failed requests:") == Some(0.0) && figure("Non-2xx responses:").is_none(),
+        "there were errors"
+    );
+    figure("Requests per second:").context("there is no rate")
 }
 
 fn requests_per_second(text: &str) -> anyhow::Result<f64> {
@@ -207,6 +248,15 @@ fn requests_per_second(text: &str) -> anyhow::Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn abs_rate_is_found_and_its_errors_are_no_figures() {
+        let text = "Failed requests:        0\nRequests per second:    39635.12 [#/sec] (mean)\n";
+        assert_eq!(connections_per_second(text).expect("a rate"), 39635.12);
+        assert!(connections_per_second(&text.replace(" 0", " 1")).is_err());
+        assert!(connections_per_second(&format!("{text}Non-2xx responses:      3\n")).is_err());
+        assert!(connections_per_second("").is_err());
+    }
 
     #[test]
     fn wrks_rate_is_found_and_its_errors_are_no_figures() {

@@ -18,7 +18,7 @@ use super::effort::Effort;
 use super::output::{as_notes, finish, heading, json};
 use super::over::Over;
 use super::rounds::Rounds;
-use host::{Host, NGINX, WRK};
+use host::{AB, Host, NGINX, WRK};
 use results::{Key, Kind, Results, Way};
 
 const ROUNDS: u8 = 5;
@@ -59,6 +59,9 @@ pub struct Args {
     /// How nginx sends them
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Way::ALL)]
     ways: Vec<Way>,
+    /// How many workers nginx has
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    workers: u8,
     /// What they go over
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Over::ALL)]
     transports: Vec<Over>,
@@ -67,14 +70,16 @@ pub struct Args {
 const HELP: &str = "\
 fetch: one client gets one file again and again over one connection, and checks it; latency is from \
 the request to the last byte, and Gb/s are those of the same fetches. requests: wrk with 16 connections \
-gets a file of 1 KiB; nginx has one worker. With `sendfile` nginx has the kernel copy from the file to the \
+gets a file of 1 KiB. short: ab gets it with 8 clients, each time over a new connection, which Crosslane leaves on \
+TCP. nginx has one worker, unless --workers says otherwise. With `sendfile` nginx has the kernel copy from the file to the \
 socket, with `write` it reads and writes itself.
 
 nginx is Debian's; what is missing is named, and left out.
 
 Examples:
   crosslane bench files --quick
-  crosslane bench files --bytes 8192,33554432 --ways sendfile";
+  crosslane bench files --bytes 8192,33554432 --ways sendfile
+  crosslane bench files --workers 4 --bytes 8192";
 
 /// The first line of the JSON output.
 #[derive(Serialize)]
@@ -86,6 +91,7 @@ struct Preamble {
     rounds: u8,
     warmup_ms: u128,
     measure_ms: u128,
+    workers: u8,
     /// What was left out, and why.
     notes: Vec<String>,
 }
@@ -104,10 +110,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         rounds,
         warmup_ms: span.warmup.as_millis(),
         measure_ms: span.measure.as_millis(),
+        workers: args.workers,
         notes,
     };
     let sizes: Vec<_> = plan.iter().map(|key| key.bytes).collect();
-    let results = measure(&Host::new(span, &sizes)?, &plan, rounds);
+    let results = measure(&Host::new(span, &sizes, args.workers)?, &plan, rounds);
     let text = if args.effort.json {
         json(&preamble, &results.rows())?
     } else {
@@ -129,6 +136,10 @@ fn plan(args: &Args, notes: &mut Vec<String>) -> anyhow::Result<Vec<Key>> {
     match missing(WRK, "wrk") {
         Some(why) => notes.push(format!("requests per second are left out: {why}")),
         None => cases.push((Kind::Requests, SMALL_BYTES)),
+    }
+    match missing(AB, "apache2-utils") {
+        Some(why) => notes.push(format!("short connections are left out: {why}")),
+        None => cases.push((Kind::Short, SMALL_BYTES)),
     }
     let mut plan = Vec::new();
     for (kind, bytes) in cases {

@@ -28,6 +28,8 @@ pub enum Kind {
     Fetch,
     /// Small files, as many as go.
     Requests,
+    /// The same, each over a new connection.
+    Short,
 }
 
 /// A file, how it is sent and over what.
@@ -130,7 +132,8 @@ impl Results {
     pub fn table(&self) -> String {
         let fetches = self.table_of(Kind::Fetch, &[("p50", P50), ("p99", P99), ("Gb/s", GBPS)]);
         let requests = self.table_of(Kind::Requests, &[("requests/s", PER_S)]);
-        let tables = [fetches, requests].into_iter().flatten();
+        let short = self.table_of(Kind::Short, &[("connections/s", PER_S)]);
+        let tables = [fetches, requests, short].into_iter().flatten();
         tables
             .map(|table| table + "\n")
             .collect::<Vec<_>>()
@@ -209,6 +212,7 @@ impl fmt::Display for Key {
         let what = match self.kind {
             Kind::Fetch => "fetching",
             Kind::Requests => "requests for",
+            Kind::Short => "a connection for each request for",
         };
         let bytes = show::bytes(self.bytes);
         write!(f, "{what} {bytes} sent by {} over {}", self.way, self.over)
