@@ -29,7 +29,7 @@ Environment:
   CROSSLANE_RUNTIME_DIR  directory of the monitor's socket
   CROSSLANE_LIBRARY      path of libcrosslane.so, if it is neither beside the command nor in
                          ../lib/crosslane
-  CROSSLANE_WAIT         spin, adaptive or sleep; set by run --wait
+  CROSSLANE_WAIT         spin, monitor, adaptive or sleep; set by run --wait
   CROSSLANE_EAGER        ports and ranges, separated by commas; set by run --eager
   CROSSLANE_UNIX         if set, AF_UNIX streams are accelerated, too; set by run --unix
   CROSSLANE_STRICT       if set, failures of Crosslane end the program; set by run --strict

@@ -456,6 +456,11 @@ fn wrong_words_are_explained() {
         assert_eq!(output.status.code(), Some(2), "{variable}");
         assert!(err(&output).contains(value), "{}", err(&output));
     }
+    // Runs on every processor, and names what some lack.
+    let output = sandbox.run(&["run", "--wait", "monitor", "true"]);
+    let has_one = crosslane_sys::store_wait::StoreWait::here().is_some();
+    assert!(output.status.success(), "{}", err(&output));
+    assert_ne!(has_one, err(&output).contains("neither umwait nor mwaitx"));
     let output = sandbox.run(&["monitor", "--private", "--ring-bytes", "12345"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("power of two"));

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crosslane_ctl::lane::{
     LANE_CONTROL_BYTES, LINE_BYTES, LaneControl, MAX_RING_LINES, MIN_RING_LINES,
 };
+use crosslane_sys::store_wait::StoreWait;
 use crosslane_window::bytes::Bytes;
 use crosslane_window::view::View;
 
@@ -135,6 +136,12 @@ impl WindowLane {
         // SAFETY: `new` checked bounds and alignment, the view's owner keeps the memory mapped,
         // and every field is an atomic, so that changes by the peer are allowed.
         unsafe { &*self.control }
+    }
+
+    /// Rest until the header at a line is written, for `ticks` at most, unless `is_due` says that there is
+    /// something already.
+    pub fn rest(&self, how: StoreWait, line: u32, ticks: u64, is_due: impl FnOnce() -> bool) {
+        how.rest(self.header_cell(line), ticks, is_due);
     }
 
     #[inline]

@@ -18,7 +18,8 @@ const NAP: core::time::Duration = core::time::Duration::from_micros(50);
 /// EINTR and EAGAIN as the kernel gives them to a receive: by SA_RESTART and SO_RCVTIMEO.
 pub(crate) fn wait_readable(end: &End) -> Result<(), Errno> {
     if end.rx_mode() == Mode::Ring {
-        if wait::look(place::peer(end), || end.has_record()) {
+        let rest = |how, ticks| end.rest_for_record(how, ticks);
+        if wait::look_and_rest(place::peer(end), || end.has_record(), rest) {
             end.count(Counter::SpinHits, 1);
             return Ok(());
         }

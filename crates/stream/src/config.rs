@@ -5,6 +5,7 @@ use core::ops::RangeInclusive;
 use std::sync::OnceLock;
 
 use crosslane_ctl::paths;
+use crosslane_sys::store_wait::StoreWait;
 
 /// How a call waits for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,9 @@ pub enum Waiting {
     Spin,
     /// Spin for a while that adapts to success, 20 microseconds at most, then sleep.
     Adaptive,
+    /// As [`Waiting::Spin`], but the processor rests while nothing is written to the line in which the next
+    /// record arrives.
+    Monitor(StoreWait),
     /// Sleep at once.
     Sleep,
 }
@@ -20,7 +24,8 @@ pub enum Waiting {
 /// Settings of this process, fixed at its start.
 #[derive(Debug)]
 pub struct Config {
-    /// `CROSSLANE_WAIT`: `spin`, `adaptive` (default) or `sleep`.
+    /// `CROSSLANE_WAIT`: `spin`, `monitor` (which spins where the processor cannot), `adaptive` (default) or
+    /// `sleep`.
     pub waiting: Waiting,
     /// `CROSSLANE_EAGER`: ports whose connections are upgraded at once.
     pub eager_ports: Vec<RangeInclusive<u16>>,
@@ -51,6 +56,7 @@ impl Config {
         let variable = |name: &str| std::env::var(name).ok();
         let waiting = match variable("CROSSLANE_WAIT").as_deref() {
             Some("spin") => Waiting::Spin,
+            Some("monitor") => StoreWait::here().map_or(Waiting::Spin, Waiting::Monitor),
             Some("sleep") => Waiting::Sleep,
             _ => Waiting::Adaptive,
         };

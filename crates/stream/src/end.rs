@@ -13,6 +13,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndEntry, EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{LaneMemory, RxCursor, TxCursor, WindowLane};
+use crosslane_sys::store_wait::StoreWait;
 use crosslane_sys::{kernel, process as system};
 
 use crate::lock::{self, Guard};
@@ -340,6 +341,15 @@ impl End {
             lane.prefetch(u32::try_from(next & u64::from(lane.lines() - 1)).unwrap_or(0));
         }
         self.has_record()
+    }
+
+    /// Rest until the next record may have come, for `ticks` at most.
+    pub fn rest_for_record(&self, how: StoreWait, ticks: u64) {
+        if let Some(lane) = self.rx_lane() {
+            let head = self.entry.rx.head.load(Ordering::Relaxed);
+            let line = u32::try_from(head & u64::from(lane.lines() - 1)).unwrap_or(0);
+            lane.rest(how, line, ticks, || self.has_record());
+        }
     }
 
     /// Whether the bits of `flags` (see [`end_flags`]) are all set.

@@ -8,6 +8,7 @@
 use core::cell::Cell;
 
 use crosslane_sys::cpu;
+use crosslane_sys::store_wait::StoreWait;
 
 use crate::config::{self, Waiting};
 use crate::place::{self, Peer};
@@ -18,6 +19,9 @@ const ADAPTIVE_US: u64 = 20;
 const LEAST_US: u64 = 2;
 /// How long `spin` spins before it sleeps after all, so that an idle program uses no processor.
 const SPIN_US: u64 = 50_000;
+/// How long a processor rests at a time. What is no store to the line waits for the end of that: the end of a
+/// connection, other connections, the time.
+const REST_US: u64 = 20;
 /// How long a receive looks before it does anything else.
 const BRIEF_US: u64 = 2;
 /// A gap between two looks at the clock that can only come from having been preempted.
@@ -54,12 +58,21 @@ thread_local! {
 }
 
 /// Look until `ready`, for as long as the strategy allows. Returns whether it became ready.
-pub fn look(peer: Peer, mut ready: impl FnMut() -> bool) -> bool {
+pub fn look(peer: Peer, ready: impl FnMut() -> bool) -> bool {
+    look_and_rest(peer, ready, |_, _| cpu::relax())
+}
+
+/// As [`look`], where one line tells: `rest` waits for a store to it, in a way and for so many ticks at most.
+pub fn look_and_rest(
+    peer: Peer,
+    mut ready: impl FnMut() -> bool,
+    rest: impl FnMut(StoreWait, u64),
+) -> bool {
     let has_rung = RUNG.take();
     match peer {
         Peer::Elsewhere if has_rung && give_way(1, &mut ready) => true,
         Peer::Elsewhere => {
-            let found = spin_for(patience_us(), ready);
+            let found = spin_for(patience_us(), ready, rest);
             if found {
                 VAIN.set(0);
             }
@@ -118,18 +131,22 @@ fn give_way(yields: u32, mut ready: impl FnMut() -> bool) -> bool {
 /// Spin for a moment: what an answer of a peer that spins itself takes.
 #[inline]
 pub fn spin_briefly(ready: impl FnMut() -> bool) -> bool {
-    spin_for(BRIEF_US, ready)
+    spin_for(BRIEF_US, ready, |_, _| cpu::relax())
 }
 
 #[inline]
-fn spin_for(most_us: u64, mut ready: impl FnMut() -> bool) -> bool {
+fn spin_for(
+    most_us: u64,
+    mut ready: impl FnMut() -> bool,
+    mut rest: impl FnMut(StoreWait, u64),
+) -> bool {
     if ready() {
         return true;
     }
     let strategy = config::get().waiting;
     let budget_us = match strategy {
         Waiting::Sleep => return false,
-        Waiting::Spin => SPIN_US.min(most_us),
+        Waiting::Spin | Waiting::Monitor(_) => SPIN_US.min(most_us),
         Waiting::Adaptive => BUDGET_US.get().min(most_us),
     };
     let rate = cpu::ticks_per_us();
@@ -145,6 +162,9 @@ fn spin_for(most_us: u64, mut ready: impl FnMut() -> bool) -> bool {
                 return true;
             }
             cpu::relax();
+        }
+        if let Waiting::Monitor(how) = strategy {
+            rest(how, REST_US * rate);
         }
         let now = cpu::ticks();
         if strategy == Waiting::Adaptive && now - last > PREEMPTED_US * rate {

@@ -20,5 +20,6 @@ pub mod process;
 pub mod raw;
 pub mod real;
 pub mod socket;
+pub mod store_wait;
 
 pub use errno::Errno;

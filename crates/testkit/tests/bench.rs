@@ -48,7 +48,12 @@ fn every_way_of_waiting_is_measured_idle_and_under_load() {
             "{named:?}"
         );
     }
-    named.retain(|name| !name.contains("busy-poll"));
+    if notes.contains("monitor is left out") {
+        skipped(&notes);
+    } else {
+        assert!(named.contains(&"load monitor".to_owned()), "{named:?}");
+    }
+    named.retain(|name| !name.contains("busy-poll") && !name.contains("monitor"));
     let ways = ["tcp", "tcp-spin", "sleep", "adaptive", "spin"];
     let expected = ["idle", "load"].map(|case| ways.map(|way| format!("{case} {way}")));
     assert_eq!(named, expected.concat());

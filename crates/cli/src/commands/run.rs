@@ -15,6 +15,7 @@ use clap::ValueEnum;
 use crosslane_ctl::paths::{RUN_VARIABLE, RUNTIME_DIR_VARIABLE, SECRET_VARIABLE};
 use crosslane_ctl::reason::STRICT_STATUS;
 use crosslane_monitor::secret;
+use crosslane_sys::store_wait::StoreWait;
 
 use crate::examine::{Verdict, examine};
 use crate::private;
@@ -132,6 +133,9 @@ enum Wait {
     /// Look at the ring for up to 50 milliseconds before each sleep: lowest latency, and a core is
     /// busy as long as data keeps coming
     Spin,
+    /// As spin, but the processor rests until the peer writes (umwait or mwaitx): a little more latency, less power, and
+    /// its sibling thread runs faster. Where the processor has neither, it spins
+    Monitor,
     /// Look for up to 20 microseconds, less where that was in vain before, then sleep
     Adaptive,
     /// Sleep at once: least CPU use
@@ -246,6 +250,12 @@ fn prepare(
         command.env(SECRET_VARIABLE, format!("{secret:016x}"));
     }
     command.env(RUNTIME_DIR_VARIABLE, directory);
+    if matches!(args.wait, Some(Wait::Monitor)) && StoreWait::here().is_none() {
+        eprintln!(
+            "crosslane: --wait monitor: this processor, or the hypervisor below it, lets programs use neither umwait \
+             nor mwaitx; the program spins instead"
+        );
+    }
     if let Some(wait) = args.wait.and_then(|wait| wait.to_possible_value()) {
         command.env("CROSSLANE_WAIT", wait.get_name());
     }

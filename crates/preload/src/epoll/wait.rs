@@ -204,10 +204,16 @@ impl Wait<'_> {
         drop(inner);
         // The one that was heated last stands for all: their peers tend to be one program.
         let found = watched.last().is_some_and(|(end, _)| {
-            wait::look(place::peer(end), || {
+            let ready = || {
                 let mut watched = watched.iter();
                 watched.any(|(end, wanted)| ready::glance(end, *wanted)) || overdue.is_due()
-            })
+            };
+            let rest = |how, ticks| match watched.len() {
+                1 => end.rest_for_record(how, ticks),
+                // News may come by any of them.
+                _ => cpu::relax(),
+            };
+            wait::look_and_rest(place::peer(end), ready, rest)
         });
         watched.clear();
         if let Ok(mut inner) = self.set.inner.lock() {

@@ -85,7 +85,7 @@ fn class(way: &str) -> &'static str {
     match way {
         "sleep" => "unix",
         "adaptive" => "crosslane",
-        "spin" => "limit",
+        "spin" | "monitor" => "limit",
         _ => "tcp",
     }
 }

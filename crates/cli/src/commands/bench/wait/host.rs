@@ -7,6 +7,7 @@ use crosslane_benchkit::{End, Process, Verdict};
 use crosslane_sockbench::load::Pace;
 use crosslane_sockbench::outcome::{Line, Ready};
 use crosslane_sockbench::span::Span;
+use crosslane_sys::store_wait::StoreWait;
 
 use super::super::placement::Placement;
 use super::super::programs::{GRACE, Programs, Server, parse};
@@ -57,9 +58,12 @@ impl Host {
         self.pace == Pace::Poll
     }
 
-    /// Why this machine does not let a server wait so. Only what needs the kernel's permission is
-    /// tried; other failures are failures.
+    /// Why this machine does not let a server wait so. Only what needs the processor or the kernel's
+    /// permission is tried; other failures are failures.
     pub fn refusal(&self, way: Way) -> Option<String> {
+        if way == Way::Monitor && StoreWait::here().is_none() {
+            return Some("this processor has neither umwait nor mwaitx for programs".to_owned());
+        }
         if way != Way::TcpBusyPoll {
             return None;
         }

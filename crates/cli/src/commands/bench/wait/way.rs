@@ -18,17 +18,20 @@ pub enum Way {
     Adaptive,
     /// Crosslane, under run --wait spin
     Spin,
+    /// Crosslane, under run --wait monitor
+    Monitor,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Tcp,
         Self::TcpBusyPoll,
         Self::TcpSpin,
         Self::Sleep,
         Self::Adaptive,
         Self::Spin,
+        Self::Monitor,
     ];
 
     /// The strategy that Crosslane is asked for; none over TCP.
@@ -38,6 +41,7 @@ impl Way {
             Self::Sleep => Some("sleep"),
             Self::Adaptive => Some("adaptive"),
             Self::Spin => Some("spin"),
+            Self::Monitor => Some("monitor"),
         }
     }
 
@@ -46,7 +50,7 @@ impl Way {
         match self {
             Self::TcpBusyPoll => "busy-poll",
             Self::TcpSpin => "spin",
-            Self::Tcp | Self::Sleep | Self::Adaptive | Self::Spin => "block",
+            Self::Tcp | Self::Sleep | Self::Adaptive | Self::Spin | Self::Monitor => "block",
         }
     }
 
@@ -68,6 +72,7 @@ impl fmt::Display for Way {
             Self::Sleep => "sleep",
             Self::Adaptive => "adaptive",
             Self::Spin => "spin",
+            Self::Monitor => "monitor",
         })
     }
 }
