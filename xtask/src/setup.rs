@@ -52,6 +52,7 @@ pub const IPERF3: Program = program("iperf3", "iperf3");
 /// Java with its compiler.
 pub const JAVAC: Program = program("javac", "openjdk-17-jdk-headless");
 pub const MEMCACHED: Program = program("memcached", "memcached");
+pub const MEMCSLAP: Program = program("memcslap", "libmemcached-tools");
 pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
 pub const NODE: Program = program("/usr/bin/node", "nodejs");
 /// The server refuses root and runs as the user that its package makes.

@@ -4,6 +4,7 @@ mod comparison;
 mod iperf3;
 mod lane;
 mod measure;
+mod memcached;
 mod page;
 mod redis;
 mod sockperf;
@@ -18,13 +19,23 @@ use crosslane_benchkit::{Crosslane, Machine, stop_children_on_signals};
 use serde::Serialize;
 
 use crate::build;
-use crate::setup::{self, IPERF3, Program, REDIS_BENCHMARK, REDIS_CLI, REDIS_SERVER, SOCKPERF};
+use crate::setup::{
+    self, IPERF3, MEMCACHED, MEMCSLAP, Program, REDIS_BENCHMARK, REDIS_CLI, REDIS_SERVER, SOCKPERF,
+};
 use comparison::Comparison;
 use measure::Effort;
 
-const PROGRAMS: [Program; 5] = [REDIS_SERVER, REDIS_BENCHMARK, REDIS_CLI, SOCKPERF, IPERF3];
+const PROGRAMS: [Program; 7] = [
+    REDIS_SERVER,
+    REDIS_BENCHMARK,
+    REDIS_CLI,
+    MEMCACHED,
+    MEMCSLAP,
+    SOCKPERF,
+    IPERF3,
+];
 
-/// Less than two minutes of measuring.
+/// About two minutes of measuring.
 const FULL: Effort = Effort {
     rounds: 3,
     time: Duration::from_millis(1000),
@@ -86,7 +97,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         effort.rounds,
         effort.time.as_secs_f64()
     );
-    let programs = [redis::program(), sockperf::program(), iperf3::program()];
+    let programs = [
+        redis::program(),
+        memcached::program(),
+        sockperf::program(),
+        iperf3::program(),
+    ];
     let workloads = measure::measure(&programs, &Crosslane::at(crosslane), effort);
     let report = Report {
         machine: Machine::here(),
@@ -150,7 +166,7 @@ fn versions() -> Vec<(String, String)> {
             .map(|word| word.trim_start_matches(|c: char| !c.is_ascii_digit()));
         words.find(|word| word.contains('.')).map(str::to_owned)
     };
-    let named = ["redis-server", "sockperf", "iperf3"];
+    let named = ["redis-server", "memcached", "sockperf", "iperf3"];
     named
         .map(|name| {
             (

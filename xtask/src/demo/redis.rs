@@ -12,7 +12,7 @@ use super::workload::{Figures, Metric, Pace, Program, Workload, words};
 const KEY: &str = "key:__rand_int__";
 const VALUE_BYTES: [u32; 2] = [64, 16384];
 /// Clients and pipeline depth.
-const SHAPES: [(u32, u32); 3] = [(1, 1), (50, 1), (1, 16)];
+const SHAPES: [(u32, u32); 4] = [(1, 1), (50, 1), (1, 16), (50, 16)];
 const FILLING_TIME: Duration = Duration::from_secs(10);
 
 pub fn program() -> Program {
@@ -217,15 +217,21 @@ mod tests {
             .map(|workload| workload.name())
             .collect();
         assert_eq!(
-            names[..3],
-            ["redis-get-c1", "redis-get-c50", "redis-get-c1-p16"]
+            names[..4],
+            [
+                "redis-get-c1",
+                "redis-get-c50",
+                "redis-get-c1-p16",
+                "redis-get-c50-p16"
+            ]
         );
         assert_eq!(
-            names[9..],
+            names[12..],
             [
                 "redis-set-c1-16k",
                 "redis-set-c50-16k",
-                "redis-set-c1-p16-16k"
+                "redis-set-c1-p16-16k",
+                "redis-set-c50-p16-16k"
             ]
         );
     }
