@@ -58,9 +58,9 @@ const HIGHEST_ADDRESS: usize = 1 << 47;
 /// Whether a buffer may be the program's.
 #[inline]
 pub fn is_plausible(part: &Part) -> bool {
-    let start = part.start.addr();
-    let end = start.saturating_add(part.bytes);
-    part.bytes == 0 || start >= LOWEST_ADDRESS && end <= HIGHEST_ADDRESS
+    let room = HIGHEST_ADDRESS - LOWEST_ADDRESS;
+    let above = part.start.addr().wrapping_sub(LOWEST_ADDRESS);
+    part.bytes == 0 || above <= room && part.bytes <= room - above
 }
 
 /// A cursor over a program's buffers.

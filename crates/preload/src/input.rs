@@ -41,7 +41,9 @@ fn receive_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssiz
     receive(end, &[part], flags, kernel)
 }
 
-/// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted.
+/// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted. Not inlined, so that
+/// short messages pay for none of it.
+#[inline(never)]
 fn receive(end: &End, parts: &[Part], flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
     receive_with(end, parts, flags, None, kernel)
 }
@@ -194,7 +196,7 @@ fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Err
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::read(fd, buffer, bytes) };
+    let kernel = move || unsafe { real::read(fd, buffer, bytes) };
     match End::of(fd) {
         Some(end) if bytes > 0 => receive_one(&end, c::part(buffer, bytes), 0, kernel),
         _ => kernel(),
@@ -215,7 +217,7 @@ pub unsafe extern "C" fn __read_chk(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::readv(fd, parts, count) };
+    let kernel = move || unsafe { real::readv(fd, parts, count) };
     let Some(end) = End::of(fd) else {
         return kernel();
     };
@@ -260,7 +262,7 @@ pub unsafe extern "C" fn recv(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::recv(fd, buffer, bytes, flags) };
+    let kernel = move || unsafe { real::recv(fd, buffer, bytes, flags) };
     match End::of(fd) {
         Some(end) => receive_one(&end, c::part(buffer, bytes), flags, kernel),
         None => kernel(),
@@ -289,7 +291,7 @@ pub unsafe extern "C" fn recvfrom(
     length: *mut socklen_t,
 ) -> ssize_t {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::recvfrom(fd, buffer, bytes, flags, address, length) };
+    let kernel = move || unsafe { real::recvfrom(fd, buffer, bytes, flags, address, length) };
     let Some(end) = End::of(fd) else {
         return kernel();
     };
@@ -355,7 +357,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 /// As recvmsg(2) demands.
 unsafe fn receive_message(end: &End, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::recvmsg(end.fd, message, flags) };
+    let kernel = move || unsafe { real::recvmsg(end.fd, message, flags) };
     // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
     let Some(header) = (unsafe { message.as_mut() }) else {
         return kernel();
@@ -397,7 +399,7 @@ pub unsafe extern "C" fn recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    let kernel = move || unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
     // SAFETY: called with what the kernel has filled in of the program's messages.
     let look_beside = |received| unsafe { after_receiving(messages, received) };
     let Some(end) = End::of(fd).filter(|_| !messages.is_null()) else {

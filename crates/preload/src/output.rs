@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ring::Part;
+use crosslane_ring::short::SHORT_BYTES;
 use crosslane_stream::end::Blocked;
 use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
@@ -27,6 +28,7 @@ const RING_FLAGS: c_int = libc::MSG_DONTWAIT
 #[inline]
 fn transmit_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
     if flags & !RING_FLAGS == 0
+        && part.bytes <= SHORT_BYTES
         && c::is_plausible(&part)
         // SAFETY: the program's buffer, by the manual of its call.
         && unsafe { short::send(end, part) }
@@ -36,7 +38,9 @@ fn transmit_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssi
     transmit(end, &[part], flags, kernel)
 }
 
-/// Send by ring if there is one, otherwise by `kernel`, whose bytes are counted.
+/// Send by ring if there is one, otherwise by `kernel`, whose bytes are counted. Not inlined, so that
+/// short messages pay for none of it.
+#[inline(never)]
 fn transmit(
     end: &End,
     parts: &[Part],
@@ -123,7 +127,7 @@ fn by_kernel_only(end: &End, flags: c_int, kernel: impl FnOnce() -> ssize_t) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::write(fd, buffer, bytes) };
+    let kernel = move || unsafe { real::write(fd, buffer, bytes) };
     match End::of(fd) {
         Some(end) => transmit_one(&end, c::part(buffer, bytes), 0, kernel),
         None => kernel(),
@@ -133,7 +137,7 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, bytes: size_t) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::writev(fd, parts, count) };
+    let kernel = move || unsafe { real::writev(fd, parts, count) };
     let Some(end) = End::of(fd) else {
         return kernel();
     };
@@ -179,7 +183,7 @@ pub unsafe extern "C" fn send(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::send(fd, buffer, bytes, flags) };
+    let kernel = move || unsafe { real::send(fd, buffer, bytes, flags) };
     match End::of(fd) {
         Some(end) => transmit_one(&end, c::part(buffer, bytes), flags, kernel),
         None => kernel(),
@@ -196,7 +200,7 @@ pub unsafe extern "C" fn sendto(
     length: socklen_t,
 ) -> ssize_t {
     // SAFETY: passed on. A connected TCP socket ignores the address, an AF_UNIX socket refuses it.
-    let kernel = || unsafe { real::sendto(fd, buffer, bytes, flags, address, length) };
+    let kernel = move || unsafe { real::sendto(fd, buffer, bytes, flags, address, length) };
     match End::of(fd) {
         Some(end) if end.family() == Family::Unix && !address.is_null() && length > 0 => kernel(),
         Some(end) => transmit_one(&end, c::part(buffer, bytes), flags, kernel),
@@ -207,7 +211,7 @@ pub unsafe extern "C" fn sendto(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: passed on.
-    let kernel = || unsafe { real::sendmsg(fd, message, flags) };
+    let kernel = move || unsafe { real::sendmsg(fd, message, flags) };
     // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
     let Some(header) = (unsafe { message.as_ref() }) else {
         return kernel();

@@ -210,6 +210,16 @@ impl WindowLane {
         unsafe { self.copy_in(piece.offset, from.as_ptr(), from.len()) };
     }
 
+    /// Copy out what stands at the start of the ring.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of `bytes`, of which the ring must have so many.
+    #[cold]
+    unsafe fn copy_from_start(&self, to: *mut u8, bytes: usize) {
+        // SAFETY: the caller's promise; the ring is no Rust object, so a racing peer can only spoil bytes.
+        unsafe { copy::out_of_ring(self.ring, to, bytes) };
+    }
+
     /// Split a range of the ring that may run over its end into two.
     #[inline]
     fn split(&self, offset: usize, bytes: usize) -> (usize, usize) {
@@ -297,7 +307,7 @@ impl LaneMemory for WindowLane {
         // SAFETY: masked to lie inside the ring.
         let target = unsafe { self.ring.add(offset) };
         // SAFETY: the range lies inside the line; as in `copy_in`.
-        unsafe { copy::out_of_ring(from, target, bytes) };
+        unsafe { copy::few(from, target, bytes) };
     }
 
     #[inline]
@@ -311,7 +321,7 @@ impl LaneMemory for WindowLane {
             // SAFETY: the target has `bytes` in all.
             let rest = unsafe { to.add(first) };
             // SAFETY: as above, from the start of the ring.
-            unsafe { copy::out_of_ring(self.ring, rest, bytes - first) };
+            unsafe { self.copy_from_start(rest, bytes - first) };
         }
     }
 

@@ -294,10 +294,15 @@ impl End {
     #[inline]
     pub(crate) fn set_tx_cursor(&self, cursor: TxCursor) {
         if self.has_flags(end_flags::FAR) {
-            spare::post(self, cursor.tail);
+            self.post_spare(cursor.tail);
         }
         self.entry.tx.tail.store(cursor.tail, Ordering::Relaxed);
         self.entry.tx.credit.store(cursor.credit, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn post_spare(&self, tail: u64) {
+        spare::post(self, tail);
     }
 
     /// The receiver's cursor; the caller holds the receiving direction, or only wants to peek.

@@ -189,7 +189,7 @@ pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
 }
 
 /// Records from line `before` on have been published. The caller holds the sending direction.
-#[inline]
+#[inline(always)]
 pub(crate) fn note_published(end: &End, lane: &WindowLane, before: u64) {
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     note_lines(end, tail - before);
@@ -202,8 +202,9 @@ pub(crate) fn note_published(end: &End, lane: &WindowLane, before: u64) {
 #[inline]
 fn prepare_next(lane: &WindowLane, tail: u64, lines: u64) {
     if lines <= SHORT_LINES as u64 {
-        for line in tail + 1..=tail + lines {
-            lane.prefetch_to_write(u32::try_from(line & u64::from(lane.lines() - 1)).unwrap_or(0));
+        for ahead in 1..lines + 1 {
+            let line = (tail + ahead) & u64::from(lane.lines() - 1);
+            lane.prefetch_to_write(u32::try_from(line).unwrap_or(0));
         }
     }
 }
