@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::cast::Cast;
@@ -145,6 +146,22 @@ impl Host {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         monitor.expect("the monitor runs").kill();
+    }
+
+    /// Have the monitor stand still until [`Self::resume_monitor`].
+    pub fn pause_monitor(&self) {
+        self.signal_monitor(Signal::STOP);
+    }
+
+    /// Let it go on.
+    pub fn resume_monitor(&self) {
+        self.signal_monitor(Signal::CONT);
+    }
+
+    /// Send a signal to the monitor.
+    pub fn signal_monitor(&self, signal: Signal) {
+        let monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
+        monitor.as_ref().expect("the monitor runs").signal(signal);
     }
 
     /// All connection ends of the host's programs, as `crosslane ss` tells.

@@ -2,7 +2,9 @@
 //! each, and a window file in tmpfs that both open.
 
 mod network;
+mod stall;
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,6 +12,7 @@ use serde_json::Value;
 
 use crate::{End, Host, Program, Route, binary, is_root, skipped, wait_until};
 use network::Network;
+pub use stall::Stall;
 
 /// What the hosts are called. The first is the window's owner.
 pub const NAMES: [&str; 2] = ["alpha", "beta"];
@@ -26,7 +29,7 @@ pub struct Rack {
     /// In the order of [`NAMES`].
     pub hosts: [Host; 2],
     windows: Vec<PathBuf>,
-    _network: Network,
+    network: Network,
 }
 
 /// What a test changes before the monitors start.
@@ -41,6 +44,9 @@ pub struct Plan {
     pub window_bytes: u64,
     /// How many there are.
     pub windows: usize,
+    /// What `rack.toml` calls them. Those that are no "file" are files all the same, made beforehand, and the
+    /// monitors map them.
+    pub kind: &'static str,
 }
 
 impl Default for Plan {
@@ -51,6 +57,7 @@ impl Default for Plan {
             wrong_key: [false, false],
             window_bytes: 64 << 20,
             windows: 1,
+            kind: "file",
         }
     }
 }
@@ -90,6 +97,11 @@ impl Rack {
         let hosts = [of(alpha), of(beta)];
         let path = |name| PathBuf::from(format!("/dev/shm/{}-{name}", network.namespaces[0]));
         let windows: Vec<PathBuf> = WINDOWS[..plan.windows].iter().map(path).collect();
+        if plan.kind != "file" {
+            windows
+                .iter()
+                .for_each(|path| make(path, plan.window_bytes));
+        }
         let prints = [0, 1].map(|at| init(&hosts[at], NAMES[at]));
         for at in 0..2 {
             let print = match plan.wrong_key[at] {
@@ -109,6 +121,7 @@ impl Rack {
             for (name, path) in WINDOWS.iter().zip(&windows).skip(1) {
                 add_window(&hosts[at], (name, path), plan.window_bytes, NAMES[1 - at]);
             }
+            call_windows(&hosts[at], plan.kind);
         }
         let hosts = hosts.map(|host| {
             let file = host.folder().join("rack.toml");
@@ -118,7 +131,7 @@ impl Rack {
         Self {
             hosts,
             windows,
-            _network: network,
+            network,
         }
     }
 
@@ -252,6 +265,21 @@ fn add_window(host: &Host, (name, path): (&str, &Path), bytes: u64, other: &str)
         "\n[[window]]\nname = {name:?}\nkind = \"file\"\npath = {path:?}\nbytes = {bytes}\nhost = {other:?}\n"
     );
     std::fs::write(&file, text + &window).expect("it was just written");
+}
+
+/// A file in the place of a device's memory.
+fn make(path: &Path, bytes: u64) {
+    let mut options = std::fs::File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600);
+    let made = file.open(path).and_then(|file| file.set_len(bytes));
+    made.expect("tmpfs has room");
+}
+
+fn call_windows(host: &Host, kind: &str) {
+    let path = host.folder().join("rack.toml");
+    let text = std::fs::read_to_string(&path).expect("it was just written");
+    let text = text.replace("\nkind = \"file\"", &format!("\nkind = {kind:?}"));
+    std::fs::write(&path, text).expect("it was just written");
 }
 
 fn rewrite(host: &Host, allow: Option<&str>, quota: Option<usize>) {

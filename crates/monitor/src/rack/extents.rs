@@ -89,6 +89,15 @@ impl Extents {
         }
     }
 
+    /// What was cleared may not be so for the other host: nothing is free.
+    pub fn doubt(&mut self) {
+        for state in &mut self.states {
+            if *state != State::Used {
+                *state = State::Quarantine { asked: false };
+            }
+        }
+    }
+
     /// The other host has answered: it maps the parts for which `theirs` is true. What is in no
     /// use here either (`ours`) and can be cleared (`clear`) is free.
     pub fn answer(
@@ -165,6 +174,17 @@ mod tests {
         extents.ask();
         extents.answer(|_| false, |_| false, |_| true);
         assert_eq!(extents.tally().free, 2);
+    }
+
+    #[test]
+    fn nothing_is_free_that_may_have_been_cleared_in_vain() {
+        let mut extents = all_free(3);
+        extents.take().unwrap();
+        extents.ask();
+        extents.doubt();
+        extents.answer(|_| false, |_| false, |_| true);
+        let tally = extents.tally();
+        assert_eq!((tally.free, tally.used, tally.quarantined), (0, 1, 2));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crosslane_ctl::message::{Position, Remainder};
 use thiserror::Error;
 
 /// Version of these messages and of the window's header.
-pub const RACK_VERSION: u16 = 3;
+pub const RACK_VERSION: u16 = 4;
 
 /// Most bytes of a frame behind its length.
 pub const FRAME_BYTES: usize = 4096;
@@ -69,6 +69,13 @@ pub enum HostMessage {
     WindowLost {
         /// The offer's.
         epoch: u64,
+    },
+    /// Both: this number stands in the window's header, where the other host has to find it.
+    Beat {
+        /// The window's epoch.
+        epoch: u64,
+        /// Counts the beats of a host in this epoch, from 1.
+        beat: u64,
     },
     /// Guest: an end seeks its partner.
     Offer(Offer),
@@ -247,6 +254,7 @@ mod kind {
     pub const ALONE: u16 = 16;
     pub const WINDOW_LOST: u16 = 17;
     pub const LEFT: u16 = 18;
+    pub const BEAT: u16 = 19;
 }
 
 impl HostMessage {
@@ -269,6 +277,7 @@ impl HostMessage {
                 .u64(*epoch)
                 .u16((*works).into()),
             Self::WindowLost { epoch } => Frame::new(kind::WINDOW_LOST).u64(*epoch),
+            Self::Beat { epoch, beat } => Frame::new(kind::BEAT).u64(*epoch).u64(*beat),
             Self::Offer(offer) => Frame::new(kind::OFFER)
                 .u64(offer.offer)
                 .u64(offer.family)
@@ -423,6 +432,10 @@ impl Body<'_> {
                 works: self.flag()?,
             },
             kind::WINDOW_LOST => HostMessage::WindowLost { epoch: self.u64()? },
+            kind::BEAT => HostMessage::Beat {
+                epoch: self.u64()?,
+                beat: self.u64()?,
+            },
             kind::OFFER => HostMessage::Offer(Offer {
                 offer: self.u64()?,
                 family: self.u64()?,

@@ -32,6 +32,10 @@ const MAGIC: [u8; 8] = *b"XLWINDOW";
 const ANSWER_AT: u64 = LINE_BYTES as u64;
 const RECORD_BYTES: usize = 40;
 
+/// The owner's beat and the guest's, each the epoch (8) and a number (8) in a line of its own.
+const BEATS_AT: [u64; 2] = [2 * LINE_BYTES as u64, 3 * LINE_BYTES as u64];
+const BEAT_BYTES: usize = 16;
+
 /// Why a window cannot be used.
 #[derive(Debug, Error)]
 pub enum WindowError {
@@ -109,9 +113,12 @@ pub enum WindowError {
 pub struct Window {
     config: WindowConfig,
     file: File,
-    /// Mapped, where it cannot be read and written as files are. (A file can, and is: touching what
-    /// somebody has cut off would end the monitor.)
+    /// Mapped, where it cannot be read and written as files are. (A file can, and what
+    /// is cleared of it is given back to the kernel.)
     span: Option<Span>,
+    /// The first page, mapped of any window: beats go the way that programs' bytes go, and must not lengthen
+    /// a file that somebody has cut short.
+    header: Span,
     geometry: Geometry,
     bytes: u64,
 }
@@ -176,8 +183,11 @@ impl Window {
         }
         let span = match config.kind {
             WindowKind::File => None,
-            WindowKind::Bar | WindowKind::Dax => Some(map(config, &file).map_err(failed)?),
+            WindowKind::Bar | WindowKind::Dax => {
+                Some(map(config, &file, config.bytes).map_err(failed)?)
+            }
         };
+        let header = map(config, &file, HEADER_BYTES).map_err(failed)?;
         let line = u32::try_from(LINE_BYTES).unwrap_or(u32::MAX);
         Ok(Self {
             geometry: Geometry {
@@ -188,6 +198,7 @@ impl Window {
             config: config.clone(),
             file,
             span,
+            header,
         })
     }
 
@@ -278,6 +289,28 @@ impl Window {
             true => Ok(()),
             false => Err(self.is_other_memory()),
         }
+    }
+
+    /// Write a beat, which the other host has to find.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn beat(&self, is_owner: bool, epoch: u64, beat: u64) -> Result<(), WindowError> {
+        let mut bytes = [0; BEAT_BYTES];
+        bytes[..8].copy_from_slice(&epoch.to_le_bytes());
+        bytes[8..].copy_from_slice(&beat.to_le_bytes());
+        inside(self.header.write(beat_at(is_owner), &bytes)).map_err(|error| self.failed(error))
+    }
+
+    /// Whether a beat of the owner, or of the guest, is there, or a later one.
+    pub fn shows_beat(&self, of_owner: bool, epoch: u64, beat: u64) -> bool {
+        let mut bytes = [0; BEAT_BYTES];
+        let is_read = self.header.read(beat_at(of_owner), &mut bytes);
+        let word = |at: usize| {
+            let bytes = bytes[at..at + 8].try_into();
+            bytes.map_or(0, u64::from_le_bytes)
+        };
+        is_read && word(0) == epoch && word(8) >= beat
     }
 
     fn is_other_memory(&self) -> WindowError {
@@ -375,10 +408,10 @@ impl Window {
     }
 }
 
-fn map(config: &WindowConfig, file: &File) -> io::Result<Span> {
+fn map(config: &WindowConfig, file: &File, bytes: u64) -> io::Result<Span> {
     let number = |bytes: u64| usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory.into());
     let (offset, bytes): (io::Result<usize>, io::Result<usize>) =
-        (number(config.offset), number(config.bytes));
+        (number(config.offset), number(bytes));
     Span::open(file.as_fd(), offset?, bytes?)
 }
 
@@ -398,6 +431,10 @@ fn dax_bytes(config: &WindowConfig) -> Result<u64, WindowError> {
         });
     }
     dax::device_bytes(&config.path, &sysfs).map_err(failed)
+}
+
+fn beat_at(is_owner: bool) -> u64 {
+    BEATS_AT[usize::from(!is_owner)]
 }
 
 fn inside(is_inside: bool) -> io::Result<()> {

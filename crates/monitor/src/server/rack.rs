@@ -1,6 +1,7 @@
 //! The rack: moves messages between the registry, [`Matching`] and the other hosts, and windows
 //! from being configured to being used.
 
+mod beat;
 mod lost;
 mod seen;
 
@@ -13,6 +14,7 @@ use crosslane_sys::socket::netns_cookie;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use thiserror::Error;
 
+use self::beat::Beats;
 use self::seen::Seen;
 use super::Monitor;
 use crate::arenas::WindowId;
@@ -33,6 +35,10 @@ use crate::secret;
 /// latter while that changes nothing.
 const FIRST_PROBE: Duration = Duration::from_millis(500);
 const LONGEST_PROBE: Duration = Duration::from_secs(16);
+
+/// The other host's log says more.
+const GONE_THERE: &str =
+    "the other host finds it gone, or nothing in it; connections go back to TCP";
 
 /// Why a monitor cannot be part of a rack.
 #[derive(Debug, Error)]
@@ -81,6 +87,7 @@ struct State {
     due: Option<Instant>,
     probe_due: Option<Instant>,
     probe_wait: Duration,
+    beats: Beats,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +135,7 @@ impl Rack {
             due: None,
             probe_due: None,
             probe_wait: FIRST_PROBE,
+            beats: Beats::default(),
         };
         Ok(Self {
             windows: config.windows.iter().map(state).collect(),
@@ -303,7 +311,7 @@ impl Rack {
             HostMessage::WindowLost { epoch } if is_owner => {
                 // One that we have found missing ourselves has another number by now.
                 if let Some(index) = self.epoch_of(*epoch, host) {
-                    self.window_is_lost(index, registry);
+                    self.window_is_lost(index, GONE_THERE, registry);
                 }
                 Ok(())
             }
@@ -322,6 +330,10 @@ impl Rack {
                 let epoch = *epoch;
                 let answer = HostMessage::InUse { epoch, parts };
                 self.links.say(host, &answer, epoll);
+                Ok(())
+            }
+            HostMessage::Beat { epoch, beat } => {
+                self.heard_beat((host, *epoch, *beat), registry);
                 Ok(())
             }
             HostMessage::InUse { epoch, parts } if is_owner => {
@@ -364,6 +376,7 @@ impl Rack {
                 true
             }
             Err(trouble) => {
+                registry.tell_of_loss(window_id(index));
                 self.complain(index, trouble);
                 false
             }
@@ -374,6 +387,7 @@ impl Rack {
         let state = &mut self.windows[index];
         state.phase = Phase::Open;
         state.due = None;
+        state.beats = Beats::default();
         let open = OpenWindow {
             id: window_id(index),
             epoch: state.epoch,
@@ -414,6 +428,7 @@ impl Rack {
                 self.probe(index, registry, epoll);
             }
             Err(trouble) => {
+                registry.tell_of_loss(window_id(index));
                 self.windows[index].phase = Phase::Closed;
                 self.plan_retry(index);
                 self.complain(index, trouble);
@@ -435,6 +450,10 @@ impl Rack {
 
     /// Owner: these parts are in use on the guest.
     fn told_of_use(&mut self, index: usize, parts: &[u8], registry: &mut Registry<Memories>) {
+        // What is cleared in a window that is lost may come back as it was.
+        if self.windows[index].phase == Phase::Lost {
+            return;
+        }
         let Some(open) = registry.backing().window(window_id(index)) else {
             return;
         };

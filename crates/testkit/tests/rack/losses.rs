@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crosslane_testkit::rack::{ADDRESSES, Plan, Rack, WINDOWS, can_run};
-use crosslane_testkit::{Process, wait_until};
+use crosslane_testkit::rack::{Plan, Rack, WINDOWS, can_run};
+use crosslane_testkit::wait_until;
 
+use crate::counters::{self, CONNECTIONS, COUNT_PORT};
 use crate::talk::Talk;
 
 /// Moments at which the window is lost.
@@ -68,56 +69,6 @@ fn a_connection_goes_back_to_tcp_also_when_a_monitor_is_new() {
     }
 }
 
-/// Counts on: what each side receives must be the numbers from 0 on, as many as each likes to send at a
-/// time. Whenever a line comes in, looks for a while whether all of them move, and prints that and the
-/// longest time between two receives, in milliseconds.
-const COUNT: &str = r#"
-import array, random, select, socket, sys, threading, time
-role, address, port, connections = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-longest = [0.0] * connections
-received = [0] * connections
-def send(connection, seed):
-    dice, number = random.Random(seed), 0
-    while True:
-        count = dice.choice([1, 1, 1, 7, 100, 3000])
-        connection.sendall(array.array("Q", range(number, number + count)).tobytes())
-        number += count
-        if dice.random() < 0.2:
-            time.sleep(dice.random() * 0.002)
-def receive(connection, index):
-    expected, rest, last = 0, b"", time.monotonic()
-    while data := connection.recv(1 << 16):
-        now = time.monotonic()
-        longest[index] = max(longest[index], now - last)
-        last = now
-        data = rest + data
-        whole = len(data) // 8 * 8
-        numbers = array.array("Q", data[:whole])
-        rest = data[whole:]
-        wanted = array.array("Q", range(expected, expected + len(numbers)))
-        if numbers != wanted:
-            print("wrong", index, expected, flush=True)
-            return
-        expected += len(numbers)
-        received[index] = expected
-    print("ended", index, flush=True)
-def serve(connection, index):
-    threading.Thread(target=send, args=(connection, index), daemon=True).start()
-    threading.Thread(target=receive, args=(connection, index), daemon=True).start()
-if role == "server":
-    listener = socket.create_server((address, port))
-for index in range(connections):
-    connection = listener.accept()[0] if role == "server" else socket.create_connection((address, port))
-    serve(connection, index)
-print("there", flush=True)
-for line in sys.stdin:
-    before = list(received)
-    longest = [0.0] * connections
-    time.sleep(0.15)
-    moved = all(now > then for now, then in zip(received, before))
-    print("moved" if moved else "stands", int(max(longest) * 1000), flush=True)
-"#;
-
 /// Moments that are the same in each run (SplitMix64).
 struct Dice(u64);
 
@@ -129,40 +80,6 @@ impl Dice {
     }
 }
 
-/// What has gone wrong with lost windows.
-fn tell(rack: &Rack) -> String {
-    let of = |at: usize| {
-        let stats = rack.hosts[at].stats();
-        let count = |name| format!("{name} {}", stats.count(name));
-        let counts = ["windows_lost", "windows_unsettled", "peer_lies"].map(count);
-        format!("{}, {:#?}", counts.join(", "), rack.ends(at, COUNT_PORT))
-    };
-    format!("alpha: {}; beta: {}", of(0), of(1))
-}
-
-const COUNT_PORT: u16 = 6701;
-const CONNECTIONS: usize = 3;
-
-fn counter(rack: &Rack, at: usize, (role, connections): (&str, usize)) -> Process {
-    let counter = rack.hosts[at].program("python3");
-    counter
-        .args(["-c", COUNT, role, ADDRESSES[0], &COUNT_PORT.to_string()])
-        .arg(connections.to_string())
-        .with_open_input()
-        .start()
-}
-
-/// Both sides of so many connections, which count from now on.
-fn counters(rack: &Rack, connections: usize) -> [Process; 2] {
-    let server = counter(rack, 0, ("server", connections));
-    server.wait_for_port(COUNT_PORT);
-    let mut sides = [server, counter(rack, 1, ("client", connections))];
-    for side in &mut sides {
-        assert_eq!(side.next_line().as_deref(), Some("there"));
-    }
-    sides
-}
-
 /// Losses at random moments under load in both directions; every byte is checked.
 #[test]
 fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
@@ -170,37 +87,14 @@ fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
         return;
     }
     let rack = Rack::new();
-    let mut sides = counters(&rack, CONNECTIONS);
+    let mut sides = counters::start(&rack, CONNECTIONS);
     let mut pauses = Vec::new();
     let mut dice = Dice(7);
     for loss in 0..LOSSES {
         rack.wait_for_accelerated(COUNT_PORT, 1);
         std::thread::sleep(Duration::from_micros(dice.next() % 20_000));
         rack.lose_window();
-        for side in &mut sides {
-            side.write_line("so?");
-        }
-        for side in &mut sides {
-            let told = |line: String| -> Option<(bool, u64)> {
-                let (moved, pause) = line.split_once(' ')?;
-                Some((moved == "moved", pause.parse().ok()?))
-            };
-            let (mut moved, mut pause) = (false, 0);
-            // On a busy machine some have not come to it yet.
-            for _ in 0..100 {
-                let line = side.next_line().unwrap_or_default();
-                let found = told(line.clone());
-                let found =
-                    found.unwrap_or_else(|| panic!("loss {loss}: {line:?}, {}", tell(&rack)));
-                (moved, pause) = (found.0, pause.max(found.1));
-                if moved {
-                    break;
-                }
-                side.write_line("so?");
-            }
-            assert!(moved, "loss {loss}: nothing moves, {}", tell(&rack));
-            pauses.push(pause);
-        }
+        pauses.extend(counters::pauses(&mut sides, &rack, &format!("loss {loss}")));
     }
     pauses.sort_unstable();
     let at = |share: usize| pauses[(pauses.len() - 1) * share / 100];
@@ -246,7 +140,7 @@ fn connections_are_spread_over_two_windows_and_go_over_the_one_that_is_left() {
         ..Plan::default()
     });
     rack.wait_for_window();
-    let mut sides = counters(&rack, 6);
+    let mut sides = counters::start(&rack, 6);
     wait_until_in(&rack, &WINDOWS, 6);
     for lost in [0, 1] {
         rack.take_window(lost);
@@ -254,12 +148,5 @@ fn connections_are_spread_over_two_windows_and_go_over_the_one_that_is_left() {
         rack.give_window(lost);
         rack.wait_for_window();
     }
-    for side in &mut sides {
-        wait_until("all to move", || {
-            side.write_line("so?");
-            let line = side.next_line().unwrap_or_default();
-            assert!(!line.contains("wrong"), "{line}");
-            line.starts_with("moved").then_some(())
-        });
-    }
+    counters::pauses(&mut sides, &rack, "at the end");
 }

@@ -1,8 +1,10 @@
 //! Two hosts on one machine, as [`crosslane_testkit::rack`] makes them.
 
+mod counters;
 mod limits;
 mod losses;
 mod monitors;
 mod programs;
 mod sandbox;
+mod stalls;
 mod talk;

@@ -24,6 +24,7 @@ fn messages_of_pairing() -> Vec<HostMessage> {
             name: "alpha".to_owned(),
         },
         HostMessage::Ping,
+        HostMessage::Beat { epoch: 3, beat: 1 },
         HostMessage::WindowOffer(WindowOffer {
             name: "w".to_owned(),
             epoch: u64::MAX,

@@ -36,6 +36,22 @@ fn two_monitors_find_out_that_they_see_the_same_memory() {
 }
 
 #[test]
+fn a_beat_shows_to_the_other_host_where_it_sees_the_same_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("window");
+    let owner = Window::open(&config(&path)).unwrap();
+    let guest = Window::open(&config(&path)).unwrap();
+    let elsewhere = Window::open(&config(&folder.path().join("other"))).unwrap();
+    owner.beat(true, 77, 3).unwrap();
+    guest.beat(false, 77, 9).unwrap();
+    assert!(guest.shows_beat(true, 77, 3) && owner.shows_beat(false, 77, 9));
+    assert!(guest.shows_beat(true, 77, 2), "a later one shows");
+    assert!(!guest.shows_beat(true, 77, 4), "not written yet");
+    assert!(!guest.shows_beat(true, 78, 3), "of another epoch");
+    assert!(!elsewhere.shows_beat(true, 77, 3));
+}
+
+#[test]
 fn a_shape_that_does_not_fit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("window");

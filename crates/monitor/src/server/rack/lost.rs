@@ -44,7 +44,8 @@ impl Rack {
     pub(super) fn windows_due(&self) -> Option<Instant> {
         self.windows
             .iter()
-            .filter_map(|window| window.due)
+            .flat_map(|window| [window.due, window.beats.due()])
+            .flatten()
             .chain(self.lost.due())
             .min()
     }
@@ -65,6 +66,9 @@ impl Rack {
                 (Phase::Open, true) => {
                     state.due = Some(now + LOOK);
                     self.look_at_window(index, registry, epoll);
+                    if self.windows[index].phase == Phase::Open {
+                        self.beat(index, registry, epoll);
+                    }
                 }
                 (Phase::Open, false) if state.due.is_none() => state.due = Some(now + LOOK),
                 (Phase::Lost | Phase::Closed, true) => {
@@ -74,6 +78,7 @@ impl Rack {
                 (Phase::Offered | Phase::Probing, true) => state.due = None,
                 _ => {}
             }
+            self.look_for_beat(index, registry, epoll, now);
         }
     }
 
@@ -97,7 +102,19 @@ impl Rack {
         if open.is_some_and(|open| open.window.is_there()) {
             return;
         }
-        self.window_is_lost(index, registry);
+        let trouble = "the memory is gone; connections go back to TCP";
+        self.lose_window(index, trouble, registry, epoll);
+    }
+
+    /// As [`Self::window_is_lost`], where we have found that out.
+    pub(super) fn lose_window(
+        &mut self,
+        index: usize,
+        trouble: &str,
+        registry: &mut Registry<Memories>,
+        epoll: &OwnedFd,
+    ) {
+        self.window_is_lost(index, trouble, registry);
         let state = &self.windows[index];
         if !self.matching.is_owner(state.host) {
             let epoch = state.epoch;
@@ -107,7 +124,16 @@ impl Rack {
     }
 
     /// Nothing is dealt out of it any more. Its owner opens it anew.
-    pub(super) fn window_is_lost(&mut self, index: usize, registry: &mut Registry<Memories>) {
+    pub(super) fn window_is_lost(
+        &mut self,
+        index: usize,
+        trouble: &str,
+        registry: &mut Registry<Memories>,
+    ) {
+        let open = registry.backing().window(window_id(index));
+        if let Some(extents) = open.and_then(|open| open.extents.as_mut()) {
+            extents.doubt();
+        }
         let state = &mut self.windows[index];
         state.phase = Phase::Lost;
         let is_owner = self.matching.is_owner(state.host);
@@ -115,8 +141,7 @@ impl Rack {
         registry.tell_of_loss(window_id(index));
         self.matching
             .window_lost(registry, state.host, window_id(index));
-        let trouble = "the memory is gone; connections go back to TCP".to_owned();
-        self.complain(index, trouble);
+        self.complain(index, trouble.to_owned());
     }
 
     /// A window that is not there is tried again, if that is on us.

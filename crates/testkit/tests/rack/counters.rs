@@ -1,0 +1,133 @@
+//! Connections on which both sides count, and check every byte.
+
+use crosslane_testkit::Process;
+use crosslane_testkit::rack::{ADDRESSES, Rack};
+
+/// Counts on: what each side receives must be the numbers from 0 on, as many as each likes to send at a
+/// time. Whenever a line comes in, looks for a while whether all of them move, and prints that and the
+/// longest time between two receives, in milliseconds; `longest` prints the longest since the last look.
+const COUNT: &str = r#"
+import array, random, select, socket, sys, threading, time
+role, address, port, connections = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+longest = [0.0] * connections
+received = [0] * connections
+def send(connection, seed):
+    dice, number = random.Random(seed), 0
+    while True:
+        count = dice.choice([1, 1, 1, 7, 100, 3000])
+        connection.sendall(array.array("Q", range(number, number + count)).tobytes())
+        number += count
+        if dice.random() < 0.2:
+            time.sleep(dice.random() * 0.002)
+def receive(connection, index):
+    expected, rest, last = 0, b"", time.monotonic()
+    while data := connection.recv(1 << 16):
+        now = time.monotonic()
+        longest[index] = max(longest[index], now - last)
+        last = now
+        data = rest + data
+        whole = len(data) // 8 * 8
+        numbers = array.array("Q", data[:whole])
+        rest = data[whole:]
+        wanted = array.array("Q", range(expected, expected + len(numbers)))
+        if numbers != wanted:
+            print("wrong", index, expected, flush=True)
+            return
+        expected += len(numbers)
+        received[index] = expected
+    print("ended", index, flush=True)
+def serve(connection, index):
+    threading.Thread(target=send, args=(connection, index), daemon=True).start()
+    threading.Thread(target=receive, args=(connection, index), daemon=True).start()
+if role == "server":
+    listener = socket.create_server((address, port))
+for index in range(connections):
+    connection = listener.accept()[0] if role == "server" else socket.create_connection((address, port))
+    serve(connection, index)
+print("there", flush=True)
+for line in sys.stdin:
+    if line.strip() == "longest":
+        print("longest", int(max(longest) * 1000), flush=True)
+        continue
+    before = list(received)
+    longest = [0.0] * connections
+    time.sleep(0.15)
+    moved = all(now > then for now, then in zip(received, before))
+    print("moved" if moved else "stands", int(max(longest) * 1000), flush=True)
+"#;
+
+/// Where the server listens.
+pub const COUNT_PORT: u16 = 6701;
+
+/// As many connections as most tests use.
+pub const CONNECTIONS: usize = 3;
+
+fn counter(rack: &Rack, at: usize, (role, connections): (&str, usize)) -> Process {
+    let counter = rack.hosts[at].program("python3");
+    counter
+        .args(["-c", COUNT, role, ADDRESSES[0], &COUNT_PORT.to_string()])
+        .arg(connections.to_string())
+        .with_open_input()
+        .start()
+}
+
+/// Both sides of so many connections, which count from now on.
+pub fn start(rack: &Rack, connections: usize) -> [Process; 2] {
+    let server = counter(rack, 0, ("server", connections));
+    server.wait_for_port(COUNT_PORT);
+    let mut sides = [server, counter(rack, 1, ("client", connections))];
+    for side in &mut sides {
+        assert_eq!(side.next_line().as_deref(), Some("there"));
+    }
+    sides
+}
+
+/// See that all connections move, with nothing wrong. Returns the longest time in which one of them has received
+/// nothing, in milliseconds, for each side.
+pub fn pauses(sides: &mut [Process; 2], rack: &Rack, when: &str) -> [u64; 2] {
+    for side in &mut *sides {
+        side.write_line("so?");
+    }
+    sides.each_mut().map(|side| {
+        let mut longest = 0;
+        // On a busy machine some have not come to it yet.
+        for _ in 0..100 {
+            let line = side.next_line().unwrap_or_default();
+            let (moved, pause) =
+                told(&line).unwrap_or_else(|| panic!("{when}: {line:?}, {}", tell(rack)));
+            longest = longest.max(pause);
+            if moved {
+                return longest;
+            }
+            side.write_line("so?");
+        }
+        panic!("{when}: nothing moves, {}", tell(rack));
+    })
+}
+
+/// The longest time in which one of the connections had received nothing since they were last looked at, until
+/// it went on, in milliseconds.
+pub fn longest_pause(sides: &mut [Process; 2]) -> u64 {
+    let of = |side: &mut Process| {
+        side.write_line("longest");
+        let line = side.next_line().unwrap_or_default();
+        told(&line).map_or(0, |(_, pause)| pause)
+    };
+    sides.iter_mut().map(of).max().unwrap_or(0)
+}
+
+fn told(line: &str) -> Option<(bool, u64)> {
+    let (moved, pause) = line.split_once(' ')?;
+    Some((moved == "moved", pause.parse().ok()?))
+}
+
+/// What has gone wrong with lost windows.
+fn tell(rack: &Rack) -> String {
+    let of = |at: usize| {
+        let stats = rack.hosts[at].stats();
+        let count = |name| format!("{name} {}", stats.count(name));
+        let counts = ["windows_lost", "windows_unsettled", "peer_lies"].map(count);
+        format!("{}, {:#?}", counts.join(", "), rack.ends(at, COUNT_PORT))
+    };
+    format!("alpha: {}; beta: {}", of(0), of(1))
+}
