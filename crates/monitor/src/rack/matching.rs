@@ -334,6 +334,10 @@ impl Matching {
                 self.withdrawn(registry, host, *offer);
                 Ok(())
             }
+            (HostMessage::Decline { offer, pair }, true) => {
+                self.declined(registry, host, *offer, *pair);
+                Ok(())
+            }
             (HostMessage::Gone { family }, true) => {
                 self.stranger_gone(registry, host, *family);
                 Ok(())

@@ -84,6 +84,13 @@ pub enum HostMessage {
         /// The offer's number.
         offer: u64,
     },
+    /// Guest: the end of this offer does not get the lanes that were dealt to it, nor any others.
+    Decline {
+        /// The offer's number.
+        offer: u64,
+        /// See [`crosslane_ctl::message::Grant::pair`].
+        pair: u64,
+    },
     /// Guest: the last process of a family is gone.
     Gone {
         /// The family.
@@ -255,6 +262,7 @@ mod kind {
     pub const WINDOW_LOST: u16 = 17;
     pub const LEFT: u16 = 18;
     pub const BEAT: u16 = 19;
+    pub const DECLINE: u16 = 20;
 }
 
 impl HostMessage {
@@ -284,6 +292,7 @@ impl HostMessage {
                 .tuple(offer.tuple)
                 .u16(offer.allowed.into()),
             Self::Withdraw { offer } => Frame::new(kind::WITHDRAW).u64(*offer),
+            Self::Decline { offer, pair } => Frame::new(kind::DECLINE).u64(*offer).u64(*pair),
             Self::Gone { family } => Frame::new(kind::GONE).u64(*family),
             Self::Deal(deal) => Frame::new(kind::DEAL)
                 .u64(deal.offer)
@@ -443,6 +452,10 @@ impl Body<'_> {
                 allowed: self.flag()?,
             }),
             kind::WITHDRAW => HostMessage::Withdraw { offer: self.u64()? },
+            kind::DECLINE => HostMessage::Decline {
+                offer: self.u64()?,
+                pair: self.u64()?,
+            },
             kind::GONE => HostMessage::Gone {
                 family: self.u64()?,
             },

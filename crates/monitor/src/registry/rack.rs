@@ -171,6 +171,15 @@ impl<B: Backing> Registry<B> {
         }
     }
 
+    /// Nobody comes into the lanes `pair` of this end: it leaves them as if their window were lost.
+    pub fn take_lanes_back(&mut self, id: EndId, pair: u64) {
+        let Some(end) = self.ends.get(&id).filter(|end| self.is_granted(end, pair)) else {
+            return;
+        };
+        let (client, token) = (end.client, end.token);
+        self.say(client, MonitorMessage::WindowLost { token, pair });
+    }
+
     /// No more slots of any arena in this window will be dealt out.
     pub fn retire_window(&mut self, window: WindowId) {
         self.arenas.retire_window(window);

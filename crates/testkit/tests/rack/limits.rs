@@ -1,8 +1,11 @@
 //! Who may use the window, how much of it, and what happens to the others.
 
+use std::time::Duration;
+
 use crosslane_testkit::rack::{Plan, Rack, can_run};
 use crosslane_testkit::{End, wait_until};
 
+use crate::counters::{self, CONNECTIONS, COUNT_PORT};
 use crate::talk::{TALK_PORT, Talk};
 
 #[test]
@@ -47,6 +50,45 @@ fn a_user_has_as_many_connections_as_allowed() {
         let fast = rack.ends(strict, TALK_PORT);
         assert_eq!(fast.iter().filter(|end| end.is_accelerated()).count(), 1);
     }
+}
+
+/// Three connections seek their partners when there is room for one: the owner deals to all of them before it
+/// hears that the guest declines two.
+#[test]
+fn lanes_that_the_other_host_declines_are_taken_back_and_the_reason_is_told() {
+    if !can_run() {
+        return;
+    }
+    let mut plan = Plan::default();
+    plan.quota[1] = Some(1);
+    let rack = Rack::with(&plan);
+    rack.wait_for_window();
+    rack.hosts[0].pause_monitor();
+    let mut sides = counters::start(&rack, CONNECTIONS);
+    std::thread::sleep(Duration::from_millis(500));
+    rack.hosts[0].resume_monitor();
+    let told = |at: usize, reason: &str| {
+        let ends = rack.ends(at, COUNT_PORT);
+        let is_told = |end: &&End| end.reason.as_deref() == Some(reason);
+        ends.iter().filter(is_told).count()
+    };
+    wait_until("one in the window, and why the others are not", || {
+        let fast = rack
+            .ends(0, COUNT_PORT)
+            .iter()
+            .filter(|end| end.is_accelerated())
+            .count();
+        (fast == 1 && told(0, "peer-policy") == 2 && told(1, "rack-quota") == 2).then_some(())
+    });
+    counters::pauses(&mut sides, &rack, "after it");
+    println!(
+        "taken back: {}",
+        rack.hosts[0].stats().count("windows_lost")
+    );
+    assert!(
+        rack.hosts[0].stats().count("windows_lost") > 0,
+        "nothing was dealt out in vain"
+    );
 }
 
 #[test]

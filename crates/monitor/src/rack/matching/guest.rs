@@ -142,11 +142,11 @@ impl Matching {
             return Err(Lie("deals out too much to one end"));
         }
         if self.is_over_quota(uid) {
-            self.decline(registry, host, deal.offer, Reason::RackQuota);
+            self.decline(registry, host, deal, Reason::RackQuota);
             return Ok(false);
         }
         let Some(arena) = self.import(registry, host, family, window, deal)? else {
-            self.decline(registry, host, deal.offer, Reason::NoMemory);
+            self.decline(registry, host, deal, Reason::NoMemory);
             return Ok(false);
         };
         let side = Side {
@@ -165,16 +165,35 @@ impl Matching {
         Ok(true)
     }
 
-    /// Our end stays on TCP after all, and so will its partner, as nobody answers it in the lanes.
+    /// Our end stays on TCP after all. Its partner has lanes already, which it leaves when the owner hears this;
+    /// and it is given no others, as our end is offered again as one that may not use them.
     fn decline<B: Backing>(
         &mut self,
         registry: &mut Registry<B>,
         host: HostId,
-        number: u64,
+        deal: &Deal,
         reason: Reason,
     ) {
+        let (number, pair) = (deal.offer, deal.pair);
         self.deny(registry, EndId(number), reason);
+        self.say(
+            host,
+            HostMessage::Decline {
+                offer: number,
+                pair,
+            },
+        );
+        let state = &self.hosts[host.0];
+        let family = state.visited.offers.get(&number).map(|out| out.family);
+        let known = self.ends.get(&EndId(number));
+        let known = known.and_then(|(_, tuple)| Some((*tuple, *state.known.get(tuple)?)));
         self.withdraw_if_void(host, number, true);
+        // Unless it still holds what it was dealt before: then the offer stands, and ends with that.
+        if let (Some(family), Some((tuple, known))) = (family, known)
+            && known.id == EndId(number)
+        {
+            self.offer(host, tuple, known, family);
+        }
     }
 
     /// The arena of a deal; `None` if it cannot be opened.

@@ -180,6 +180,21 @@ impl Matching {
         }
     }
 
+    /// The guest's end does not come into these lanes: ours leaves them, as those of a lost window.
+    pub(super) fn declined<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        number: u64,
+        pair: u64,
+    ) {
+        let host_at = &self.hosts[host.0];
+        let tuple = host_at.owned.by_number.get(&number);
+        if let Some(known) = tuple.and_then(|tuple| host_at.known.get(&tuple.mirrored())) {
+            registry.take_lanes_back(known.id, pair);
+        }
+    }
+
     pub(super) fn stranger_gone<B: Backing>(
         &mut self,
         registry: &mut Registry<B>,

@@ -83,6 +83,39 @@ fn who_is_not_allowed_is_told_and_so_is_the_other_end() {
     }
 }
 
+/// Several ends of one user are offered while its quota has room for one.
+#[test]
+fn lanes_that_the_guest_declines_are_taken_back() {
+    let mut world = World::with_quotas([9, 1]);
+    let clients = [0, 1].map(|at| world.hosts[at].hello(1));
+    let mut tokens = Vec::new();
+    for connection in [3, 4, 5] {
+        let of = [0, 1].map(|at| world.hosts[at].register(clients[at], connection));
+        tokens.push(of);
+    }
+    world.connect();
+    world.deliver_all();
+    assert!(world.paired(3));
+    let reason = |token, reason| (token, reason);
+    let quota = Reason::RackQuota;
+    let denied = [reason(tokens[1][1], quota), reason(tokens[2][1], quota)];
+    assert_eq!(world.hosts[1].denied, denied);
+    assert_eq!(world.hosts[0].taken_back, [tokens[1][0], tokens[2][0]]);
+    // They leave the lanes, and begin anew.
+    world.hosts[0].denied.clear();
+    for (connection, tokens) in [4, 5].into_iter().zip(&tokens[1..]) {
+        world.hosts[0].release(clients[0], tokens[0]);
+        world.settle(0);
+        let again = world.hosts[0].register(clients[0], connection);
+        world.settle(0);
+        world.deliver_all();
+        let told = world.hosts[0].denied.pop();
+        assert_eq!(told, Some((again, Reason::PeerPolicy)));
+    }
+    assert_eq!(world.hosts[0].matching.connections(HostId(0)), 1);
+    finish(world, clients.map(|client| vec![client]));
+}
+
 #[test]
 fn a_slot_is_used_again_when_both_have_left_and_a_part_when_both_have_unmapped() {
     let mut world = World::new(99);

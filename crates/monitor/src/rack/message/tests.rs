@@ -43,6 +43,7 @@ fn messages_of_pairing() -> Vec<HostMessage> {
             allowed: false,
         }),
         HostMessage::Withdraw { offer: 9 },
+        HostMessage::Decline { offer: 9, pair: 3 },
         HostMessage::Gone { family: 10 },
         HostMessage::Deal(Deal {
             offer: 1,

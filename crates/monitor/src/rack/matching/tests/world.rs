@@ -105,6 +105,8 @@ pub struct Monitor {
     /// Which part each process maps under which number.
     maps: HashMap<(u64, u32), u32>,
     pub denied: Vec<(u64, Reason)>,
+    /// Ends whose lanes were taken back.
+    pub taken_back: Vec<u64>,
     /// Forked children, and what they use of what their parents have closed.
     children: Vec<(u64, LeaseId)>,
     inherited: Vec<ProgramEnd>,
@@ -140,6 +142,7 @@ impl Monitor {
             ends: BTreeMap::new(),
             maps: HashMap::new(),
             denied: Vec::new(),
+            taken_back: Vec::new(),
             children: Vec::new(),
             inherited: Vec::new(),
             inherited_maps: Vec::new(),
@@ -298,6 +301,7 @@ impl Monitor {
                 self.denied
                     .push((*token, Reason::from_code(*reason).unwrap()));
             }
+            MonitorMessage::WindowLost { token, .. } => self.taken_back.push(*token),
             _ => {}
         }
     }
@@ -311,8 +315,12 @@ pub struct World {
 
 impl World {
     pub fn new(quota: usize) -> Self {
+        Self::with_quotas([quota; 2])
+    }
+
+    pub fn with_quotas(quotas: [usize; 2]) -> Self {
         Self {
-            hosts: [0, 1].map(|at| Monitor::new(at, quota)),
+            hosts: [0, 1].map(|at| Monitor::new(at, quotas[at])),
             is_up: false,
         }
     }
