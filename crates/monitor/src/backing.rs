@@ -166,6 +166,11 @@ impl Memories {
         self.windows.insert(id, open);
     }
 
+    /// A window is not used any more, or is to be opened anew.
+    pub fn close_window(&mut self, id: WindowId) {
+        self.windows.remove(&id);
+    }
+
     fn hold(&self, id: WindowId, part: u32) -> Option<(Memory, Geometry)> {
         let open = self.windows.get(&id)?;
         let window = &open.window;

@@ -29,6 +29,7 @@ use thiserror::Error;
 use self::complaints::Complaints;
 use self::rack::Rack;
 pub use self::rack::RackError;
+use self::rack::reload::Reloads;
 use crate::backing::{Memories, Memory, SealedMemory};
 use crate::closer::Closer;
 use crate::config::{Config, Service};
@@ -82,6 +83,7 @@ pub struct Monitor {
     loans_due: Option<Instant>,
     registry: Registry<Memories>,
     rack: Option<Box<Rack>>,
+    reloads: Reloads,
     next_source: u64,
     /// Connections whose answers go on without waiting for an event.
     busy: Vec<u64>,
@@ -114,7 +116,8 @@ const DOOR: u64 = 0;
 const STOP: u64 = 1;
 const CLOSER: u64 = 2;
 const RACK_DOOR: u64 = 3;
-const FIRST_SOURCE: u64 = 4;
+const RELOAD: u64 = 4;
+const FIRST_SOURCE: u64 = 5;
 
 impl Monitor {
     /// Begin to listen. The monitor ends when `stop` becomes readable.
@@ -165,6 +168,7 @@ impl Monitor {
             loans_due: None,
             registry,
             rack: rack.map(Box::new),
+            reloads: Reloads::default(),
             next_source: FIRST_SOURCE,
             busy: Vec::new(),
             counting: false,
@@ -248,6 +252,7 @@ impl Monitor {
             None if id == DOOR => self.accept(),
             None if id == CLOSER => self.resume_closed(),
             None if id == RACK_DOOR => self.accept_hosts(),
+            None if id == RELOAD => self.reload(),
             None if self.rack.as_ref().is_some_and(|rack| rack.owns(id)) => self.serve_host(id),
             None => {}
             Some(Source::Lease(lease, _)) => {

@@ -164,6 +164,12 @@ impl Host {
         monitor.as_ref().expect("the monitor runs").signal(signal);
     }
 
+    /// What the monitor has logged so far.
+    pub fn monitor_log(&self) -> String {
+        let monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
+        monitor.as_ref().expect("the monitor runs").log()
+    }
+
     /// All connection ends of the host's programs, as `crosslane ss` tells.
     pub fn ends(&self) -> Vec<End> {
         self.observer().ends().expect("crosslane ss answers")

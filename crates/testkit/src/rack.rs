@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{End, Host, Program, Route, binary, is_root, skipped, wait_until};
+use crate::{End, Host, Output, Program, Route, binary, is_root, skipped, wait_until};
 use network::Network;
 pub use stall::Stall;
 
@@ -153,6 +153,26 @@ impl Rack {
     pub fn status(&self, at: usize) -> Value {
         let output = crosslane(&self.hosts[at], &["rack", "status", "--json"]).run();
         serde_json::from_str(&output.text()).expect("one JSON object")
+    }
+
+    /// Change the `rack.toml` of host `at`.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn rewrite(&self, at: usize, change: impl FnOnce(String) -> String) {
+        let path = self.hosts[at].folder().join("rack.toml");
+        let text = std::fs::read_to_string(&path).expect("it was written at the start");
+        std::fs::write(&path, change(text)).expect("it is ours");
+    }
+
+    /// Have the monitor of host `at` read it again. Returns what `crosslane rack reload` says.
+    pub fn reload(&self, at: usize) -> Output {
+        crosslane(&self.hosts[at], &["rack", "reload"]).finish()
+    }
+
+    /// The file of a window.
+    pub fn window(&self, window: usize) -> &Path {
+        &self.windows[window]
     }
 
     /// Take the first window away from whoever maps it: a touch raises SIGBUS, as when a device is removed.

@@ -13,7 +13,7 @@ use crosslane_ctl::paths::SYSTEM_RUNTIME_DIR;
 use crosslane_monitor::config::{Config, Quotas, Service};
 use crosslane_monitor::rack::config::{RackConfig, SYSTEM_PATH};
 use crosslane_monitor::server::Monitor;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::private;
 
@@ -96,7 +96,12 @@ Examples:
       ExecStart=/usr/bin/crosslane monitor
       RuntimeDirectory=crosslane
       RuntimeDirectoryMode=0755
+      ExecReload=/bin/kill -HUP $MAINPID
       LimitNOFILE=1048576
+
+Signals:
+  SIGTERM and SIGINT end the monitor. SIGHUP has one that is in a rack read its file again, see crosslane
+  rack reload.
 
 Exit status:
   0 when it was told to stop, or a private one was not needed any more; 1 if it could not start,
@@ -114,7 +119,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let config = config(args, directory)?;
     raise_descriptor_limit();
-    let monitor = Monitor::start(&config, stop_signal()?)?;
+    let mut monitor = Monitor::start(&config, readable_after(&[SIGTERM, SIGINT])?)?;
+    if let Some(path) = rack_path(args)? {
+        monitor.reload_at(readable_after(&[SIGHUP])?, path)?;
+    }
     tracing::info!(directory = %config.directory.display(), "listening");
     if args.announce {
         println!("listening");
@@ -139,7 +147,9 @@ fn config(args: &Args, directory: PathBuf) -> anyhow::Result<Config> {
         false => Service::System,
     };
     Ok(Config {
-        rack: rack(args)?,
+        rack: rack_path(args)?
+            .map(|path| RackConfig::read(&path))
+            .transpose()?,
         directory,
         service,
         geometry: Geometry {
@@ -156,22 +166,21 @@ fn config(args: &Args, directory: PathBuf) -> anyhow::Result<Config> {
     })
 }
 
-fn rack(args: &Args) -> anyhow::Result<Option<RackConfig>> {
+fn rack_path(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let system = Path::new(SYSTEM_PATH);
     let is_system = !args.private && args.runtime_dir.is_none();
-    let path = match &args.rack {
-        Some(path) => std::path::absolute(path)?,
-        None if is_system && system.exists() => system.to_owned(),
-        None => return Ok(None),
-    };
-    Ok(Some(RackConfig::read(&path)?))
+    Ok(match &args.rack {
+        Some(path) => Some(std::path::absolute(path)?),
+        None if is_system && system.exists() => Some(system.to_owned()),
+        None => None,
+    })
 }
 
-/// Readable after the first SIGTERM or SIGINT, so that the socket can be removed.
-fn stop_signal() -> anyhow::Result<OwnedFd> {
+/// Readable after one of these signals.
+fn readable_after(signals: &[i32]) -> anyhow::Result<OwnedFd> {
     let (read, write) = UnixStream::pair()?;
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+    for signal in signals {
+        signal_hook::low_level::pipe::register(*signal, write.try_clone()?)?;
     }
     Ok(read.into())
 }

@@ -2,6 +2,7 @@
 
 mod add;
 mod init;
+mod reload;
 mod status;
 
 use std::path::PathBuf;
@@ -25,7 +26,10 @@ Examples:
       alpha# crosslane rack add beta --address 10.0.0.2 --fingerprint sha256:... --window /dev/shm/lanes
       beta#  crosslane rack add alpha --address 10.0.0.1 --fingerprint sha256:... --window /dev/shm/lanes
       both#  crosslane monitor --rack /etc/crosslane/rack.toml &
-      both#  crosslane rack status";
+      both#  crosslane rack status
+
+  After a change of the file:
+      crosslane rack reload";
 
 #[derive(clap::Subcommand)]
 enum Command {
@@ -33,8 +37,16 @@ enum Command {
     Init(init::Args),
     /// Add another host to rack.toml, and a window to it
     ///
-    /// The file is checked as a whole before it is written. The monitor reads it when it starts.
+    /// The file is checked as a whole before it is written. The monitor reads it when it starts, and at
+    /// crosslane rack reload.
     Add(add::Args),
+    /// Have the running monitor read rack.toml again, and tell how that went
+    ///
+    /// The same as SIGHUP. Hosts, windows, who may use them and quotas are taken over; name, listen, certificate and
+    /// key are read when the monitor starts. Connections go on: those in a window that is not in the file any more,
+    /// or is other memory by now, by TCP; those to a host that is not in the file any more where they are. A file
+    /// with an error changes nothing.
+    Reload(reload::Args),
     /// Show the other hosts, whether they are connected, and the windows to them
     ///
     /// Asks the running monitor: of `CROSSLANE_RUNTIME_DIR`, the system's, or this user's.
@@ -54,6 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Init(args) => init::run(args),
         Command::Add(args) => add::run(args),
+        Command::Reload(args) => reload::run(args),
         Command::Status(args) => status::run(args),
     }
     .map(|()| ExitCode::SUCCESS)

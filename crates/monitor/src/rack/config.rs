@@ -2,6 +2,7 @@
 
 mod allow;
 mod file;
+mod renew;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use thiserror::Error;
 use super::identity::Fingerprint;
 
 pub use allow::{Allow, Subject};
+pub use renew::Renewed;
 
 /// Where the system's monitor looks.
 pub const SYSTEM_PATH: &str = "/etc/crosslane/rack.toml";
@@ -56,6 +58,8 @@ pub struct HostConfig {
     pub addresses: Vec<IpAddr>,
     /// What it proves itself by.
     pub fingerprint: Fingerprint,
+    /// The file that was read last does not name it any more.
+    pub is_gone: bool,
 }
 
 /// What a window is made of.
@@ -89,6 +93,8 @@ pub struct WindowConfig {
     pub slots: u32,
     /// The host at its other side.
     pub host: String,
+    /// The file that was read last does not name it any more.
+    pub is_gone: bool,
 }
 
 /// What is wrong with `rack.toml`.
@@ -145,6 +151,12 @@ impl RackConfig {
     /// See [`ConfigError`].
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         file::parse(path, text)
+    }
+
+    /// The place of a host that is named in the file.
+    pub fn host_named(&self, name: &str) -> Option<usize> {
+        let is_it = |host: &HostConfig| host.name == name && !host.is_gone;
+        self.hosts.iter().position(is_it)
     }
 
     /// Whether a program may use the windows to a host.

@@ -18,7 +18,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use thiserror::Error;
 
-use super::config::RackConfig;
+use super::config::{HostConfig, RackConfig};
+use super::identity::Fingerprint;
 use super::matching::{HostId, Lie};
 use super::message::{HostMessage, RACK_VERSION};
 use super::session::{Session, SessionError, Tls};
@@ -86,6 +87,9 @@ pub enum LinkError {
     /// A newer session.
     #[error("the other host has connected anew")]
     Replaced,
+    /// `rack.toml` has been read again.
+    #[error("rack.toml says something else of it by now")]
+    Renewed,
     /// Too many strangers.
     #[error("too many connections that prove nothing")]
     Crowd,
@@ -113,6 +117,23 @@ pub struct Link {
     wait: Duration,
 }
 
+impl Link {
+    fn new(own: &RackConfig, other: &HostConfig) -> Self {
+        let is_ours = own.name < other.name && !other.is_gone;
+        Self {
+            next_try: is_ours.then(Instant::now),
+            wait: FIRST_WAIT,
+            ..Self::default()
+        }
+    }
+}
+
+/// By what hosts prove themselves that are in the rack.
+pub fn pins(config: &RackConfig) -> Vec<Fingerprint> {
+    let hosts = config.hosts.iter().filter(|host| !host.is_gone);
+    hosts.map(|host| host.fingerprint).collect()
+}
+
 struct Open {
     session: Session,
     /// Known from the beginning if we have connected.
@@ -131,12 +152,7 @@ impl Links {
     pub fn new(config: Arc<RackConfig>, tls: Tls) -> io::Result<Self> {
         let listener = TcpListener::bind(config.listen)?;
         listener.set_nonblocking(true)?;
-        let now = Instant::now();
-        let link = |other: &super::config::HostConfig| Link {
-            next_try: (config.name < other.name).then_some(now),
-            wait: FIRST_WAIT,
-            ..Link::default()
-        };
+        let link = |host| Link::new(&config, host);
         Ok(Self {
             hosts: config.hosts.iter().map(link).collect(),
             sessions: HashMap::new(),
@@ -145,6 +161,30 @@ impl Links {
             tls,
             config,
         })
+    }
+
+    /// Go on with what `rack.toml` says by now: sessions with the hosts of `changed` end, and those that are gone
+    /// get no other.
+    ///
+    /// # Errors
+    /// Those of rustls.
+    pub fn renew(
+        &mut self,
+        config: Arc<RackConfig>,
+        changed: &[usize],
+    ) -> Result<(), rustls::Error> {
+        self.tls.renew(pins(&config))?;
+        self.config = config;
+        let config = &self.config;
+        let new = config.hosts.iter().skip(self.hosts.len());
+        self.hosts.extend(new.map(|host| Link::new(config, host)));
+        for host in changed {
+            if let Some(session) = self.hosts[*host].session {
+                self.end(session, &LinkError::Renewed);
+            }
+            self.hosts[*host] = Link::new(&self.config, &self.config.hosts[*host]);
+        }
+        Ok(())
     }
 
     /// Where others connect.
@@ -334,7 +374,7 @@ impl Links {
             .sessions
             .get(&id)
             .and_then(|open| open.session.fingerprint());
-        let is_it = |host: &super::config::HostConfig| Some(host.fingerprint) == fingerprint;
+        let is_it = |host: &HostConfig| Some(host.fingerprint) == fingerprint && !host.is_gone;
         let found = self.config.hosts.iter().position(is_it);
         let host = HostId(found.ok_or(Lie("is not known by its key"))?);
         let wanted = &self.config.hosts[host.0].name;

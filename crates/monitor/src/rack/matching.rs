@@ -8,6 +8,7 @@
 
 mod guest;
 mod owner;
+mod renew;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -16,12 +17,12 @@ use std::sync::Arc;
 use crosslane_ctl::reason::Reason;
 use thiserror::Error;
 
-use super::config::{RackConfig, Subject};
+use super::config::{HostConfig, RackConfig, Subject};
 use super::message::{HostMessage, Offer, Tuple};
 use crate::arenas::{ArenaId, Backing, Side, WindowId};
 use crate::endpoint::{EndKey, Name};
 use crate::matcher::EndId;
-use crate::registry::rack::Notice;
+use crate::registry::rack::{Notice, Seeker};
 use crate::registry::{FamilyId, Registry};
 
 /// A host in the order of `rack.toml`.
@@ -89,22 +90,32 @@ struct Held {
     offer: Option<u64>,
 }
 
+/// The hosts from a place on.
+fn hosts(config: &RackConfig, first: usize) -> Vec<Host> {
+    let host = |other: &HostConfig| Host {
+        is_owner: config.name < other.name,
+        ..Host::default()
+    };
+    config.hosts.iter().skip(first).map(host).collect()
+}
+
+fn by_address(config: &RackConfig) -> HashMap<IpAddr, HostId> {
+    let hosts = config.hosts.iter().enumerate();
+    let addresses = hosts.filter(|(_, host)| !host.is_gone);
+    let addresses = addresses.flat_map(|(index, host)| {
+        let of_host = move |ip: &IpAddr| (*ip, HostId(index));
+        host.addresses.iter().map(of_host)
+    });
+    addresses.collect()
+}
+
 impl Matching {
     /// Nobody is connected and nothing is known.
     pub fn new(config: Arc<RackConfig>, netns: u64) -> Self {
-        let host = |other: &super::config::HostConfig| Host {
-            is_owner: config.name < other.name,
-            ..Host::default()
-        };
-        let hosts = config.hosts.iter().map(host).collect();
-        let addresses = config.hosts.iter().enumerate().flat_map(|(index, host)| {
-            let of_host = move |ip: &IpAddr| (*ip, HostId(index));
-            host.addresses.iter().map(of_host)
-        });
         Self {
             netns,
-            hosts,
-            by_address: addresses.collect(),
+            hosts: hosts(&config, 0),
+            by_address: by_address(&config),
             ends: HashMap::new(),
             sides: HashMap::new(),
             of_user: HashMap::new(),
@@ -220,13 +231,7 @@ impl Matching {
         let Some((host, tuple)) = self.host_of(&seeker.key) else {
             return;
         };
-        let subject = Subject {
-            uid: seeker.uid,
-            program: &program(seeker.family),
-            ports: [tuple.local.port(), tuple.remote.port()],
-            host: &self.config.hosts[host.0].name,
-        };
-        let verdict = match self.config.permits(&subject) {
+        let verdict = match self.permits(host, &seeker, &tuple, program) {
             false => Some(Reason::RackPolicy),
             true if self.is_over_quota(seeker.uid) => Some(Reason::RackQuota),
             true => None,
@@ -245,6 +250,21 @@ impl Matching {
             true => self.look_among_offers(registry, host, tuple),
             false => self.offer(host, tuple, known, seeker.family),
         }
+    }
+
+    fn permits(
+        &self,
+        host: HostId,
+        seeker: &Seeker,
+        tuple: &Tuple,
+        program: impl Fn(FamilyId) -> String,
+    ) -> bool {
+        self.config.permits(&Subject {
+            uid: seeker.uid,
+            program: &program(seeker.family),
+            ports: [tuple.local.port(), tuple.remote.port()],
+            host: &self.config.hosts[host.0].name,
+        })
     }
 
     /// One of our ends stays on TCP for good.

@@ -75,6 +75,15 @@ impl Tls {
         })
     }
 
+    /// Believe those hosts from now on.
+    ///
+    /// # Errors
+    /// When key and certificate do not belong together.
+    pub fn renew(&mut self, hosts: Vec<Fingerprint>) -> Result<(), rustls::Error> {
+        self.server = Arc::new(pins::server(&self.identity, hosts)?);
+        Ok(())
+    }
+
     /// A session with a host that has connected.
     ///
     /// # Errors

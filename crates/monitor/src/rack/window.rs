@@ -212,6 +212,11 @@ impl Window {
         is_same().unwrap_or(false) && self.read(0, &mut magic).is_ok() && magic == MAGIC
     }
 
+    /// Whether this is what it has been opened by.
+    pub fn is_of(&self, config: &WindowConfig) -> bool {
+        self.config == *config
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.config.name

@@ -119,6 +119,17 @@ impl<B: Backing> Registry<B> {
         Some(others)
     }
 
+    /// Ends that have found no partner on this host, and have no rings.
+    pub fn seekers(&self) -> Vec<EndId> {
+        let is_sought = |(id, end): &(&EndId, &End)| {
+            end.grants.is_empty() && self.matcher.find(&end.key) == Some(**id)
+        };
+        let sought = self.ends.iter().filter(is_sought);
+        let mut ids: Vec<EndId> = sought.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// The newest side of an end.
     pub fn side_of(&self, id: EndId) -> Option<Side> {
         Some(self.ends.get(&id)?.grants.last()?.side)

@@ -277,6 +277,12 @@ impl Families {
         totals.add(&oldest.tally);
     }
 
+    /// What the first process of a family runs; empty where that is not known.
+    pub fn program_of(&self, id: FamilyId) -> String {
+        let process = self.find(id).and_then(|family| family.process(0));
+        process.map_or_else(String::new, |process| process.program.clone())
+    }
+
     /// A family that lives.
     pub fn find(&self, id: FamilyId) -> Option<&Family> {
         self.families.get(&id)

@@ -14,6 +14,10 @@ pub struct RackReport {
     pub listen: String,
     /// What they know this host by.
     pub fingerprint: String,
+    /// How often `rack.toml` has been read since the monitor started, or tried to be.
+    pub reloads: u64,
+    /// What was wrong with it the last time, or is not taken over before the next start.
+    pub reload_trouble: Option<String>,
     /// The other hosts, in the order of `rack.toml`.
     pub hosts: Vec<HostReport>,
 }

@@ -27,7 +27,8 @@ impl Monitor {
         let Some(mut answer) = connection.answer.take() else {
             return;
         };
-        let rack = self.rack.as_ref().map(|rack| rack.seen(&self.registry));
+        let rack = self.rack.as_ref();
+        let rack = rack.map(|rack| rack.seen(&self.registry, &self.reloads));
         let world = World {
             families: &self.families,
             registry: &self.registry,

@@ -3,6 +3,7 @@
 
 mod beat;
 mod lost;
+pub(super) mod reload;
 mod seen;
 
 use std::io;
@@ -15,13 +16,14 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use thiserror::Error;
 
 use self::beat::Beats;
+use self::reload::Reloads;
 use self::seen::Seen;
 use super::Monitor;
 use crate::arenas::WindowId;
 use crate::backing::Memories;
-use crate::rack::config::RackConfig;
+use crate::rack::config::{RackConfig, WindowConfig};
 use crate::rack::identity::{Fingerprint, Identity, IdentityError};
-use crate::rack::links::{Event, Links};
+use crate::rack::links::{Event, Links, pins};
 use crate::rack::lost::{Absence, Lost};
 use crate::rack::matching::{HostId, Lie, Matching, OpenWindow};
 use crate::rack::message::{HostMessage, WindowOffer};
@@ -104,14 +106,28 @@ enum Phase {
     Lost,
 }
 
+impl State {
+    fn new(host: HostId) -> Self {
+        Self {
+            host,
+            phase: Phase::Closed,
+            epoch: 0,
+            trouble: None,
+            due: None,
+            probe_due: None,
+            probe_wait: FIRST_PROBE,
+            beats: Beats::default(),
+        }
+    }
+}
+
 impl Rack {
     /// Begin to listen for other hosts.
     pub(super) fn start(config: RackConfig) -> Result<Self, RackError> {
         let config = Arc::new(config);
         let identity = Identity::read(&config.certificate, &config.key)?;
         let fingerprint = identity.fingerprint();
-        let pins = config.hosts.iter().map(|host| host.fingerprint).collect();
-        let tls = Tls::new(identity, pins).map_err(|error| RackError::Mismatch {
+        let tls = Tls::new(identity, pins(&config)).map_err(|error| RackError::Mismatch {
             key: config.key.display().to_string(),
             error,
         })?;
@@ -121,21 +137,9 @@ impl Rack {
         };
         let links = Links::new(Arc::clone(&config), tls).map_err(failed)?;
         let netns = netns_cookie(links.listener().as_fd()).map_err(|error| failed(error.into()))?;
-        let state = |window: &crate::rack::config::WindowConfig| State {
-            host: HostId(
-                config
-                    .hosts
-                    .iter()
-                    .position(|host| host.name == window.host)
-                    .unwrap_or(usize::MAX),
-            ),
-            phase: Phase::Closed,
-            epoch: 0,
-            trouble: None,
-            due: None,
-            probe_due: None,
-            probe_wait: FIRST_PROBE,
-            beats: Beats::default(),
+        let state = |window: &WindowConfig| {
+            let host = config.host_named(&window.host);
+            State::new(HostId(host.unwrap_or(usize::MAX)))
         };
         Ok(Self {
             windows: config.windows.iter().map(state).collect(),
@@ -173,10 +177,15 @@ impl Rack {
     }
 
     /// What answers to queries need of it.
-    pub(super) fn seen<'a>(&'a self, registry: &'a Registry<Memories>) -> Seen<'a> {
+    pub(super) fn seen<'a>(
+        &'a self,
+        registry: &'a Registry<Memories>,
+        reloads: &'a Reloads,
+    ) -> Seen<'a> {
         Seen {
             rack: self,
             registry,
+            reloads,
         }
     }
 
@@ -217,7 +226,8 @@ impl Rack {
         }
         for index in 0..self.windows.len() {
             let state = &self.windows[index];
-            if state.host != host || state.phase != Phase::Closed {
+            let is_gone = self.config.windows[index].is_gone;
+            if state.host != host || state.phase != Phase::Closed || is_gone {
                 continue;
             }
             match self.offer_window(index, registry) {
@@ -354,7 +364,8 @@ impl Rack {
         registry: &mut Registry<Memories>,
     ) -> bool {
         let windows = &self.config.windows;
-        let found = windows.iter().position(|window| window.name == offer.name);
+        let is_it = |window: &WindowConfig| window.name == offer.name && !window.is_gone;
+        let found = windows.iter().position(is_it);
         let Some(index) = found.filter(|index| self.windows[*index].host == host) else {
             let (name, host) = (&offer.name, &self.config.hosts[host.0].name);
             tracing::warn!(window = %name, host = %host, "no such [[window]] is in rack.toml here");
@@ -549,10 +560,7 @@ impl Monitor {
         };
         let mut is_busy = speaks | rack.advance(&mut self.registry, &self.epoll);
         let families = &self.families;
-        let program = |family: FamilyId| {
-            let process = families.find(family).and_then(|family| family.process(0));
-            process.map_or_else(String::new, |process| process.program.clone())
-        };
+        let program = |family: FamilyId| families.program_of(family);
         for notice in self.registry.take_notices() {
             is_busy = true;
             if let Notice::Left(left) = notice

@@ -5,6 +5,7 @@ mod limits;
 mod losses;
 mod monitors;
 mod programs;
+mod reload;
 mod sandbox;
 mod stalls;
 mod talk;

@@ -70,8 +70,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     RackConfig::parse(&path, &text)?;
     replace(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
     output::print(&format!(
-        "{} is in {}; the monitor reads that when it starts. One that runs can be restarted: connections \
-         go on.\n",
+        "{} is in {}; the monitor reads that when it starts, and one that runs at `crosslane rack reload`.\n",
         args.host,
         path.display()
     ))

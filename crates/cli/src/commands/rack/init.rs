@@ -75,7 +75,8 @@ fn host_name() -> anyhow::Result<String> {
 fn configuration(name: &str, listen: &str) -> String {
     let uid = rustix::process::geteuid().as_raw();
     format!(
-        r#"# This host and its rack; `crosslane monitor --rack THIS-FILE` reads it when it starts.
+        r#"# This host and its rack; `crosslane monitor --rack THIS-FILE` reads it when it starts, and at
+# `crosslane rack reload`.
 # All hosts know each other by key: `crosslane rack init` prints a host's fingerprint, and
 # `crosslane rack add` enters it here.
 

@@ -22,6 +22,7 @@ States of a window:
   closed    there is no session with the other host, or the trouble that is told
   offered   the other host has been asked to look at it
   probing   the other host has been asked what its programs use of it
+  lost      it was open, and is missing or carries nothing; its owner is about to open it anew
 
 Arenas of a window, each shared by one pair of processes, are counted by the host whose name sorts
 first: free, used, or quarantined, which were used and may still be mapped by somebody.
@@ -47,10 +48,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn text(rack: &RackReport) -> String {
-    let head = format!(
+    let mut head = format!(
         "{} listens on {}, {}\n",
         rack.name, rack.listen, rack.fingerprint
     );
+    if let Some(trouble) = &rack.reload_trouble {
+        let trouble = output::printable(trouble);
+        head += &format!("At the last `crosslane rack reload`: {trouble}\n");
+    }
     if rack.hosts.is_empty() {
         return head + "No other hosts: crosslane rack add\n";
     }

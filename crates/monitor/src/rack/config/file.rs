@@ -156,6 +156,7 @@ fn host(place: &Place<'_>, table: &Host) -> Result<HostConfig, ConfigError> {
         address,
         addresses,
         fingerprint,
+        is_gone: false,
     })
 }
 
@@ -237,6 +238,7 @@ fn window(
         ring_bytes,
         slots,
         host: known_host(place, hosts, "host", &table.host)?,
+        is_gone: false,
     })
 }
 

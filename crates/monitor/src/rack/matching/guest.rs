@@ -141,6 +141,13 @@ impl Matching {
         if out.sides >= SIDES_PER_OFFER {
             return Err(Lie("deals out too much to one end"));
         }
+        // What `rack.toml` says may have changed since the offer.
+        let known = self.ends.get(&EndId(deal.offer));
+        let known = known.and_then(|(_, tuple)| state.known.get(tuple));
+        if known.is_some_and(|known| known.id == EndId(deal.offer) && !known.allowed) {
+            self.decline(registry, host, deal, Reason::RackPolicy);
+            return Ok(false);
+        }
         if self.is_over_quota(uid) {
             self.decline(registry, host, deal, Reason::RackQuota);
             return Ok(false);

@@ -14,6 +14,7 @@ fn config(path: &Path) -> WindowConfig {
         ring_bytes: 32 << 10,
         slots: 2,
         host: "beta".to_owned(),
+        is_gone: false,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crosslane_ctl::reason::Reason;
 
+use super::reload::Reloads;
 use super::{Phase, Rack, window_id};
 use crate::arenas::WindowId;
 use crate::backing::Memories;
@@ -15,6 +16,7 @@ use crate::report::{HostReport, OtherHosts, RackReport, WindowReport};
 pub struct Seen<'a> {
     pub(super) rack: &'a Rack,
     pub(super) registry: &'a Registry<Memories>,
+    pub(super) reloads: &'a Reloads,
 }
 
 impl Phase {
@@ -46,7 +48,10 @@ impl OtherHosts for Seen<'_> {
             name: config.name.clone(),
             listen: config.listen.to_string(),
             fingerprint: self.rack.fingerprint.to_string(),
+            reloads: self.reloads.count,
+            reload_trouble: self.reloads.trouble.clone(),
             hosts: hosts
+                .filter(|(_, host)| !host.is_gone)
                 .map(|(at, host)| self.host(HostId(at), host))
                 .collect(),
         }
@@ -58,7 +63,8 @@ impl Seen<'_> {
         let link = self.rack.links.link(id);
         let up_since = link.and_then(|link| link.up_since);
         let windows = &self.rack.windows;
-        let of_host = |at: &usize| windows[*at].host == id;
+        let is_gone = |at: usize| self.rack.config.windows[at].is_gone;
+        let of_host = |at: &usize| windows[*at].host == id && !is_gone(*at);
         HostReport {
             name: config.name.clone(),
             address: config.address.to_string(),
