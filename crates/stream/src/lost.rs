@@ -127,6 +127,11 @@ pub fn is_unsettled(end: &End) -> bool {
     end.has_flags(LOST) && !end.has_flags(SHIPPED | REFILLED)
 }
 
+/// Whether the position has yet to be told, which was not possible so far.
+pub(crate) fn is_owing(end: &End) -> bool {
+    end.has_flags(LOST) && owes_position(end)
+}
+
 /// How far this process has come with the windows that it has lost under the end: another number whenever what was
 /// refused before may be had now.
 pub fn stage(end: &End) -> u32 {
@@ -350,9 +355,13 @@ fn tell_position(end: &End) -> bool {
         consumed: end.rx_cursor().position(),
         tcp_taken: end.entry.rx.tcp_bytes.load(Ordering::Relaxed),
     };
-    // What does not get through is told again.
     let message = ClientMessage::Position(position);
-    control::tell(end.process(), &message, Some(end.fd()))
+    let is_told = control::tell(end.process(), &message, Some(end.fd()));
+    if !is_told {
+        // Others talk to the monitor, or it does not listen.
+        owe_position(end);
+    }
+    is_told
 }
 
 fn known_flags(end: &End) -> u32 {

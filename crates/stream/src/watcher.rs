@@ -129,7 +129,7 @@ fn watch(process: &'static Process, waker: i32) {
                 // A window that is missing is missed by those who touch it.
                 let _ = end.has_record();
                 lost::look(&end);
-                is_busy |= lost::is_unsettled(&end);
+                is_busy |= lost::is_unsettled(&end) || lost::is_owing(&end);
             }
         }
         let now = lost::all_losses();
