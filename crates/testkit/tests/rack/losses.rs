@@ -1,6 +1,6 @@
 //! Windows that are taken away while connections go over them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crosslane_testkit::rack::{Plan, Rack, WINDOWS, can_run};
 use crosslane_testkit::wait_until;
@@ -143,8 +143,14 @@ fn connections_are_spread_over_two_windows_and_go_over_the_one_that_is_left() {
     let mut sides = counters::start(&rack, 6);
     wait_until_in(&rack, &WINDOWS, 6);
     for lost in [0, 1] {
+        counters::pauses(&mut sides, &rack, "before");
+        let since = Instant::now();
         rack.take_window(lost);
         wait_until_in(&rack, &[WINDOWS[1 - lost]], 6);
+        let moved = since.elapsed();
+        std::thread::sleep(Duration::from_millis(100));
+        let pause = counters::longest_pause(&mut sides);
+        println!("all are in the other window after {moved:?}, one stood still for {pause} ms");
         rack.give_window(lost);
         rack.wait_for_window();
     }
