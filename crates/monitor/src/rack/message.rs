@@ -4,11 +4,15 @@
 //! The other host is a stranger with a known key: what it says is checked here for form, and in
 //! [`matching`](super::matching) for sense.
 
+mod frame;
+
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crosslane_ctl::lane::{LINE_BYTES, MAX_RING_LINES};
 use crosslane_ctl::message::{Position, Remainder};
 use thiserror::Error;
+
+use self::frame::Frame;
 
 /// Version of these messages and of the window's header.
 pub const RACK_VERSION: u16 = 4;
@@ -369,55 +373,6 @@ impl HostMessage {
     }
 }
 
-/// A frame that is being written.
-struct Frame(Vec<u8>);
-
-impl Frame {
-    fn new(kind: u16) -> Self {
-        Self(vec![0; 4]).u16(kind)
-    }
-
-    fn rest(mut self, bytes: &[u8]) -> Self {
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn u16(self, value: u16) -> Self {
-        self.rest(&value.to_le_bytes())
-    }
-
-    fn u32(self, value: u32) -> Self {
-        self.rest(&value.to_le_bytes())
-    }
-
-    fn u64(self, value: u64) -> Self {
-        self.rest(&value.to_le_bytes())
-    }
-
-    fn text(self, text: &str) -> Self {
-        self.rest(text.as_bytes())
-    }
-
-    /// IPv4 as IPv4 in IPv6; scopes mean something on one host only.
-    fn address(self, address: SocketAddr) -> Self {
-        let ip = match address.ip() {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        };
-        self.rest(&ip.octets()).u16(address.port())
-    }
-
-    fn tuple(self, tuple: Tuple) -> Self {
-        self.address(tuple.local).address(tuple.remote)
-    }
-
-    fn finish(mut self) -> Vec<u8> {
-        let length = u32::try_from(self.0.len() - 4).expect("frames are short");
-        self.0[..4].copy_from_slice(&length.to_le_bytes());
-        self.0
-    }
-}
-
 /// A frame's body that is being read.
 struct Body<'a> {
     kind: u16,
@@ -478,6 +433,12 @@ impl Body<'_> {
                 epoch: self.u64()?,
                 parts: self.parts()?,
             },
+            _ => self.message_of_losses()?,
+        })
+    }
+
+    fn message_of_losses(&mut self) -> Result<HostMessage, FrameError> {
+        Ok(match self.kind {
             kind::POSITION => HostMessage::Position {
                 tuple: self.tuple()?,
                 position: Position {

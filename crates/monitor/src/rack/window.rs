@@ -6,7 +6,7 @@
 //! which lives exactly as long as the mapping (see [`crosslane_sys::lock`]): so a monitor that was
 //! just started knows what its host's programs use without having been told.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -144,16 +144,7 @@ impl Window {
         options.mode(0o600).custom_flags(no_follow);
         let file = options.open(&config.path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
-        let own = rustix::process::geteuid().as_raw();
-        let is_ours = found.uid() == own || found.uid() == 0;
-        let is_device = config.kind == WindowKind::Dax && found.file_type().is_char_device();
-        if !(found.is_file() || is_device) || !is_ours || found.mode() & 0o077 != 0 {
-            return Err(WindowError::Unsafe {
-                path: config.path.clone(),
-                owner: found.uid(),
-                mode: found.mode() & 0o7777,
-            });
-        }
+        let is_device = is_fit(config, &found)?;
         let end = config.offset.saturating_add(config.bytes);
         let bytes = match is_device {
             true => dax_bytes(config)?,
@@ -411,6 +402,21 @@ impl Window {
             error,
         }
     }
+}
+
+/// Whether a file is a device, if nobody else can cut it short or read it.
+fn is_fit(config: &WindowConfig, found: &Metadata) -> Result<bool, WindowError> {
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = found.uid() == own || found.uid() == 0;
+    let is_device = config.kind == WindowKind::Dax && found.file_type().is_char_device();
+    if !(found.is_file() || is_device) || !is_ours || found.mode() & 0o077 != 0 {
+        return Err(WindowError::Unsafe {
+            path: config.path.clone(),
+            owner: found.uid(),
+            mode: found.mode() & 0o7777,
+        });
+    }
+    Ok(is_device)
 }
 
 fn map(config: &WindowConfig, file: &File, bytes: u64) -> io::Result<Span> {
