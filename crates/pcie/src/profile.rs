@@ -6,7 +6,9 @@
 
 mod device;
 mod error;
+mod fields;
 mod machines;
+mod number;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +16,7 @@ use crate::model::config::{AddressWidth, ConfigError, Generation, LinkConfig, Li
 
 pub use device::Device;
 pub use error::ProfileError;
+use fields::FIELDS;
 pub use machines::{DEVICES, HOSTS, host_names, ideal, nfp6000};
 
 /// The link of a machine, as its configuration registers show it.
@@ -251,8 +254,8 @@ impl Host {
         if let Some((_, make)) = HOSTS.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)) {
             return Ok(make());
         }
-        let mut host: Self = error::read(KIND, name, &host_names())?;
-        host.check()?;
+        let mut host: Self = error::read(KIND, name, &host_names(), FIELDS)?;
+        host.check_in(&|| name.to_owned())?;
         let ready = HOSTS.iter().find(|(known, _)| *known == host.name);
         if ready.is_some_and(|(_, make)| make() != host) {
             // What somebody has changed is no longer what its name and source say.
@@ -282,163 +285,32 @@ impl Host {
     /// # Errors
     /// The first field found outside its range.
     pub fn check(&self) -> Result<(), ProfileError> {
+        let place = || format!("{KIND} profile {}", self.name);
+        self.check_in(&place)
+    }
+
+    fn check_in(&self, place: &dyn Fn() -> String) -> Result<(), ProfileError> {
+        number::check(self, place, FIELDS)?;
         self.link.config().map_err(|cause| ProfileError::Link {
-            profile: self.name.clone(),
+            place: place(),
             cause,
         })?;
-        self.check_times()?;
-        let busy = self.refresh_ns;
-        let legal = busy == 0.0 || busy < self.refresh_every_ns;
-        self.range("refresh_ns", busy, legal, "less than refresh_every_ns")?;
-        let share = self.link.tlp_share;
-        self.range(
-            "link.tlp_share",
-            share,
-            (0.1..=1.0).contains(&share),
-            "0.1 to 1",
-        )?;
-        let nodes = f64::from(self.nodes);
-        self.range("nodes", nodes, (1.0..=2.0).contains(&nodes), "1 or 2")?;
-        let dllp = f64::from(self.link.write_dllp_bytes);
-        self.range("link.write_dllp_bytes", dllp, dllp <= 4096.0, "0 to 4096")?;
-        for (field, entries) in [
-            ("iommu.entries", self.iommu.entries),
-            ("iommu.walker_entries", self.iommu.walker_entries),
-        ] {
-            let legal = (1..=65_536).contains(&entries);
-            let value = f64::from(u32::try_from(entries).unwrap_or(u32::MAX));
-            self.range(field, value, legal, "1 to 65536")?;
+        let (busy, every) = (self.refresh_ns, self.refresh_every_ns);
+        if busy != 0.0 && busy >= every {
+            let legal = format!("less than refresh_every_ns, {every}");
+            return Err(error::wrong(place, "refresh_ns", busy, legal));
         }
-        for (field, bytes) in [
-            ("llc_bytes", self.llc_bytes),
-            ("ddio_bytes", self.ddio_bytes),
-        ] {
-            let value = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
-            self.range(field, value, bytes <= 4 << 30, "0 to 4 GiB")?;
+        let (units, least) = (self.posted.data_units, self.link.mps_bytes / 16);
+        if units < least {
+            let legal = format!("at least one payload of link.mps_bytes in units of 16 B, {least}");
+            return Err(error::wrong(place, "posted.data_units", units, legal));
         }
-        if let Some(sleep) = &self.sleep {
-            self.check_sleep(sleep)?;
-        }
-        let page = f64::from(u32::try_from(self.iommu.page_bytes).unwrap_or(u32::MAX));
-        let legal = self.iommu.page_bytes.is_power_of_two()
-            && (4096..=1 << 30).contains(&self.iommu.page_bytes);
-        self.range(
-            "iommu.page_bytes",
-            page,
-            legal,
-            "a power of two from 4096 to 2^30",
-        )?;
-        let (headers, units) = (
-            f64::from(self.posted.headers),
-            f64::from(self.posted.data_units),
-        );
-        self.range("posted.headers", headers, headers >= 1.0, "1 or more")?;
-        let payload_units = f64::from(self.link.mps_bytes) / 16.0;
-        self.range(
-            "posted.data_units",
-            units,
-            units >= payload_units,
-            "at least one maximum payload / 16 B",
-        )?;
-        let most = self.completion_bytes;
-        self.range(
-            "completion_bytes",
-            f64::from(most),
-            most >= self.link.rcb_bytes && most.is_multiple_of(self.link.rcb_bytes),
-            "a multiple of link.rcb_bytes",
-        )?;
-        let reads = f64::from(self.nonposted_headers);
-        self.range("nonposted_headers", reads, reads >= 1.0, "1 or more")
-    }
-
-    fn check_times(&self) -> Result<(), ProfileError> {
-        let times = [
-            ("read_ns", self.read_ns),
-            ("write_ns", self.write_ns),
-            ("write_line_ns", self.write_line_ns),
-            ("read_line_ns", self.read_line_ns),
-            ("completion_gap_ns", self.completion_gap_ns),
-            ("line_gap_ns", self.line_gap_ns),
-            ("half_pair_gap_ns", self.half_pair_gap_ns),
-            ("cold_ns", self.cold_ns),
-            ("refresh_ns", self.refresh_ns),
-            ("refresh_every_ns", self.refresh_every_ns),
-            ("remote_node_ns", self.remote_node_ns),
-            ("jitter_ns", self.jitter_ns),
-            ("iommu.walk_ns", self.iommu.walk_ns),
-            ("iommu.read_walk_slot_ns", self.iommu.read_walk_slot_ns),
-            ("iommu.read_port_ns", self.iommu.read_port_ns),
-            ("iommu.write_walk_slot_ns", self.iommu.write_walk_slot_ns),
-            ("iommu.write_port_ns", self.iommu.write_port_ns),
-            ("iommu.again_ns", self.iommu.again_ns),
-        ];
-        for (field, value) in times {
-            self.range(field, value, (0.0..=1e9).contains(&value), "0 to 1e9 ns")?;
+        let (most, boundary) = (self.completion_bytes, self.link.rcb_bytes);
+        if most < boundary || !most.is_multiple_of(boundary) {
+            let legal = format!("a multiple of link.rcb_bytes, {boundary}");
+            return Err(error::wrong(place, "completion_bytes", most, legal));
         }
         Ok(())
-    }
-
-    /// Wake-ups have to end, and in a time that can be counted.
-    fn check_sleep(&self, sleep: &Sleep) -> Result<(), ProfileError> {
-        let times = [
-            ("sleep.after_idle_ns", sleep.after_idle_ns),
-            ("sleep.period_ns", sleep.period_ns),
-            ("sleep.spread_ns", sleep.spread_ns),
-            ("sleep.deep_ns", sleep.deep_ns),
-            ("sleep.deep_every_ns", sleep.deep_every_ns),
-            ("sleep.deep_mean_extra_ns", sleep.deep_mean_extra_ns),
-        ];
-        for (field, value) in times {
-            self.range(field, value, (0.0..=1e9).contains(&value), "0 to 1e9 ns")?;
-        }
-        let share = sleep.awake_share;
-        self.range(
-            "sleep.awake_share",
-            share,
-            (0.0..=1.0).contains(&share),
-            "0 to 1",
-        )?;
-        let share = sleep.interrupted_share;
-        self.range(
-            "sleep.interrupted_share",
-            share,
-            (0.0..=1.0).contains(&share),
-            "0 to 1",
-        )?;
-        let more = sleep.interrupted_per_us;
-        self.range(
-            "sleep.interrupted_per_us",
-            more,
-            (0.0..=1e3).contains(&more),
-            "0 to 1000",
-        )?;
-        let spread = sleep.deep_every_spread;
-        self.range(
-            "sleep.deep_every_spread",
-            spread,
-            (0.0..=3.0).contains(&spread),
-            "0 to 3",
-        )?;
-        let every = sleep.deep_every_ns;
-        self.range("sleep.deep_every_ns", every, every >= 1.0, "1 ns or more")?;
-        for (field, value) in [
-            ("sleep.first_success", sleep.first_success),
-            ("sleep.later_success", sleep.later_success),
-            ("1 - sleep.deep_again_share", 1.0 - sleep.deep_again_share),
-        ] {
-            self.range(field, value, (0.01..=1.0).contains(&value), "0.01 to 1")?;
-        }
-        Ok(())
-    }
-
-    fn range(
-        &self,
-        field: &'static str,
-        value: f64,
-        good: bool,
-        legal: &'static str,
-    ) -> Result<(), ProfileError> {
-        error::range(KIND, &self.name, (field, value), good, legal)
     }
 }
 
@@ -492,7 +364,7 @@ mod tests {
         assert!(refused(|h| h.read_ns = -1.0).contains("read_ns is -1"));
         assert!(refused(|h| h.iommu.walker_entries = 0).contains("iommu.walker_entries is 0"));
         assert!(refused(|h| h.iommu.page_bytes = 5000).contains("power of two"));
-        assert!(refused(|h| h.link.lanes = 3).contains("3 lanes"));
+        assert!(refused(|h| h.link.lanes = 3).contains("link.lanes is 3, but must be 1, 2, 4"));
         assert!(refused(|h| h.posted.data_units = 1).contains("posted.data_units is 1"));
         assert!(refused(|h| h.completion_bytes = 0).contains("completion_bytes is 0"));
         assert!(refused(|h| h.completion_bytes = 100).contains("multiple of link.rcb_bytes"));
@@ -501,5 +373,68 @@ mod tests {
         assert!(refused(restless).contains("sleep.deep_every_ns is 0"));
         let endless: fn(&mut Host) = |h| h.sleep.as_mut().unwrap().later_success = 0.0;
         assert!(refused(endless).contains("sleep.later_success is 0"));
+    }
+
+    #[test]
+    fn errors_of_a_file_name_it_and_the_very_number() {
+        let path =
+            std::env::temp_dir().join(format!("crosslane-wrong-{}.json", std::process::id()));
+        let file = path.to_str().unwrap();
+        let profile = serde_json::to_string_pretty(&e3()).unwrap();
+        let refused = |from: &str, to: &str| {
+            assert!(profile.contains(from), "{from}");
+            std::fs::write(&path, profile.replace(from, to)).unwrap();
+            Host::load(file).unwrap_err().to_string()
+        };
+        for (from, to, wrong) in [
+            (
+                "\"lanes\": 8",
+                "\"lanes\": -1",
+                "link.lanes is -1, but must be 1, 2, 4, 8, 16 or 32",
+            ),
+            (
+                "\"lanes\": 8",
+                "\"lanes\": 3",
+                "link.lanes is 3, but must be 1, 2, 4, 8, 16 or 32",
+            ),
+            (
+                "\"mps_bytes\": 256",
+                "\"mps_bytes\": 1.5",
+                "link.mps_bytes is 1.5, but must be 128, 256",
+            ),
+            (
+                "\"entries\": 64",
+                "\"entries\": 1000000000000",
+                "iommu.entries is 1000000000000, but must be a whole number from 1 to 65536",
+            ),
+            (
+                "\"deep_again_share\": 0.11",
+                "\"deep_again_share\": 2",
+                "sleep.deep_again_share is 2, but must be 0 to 0.99",
+            ),
+            (
+                "\"jitter_ns\": 12.0",
+                "\"jitter_ns\": \"abc\"",
+                "jitter_ns is \"abc\", but must be 0 to 1000000000 ns",
+            ),
+            (
+                "\"mps_bytes\": 256",
+                "\"mps_bytes\": 1024",
+                "legal here: --mps 128 to 512",
+            ),
+        ] {
+            let error = refused(from, to);
+            assert!(error.starts_with(file) && error.contains(wrong), "{error}");
+        }
+        let error = refused("\"jitter_ns\": 12.0", "\"jitter_ns\": NaN");
+        assert!(
+            error.contains("line 27") && error.contains("`\"jitter_ns\": NaN"),
+            "{error}"
+        );
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    fn e3() -> Host {
+        Host::load("e3-1226v3").unwrap()
     }
 }

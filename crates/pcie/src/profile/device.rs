@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::machines::DEVICES;
+use super::number::{self, Field, Legal, real, whole};
 use super::{ProfileError, error};
 
 /// A device: its DMA engine.
@@ -58,8 +59,8 @@ impl Device {
             return Ok(make());
         }
         let known: Vec<&str> = DEVICES.iter().map(|(name, _)| *name).collect();
-        let mut device: Self = error::read(KIND, name, &known.join(", "))?;
-        device.check()?;
+        let mut device: Self = error::read(KIND, name, &known.join(", "), FIELDS)?;
+        device.check_in(&|| name.to_owned())?;
         let ready = DEVICES.iter().find(|(known, _)| *known == device.name);
         if ready.is_some_and(|(_, make)| make() != device) {
             device.name = error::stem(name);
@@ -72,43 +73,56 @@ impl Device {
     /// # Errors
     /// The first field found outside its range.
     pub fn check(&self) -> Result<(), ProfileError> {
-        let range =
-            |field, value, good, legal| error::range(KIND, &self.name, (field, value), good, legal);
-        let contexts = f64::from(u32::try_from(self.contexts).unwrap_or(u32::MAX));
-        let some = (1..=MAX_CONTEXTS).contains(&self.contexts);
-        range("contexts", contexts, some, "1 to 65536")?;
-        let tick = self.tick_ns;
-        range(
-            "tick_ns",
-            tick,
-            (0.001..=1e6).contains(&tick),
-            "0.001 to 1e6 ns",
-        )?;
-        let times = [
-            ("issue_ns", self.issue_ns),
-            ("retire_ns", self.retire_ns),
-            ("read_ns_per_byte", self.read_ns_per_byte),
-            ("write_ns_per_byte", self.write_ns_per_byte),
-            ("write_to_read_ns", self.write_to_read_ns),
-            ("write_gap_ns", self.write_gap_ns),
-            ("packet_gap_ns", self.packet_gap_ns),
-            ("write_bubble_ns", self.write_bubble_ns),
-            ("partial_ns", self.partial_ns),
-            ("request_gap_ns", self.request_gap_ns),
-            ("shared_ns_per_byte", self.shared_ns_per_byte),
-            ("shared_beyond_ns_per_byte", self.shared_beyond_ns_per_byte),
-        ];
-        for (field, value) in times {
-            range(field, value, (0.0..=1e6).contains(&value), "0 to 1e6 ns")?;
-        }
+        let place = || format!("{KIND} profile {}", self.name);
+        self.check_in(&place)
+    }
+
+    fn check_in(&self, place: &dyn Fn() -> String) -> Result<(), ProfileError> {
+        number::check(self, place, FIELDS)?;
         let (part, whole) = (self.read_after_write_ns, self.write_to_read_ns);
-        let legal = (0.0..=whole).contains(&part);
-        range("read_after_write_ns", part, legal, "0 to write_to_read_ns")
+        if part > whole {
+            let legal = format!("0 to write_to_read_ns, {whole}");
+            return Err(error::wrong(place, "read_after_write_ns", part, legal));
+        }
+        Ok(())
     }
 }
 
+const TIME: Legal = Legal::Real(0.0, 1e6, "ns");
+
+/// What each of its numbers may be.
+const FIELDS: &[Field<Device>] = &[
+    (
+        "contexts",
+        |d| whole(d.contexts),
+        Legal::Whole(1, MAX_CONTEXTS),
+    ),
+    (
+        "tick_ns",
+        |d| real(d.tick_ns),
+        Legal::Real(0.001, 1e6, "ns"),
+    ),
+    ("issue_ns", |d| real(d.issue_ns), TIME),
+    ("retire_ns", |d| real(d.retire_ns), TIME),
+    ("read_ns_per_byte", |d| real(d.read_ns_per_byte), TIME),
+    ("write_ns_per_byte", |d| real(d.write_ns_per_byte), TIME),
+    ("write_to_read_ns", |d| real(d.write_to_read_ns), TIME),
+    ("read_after_write_ns", |d| real(d.read_after_write_ns), TIME),
+    ("write_gap_ns", |d| real(d.write_gap_ns), TIME),
+    ("packet_gap_ns", |d| real(d.packet_gap_ns), TIME),
+    ("write_bubble_ns", |d| real(d.write_bubble_ns), TIME),
+    ("partial_ns", |d| real(d.partial_ns), TIME),
+    ("request_gap_ns", |d| real(d.request_gap_ns), TIME),
+    ("shared_ns_per_byte", |d| real(d.shared_ns_per_byte), TIME),
+    (
+        "shared_beyond_ns_per_byte",
+        |d| real(d.shared_beyond_ns_per_byte),
+        TIME,
+    ),
+];
+
 /// More than any tag field holds.
-const MAX_CONTEXTS: usize = 65_536;
+pub const MAX_CONTEXTS: u64 = 65_536;
 
 #[cfg(test)]
 mod tests {
@@ -136,9 +150,6 @@ mod tests {
         assert!(refused(|d| d.write_gap_ns = f64::NAN).contains("write_gap_ns is NaN"));
         assert!(refused(|d| d.read_after_write_ns = 300.0).contains("0 to write_to_read_ns"));
         let unknown = Device::load("cx-7").unwrap_err().to_string();
-        assert!(
-            unknown.contains("--device takes nfp-6000, ideal"),
-            "{unknown}"
-        );
+        assert!(unknown.contains("known are nfp-6000, ideal"), "{unknown}");
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
+use super::number::{self, Field};
 use crate::model::config::ConfigError;
 
 /// A profile that cannot be had.
@@ -11,7 +12,7 @@ use crate::model::config::ConfigError;
 pub enum ProfileError {
     /// Neither a name nor a readable file.
     #[error(
-        "{kind} profile {name:?} is unknown: --{kind} takes {known}, or the path of a JSON profile ({cause})"
+        "{kind} profile {name:?} is unknown: known are {known}, or the path of a JSON profile ({cause})"
     )]
     Unknown {
         /// `host` or `device`.
@@ -24,8 +25,8 @@ pub enum ProfileError {
         cause: std::io::Error,
     },
     /// A file that is no profile.
-    #[error("{path}: not a {kind} profile: {cause}; `crosslane pcie sim --print-{shown}` shows one",
-        shown = if *kind == "host" { "profile" } else { "device" })]
+    #[error("{path}: not a {kind} profile: {cause}{line}; `crosslane pcie sim --print-{shown}` shows one",
+        shown = if *kind == "host" { "profile" } else { "device" }, line = shown_line(line))]
     Parse {
         /// `host` or `device`.
         kind: &'static str,
@@ -33,29 +34,41 @@ pub enum ProfileError {
         path: String,
         /// What is wrong, with line and column.
         cause: serde_json::Error,
+        /// The line in which it is found.
+        line: String,
     },
-    /// A field outside its range.
-    #[error("{kind} profile {profile}: {field} is {value:?}, but must be {legal}")]
+    /// A number outside its range.
+    #[error("{place}: {field} is {value}, but must be {legal}")]
     Range {
-        /// `host` or `device`.
-        kind: &'static str,
-        /// Which profile.
-        profile: String,
-        /// Which field.
+        /// Which profile, or its file.
+        place: String,
+        /// Which number.
         field: &'static str,
         /// Its value.
-        value: f64,
+        value: String,
         /// What it may be.
-        legal: &'static str,
+        legal: String,
     },
     /// A link that cannot exist.
-    #[error("host profile {profile}: {cause}")]
+    #[error("{place}: link: {cause}")]
     Link {
-        /// Which profile.
-        profile: String,
+        /// Which profile, or its file.
+        place: String,
         /// What is wrong.
         cause: ConfigError,
     },
+}
+
+/// Characters of a line that a message shows.
+const SHOWN: usize = 60;
+
+fn shown_line(line: &str) -> String {
+    let printable = line.trim().chars().filter(|c| !c.is_control());
+    let shown: String = printable.take(SHOWN).collect();
+    if shown.is_empty() {
+        return shown;
+    }
+    format!(": `{shown}`")
 }
 
 /// The profile in the file of this name.
@@ -63,6 +76,7 @@ pub(super) fn read<P: DeserializeOwned>(
     kind: &'static str,
     name: &str,
     known: &str,
+    fields: &[Field<P>],
 ) -> Result<P, ProfileError> {
     let text = std::fs::read_to_string(name).map_err(|cause| ProfileError::Unknown {
         kind,
@@ -70,10 +84,17 @@ pub(super) fn read<P: DeserializeOwned>(
         known: known.to_owned(),
         cause,
     })?;
-    serde_json::from_str(&text).map_err(|cause| ProfileError::Parse {
-        kind,
-        path: name.to_owned(),
-        cause,
+    serde_json::from_str(&text).map_err(|cause| {
+        let file = serde_json::from_str(&text).unwrap_or_default();
+        number::find_wrong(&file, name, fields).unwrap_or_else(|| {
+            let line = text.lines().nth(cause.line().saturating_sub(1));
+            ProfileError::Parse {
+                kind,
+                path: name.to_owned(),
+                line: line.unwrap_or_default().to_owned(),
+                cause,
+            }
+        })
     })
 }
 
@@ -83,22 +104,17 @@ pub(super) fn stem(path: &str) -> String {
     stem.to_string_lossy().into_owned()
 }
 
-/// An error unless the value is good.
-pub(super) fn range(
-    kind: &'static str,
-    profile: &str,
-    (field, value): (&'static str, f64),
-    good: bool,
-    legal: &'static str,
-) -> Result<(), ProfileError> {
-    if good {
-        return Ok(());
-    }
-    Err(ProfileError::Range {
-        kind,
-        profile: profile.to_owned(),
+/// A number that does not go with another one.
+pub(super) fn wrong(
+    place: &dyn Fn() -> String,
+    field: &'static str,
+    value: impl ToString,
+    legal: String,
+) -> ProfileError {
+    ProfileError::Range {
+        place: place(),
         field,
-        value,
+        value: value.to_string(),
         legal,
-    })
+    }
 }

@@ -144,7 +144,7 @@ impl Fabric {
     pub fn new(host: &Host, options: &Options) -> Result<Self, ProfileError> {
         host.check()?;
         let link = host.link.config().map_err(|cause| ProfileError::Link {
-            profile: host.name.clone(),
+            place: format!("host profile {}", host.name),
             cause,
         })?;
         let wire = Wire::new(raw_gbps(&link) * host.link.tlp_share, 0.0);
