@@ -135,8 +135,9 @@ impl Sleep {
     /// standard score (1.645 for 95 %).
     #[must_use]
     pub fn in_run(&self, score: f64) -> Self {
+        let every = self.deep_every_ns * (-score * self.deep_every_spread).exp();
         Self {
-            deep_every_ns: self.deep_every_ns * (-score * self.deep_every_spread).exp(),
+            deep_every_ns: every.clamp(1.0, 1e9),
             ..self.clone()
         }
     }

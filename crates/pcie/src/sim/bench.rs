@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::cache::LINE_BYTES;
 use super::engine::{Command, Engine, write_parts};
-use super::fabric::{Event, Fabric, Hop, Options};
+use super::fabric::{Event, Fabric, FabricError, Hop, Options};
 use super::iommu::Counts;
 use super::rng::Rng;
 use super::trace::Trace;
@@ -92,6 +92,11 @@ impl Default for Run {
     }
 }
 
+/// How many transfers a run may have.
+pub const TRANSFERS: std::ops::RangeInclusive<u32> = 100..=100_000_000;
+/// The end of the address space that windows lie in: 256 GiB.
+pub const MAX_ADDRESS: u64 = 256 << 30;
+
 /// A run that makes no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -101,6 +106,9 @@ pub enum RunError {
     /// A profile that cannot be simulated.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// A system that cannot be simulated.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
     /// No transfer fits into the window.
     #[error(
         "a window of {window} bytes cannot hold a transfer of {unit} bytes (size and offset in whole lines): give --window {unit} or more"
@@ -125,9 +133,15 @@ pub enum RunError {
     /// An offset beyond the line.
     #[error("offset {0} is outside a line: --offset takes 0 to 63")]
     Offset(u32),
-    /// Too few transfers to say anything.
-    #[error("{0} transfers are too few: --transfers takes 100 to 100000000")]
+    /// Too few transfers to say anything, or too many to wait for.
+    #[error("{0} transfers are outside {least} to {most}: --transfers takes these", least = TRANSFERS.start(), most = TRANSFERS.end())]
     Transfers(u32),
+    /// Times so long, and so many transfers, that virtual time would overflow.
+    #[error(
+        "{0} transfers of {1} B take more than 53 days of simulated time: give fewer --transfers, or a profile with \
+         shorter times"
+    )]
+    TooLong(u32, u32),
 }
 
 /// Latencies, as the device's clock shows them.
@@ -249,6 +263,9 @@ impl Run {
             }
             _ => self.bandwidth(&mut fabric, device, mps, &mut addresses, watcher),
         };
+        if fabric.is_too_late() {
+            return Err(RunError::TooLong(self.transfers, self.size_bytes));
+        }
         Ok(Report {
             outcome,
             tlps: fabric.tlps(),
@@ -286,14 +303,14 @@ impl Run {
         if self.offset_bytes > 63 {
             return Err(RunError::Offset(self.offset_bytes));
         }
-        if !(100..=100_000_000).contains(&self.transfers) {
+        if !TRANSFERS.contains(&self.transfers) {
             return Err(RunError::Transfers(self.transfers));
         }
         let (start, window) = (self.options.window_start, self.options.window_bytes);
         if !start.is_multiple_of(LINE_BYTES) {
             return Err(RunError::Start(start));
         }
-        if start.saturating_add(window) > 256 << 30 {
+        if start.saturating_add(window) > MAX_ADDRESS {
             return Err(RunError::WindowTooLarge(window));
         }
         let unit = u64::from(self.offset_bytes + self.size_bytes).div_ceil(LINE_BYTES) * LINE_BYTES;
@@ -348,6 +365,9 @@ impl Run {
             wait_until(fabric, issue);
             fabric.dma_read(address, self.size_bytes, 0);
             let end = finish_read(fabric, device) + ps(device.retire_ns);
+            if fabric.is_too_late() {
+                break;
+            }
             samples.push((end / tick - at / tick) * tick);
             // The device's next command follows after a pause that is no multiple of its clock.
             at = end + ps(COMMAND_PAUSE_NS);

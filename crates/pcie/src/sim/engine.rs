@@ -72,7 +72,7 @@ impl<'a> Engine<'a> {
     /// Virtual time, with the deep sleeps that a run as long as the measured ones would have met.
     #[must_use]
     pub fn time(&self) -> Ps {
-        self.fabric.now() + self.fabric.deep_sleep()
+        self.fabric.now().saturating_add(self.fabric.deep_sleep())
     }
 
     /// Starts a command if it can start now.

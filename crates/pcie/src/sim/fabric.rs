@@ -20,7 +20,21 @@ use crate::model::explain::Direction;
 use crate::model::{LinkConfig, Tlp, TlpKind};
 use crate::profile::{Host, ProfileError};
 
-pub use super::options::{Hop, Options};
+pub use super::options::{Hop, MAX_HOPS, MAX_TAGS, Options, OptionsError};
+
+/// A system that cannot be simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// Its host.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// What lies on the way to it.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+}
+
+/// The latest virtual time, 53 days: so far from the largest [`Ps`] that no step beyond it overflows.
+const LATEST: Ps = 1 << 62;
 
 /// A transaction's handle; the user's own numbers come back with it.
 pub type Transaction = u32;
@@ -134,15 +148,17 @@ pub struct Fabric {
     root: Root,
     trace: Trace,
     sent: u64,
+    is_too_late: bool,
 }
 
 impl Fabric {
     /// The system of this host.
     ///
     /// # Errors
-    /// [`ProfileError`] if the profile cannot be simulated.
-    pub fn new(host: &Host, options: &Options) -> Result<Self, ProfileError> {
+    /// [`FabricError`] if the profile or an option cannot be simulated.
+    pub fn new(host: &Host, options: &Options) -> Result<Self, FabricError> {
         host.check()?;
+        options.check()?;
         let link = host.link.config().map_err(|cause| ProfileError::Link {
             place: format!("host profile {}", host.name),
             cause,
@@ -181,6 +197,7 @@ impl Fabric {
             root: Root::new(host, setup, options.seed),
             trace: Trace::new(options.trace_limit),
             sent: 0,
+            is_too_late: false,
         })
     }
 
@@ -188,6 +205,13 @@ impl Fabric {
     #[must_use]
     pub fn now(&self) -> Ps {
         self.now
+    }
+
+    /// Whether something would happen after the latest time that is simulated; nothing is reported
+    /// from then on.
+    #[must_use]
+    pub fn is_too_late(&self) -> bool {
+        self.is_too_late
     }
 
     /// TLPs put on links so far.
@@ -336,6 +360,9 @@ impl Fabric {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
+            if self.is_too_late {
+                return None;
+            }
             let Reverse((at, _, step, id)) = self.queue.pop()?;
             self.now = at;
             match step {
@@ -362,7 +389,7 @@ impl Fabric {
     ) -> u32 {
         let segment = match direction {
             Direction::Up => 0,
-            Direction::Down => u8::try_from(self.hops.len()).unwrap_or(u8::MAX),
+            Direction::Down => u8::try_from(self.hops.len()).expect("at most MAX_HOPS"),
         };
         self.packets.insert(Packet {
             kind,
@@ -379,6 +406,7 @@ impl Fabric {
 
     fn schedule(&mut self, at: Ps, step: Step, id: u32) {
         self.order += 1;
+        self.is_too_late |= at > LATEST;
         self.queue.push(Reverse((at, self.order, step, id)));
     }
 

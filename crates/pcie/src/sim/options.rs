@@ -2,6 +2,25 @@
 
 use super::cache::CacheState;
 
+/// The most switches and bridges on a way: several times as many as a deep tree has.
+pub const MAX_HOPS: usize = 32;
+/// The most tags: ten bits (PCIe Base Specification 4.0).
+pub const MAX_TAGS: u32 = 1024;
+
+/// Options that cannot be simulated.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum OptionsError {
+    /// A way longer than anybody builds.
+    #[error("{0} switches and bridges are too many: --hops takes up to {MAX_HOPS}")]
+    Hops(usize),
+    /// A hop that forwards before it receives, or never.
+    #[error("a hop forwards in {0} ns: legal are 0 to 1000000 ns")]
+    Forward(f64),
+    /// No read could leave, or more than tags can tell apart.
+    #[error("{0} tags: --tags takes 1 to {MAX_TAGS}")]
+    Tags(u32),
+}
+
 /// What lies between the device and the root complex.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hop {
@@ -34,6 +53,27 @@ pub struct Options {
     /// Whether the root complex's rare deep sleeps happen. Where they do not, [`Fabric::deep_sleep`]
     /// says how much time they would have taken on average: a run of a millisecond meets none or one.
     pub deep_sleeps: bool,
+}
+
+impl Options {
+    /// Checks what does not depend on the host.
+    ///
+    /// # Errors
+    /// The first option that cannot be simulated.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        if self.hops.len() > MAX_HOPS {
+            return Err(OptionsError::Hops(self.hops.len()));
+        }
+        for hop in &self.hops {
+            if !(0.0..=1e6).contains(&hop.forward_ns) {
+                return Err(OptionsError::Forward(hop.forward_ns));
+            }
+        }
+        if !(1..=MAX_TAGS).contains(&self.tags) {
+            return Err(OptionsError::Tags(self.tags));
+        }
+        Ok(())
+    }
 }
 
 impl Default for Options {
