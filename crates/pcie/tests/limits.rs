@@ -1,6 +1,6 @@
 //! What cannot be simulated is refused, and nothing panics.
 
-use crosslane_pcie::profile::{Host, nfp6000};
+use crosslane_pcie::profile::{Device, Host, nfp6000};
 use crosslane_pcie::sim::bench::{Bench, Run, SWITCH};
 use crosslane_pcie::sim::fabric::{Fabric, Hop, MAX_HOPS, Options};
 
@@ -84,6 +84,36 @@ fn a_run_that_takes_too_long_is_refused() {
             "{error}"
         );
     }
+}
+
+/// They filled the memory of the machine.
+#[test]
+fn more_requests_at_once_than_fit_into_memory_are_refused() {
+    let device = Device {
+        contexts: 65_536,
+        ..nfp6000()
+    };
+    let run = |bench, size_bytes| Run {
+        bench,
+        size_bytes,
+        transfers: 100,
+        options: Options {
+            window_bytes: 16 << 20,
+            ..Options::default()
+        },
+        ..Run::default()
+    };
+    let refused = run(Bench::BwRd, 16 << 20).execute(&host("e5-2630v4"), &device);
+    let error = refused.unwrap_err().to_string();
+    assert!(
+        error.contains("65536 reads of 16777216 B") && error.contains("at most 33554432"),
+        "{error}"
+    );
+    assert!(
+        run(Bench::BwRd, 64)
+            .execute(&host("e5-2630v4"), &device)
+            .is_ok()
+    );
 }
 
 #[test]

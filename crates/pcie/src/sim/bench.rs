@@ -97,6 +97,9 @@ pub const TRANSFERS: std::ops::RangeInclusive<u32> = 100..=100_000_000;
 /// The end of the address space that windows lie in: 256 GiB.
 pub const MAX_ADDRESS: u64 = 256 << 30;
 
+/// The most read requests under way at once: about a gigabyte of them.
+pub const MAX_REQUESTS: u64 = 1 << 25;
+
 /// A run that makes no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -136,6 +139,19 @@ pub enum RunError {
     /// Too few transfers to say anything, or too many to wait for.
     #[error("{0} transfers are outside {least} to {most}: --transfers takes these", least = TRANSFERS.start(), most = TRANSFERS.end())]
     Transfers(u32),
+    /// More read requests at once than memory should be filled with.
+    #[error(
+        "{contexts} reads of {size} B at once are {requests} requests: at most {MAX_REQUESTS}; give fewer --contexts, \
+         or a smaller --size"
+    )]
+    TooMany {
+        /// Reads under way at once.
+        contexts: usize,
+        /// Bytes of each.
+        size: u32,
+        /// Requests that they are.
+        requests: u64,
+    },
     /// Times so long, and so many transfers, that virtual time would overflow.
     #[error(
         "{0} transfers of {1} B take more than 53 days of simulated time: give fewer --transfers, or a profile with \
@@ -248,6 +264,9 @@ impl Run {
         }
         let mut addresses = self.addresses()?;
         let is_latency = matches!(self.bench, Bench::LatRd | Bench::LatWrrd);
+        if matches!(self.bench, Bench::BwRd | Bench::BwRdwr) {
+            self.check_requests(host, device)?;
+        }
         let options = Options {
             deep_sleeps: self.options.deep_sleeps && is_latency,
             ..self.options.clone()
@@ -325,6 +344,19 @@ impl Run {
             pattern: self.pattern,
             rng: Rng::new(self.options.seed ^ 0x5eed),
         })
+    }
+
+    fn check_requests(&self, host: &Host, device: &Device) -> Result<(), RunError> {
+        let of_one = self.size_bytes.div_ceil(host.link.mrrs_bytes.max(1));
+        let requests = u64::from(of_one) * device.contexts as u64;
+        if requests > MAX_REQUESTS {
+            return Err(RunError::TooMany {
+                contexts: device.contexts,
+                size: self.size_bytes,
+                requests,
+            });
+        }
+        Ok(())
     }
 
     /// The measurements ran for millions of transfers: writes had filled their share of the cache.

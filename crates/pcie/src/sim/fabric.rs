@@ -20,18 +20,7 @@ use crate::model::explain::Direction;
 use crate::model::{LinkConfig, Tlp, TlpKind};
 use crate::profile::{Host, ProfileError};
 
-pub use super::options::{Hop, MAX_HOPS, MAX_TAGS, Options, OptionsError};
-
-/// A system that cannot be simulated.
-#[derive(Debug, thiserror::Error)]
-pub enum FabricError {
-    /// Its host.
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    /// What lies on the way to it.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-}
+pub use super::options::{FabricError, Hop, MAX_HOPS, MAX_TAGS, Options, OptionsError};
 
 /// The latest virtual time, 53 days: so far from the largest [`Ps`] that no step beyond it overflows.
 const LATEST: Ps = 1 << 62;

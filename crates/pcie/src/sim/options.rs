@@ -1,6 +1,7 @@
 //! What to simulate.
 
 use super::cache::CacheState;
+use crate::profile::ProfileError;
 
 /// The most switches and bridges on a way: several times as many as a deep tree has.
 pub const MAX_HOPS: usize = 32;
@@ -19,6 +20,17 @@ pub enum OptionsError {
     /// No read could leave, or more than tags can tell apart.
     #[error("{0} tags: --tags takes 1 to {MAX_TAGS}")]
     Tags(u32),
+}
+
+/// A system that cannot be simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// Its host.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// What lies on the way to it.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
 }
 
 /// What lies between the device and the root complex.
