@@ -54,7 +54,7 @@ fn sliders_redraw_the_page() {
             "63.02 Gb/s raw, 57.88 Gb/s for TLPs, each way",
             "252.06 Gb/s raw, 231.54 Gb/s for TLPs, each way",
             "gen5 x8: payload each way",
-            "No such link: MPS 4096 is above MRRS 512.",
+            "No such link: MPS 4096 is above MRRS 512. Legal here: MPS up to 512, or MRRS from 4096.",
             "0",
             "1",
         ]

@@ -83,8 +83,8 @@
     element("model").classList.toggle("illegal", Number.isNaN(tlp));
     if (Number.isNaN(tlp)) {
       element("readout").textContent = s.mps > s.mrrs
-        ? `No such link: MPS ${s.mps} is above MRRS ${s.mrrs}.`
-        : `No such link: the read completion boundary ${rest & 0xffff} is above MPS ${s.mps}.`;
+        ? `No such link: MPS ${s.mps} is above MRRS ${s.mrrs}. Legal here: MPS up to ${s.mrrs}, or MRRS from ${s.mps}.`
+        : `No such link: the read completion boundary ${rest & 0xffff} is above MPS ${s.mps}. Legal here: MPS from ${rest & 0xffff}.`;
       element("bandwidth").replaceChildren();
       element("rates").replaceChildren();
       return;
