@@ -125,7 +125,7 @@ fn main() -> ExitCode {
         Command::Window(args) => commands::window::run(&args),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("crosslane: {error:#}");
+        output::note(&format!("crosslane: {error:#}"));
         ExitCode::FAILURE
     })
 }

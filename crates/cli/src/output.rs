@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use rustix::fs::{Access, access};
 
 /// Write a whole answer to standard output.
 pub fn print(text: &str) -> anyhow::Result<()> {
@@ -19,16 +20,29 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Say something on standard error, which nobody may be reading.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Fail before long work whose result has nowhere to go.
-pub fn check_folder_of(path: &Path) -> anyhow::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new(""));
+pub fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let name = path.display();
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
     ensure!(
-        folder.as_os_str().is_empty() || folder.is_dir(),
-        "cannot write {}: {} is no folder; make it first",
-        path.display(),
+        folder.is_dir(),
+        "cannot write {name}: {} is no folder; make it first",
         folder.display()
     );
-    Ok(())
+    ensure!(
+        !path.is_dir(),
+        "cannot write {name}: it is a folder; name a file in it"
+    );
+    let written = if path.exists() { path } else { folder };
+    access(written, Access::WRITE_OK).with_context(|| format!("cannot write {name}"))
 }
 
 /// Values as JSON, one a line.
@@ -54,10 +68,19 @@ mod tests {
 
     #[test]
     fn a_file_in_a_folder_that_is_not_there_is_refused() {
-        assert!(check_folder_of(Path::new("report.html")).is_ok());
-        assert!(check_folder_of(Path::new("/tmp/report.html")).is_ok());
-        let refused = check_folder_of(Path::new("/no/such/report.html"));
+        assert!(check_writable(Path::new("report.html")).is_ok());
+        assert!(check_writable(Path::new("/tmp/report.html")).is_ok());
+        let refused = check_writable(Path::new("/no/such/report.html"));
         assert!(refused.unwrap_err().to_string().contains("/no/such"));
+    }
+
+    #[test]
+    fn a_folder_is_no_file_to_write() {
+        let refused = check_writable(Path::new("/tmp")).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "cannot write /tmp: it is a folder; name a file in it"
+        );
     }
 
     #[test]

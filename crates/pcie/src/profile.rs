@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::config::{AddressWidth, ConfigError, Generation, LinkConfig, LinkSpec};
 
-pub use device::Device;
+pub use device::{Device, MAX_CONTEXTS};
 pub use error::ProfileError;
 use fields::FIELDS;
 pub use machines::{DEVICES, HOSTS, host_names, ideal, nfp6000};

@@ -95,7 +95,7 @@ const FIELDS: &[Field<Device>] = &[
     (
         "contexts",
         |d| whole(d.contexts),
-        Legal::Whole(1, MAX_CONTEXTS),
+        Legal::Whole(1, MAX_CONTEXTS as u64),
     ),
     (
         "tick_ns",
@@ -121,8 +121,8 @@ const FIELDS: &[Field<Device>] = &[
     ),
 ];
 
-/// More than any tag field holds.
-pub const MAX_CONTEXTS: u64 = 65_536;
+/// The most DMA reads under way at once: more than any tag field holds.
+pub const MAX_CONTEXTS: usize = 65_536;
 
 #[cfg(test)]
 mod tests {

@@ -2,8 +2,10 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context as _, anyhow, bail};
-use crosslane_pcie::model::config::{MAX_TRANSFER_BYTES, check_transfer};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use crosslane_pcie::model::config::{
+    COMPLETION_BOUNDARIES, ConfigError, MAX_TRANSFER_BYTES, PAYLOAD_SIZES, WIDTHS, check_transfer,
+};
 use crosslane_pcie::model::{AddressWidth, Generation, LinkConfig, LinkSpec};
 use crosslane_pcie::profile;
 
@@ -14,22 +16,22 @@ const MAX_SIZES: usize = 65_536;
 #[derive(clap::Args, Clone)]
 pub struct LinkArgs {
     /// PCIe generation, 1 to 7
-    #[arg(long = "gen", default_value = "3", value_name = "N", value_parser = Generation::from_str, allow_negative_numbers = true)]
+    #[arg(long = "gen", default_value = "3", value_name = "N", value_parser = Generation::from_str, allow_hyphen_values = true)]
     generation: Generation,
     /// Lanes: 1, 2, 4, 8, 16 or 32
-    #[arg(long, default_value = "8", value_name = "N", value_parser = lanes, allow_negative_numbers = true)]
+    #[arg(long, default_value = "8", value_name = "N", value_parser = lanes, allow_hyphen_values = true)]
     lanes: u32,
     /// Maximum payload size: 128, 256, 512, 1024, 2048 or 4096
-    #[arg(long, default_value = "256", value_name = "BYTES", value_parser = payload, allow_negative_numbers = true)]
+    #[arg(long, default_value = "256", value_name = "BYTES", value_parser = payload, allow_hyphen_values = true)]
     mps: u32,
     /// Maximum read request size: 128 to 4096, not below --mps [default: 512, or --mps if larger]
-    #[arg(long, value_name = "BYTES", value_parser = request, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", value_parser = request, allow_hyphen_values = true)]
     mrrs: Option<u32>,
     /// Read completion boundary: 64, 128, 256 or 512
-    #[arg(long, default_value = "64", value_name = "BYTES", value_parser = boundary, allow_negative_numbers = true)]
+    #[arg(long, default_value = "64", value_name = "BYTES", value_parser = boundary, allow_hyphen_values = true)]
     rcb: u32,
     /// Address width: 32 or 64
-    #[arg(long, default_value = "64", value_name = "BITS", value_parser = address, allow_negative_numbers = true)]
+    #[arg(long, default_value = "64", value_name = "BITS", value_parser = address, allow_hyphen_values = true)]
     addr: u32,
     /// End-to-end CRC on every packet
     #[arg(long)]
@@ -43,22 +45,22 @@ pub struct LinkArgs {
 #[derive(clap::Args, Clone)]
 pub struct LinkChanges {
     /// PCIe generation, 1 to 7 [default: the machine's]
-    #[arg(long = "gen", value_name = "N", value_parser = Generation::from_str, allow_negative_numbers = true)]
+    #[arg(long = "gen", value_name = "N", value_parser = Generation::from_str, allow_hyphen_values = true)]
     generation: Option<Generation>,
     /// Lanes: 1, 2, 4, 8, 16 or 32 [default: the machine's]
-    #[arg(long, value_name = "N", value_parser = lanes, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = lanes, allow_hyphen_values = true)]
     lanes: Option<u32>,
     /// Maximum payload size, 128 to 4096 [default: the machine's]
-    #[arg(long, value_name = "BYTES", value_parser = payload, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", value_parser = payload, allow_hyphen_values = true)]
     mps: Option<u32>,
     /// Maximum read request size, 128 to 4096 [default: the machine's, or --mps if larger]
-    #[arg(long, value_name = "BYTES", value_parser = request, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", value_parser = request, allow_hyphen_values = true)]
     mrrs: Option<u32>,
     /// Read completion boundary: 64, 128, 256 or 512 [default: the machine's]
-    #[arg(long, value_name = "BYTES", value_parser = boundary, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", value_parser = boundary, allow_hyphen_values = true)]
     rcb: Option<u32>,
     /// Address width: 32 or 64 [default: the machine's]
-    #[arg(long, value_name = "BITS", value_parser = address, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BITS", value_parser = address, allow_hyphen_values = true)]
     addr: Option<u32>,
     /// End-to-end CRC on every packet
     #[arg(long)]
@@ -91,41 +93,47 @@ impl LinkChanges {
 
 fn lanes(text: &str) -> anyhow::Result<u32> {
     let digits = text.trim_start_matches(['x', 'X']);
-    digits
-        .parse()
-        .map_err(|_| anyhow!("{text:?} is no number of lanes: --lanes takes 1, 2, 4, 8, 16 or 32"))
+    let lanes = digits.parse().map_err(|_| {
+        anyhow!("{text:?} is no number of lanes: --lanes takes 1, 2, 4, 8, 16 or 32")
+    })?;
+    one_of(&WIDTHS, lanes, ConfigError::Lanes)
+}
+
+/// The value, if it is on the list.
+fn one_of(legal: &[u32], value: u32, error: fn(u32) -> ConfigError) -> anyhow::Result<u32> {
+    ensure!(legal.contains(&value), error(value));
+    Ok(value)
 }
 
 fn payload(text: &str) -> anyhow::Result<u32> {
-    register(
-        text,
-        "maximum payload size",
-        "--mps takes 128, 256, 512, 1024, 2048 or 4096",
-    )
+    let legal = "--mps takes 128, 256, 512, 1024, 2048 or 4096";
+    let bytes = register(text, "maximum payload size", legal)?;
+    one_of(&PAYLOAD_SIZES, bytes, ConfigError::Mps)
 }
 
 fn request(text: &str) -> anyhow::Result<u32> {
     let legal = "--mrrs takes 128, 256, 512, 1024, 2048 or 4096";
-    register(text, "maximum read request size", legal)
+    let bytes = register(text, "maximum read request size", legal)?;
+    one_of(&PAYLOAD_SIZES, bytes, ConfigError::Mrrs)
 }
 
 fn boundary(text: &str) -> anyhow::Result<u32> {
-    register(
-        text,
-        "read completion boundary",
-        "--rcb takes 64, 128, 256 or 512",
-    )
+    let legal = "--rcb takes 64, 128, 256 or 512";
+    let bytes = register(text, "read completion boundary", legal)?;
+    one_of(&COMPLETION_BOUNDARIES, bytes, ConfigError::Rcb)
 }
 
-/// A size that a register holds; which ones are legal, the link's configuration checks.
+/// A size that a register holds.
 fn register(text: &str, what: &str, legal: &str) -> anyhow::Result<u32> {
     let bytes = parse_bytes(text).ok().and_then(|n| u32::try_from(n).ok());
     bytes.ok_or_else(|| anyhow!("{what} {text:?} is no size: {legal} bytes"))
 }
 
 fn address(text: &str) -> anyhow::Result<u32> {
-    text.parse()
-        .map_err(|_| anyhow!("{text:?} is no address width: --addr takes 32 or 64"))
+    let bits = text
+        .parse()
+        .map_err(|_| anyhow!("{text:?} is no address width: --addr takes 32 or 64"))?;
+    one_of(&[32, 64], bits, ConfigError::Address)
 }
 
 impl LinkArgs {
@@ -177,11 +185,12 @@ impl FromStr for Sizes {
     }
 }
 
-fn transfer(text: &str) -> anyhow::Result<u32> {
-    let bytes = parse_bytes(text)?;
-    let bytes = u32::try_from(bytes).with_context(|| {
-        format!("transfer size {text} is outside 1 to {MAX_TRANSFER_BYTES} bytes")
-    })?;
+/// The bytes of one transfer.
+pub fn transfer(text: &str) -> anyhow::Result<u32> {
+    let legal = format!("1 to {MAX_TRANSFER_BYTES} bytes");
+    let bytes = parse_bytes(text).map_err(|error| anyhow!("{error:#}; legal is {legal}"))?;
+    let bytes =
+        u32::try_from(bytes).map_err(|_| anyhow!("transfer size {text} is outside {legal}"))?;
     Ok(check_transfer(bytes)?)
 }
 
@@ -199,12 +208,15 @@ pub fn parse_bytes(text: &str) -> anyhow::Result<u64> {
     };
     let number: u64 = digits
         .parse()
-        .with_context(|| format!("{text:?} is not a number of bytes: write 8192, 8K, 64M or 1G"))?;
+        .map_err(|_| anyhow!("{text:?} is not a number of bytes: write 8192, 8K, 64M or 1G"))?;
     number
         .checked_shl(shift)
         .filter(|n| n >> shift == number)
         .with_context(|| format!("{text} is too large"))
 }
+
+/// Legal line rates.
+const RATES: &str = "1M to 100T";
 
 /// A line rate: `40`, `100G`, `2.5G`, `1T`; in Gb/s.
 pub fn parse_rate(text: &str) -> anyhow::Result<f64> {
@@ -214,16 +226,19 @@ pub fn parse_rate(text: &str) -> anyhow::Result<f64> {
         "m" | "mb/s" | "mbps" => 1e-3,
         "t" | "tb/s" | "tbps" => 1e3,
         other => {
-            bail!("unit {other:?} in {text:?} is unknown: rates end in M, G or T (bits per second)")
+            bail!(
+                "unit {other:?} in {text:?} is unknown: rates end in M, G or T (bits per second), and are {RATES}"
+            )
         }
     };
-    let number: f64 = digits
-        .parse()
-        .with_context(|| format!("{text:?} is not a rate: write 40G, 100G or 1.6T"))?;
+    let number: f64 = digits.parse().map_err(|_| {
+        anyhow!("{text:?} is not a rate: write 40G, 100G or 1.6T, and no other than {RATES}")
+    })?;
     let gbps = number * factor;
-    if !(1e-3..=1e5).contains(&gbps) {
-        bail!("rate {text} is outside 1M to 100T");
-    }
+    ensure!(
+        (1e-3..=1e5).contains(&gbps),
+        "rate {text} is outside {RATES}"
+    );
     Ok(gbps)
 }
 

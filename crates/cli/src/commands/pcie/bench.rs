@@ -11,11 +11,13 @@ use crosslane_membench::map::{Mapping, Pages};
 use crosslane_membench::stream::{Move, gbps};
 use crosslane_membench::topology::{Cache, caches, cpu_folder, name_cache, name_tlb};
 use crosslane_pcie::devices::{self, PciDevice};
+use rustix::thread::CpuSet;
 use serde::Serialize;
 
-use super::args::parse_bytes;
+use super::number::{bytes, whole};
 use super::output::{OutputArgs, PlotArgs, emit};
 use super::plot::{Plot, Scale, Series};
+use crate::output::note;
 
 /// Arguments of `crosslane pcie bench`.
 #[derive(clap::Args)]
@@ -27,19 +29,19 @@ pub struct Args {
     #[arg(long)]
     overwrite: bool,
     /// Largest window, 4K to 1G [default: 128M, with --path the file's size]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes(PAGE as u64..=MOST), allow_hyphen_values = true)]
     max_window: Option<u64>,
     /// Pages of plain memory; a file has its own
     #[arg(long, default_value = "small", conflicts_with = "path")]
     pages: PageKind,
     /// NUMA node of plain memory; a file has its own
-    #[arg(long, value_name = "N", conflicts_with = "path")]
+    #[arg(long, value_name = "N", conflicts_with = "path", value_parser = whole(0..=1023_u32), allow_hyphen_values = true)]
     node: Option<u32>,
     /// CPU to measure from
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0..=CpuSet::MAX_CPU - 1), allow_hyphen_values = true)]
     cpu: usize,
     /// Loads per point; more is slower and steadier
-    #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u32).range(1000..=1_000_000_000))]
+    #[arg(long, default_value_t = 400_000, value_parser = whole(1000..=1_000_000_000_u32), allow_hyphen_values = true)]
     steps: u32,
     /// List the PCI devices only
     #[arg(long)]
@@ -124,6 +126,7 @@ const PAGES: usize = 8;
 
 /// Measure and print.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    args.plot.check()?;
     // Before this process is bound to one CPU, which would be counted as the machine's only one.
     let machine = Machine::here();
     let findings = if args.devices_only {
@@ -132,7 +135,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         args.measure()?
     };
     for line in &findings.skipped {
-        eprintln!("crosslane: SKIPPED: {line}");
+        note(&format!("crosslane: SKIPPED: {line}"));
     }
     print(args, machine, &findings)?;
     args.plot.draw(|| latency_plot(&findings))
@@ -239,11 +242,7 @@ impl Args {
 }
 
 fn pin(cpu: usize) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        cpu < rustix::thread::CpuSet::MAX_CPU,
-        "CPU {cpu} is out of range"
-    );
-    let mut set = rustix::thread::CpuSet::new();
+    let mut set = CpuSet::new();
     set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set).with_context(|| {
         format!("cannot run on CPU {cpu}: --cpu takes one that is online and allowed")

@@ -17,7 +17,8 @@ pub struct Args {
     #[arg(
         long,
         default_value = "64,128,256,257,512,1024,1500,4096",
-        value_name = "LIST"
+        value_name = "LIST",
+        allow_hyphen_values = true
     )]
     sizes: Sizes,
     #[command(flatten)]
@@ -61,6 +62,7 @@ fn row(link: &LinkConfig, bytes: u32) -> Row {
 /// Print the table.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let link = args.link.config()?;
+    args.plot.check()?;
     let rows: Vec<Row> = args
         .sizes
         .0

@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 
 use crosslane_pcie::model::bandwidth::{rate, raw_gbps, shares, tlp_gbps, transfer_bytes};
-use crosslane_pcie::model::config::check_transfer;
 use crosslane_pcie::model::explain::{Direction, Leg, legs};
 use crosslane_pcie::model::tlp::{flit_parts, overhead_parts};
 use crosslane_pcie::model::{LinkConfig, Mix, TlpKind};
 use serde::Serialize;
 
-use super::args::{LinkArgs, parse_bytes};
+use super::args::{LinkArgs, transfer};
 use super::output::{OutputArgs, PlotArgs, emit, table};
 use super::picture;
 
@@ -19,8 +18,8 @@ pub struct Args {
     #[command(flatten)]
     link: LinkArgs,
     /// Bytes of the transfer
-    #[arg(long, default_value = "64", value_name = "BYTES", value_parser = parse_bytes)]
-    size: u64,
+    #[arg(long, default_value = "64", value_name = "BYTES", value_parser = transfer, allow_hyphen_values = true)]
+    size: u32,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -78,7 +77,7 @@ struct PartRow {
 /// Print the packets.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let link = args.link.config()?;
-    let bytes = check_transfer(u32::try_from(args.size).unwrap_or(u32::MAX))?;
+    let bytes = args.size;
     let transfers = [("DMA write", Mix::Write), ("DMA read", Mix::Read)];
     args.plot.write(|| {
         let title = format!("{}: {bytes} B, packet by packet", link.name());

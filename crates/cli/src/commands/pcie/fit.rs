@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use crosslane_pcie::fit::fit;
 use crosslane_pcie::profile::{Device, Host};
 
@@ -29,7 +30,7 @@ pub struct Args {
 
 /// Print the profile as JSON, and where each number comes from on standard error.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let base = Host::load(&args.base)?;
+    let base = Host::load(&args.base).context("--base")?;
     let fit = fit(
         &args.name,
         &base,
@@ -38,7 +39,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         args.iommu_data.as_deref(),
     )?;
     for note in &fit.notes {
-        eprintln!("{note}");
+        crate::output::note(note);
     }
     emit(&format!("{}\n", serde_json::to_string_pretty(&fit.host)?))
 }

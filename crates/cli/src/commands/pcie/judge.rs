@@ -1,9 +1,11 @@
 //! `crosslane pcie judge`: predictions beside the published measurements.
 
+use anyhow::Context as _;
 use crosslane_pcie::judge::{Bound, Judged, bounds, judge, judge_host, rows};
 use crosslane_pcie::profile::Host;
 use serde::Serialize;
 
+use super::number::whole;
 use super::output::{OutputArgs, emit};
 
 /// Arguments of `crosslane pcie judge`.
@@ -16,7 +18,7 @@ pub struct Args {
     #[arg(long, value_name = "PROFILE", requires = "host")]
     with: Option<String>,
     /// Transfers per row
-    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    #[arg(long, default_value_t = 4000, value_parser = whole(100..=1_000_000_u32), allow_hyphen_values = true)]
     transfers: u32,
     /// What one prediction could reach for each group of rows that the simulator predicts alike
     #[arg(long)]
@@ -51,7 +53,8 @@ pub struct Group {
 
 /// Judge and print; `--json` prints every row, the table sums up.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let with = args.with.as_deref().map(Host::load).transpose()?;
+    let with = args.with.as_deref().map(Host::load).transpose();
+    let with = with.context("--with")?;
     let judged = all(args.host.as_deref(), with.as_ref(), args.transfers)?;
     if args.bound {
         return print_bounds(args, &bounds(&judged));

@@ -4,11 +4,17 @@ use std::fmt::Write as _;
 
 use crosslane_pcie::model::latency::{Path, Term, read_terms, total_ns, write_read_terms};
 use crosslane_pcie::profile::{Device, Host};
+use crosslane_pcie::sim::fabric::MAX_HOPS;
 use serde::Serialize;
 
 use super::args::Sizes;
+use super::number::{real, whole};
 use super::output::{OutputArgs, PlotArgs, emit, table};
 use super::plot::{Plot, Scale, Series};
+
+/// As many as a simulated way has.
+#[allow(clippy::cast_possible_truncation)]
+const MOST_HOPS: u32 = MAX_HOPS as u32;
 
 /// Arguments of `crosslane pcie latency`.
 #[derive(clap::Args)]
@@ -24,23 +30,24 @@ pub struct Args {
         long,
         visible_alias = "size",
         default_value = "64,256,512,1024,2048",
-        value_name = "LIST"
+        value_name = "LIST",
+        allow_hyphen_values = true
     )]
     sizes: Sizes,
     /// Share of transfers that miss the cache
-    #[arg(long, default_value_t = 0.0, value_name = "0..1")]
+    #[arg(long, default_value_t = 0.0, value_name = "0..1", value_parser = real(0.0..=1.0, ""), allow_hyphen_values = true)]
     cold: f64,
     /// Share of transfers that need a page walk
-    #[arg(long, default_value_t = 0.0, value_name = "0..1")]
+    #[arg(long, default_value_t = 0.0, value_name = "0..1", value_parser = real(0.0..=1.0, ""), allow_hyphen_values = true)]
     walks: f64,
     /// Memory on the other node
     #[arg(long)]
     remote: bool,
     /// Switches on the way
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = whole(0..=MOST_HOPS), allow_hyphen_values = true)]
     hops: u32,
     /// Forwarding time of a switch
-    #[arg(long, default_value_t = 115.0, value_name = "NS", requires = "hops")]
+    #[arg(long, default_value_t = 115.0, value_name = "NS", requires = "hops", value_parser = real(0.0..=1e6, " ns"), allow_hyphen_values = true)]
     hop_ns: f64,
     #[command(flatten)]
     output: OutputArgs,
@@ -88,6 +95,7 @@ fn flat(rows: &[Row]) -> Vec<FlatTerm> {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let host = Host::load(&args.host)?;
     check(args, &host)?;
+    args.plot.check()?;
     let (device, link) = (Device::load(&args.device)?, host.link.config()?);
     let path = Path {
         hops: args.hops,
@@ -144,18 +152,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn check(args: &Args, host: &Host) -> anyhow::Result<()> {
-    for (name, share) in [("--cold", args.cold), ("--walks", args.walks)] {
-        anyhow::ensure!(
-            (0.0..=1.0).contains(&share),
-            "{name} {share} is no share: give 0 to 1"
-        );
-    }
-    anyhow::ensure!(args.hops <= 32, "--hops {} is outside 0 to 32", args.hops);
-    anyhow::ensure!(
-        (0.0..=1e6).contains(&args.hop_ns),
-        "--hop-ns {} is outside 0 to 1000000",
-        args.hop_ns
-    );
     anyhow::ensure!(
         !args.remote || host.nodes > 1,
         "host {} has one NUMA node: leave out --remote, or take a host with two",

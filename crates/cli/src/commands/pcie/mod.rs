@@ -8,6 +8,7 @@ mod fit;
 mod judge;
 mod latency;
 mod nic;
+mod number;
 pub(crate) mod output;
 mod picture;
 mod plot;

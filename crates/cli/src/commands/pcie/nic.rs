@@ -8,6 +8,7 @@ use crosslane_pcie::model::{Ethernet, LinkConfig};
 use serde::Serialize;
 
 use super::args::{LinkArgs, Sizes, parse_rate};
+use super::number::real;
 use super::output::{OutputArgs, PlotArgs, emit};
 use super::plot::{Plot, Scale, Series};
 
@@ -27,14 +28,15 @@ pub struct Args {
         long,
         visible_alias = "size",
         default_value = "64,128,256,512,1024,1500",
-        value_name = "LIST"
+        value_name = "LIST",
+        allow_hyphen_values = true
     )]
     sizes: Sizes,
     /// Say what a port of this rate asks of a design, for example 100G
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
     rate: Option<f64>,
     /// With --rate: time from a DMA read's command to its data
-    #[arg(long, default_value_t = 900.0, value_name = "NS", requires = "rate")]
+    #[arg(long, default_value_t = 900.0, value_name = "NS", requires = "rate", value_parser = real(1.0..=1e7, " ns"), allow_hyphen_values = true)]
     latency: f64,
     #[command(flatten)]
     output: OutputArgs,
@@ -54,6 +56,7 @@ struct Row {
 /// Print the comparison or the demand.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let link = args.link.config()?;
+    args.plot.check()?;
     let reading = if args.as_published {
         Reading::AsPublished
     } else {
@@ -155,11 +158,6 @@ fn sustain(
     reading: Reading,
     port: Ethernet,
 ) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        (1.0..=1e7).contains(&args.latency),
-        "--latency {} is outside 1 to 10000000 ns",
-        args.latency
-    );
     let mut rows = Vec::new();
     for &bytes in &args.sizes.0 {
         for design in designs {

@@ -29,6 +29,13 @@ pub struct PlotArgs {
 }
 
 impl PlotArgs {
+    /// Fails if there is nowhere to draw.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.svg
+            .as_deref()
+            .map_or(Ok(()), crate::output::check_writable)
+    }
+
     /// Draws a plot if asked to.
     pub fn draw(&self, plot: impl FnOnce() -> Plot) -> anyhow::Result<()> {
         self.write(|| plot().svg())
@@ -66,6 +73,16 @@ impl OutputArgs {
     /// Whether JSON was asked for.
     pub fn is_json(&self) -> bool {
         self.json
+    }
+
+    /// Prints a document for people to edit, or on one line with `--json`.
+    pub fn document(&self, value: &impl Serialize) -> anyhow::Result<()> {
+        let text = if self.json {
+            serde_json::to_string(value)?
+        } else {
+            serde_json::to_string_pretty(value)?
+        };
+        emit(&format!("{text}\n"))
     }
 
     /// Prints rows; numbers of the table have the digits that `digits` gives for their column.

@@ -15,6 +15,7 @@ use self::figures::Figure;
 use super::args::LinkArgs;
 use super::bench::{Findings, latency_plot, quick};
 use super::judge::{Group, all, groups};
+use super::number::whole;
 use super::output::{emit, write_file};
 use super::plot::Plot;
 
@@ -30,14 +31,14 @@ pub struct Args {
     #[arg(long)]
     no_bench: bool,
     /// Transfers per simulated point
-    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    #[arg(long, default_value_t = 4000, value_parser = whole(100..=1_000_000_u32), allow_hyphen_values = true)]
     transfers: u32,
 }
 
 /// Write the page.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let link = args.link.config()?;
-    crate::output::check_folder_of(&args.out)?;
+    crate::output::check_writable(&args.out)?;
     let judged = all(None, None, args.transfers)?;
     let here = Machine::here();
     let machine = if args.no_bench { None } else { Some(quick()?) };

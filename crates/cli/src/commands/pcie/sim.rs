@@ -5,16 +5,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use crosslane_pcie::profile::{Device, Host};
-use crosslane_pcie::sim::bench::{self, BRIDGE, Latencies, Outcome, Pattern, Report, Run, SWITCH};
+use crosslane_pcie::profile::{Device, Host, MAX_CONTEXTS};
+use crosslane_pcie::sim::bench::{
+    self, BRIDGE, Latencies, MAX_ADDRESS, Outcome, Pattern, Report, Run, SWITCH, TRANSFERS,
+};
 use crosslane_pcie::sim::cache::CacheState;
-use crosslane_pcie::sim::fabric::{Hop, Options};
+use crosslane_pcie::sim::fabric::{Hop, MAX_TAGS, Options};
 use crosslane_pcie::sim::ns;
 use crosslane_pcie::sim::trace::chrome_json;
 use serde::Serialize;
 
-use super::args::{LinkChanges, Sizes, parse_bytes};
-use super::output::{OutputArgs, emit, write_file};
+use super::args::{LinkChanges, Sizes};
+use super::number::{bytes, page, real, whole};
+use super::output::{OutputArgs, write_file};
+use crate::output::{check_writable, note};
 
 /// Arguments of `crosslane pcie sim`.
 #[derive(clap::Args)]
@@ -34,17 +38,18 @@ pub struct Args {
         long,
         visible_alias = "sizes",
         default_value = "64",
-        value_name = "LIST"
+        value_name = "LIST",
+        allow_hyphen_values = true
     )]
     size: Sizes,
     /// Window that transfers fall into
-    #[arg(long, default_value = "8K", value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, default_value = "8K", value_name = "BYTES", value_parser = bytes(1..=MAX_ADDRESS), allow_hyphen_values = true)]
     window: u64,
     /// Address at which the window begins, in whole lines: 2K makes it straddle one page more
-    #[arg(long, default_value = "0", value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, default_value = "0", value_name = "BYTES", value_parser = bytes(0..=MAX_ADDRESS), allow_hyphen_values = true)]
     start: u64,
     /// Offset of each transfer in its line, 0 to 63
-    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    #[arg(long, default_value_t = 0, value_name = "BYTES", value_parser = whole(0..=63_u32), allow_hyphen_values = true)]
     offset: u32,
     /// Access pattern
     #[arg(long, default_value = "random")]
@@ -59,10 +64,10 @@ pub struct Args {
     #[arg(long)]
     iommu: bool,
     /// Page size of the translation
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "iommu")]
+    #[arg(long, value_name = "BYTES", value_parser = page, requires = "iommu", allow_hyphen_values = true)]
     page: Option<u64>,
     /// NUMA node of the memory: 0 is the device's own, 1 the other
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0..=1_u32), allow_hyphen_values = true)]
     node: u32,
     /// The same as --node 1
     #[arg(long, conflicts_with = "node")]
@@ -71,10 +76,10 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     hops: Vec<HopKind>,
     /// Transfers to simulate [default: 20000; of large ones as many as are 1 GiB, but at least 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(TRANSFERS), allow_hyphen_values = true)]
     transfers: Option<u32>,
     /// Seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = whole(0..=u64::MAX), allow_hyphen_values = true)]
     seed: u64,
     /// Write the first packets of each size into this file, one line each
     #[arg(long, value_name = "FILE")]
@@ -83,7 +88,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     chrome_trace: Option<PathBuf>,
     /// How many packets of each size to trace [default: 1000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(1..=MAX_PACKETS), allow_hyphen_values = true)]
     trace_packets: Option<usize>,
     /// Print the profile as JSON and stop: a start for one of your own
     #[arg(long)]
@@ -100,16 +105,16 @@ struct DeviceArgs {
     #[arg(long, default_value = "nfp-6000", value_name = "PROFILE")]
     device: String,
     /// Reads that the device has under way at once [default: the device's, 21 of nfp-6000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(1..=MAX_CONTEXTS), allow_hyphen_values = true)]
     contexts: Option<usize>,
     /// Least time between the device's writes [default: the device's, 21.1 of nfp-6000]
-    #[arg(long, value_name = "NS")]
+    #[arg(long, value_name = "NS", value_parser = real(0.0..=1e6, " ns"), allow_hyphen_values = true)]
     write_gap: Option<f64>,
     /// Least time between the packets of one write [default: the device's, 14.7 of nfp-6000]
-    #[arg(long, value_name = "NS")]
+    #[arg(long, value_name = "NS", value_parser = real(0.0..=1e6, " ns"), allow_hyphen_values = true)]
     packet_gap: Option<f64>,
     /// Read tags of the device
-    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole(1..=MAX_TAGS), allow_hyphen_values = true)]
     tags: u32,
     /// Print the device's profile as JSON and stop
     #[arg(long, conflicts_with = "print_profile")]
@@ -217,10 +222,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     args.check()?;
     let (host, device) = (args.host()?, args.device.device()?);
     if args.print_profile {
-        return emit(&format!("{}\n", serde_json::to_string_pretty(&host)?));
+        return args.output.document(&host);
     }
     if args.device.print_device {
-        return emit(&format!("{}\n", serde_json::to_string_pretty(&device)?));
+        return args.output.document(&device);
     }
     let system = args.system(&host, &device)?;
     let (mut latencies, mut bandwidths, mut traces) = (Vec::new(), Vec::new(), Vec::new());
@@ -285,6 +290,8 @@ fn latency_row(run: &Run, found: &Latencies, system: &System) -> LatencyRow {
 const DEFAULT_BYTES: u32 = 1 << 30;
 const DEFAULT_TRANSFERS: u32 = 20_000;
 const DEFAULT_PACKETS: usize = 1000;
+/// A trace of them is a few gigabytes.
+const MAX_PACKETS: usize = 100_000_000;
 
 impl Args {
     /// What would change nothing is refused.
@@ -296,7 +303,7 @@ impl Args {
             self.trace_packets.unwrap_or_default()
         );
         for path in [&self.trace, &self.chrome_trace].into_iter().flatten() {
-            crate::output::check_folder_of(path)?;
+            check_writable(path)?;
         }
         Ok(())
     }
@@ -448,12 +455,12 @@ impl Progress {
         let elapsed = self.started.elapsed();
         if elapsed >= self.told + Self::EVERY {
             self.told = elapsed;
-            eprintln!(
+            note(&format!(
                 "crosslane: {done} of {} transfers of {} B in {} s",
                 self.transfers,
                 self.size_bytes,
                 elapsed.as_secs()
-            );
+            ));
         }
     }
 }

@@ -61,10 +61,10 @@ Exit status:
 
 /// Measure or read, and write the page.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    crate::output::check_folder_of(&args.out)?;
+    crate::output::check_writable(&args.out)?;
     let kept = args.keep.as_ref().map(|folder| folder.join("bench.jsonl"));
     kept.iter()
-        .try_for_each(|file| crate::output::check_folder_of(file))?;
+        .try_for_each(|file| crate::output::check_writable(file))?;
     let mut data = Data::default();
     if args.files.is_empty() {
         stop_children_on_signals()?;
