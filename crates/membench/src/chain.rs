@@ -31,6 +31,10 @@ pub struct Layout {
 /// Loads in one run of a distribution: reading the clock, some 25 ns, is spread over them.
 pub const RUN: usize = 64;
 
+/// Loads in one timing: 0.4 ms at 100 ns each, well below a scheduler's slice, so that where other
+/// programs take turns on the processor the median is of timings that nobody has interrupted.
+const TIMED: usize = 4096;
+
 /// A chain laid out in a window.
 #[derive(Debug)]
 pub struct Chain<'a> {
@@ -93,10 +97,10 @@ impl<'a> Chain<'a> {
         at
     }
 
-    /// Mean ns per load, warm: the median of several timings of at least `steps` loads in all.
+    /// Mean ns per load, warm: the median of five timings or more, of at least `steps` loads in all.
     #[must_use]
     pub fn warm_ns(&self, steps: usize) -> f64 {
-        let rounds = 5;
+        let rounds = (steps / TIMED).max(5);
         let mut at = self.follow(self.first, self.places.min(steps));
         let mut times = Vec::with_capacity(rounds);
         for _ in 0..rounds {
@@ -124,18 +128,23 @@ impl<'a> Chain<'a> {
         times
     }
 
-    /// Mean ns per load when every line was flushed before; once around, at most `steps` loads.
+    /// Mean ns per load when every line was flushed before; thrice around, at most `steps` loads each.
     #[must_use]
     pub fn flushed_ns(&self, steps: usize) -> f64 {
         let steps = self.places.min(steps);
-        let mut times: Vec<f64> = (0..3)
-            .map(|_| {
-                flush(self.window, 0, self.layout.window_bytes);
+        let mut times = Vec::new();
+        for _ in 0..3 {
+            flush(self.window, 0, self.layout.window_bytes);
+            let (mut at, mut left) = (self.first, steps);
+            while left > 0 {
+                let timed = left.min(TIMED);
                 let start = Instant::now();
-                std::hint::black_box(self.follow(self.first, steps));
-                nanoseconds(start) / as_f64(steps)
-            })
-            .collect();
+                at = self.follow(at, timed);
+                times.push(nanoseconds(start) / as_f64(timed));
+                left -= timed;
+            }
+            std::hint::black_box(at);
+        }
         median(&mut times)
     }
 
@@ -170,17 +179,18 @@ impl<'a> Chain<'a> {
     #[must_use]
     #[allow(clippy::cast_possible_truncation)]
     pub fn write_read_ns(&self, steps: usize) -> f64 {
-        let mut times: Vec<f64> = (0..5)
+        let rounds = (steps / TIMED).max(5);
+        let mut times: Vec<f64> = (0..rounds)
             .map(|_| {
                 let mut at = self.first;
                 let start = Instant::now();
-                for _ in 0..steps.div_ceil(5) {
+                for _ in 0..steps.div_ceil(rounds) {
                     let next = load(self.window, at);
                     store(self.window, at, next);
                     at = load(self.window, at) as usize;
                 }
                 std::hint::black_box(at);
-                nanoseconds(start) / as_f64(steps.div_ceil(5))
+                nanoseconds(start) / as_f64(steps.div_ceil(rounds))
             })
             .collect();
         median(&mut times)
