@@ -290,7 +290,7 @@ fn measurement(line: Line<'_>) -> Result<Measurement, DataError> {
     let line = line.need(columns, "a measurement")?;
     // Some windows are printed as 1572864.0.
     let sizes = 1.0..=(256_u64 << 30) as f64;
-    let window = line.number(5, "window", sizes, "a number of bytes up to 256 GiB")?;
+    let window = line.number(5, "window", sizes, "1 to 274877906944 bytes (256 GiB)")?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let window_bytes = window as u64;
     let value = |column, name| {
@@ -302,7 +302,7 @@ fn measurement(line: Line<'_>) -> Result<Measurement, DataError> {
     };
     let (mean, median) = if is_latency { (15, 16) } else { (11, 11) };
     let caches = ["Cold", "DThrash", "DWarm", "HWarm"];
-    let bytes: u32 = line.parse(6, "size", "a number of bytes")?;
+    let bytes: u32 = line.parse(6, "size", "1 to 16777216 bytes")?;
     check_transfer(bytes).map_err(|_| line.wrong(6, "size", "1 to 16777216 bytes"))?;
     Ok(Measurement {
         pattern: line.word(1, "pattern", &["Seq", "Rand"], "Seq or Rand")?,
@@ -345,7 +345,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("value:1: column 7 (size) is \"x64\", expected a number of bytes"),
+            error.contains("value:1: column 7 (size) is \"x64\", expected 1 to 16777216 bytes"),
             "{error}"
         );
         let error = measured("short", "\nBW_DMA_RD Rand HWarm 0 0\n")
