@@ -7,7 +7,7 @@ use crosslane_ctl::slab::Mode;
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::ending::{look_for_end, note_eof, note_error};
-use crate::{End, bell, control, lost, place, switch, wait};
+use crate::{End, bell, control, lost, place, stay, switch, wait};
 
 /// A pause while others have to take notice of a doorbell.
 const NAP: core::time::Duration = core::time::Duration::from_micros(50);
@@ -82,11 +82,20 @@ pub fn after_sleep(end: &End) {
 fn sleep(end: &End) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
     control::tend();
-    let mut byte = 0u8;
+    let (fd, mut byte) = (end.fd(), 0u8);
     // SAFETY: the byte is valid for one write. Peeking leaves the doorbell to all who sleep here,
     // and a receive restarts after signals and obeys SO_RCVTIMEO exactly as the program's own.
-    let result = unsafe { real::recv(end.fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    let result = unsafe { real::recv(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
     match crosslane_sys::errno::check(result) {
+        Err(errno @ (Errno::AGAIN | Errno::INTR)) => Err(errno),
+        // Closed under us: begun again after a signal, the kernel's call was about whatever the number is now.
+        _ if fd == end.fd && !stay::has_name(end) => match end.fd() == fd {
+            true => Err(Errno::BADF),
+            false => {
+                answer_bell(end);
+                Ok(())
+            }
+        },
         Ok(0) => {
             note_eof(end);
             Ok(())
@@ -95,7 +104,6 @@ fn sleep(end: &End) -> Result<(), Errno> {
             answer_bell(end);
             Ok(())
         }
-        Err(errno @ (Errno::AGAIN | Errno::INTR)) => Err(errno),
         Err(errno) => {
             note_error(end, errno);
             Ok(())

@@ -1,7 +1,7 @@
 //! Closing and shutting down. The kernel tells the peer; the library only sees to it that what is
 //! in the rings counts as it would on TCP.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
 use std::time::Instant;
@@ -15,7 +15,9 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::bell::Bells;
 use crate::family::Family;
-use crate::{End, bell, control, ending, ledger, lost, register, replay, step, switch, within};
+use crate::{
+    End, bell, control, ending, ledger, lost, register, replay, stay, step, switch, within,
+};
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
 /// hangs; then the connection is shut down, so that the peer sees its end all the same.
@@ -39,10 +41,15 @@ pub fn before_close(end: &End) {
 pub(crate) fn drop_name(end: &End) {
     let kept = end.local.kept.load(Ordering::Acquire);
     let is_last = end.local.fds.fetch_sub(1, Ordering::SeqCst) == 1;
+    fence(Ordering::SeqCst);
     // Whoever sleeps by this name goes on with a descriptor of our own.
-    let outlived = is_asleep(end) && !end.process().is_shared(end.index) && keep(end);
-    if !is_last || outlived {
+    let outlived = stay::is_asleep(end) && keep(end);
+    if !is_last {
         return;
+    }
+    if outlived {
+        // The call may have ended before it could see that.
+        return finish_kept(end);
     }
     if kept == 0 {
         let_go(end);
@@ -58,12 +65,8 @@ pub fn add_name(end: &End, fd: RawFd) {
     end.process().name(fd, Some(end.index));
 }
 
-fn is_asleep(end: &End) -> bool {
-    end.entry.wait.sleepers.load(Ordering::SeqCst) > 0
-}
-
 /// Another thread sleeps in a call on the connection: keep a descriptor of our own until that is
-/// over, or the connection has no name any more. Returns whether there is one.
+/// over and the connection has no name any more. Returns whether there is one.
 fn keep(end: &End) -> bool {
     if end.local.kept.load(Ordering::Acquire) != 0 {
         return true;
@@ -88,9 +91,9 @@ fn keep(end: &End) -> bool {
 /// else sleeps on it, it is closed now.
 #[cold]
 pub(crate) fn finish_kept(end: &End) {
-    let kept = end.local.kept.load(Ordering::Acquire);
+    let kept = end.local.kept.load(Ordering::SeqCst);
     let has_name = end.local.fds.load(Ordering::SeqCst) > 0;
-    if kept != 0 && !has_name && !is_asleep(end) {
+    if kept != 0 && !has_name && !stay::is_asleep(end) {
         drop_kept(end, kept);
     }
 }

@@ -52,6 +52,8 @@ pub struct Local {
     pub(crate) kept: AtomicU32,
     /// Whether the descriptor waits, as far as this process knows: see [`End::is_nonblocking`].
     waiting: AtomicU32,
+    /// Calls of this process that sleep on it; see [`crate::stay`].
+    pub(crate) calls: AtomicU32,
     /// What the peer had taken when it was last seen to take something, while we wait for room.
     pub(crate) stalled_at: AtomicU64,
     /// When that was, in ticks.
@@ -239,6 +241,12 @@ impl End {
         self.local.tx_lane.clear();
         self.local.rx_lane.clear();
         spare::give_back(self);
+    }
+
+    /// In a forked child that has no descriptor of the end. What stands behind the lanes is the parent's.
+    pub(crate) fn forget_lanes(&self) {
+        self.local.tx_lane.clear();
+        self.local.rx_lane.clear();
     }
 
     /// The lane in which this end sends, for as long as the sending direction is held. One that was looked

@@ -119,7 +119,7 @@ fn cut(lane: &WindowLane, reservation: &Reservation, pieces: &mut [Part]) -> usi
 /// Wait for room as a send does that has sent something before. Returns whether to go on; an error
 /// is for the next call.
 pub fn wait_for_room(end: &End) -> bool {
-    match send::wait_for_room(end, false) {
+    match send::wait_for_room(end, false, &mut None) {
         Ok(()) => true,
         Err(errno) => {
             send::keep_error(end, errno);

@@ -10,7 +10,7 @@ use crosslane_ctl::counter::Counter;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndEntry, SLAB_ENTRIES, end_flags};
 use crosslane_sys::memory::Mapping;
-use crosslane_sys::process as system;
+use crosslane_sys::{kernel, process as system};
 use crosslane_window::slab::SlabMap;
 
 use crate::adopt;
@@ -160,12 +160,29 @@ impl Process {
     }
 
     /// Forget what belongs to the parent; called in a forked child, which is these members.
-    pub fn adopt(&self, child: Children) {
+    pub fn adopt(&'static self, child: Children) {
         self.pid.store(system::pid(), Ordering::Relaxed);
         system::forget_thread();
+        self.forget_sleepers();
         for (table, member) in self.tables().zip(child.0) {
             if let Some(member) = member {
                 table.become_member(member);
+            }
+        }
+    }
+
+    /// The calls that slept in the parent are not in the child, nor what is kept for them alone.
+    fn forget_sleepers(&'static self) {
+        for end in self.kept_ends() {
+            kernel::close(end.fd);
+            end.local.kept.store(0, Ordering::Relaxed);
+            end.forget_lanes();
+        }
+        let used = self.own.header().entries_used.load(Ordering::Relaxed);
+        for index in 0..used.min(SLAB_ENTRIES) {
+            let calls = &self.local(index).calls;
+            if calls.load(Ordering::Relaxed) != 0 {
+                calls.store(0, Ordering::Relaxed);
             }
         }
     }

@@ -10,7 +10,7 @@ use crosslane_ring::LaneMemory;
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
-use crate::{End, asleep, bell, close, ending, lost, send, step, watcher};
+use crate::{End, asleep, bell, ending, lost, send, stay, step, watcher};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -156,6 +156,7 @@ pub fn kernel_wish(end: &End, wanted: i16) -> i16 {
 /// Before sleeping for `wanted` in the kernel: arm what is in the rings. Returns whether the
 /// caller may sleep. Every call must be followed by [`after_sleep`].
 pub fn prepare_sleep(end: &End, wanted: i16) -> bool {
+    stay::enter(end);
     end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
     arm(end, wanted)
 }
@@ -187,9 +188,7 @@ pub fn arm_for_others(end: &End) {
 pub fn after_sleep(end: &End) {
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
     asleep::after_sleep(end);
-    if end.local.kept.load(Ordering::Relaxed) != 0 {
-        close::finish_kept(end);
-    }
+    stay::leave(end);
 }
 
 /// Whether the caller, who wants `wanted`, waits for room in a lane, or for what stood in a lost window. It

@@ -15,8 +15,9 @@ use crate::beside::Beside;
 use crate::end::add;
 use crate::ending::{at_end, lied, look_at_kernel};
 use crate::family::Family;
+use crate::stay::Stay;
 use crate::step::{Step, left_on_tcp, settle, step};
-use crate::{End, bell, close, lost, peek, place, switch, wait};
+use crate::{End, bell, lost, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
 /// for programs that poll by reading.
@@ -57,11 +58,7 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result
             return Ok(taken);
         }
     }
-    let outcome = receive_slowly(end, parts, options, taken);
-    if end.local.kept.load(Ordering::Relaxed) != 0 {
-        close::finish_kept(end);
-    }
-    outcome
+    receive_slowly(end, parts, options, taken)
 }
 
 /// Whether a receive that has `taken` so much is over. A short one means that there was no more,
@@ -118,7 +115,7 @@ fn receive_slowly(
     mut total: usize,
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
-    let mut watch = None;
+    let (mut watch, mut stay) = (None, None);
     loop {
         switch::advance(end);
         switch::attend(end);
@@ -172,7 +169,7 @@ fn receive_slowly(
             };
         }
         watch = None;
-        match wait_readable(end) {
+        match Stay::begin_once(&mut stay, end).and_then(|()| wait_readable(end)) {
             Ok(()) => {}
             Err(_) if total > 0 => return Ok(total),
             Err(errno) => return Err(errno),

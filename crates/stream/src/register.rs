@@ -143,6 +143,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
         &local.rung,
         &local.reserved,
         &local.kept,
+        &local.calls,
         &local.chaos,
     ] {
         word.store(0, Ordering::Relaxed);

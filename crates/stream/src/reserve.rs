@@ -44,7 +44,7 @@ pub fn reserve(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>,
             return Ok(Some(room));
         }
         if end.tx_mode() == Mode::Ring {
-            send::wait_for_room(end, dont_wait)?;
+            send::wait_for_room(end, dont_wait, &mut None)?;
         }
     }
 }

@@ -15,9 +15,10 @@ use crosslane_sys::{Errno, cpu, kernel, real};
 use crate::end::add;
 use crate::family::Family;
 use crate::pieces::Pieces;
+use crate::stay::Stay;
 use crate::{
-    End, asleep, bell, close, config, ending, gone, kernel_view, lost, place, replay, step, switch,
-    wait, watcher,
+    End, asleep, bell, config, ending, gone, kernel_view, lost, place, replay, step, switch, wait,
+    watcher,
 };
 
 /// After so many lines the sender looks whether the peer still lives.
@@ -58,11 +59,7 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
         // The receiver has just asked for TCP, where the program's flags count.
         return Ok(Sent::ByKernel);
     }
-    let outcome = send_slowly(end, parts, dont_wait, done);
-    if end.local.kept.load(Ordering::Relaxed) != 0 {
-        close::finish_kept(end);
-    }
-    outcome
+    send_slowly(end, parts, dont_wait, done)
 }
 
 /// What follows each send into the ring; no lock is held.
@@ -135,7 +132,7 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
         if dont_wait || end.is_nonblocking() {
             return Err(Errno::AGAIN);
         }
-        wait_or_overflow(end)?;
+        wait_or_overflow(end, &mut None)?;
     }
     Ok(())
 }
@@ -275,9 +272,10 @@ fn send_slowly(
     dont_wait: bool,
     mut done: usize,
 ) -> Result<Sent, Errno> {
+    let mut stay = None;
     loop {
         let room = if end.tx_mode() == Mode::Ring {
-            wait_for_room(end, dont_wait)
+            wait_for_room(end, dont_wait, &mut stay)
         } else {
             // Brought back to TCP in the middle: the kernel gets the rest.
             match send_rest(end, parts, dont_wait) {
@@ -312,12 +310,17 @@ pub fn keep_error(end: &End, errno: Errno) {
     }
 }
 
-pub(crate) fn wait_for_room(end: &End, dont_wait: bool) -> Result<(), Errno> {
+/// The call has a `stay` once it has slept.
+pub(crate) fn wait_for_room(
+    end: &End,
+    dont_wait: bool,
+    stay: &mut Option<Stay>,
+) -> Result<(), Errno> {
     if end.is_pinned() {
         switch::leave(end, end.reason());
     }
     if !dont_wait && !end.is_nonblocking() {
-        return wait_or_overflow(end);
+        return wait_or_overflow(end, stay);
     }
     if stands_still(end) && switch::go_by_tcp(end, Reason::Overflow) {
         return Ok(());
@@ -475,13 +478,14 @@ fn stands_still(end: &End) -> bool {
 }
 
 /// Wait until the lane has room, or the receiver stands still and the direction is on TCP.
-fn wait_or_overflow(end: &End) -> Result<(), Errno> {
+fn wait_or_overflow(end: &End, stay: &mut Option<Stay>) -> Result<(), Errno> {
     step::settle(end);
     if wait::look(place::peer(end), || has_room(end)) {
         end.count(Counter::SpinHits, 1);
         return check_open(end);
     }
     end.count(Counter::SpinMisses, 1);
+    Stay::begin_once(stay, end)?;
     while !has_room(end) {
         look_for_reset(end);
         check_open(end)?;

@@ -55,7 +55,7 @@ impl Fork {
     }
 
     /// Go on in the child, which has no connection to the monitor until it needs one.
-    pub fn child(mut self, process: &Process) {
+    pub fn child(mut self, process: &'static Process) {
         process.adopt(self.child);
         watcher::leave_behind(&mut self.watcher);
         self.control.socket = None;
