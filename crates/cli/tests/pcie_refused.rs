@@ -20,9 +20,22 @@ fn refused(arguments: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+#[track_caller]
+fn are_refused(rows: &[(&str, [&str; 2])]) {
+    for (arguments, parts) in rows {
+        let error = refused(arguments);
+        for part in parts {
+            assert!(
+                error.contains(part),
+                "{arguments}: {part:?} is not in: {error}"
+            );
+        }
+    }
+}
+
 #[test]
-fn bad_input_is_named_with_what_is_legal() {
-    for (arguments, parts) in [
+fn bad_settings_are_named_with_what_is_legal() {
+    are_refused(&[
         ("bw --gen 9", ["9", "1 to 7"]),
         ("bw --lanes 5", ["5 lanes", "1, 2, 4, 8, 16 or 32"]),
         ("bw --mps 300", ["300", "128, 256, 512"]),
@@ -41,6 +54,12 @@ fn bad_input_is_named_with_what_is_legal() {
             ["nowhere", "e5-2637v3"],
         ),
         ("nic --rate 40Q", ["\"q\"", "M, G or T"]),
+    ]);
+}
+
+#[test]
+fn bad_input_is_named_with_what_is_legal() {
+    are_refused(&[
         ("sim --host nowhere", ["nowhere", "e5-2630v4"]),
         ("sim --window 32 --size 64", ["window of 32", "--window 64"]),
         ("sim --offset 64", ["'64' for '--offset", "0 to 63"]),
@@ -83,15 +102,7 @@ fn bad_input_is_named_with_what_is_legal() {
             "judge --host e5-2630v4 --with magic",
             ["--with", "e5-2637v3"],
         ),
-    ] {
-        let error = refused(arguments);
-        for part in parts {
-            assert!(
-                error.contains(part),
-                "{arguments}: {part:?} is not in: {error}"
-            );
-        }
-    }
+    ]);
 }
 
 #[test]
