@@ -427,10 +427,34 @@ mod tests {
             let error = refused(from, to);
             assert!(error.starts_with(file) && error.contains(wrong), "{error}");
         }
-        let error = refused("\"jitter_ns\": 12.0", "\"jitter_ns\": NaN");
+        for wrong in ["NaN", "1e999", "0x10"] {
+            let error = refused("\"jitter_ns\": 12.0", &format!("\"jitter_ns\": {wrong}"));
+            let shown =
+                error.contains("line 27") && error.contains(&format!("\"jitter_ns\": {wrong}"));
+            let legal = error.contains("; jitter_ns must be 0 to 1000000000 ns;");
+            assert!(shown && legal, "{error}");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_no_text_or_never_ends_is_no_profile() {
+        let path = std::env::temp_dir().join(format!("crosslane-bytes-{}", std::process::id()));
+        std::fs::write(&path, [0xff, 0xfe]).unwrap();
+        for (file, why) in [(path.to_str().unwrap(), "UTF-8"), ("/dev/zero", "1 MiB")] {
+            let error = Host::load(file).unwrap_err().to_string();
+            let named = error.starts_with(&format!("{file}: not a host profile"));
+            assert!(named && error.contains(why), "{error}");
+        }
+        std::fs::write(
+            &path,
+            serde_json::to_string(&e3()).unwrap().replace("12.0", "NaN"),
+        )
+        .unwrap();
+        let error = Host::load(path.to_str().unwrap()).unwrap_err().to_string();
         assert!(
-            error.contains("line 27") && error.contains("`\"jitter_ns\": NaN"),
-            "{error}"
+            error.contains("; jitter_ns must be 0 to"),
+            "on one line: {error}"
         );
         std::fs::remove_file(&path).unwrap();
     }
