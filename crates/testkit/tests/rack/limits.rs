@@ -65,7 +65,7 @@ fn lanes_that_the_other_host_declines_are_taken_back_and_the_reason_is_told() {
     rack.wait_for_window();
     rack.hosts[0].pause_monitor();
     let mut sides = counters::start(&rack, CONNECTIONS);
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(1500));
     rack.hosts[0].resume_monitor();
     let told = |at: usize, reason: &str| {
         let ends = rack.ends(at, COUNT_PORT);

@@ -48,6 +48,50 @@ fn a_whole_file_is_understood() {
 }
 
 #[test]
+fn what_is_read_again_keeps_its_place_and_tells_what_has_changed() {
+    let table = |name: &str, at: u8| {
+        let print = PRINT.replace("0011", &format!("00{at:02}"));
+        format!(
+            "\n[[host]]\nname = \"{name}\"\naddress = \"10.0.0.{at}\"\nfingerprint = \"{print}\"\n"
+        )
+    };
+    let mut config = parse(&whole()).unwrap();
+    let same = config.renew(parse(&whole()).unwrap());
+    assert_eq!((same.hosts.len(), same.windows.len()), (0, 0));
+    assert!(same.waits_for_restart.is_empty());
+    // Another host comes first in the file, a window is longer, and so on.
+    let changed = whole().replace("\n[[host]]", &(table("gamma", 3) + "\n[[host]]"));
+    let changed = changed
+        .replace("16777216", "8388608")
+        .replace("\"10.0.0.1\"", "\"10.0.0.9\"");
+    let told = config.renew(parse(&changed).unwrap());
+    assert_eq!(told.waits_for_restart, ["listen"]);
+    assert_eq!((told.hosts, told.windows), (vec![], vec![0]));
+    let names = |config: &RackConfig| {
+        let names = config
+            .hosts
+            .iter()
+            .map(|host| (host.name.clone(), host.is_gone));
+        names.collect::<Vec<_>>()
+    };
+    let name = |name: &str, is_gone| (name.to_owned(), is_gone);
+    assert_eq!(names(&config), [name("beta", false), name("gamma", false)]);
+    assert_eq!(
+        (config.windows[0].bytes, config.listen.ip()),
+        (8388608, [10, 0, 0, 1].into())
+    );
+    // Without beta and its window, and with them again.
+    let alone = format!("name = \"alpha\"\n{}", table("gamma", 3));
+    let told = config.renew(parse(&alone).unwrap());
+    assert_eq!((told.hosts, told.windows), (vec![0], vec![0]));
+    assert_eq!(names(&config), [name("beta", true), name("gamma", false)]);
+    assert_eq!(config.host_named("beta"), None);
+    let told = config.renew(parse(&changed).unwrap());
+    assert_eq!((told.hosts, told.windows), (vec![0], vec![0]));
+    assert_eq!(config.host_named("beta"), Some(0));
+}
+
+#[test]
 fn errors_name_the_line_the_value_and_the_remedy() {
     for (from, to, line, value) in [
         ("name = \"alpha\"", "name = \"al pha\"", 1, "al pha"),

@@ -23,7 +23,7 @@ impl Matching {
         }
     }
 
-    /// An end that waits may not be allowed to any more.
+    /// An end that waits may have another host by now, or not be allowed to any more.
     fn judge_again<B: Backing>(
         &mut self,
         registry: &mut Registry<B>,
@@ -34,11 +34,17 @@ impl Matching {
         let (Some(host), Some(seeker)) = (host, registry.seeker(id)) else {
             return;
         };
-        let Some((now, tuple)) = self.host_of(&seeker.key) else {
-            return self.deny(registry, id, Reason::RackPolicy);
-        };
-        if now != host || !self.permits(host, &seeker, &tuple, program) {
-            self.deny(registry, id, Reason::RackPolicy);
+        match self.host_of(&seeker.key) {
+            // Its address is no host's: if it is one's again, it is looked for there.
+            None => self.settled(id),
+            Some((now, _)) if now != host => {
+                self.settled(id);
+                self.seek(registry, id, program);
+            }
+            Some((_, tuple)) if !self.permits(host, &seeker, &tuple, program) => {
+                self.deny(registry, id, Reason::RackPolicy);
+            }
+            Some(_) => {}
         }
     }
 }

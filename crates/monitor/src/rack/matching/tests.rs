@@ -117,6 +117,52 @@ fn lanes_that_the_guest_declines_are_taken_back() {
 }
 
 #[test]
+fn an_end_is_looked_for_again_when_its_host_is_back_in_the_file() {
+    for at in 0..2 {
+        let mut world = World::new(9);
+        world.connect();
+        let client = world.hosts[at].hello(1);
+        world.hosts[at].register(client, 3);
+        world.settle(at);
+        world.disconnect();
+        world.hosts[at].reload(|config| config.hosts.clear());
+        world.settle(at);
+        assert!(world.hosts[at].matching.ends.is_empty());
+        world.hosts[at].reload(|_| {});
+        world.settle(at);
+        assert_eq!(world.hosts[at].matching.ends.len(), 1);
+        world.connect();
+        let other = world.hosts[1 - at].hello(1);
+        world.hosts[1 - at].register(other, 3);
+        world.settle(1 - at);
+        world.deliver_all();
+        assert!(world.paired(3));
+    }
+}
+
+#[test]
+fn an_end_that_waits_is_denied_when_the_file_forbids_it() {
+    for at in 0..2 {
+        let mut world = World::new(9);
+        world.connect();
+        let client = world.hosts[at].hello(1);
+        let token = world.hosts[at].register(client, 3);
+        world.settle(at);
+        world.deliver_all();
+        world.hosts[at].reload(|config| config.allow.clear());
+        world.settle(at);
+        assert_eq!(world.hosts[at].denied, [(token, Reason::RackPolicy)]);
+        // Its partner is told, whether the owner has heard of the change or not.
+        let other = world.hosts[1 - at].hello(1);
+        world.hosts[1 - at].register(other, 3);
+        world.settle(1 - at);
+        world.deliver_all();
+        assert_eq!(world.hosts[at].matching.connections(HostId(0)), 0);
+        assert!(!world.paired(3));
+    }
+}
+
+#[test]
 fn a_slot_is_used_again_when_both_have_left_and_a_part_when_both_have_unmapped() {
     let mut world = World::new(99);
     world.connect();

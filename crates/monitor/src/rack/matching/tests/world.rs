@@ -126,6 +126,17 @@ fn config(at: usize, quota: usize) -> RackConfig {
 }
 
 impl Monitor {
+    /// `rack.toml` is read again, and is what `change` makes of it.
+    pub fn reload(&mut self, change: impl FnOnce(&mut RackConfig)) {
+        let mut new = config(self.at, 9);
+        change(&mut new);
+        let mut renewed = (*self.matching.config).clone();
+        renewed.renew(new);
+        let program = |_| "program".to_owned();
+        let config = Arc::new(renewed);
+        self.matching.renew(&mut self.registry, config, program);
+    }
+
     pub fn new(at: usize, quota: usize) -> Self {
         let held = Fake::default();
         held.0.borrow_mut().extents = (at == 0).then(|| Extents::unknown(PARTS));
