@@ -26,8 +26,18 @@ pub(crate) unsafe fn out_of_ring(from: *const u8, to: *mut u8, bytes: usize) {
         unsafe { few(from, to, bytes) };
     } else {
         // SAFETY: the caller's promise.
-        unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) };
+        unsafe { many(from, to, bytes) };
     }
+}
+
+/// Copy more than a few bytes. Cold is not what it is: callers shall keep their registers for few bytes.
+///
+/// # Safety
+/// As [`out_of_ring`].
+#[cold]
+unsafe fn many(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) };
 }
 
 /// Copy into the ring, in an order that a store with release order ends.

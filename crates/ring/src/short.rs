@@ -1,24 +1,27 @@
-//! Records of few lines to or from one buffer, the usual ones, in few instructions. What is not
+//! Messages that are one record, from or into one buffer, in few instructions. What is not
 //! done here is for [`TxCursor::write_record`] and [`RxCursor::read`], which do all.
 
-use crate::header::{self, HEADER_BYTES, Record, lines_for};
+use crate::header::{self, HEADER_BYTES, MAX_RECORD_BYTES, Record, lines_for};
 use crate::memory::LaneMemory;
 use crate::receive::{RxCursor, Taken};
 use crate::send::{TxCursor, worth_waking};
 use crate::trace::{Point, mark};
 use crosslane_ctl::lane::LINE_BYTES;
 
-/// Most lines of a short record.
-pub const SHORT_LINES: usize = 4;
+/// Most bytes of a short message.
+pub const SHORT_BYTES: usize = MAX_RECORD_BYTES;
 
-/// Most payload of a short record.
-pub const SHORT_BYTES: usize = SHORT_LINES * LINE_BYTES - HEADER_BYTES;
+/// So many lines are written one by one.
+pub const FEW_LINES: usize = 4;
+
+/// Most payload of few lines.
+const FEW_BYTES: usize = FEW_LINES * LINE_BYTES - HEADER_BYTES;
 
 /// Payload of a record's first line.
 const FIRST_BYTES: usize = LINE_BYTES - HEADER_BYTES;
 
 impl TxCursor {
-    /// Append `bytes` as one short record. False, with nothing written, if they are none or too
+    /// Append `bytes` as one record. False, with nothing written, if they are none or too
     /// many, or if there is not known to be room.
     ///
     /// # Safety
@@ -37,6 +40,27 @@ impl TxCursor {
         }
         let (tail, next) = (self.tail, self.tail + lines);
         let header = header::data(bytes, tail, lane.lines());
+        // SAFETY: the caller's promise.
+        unsafe { Self::put(lane, tail, from, bytes) };
+        mark(Point::CopiedIn);
+        lane.publish(Self::wrapped(lane, tail), header);
+        mark(Point::Published);
+        self.tail = next;
+        true
+    }
+
+    /// Copy the payload of a record at `tail`, and clear the header behind it.
+    ///
+    /// # Safety
+    /// As [`TxCursor::write_short`].
+    #[inline]
+    unsafe fn put(lane: &impl LaneMemory, tail: u64, from: *const u8, bytes: usize) {
+        let next = Self::wrapped(lane, tail + lines_for(bytes));
+        if bytes > FEW_BYTES {
+            // SAFETY: the caller's promise.
+            unsafe { Self::put_many(lane, tail, from, bytes) };
+            return lane.clear(next);
+        }
         // The receiver polls the first line and takes it away at every look. So it is written at last
         // and at once.
         let first = bytes.min(FIRST_BYTES);
@@ -47,19 +71,24 @@ impl TxCursor {
             unsafe { lane.copy_into_line(Self::wrapped(lane, line), 0, rest, piece) };
             (line, done) = (line + 1, done + piece);
         }
-        lane.clear(Self::wrapped(lane, next));
+        lane.clear(next);
         // SAFETY: the caller's promise.
         unsafe { lane.copy_into_line(Self::wrapped(lane, tail), HEADER_BYTES, from, first) };
-        mark(Point::CopiedIn);
-        lane.publish(Self::wrapped(lane, tail), header);
-        mark(Point::Published);
-        self.tail = next;
-        true
+    }
+
+    /// Copy a payload of many lines. Not cold at all, but what few lines take shall be in registers.
+    ///
+    /// # Safety
+    /// As [`TxCursor::write_short`].
+    #[cold]
+    unsafe fn put_many(lane: &impl LaneMemory, tail: u64, from: *const u8, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { lane.copy_in(Self::offset(lane, tail) + HEADER_BYTES, from, bytes) };
     }
 }
 
 impl RxCursor {
-    /// Take one short record, whole, and tell the sender. `None`, with nothing read, if there is none, if
+    /// Take one record, whole, and tell the sender. `None`, with nothing read, if there is none, if
     /// it has more than `most` bytes, or if a receive of so many goes on behind it. A lie is left for
     /// [`RxCursor::read`] to find.
     ///
@@ -81,7 +110,7 @@ impl RxCursor {
         };
         let next = self.head + lines_for(bytes);
         let goes_on = || bytes < most && lane.header(Self::wrapped(lane, next)) != 0;
-        if bytes > most || bytes > SHORT_BYTES || goes_on() {
+        if bytes > most || goes_on() {
             return None;
         }
         mark(Point::Found);
@@ -90,7 +119,7 @@ impl RxCursor {
         unsafe { lane.copy_out(offset, to, bytes) };
         mark(Point::CopiedOut);
         let quarter = worth_waking(lane);
-        let passed_quarter = (self.head ^ next) & quarter != 0;
+        let passed_quarter = (self.head ^ next) >= quarter;
         self.head = next;
         lane.set_consumed(self.position(), passed_quarter);
         Some(Taken {

@@ -7,7 +7,7 @@ use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::short::SHORT_LINES;
+use crosslane_ring::short::FEW_LINES;
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{LaneMemory, Parts, WindowLane, worth_waking};
 use crosslane_sys::{Errno, cpu, kernel, real};
@@ -198,7 +198,7 @@ pub(crate) fn note_published(end: &End, lane: &WindowLane, before: u64) {
 /// first, which the receiver takes away with every look.
 #[inline]
 fn prepare_next(lane: &WindowLane, tail: u64, lines: u64) {
-    if lines <= SHORT_LINES as u64 {
+    if lines <= FEW_LINES as u64 {
         for ahead in 1..lines + 1 {
             let line = (tail + ahead) & u64::from(lane.lines() - 1);
             lane.prefetch_to_write(u32::try_from(line).unwrap_or(0));

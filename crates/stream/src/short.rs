@@ -1,4 +1,4 @@
-//! Short messages while nothing is unusual: one buffer, few lines, both lanes in use and nobody
+//! Short messages while nothing is unusual: one buffer, one record, both lanes in use and nobody
 //! waiting for anything. What is not done here is done, with the same outcome, by [`crate::send`]
 //! and [`crate::receive`].
 
