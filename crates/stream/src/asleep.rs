@@ -1,13 +1,14 @@
 //! Sleeping until something may be read, and the doorbells that end it.
 
 use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::slab::Mode;
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::ending::{look_for_end, note_eof, note_error};
-use crate::{End, bell, control, lost, place, stay, switch, wait};
+use crate::{End, bell, control, lost, place, receive, stay, switch, wait};
 
 /// A pause while others have to take notice of a doorbell.
 const NAP: core::time::Duration = core::time::Duration::from_micros(50);
@@ -82,11 +83,13 @@ pub fn after_sleep(end: &End) {
 fn sleep(end: &End) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
     control::tend();
-    let (fd, mut byte) = (end.fd(), 0u8);
-    // SAFETY: the byte is valid for one write. Peeking leaves the doorbell to all who sleep here,
-    // and a receive restarts after signals and obeys SO_RCVTIMEO exactly as the program's own.
-    let result = unsafe { real::recv(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
-    match crosslane_sys::errno::check(result) {
+    let fd = end.fd();
+    let found = match peek_one(fd) {
+        Err(Errno::AGAIN) if end.is_nonblocking() => sleep_by_poll(end, fd)?,
+        found => found,
+    };
+    match found {
+        Err(Errno::AGAIN) if end.is_nonblocking() => Ok(()),
         Err(errno @ (Errno::AGAIN | Errno::INTR)) => Err(errno),
         // Closed under us: begun again after a signal, the kernel's call was about whatever the number is now.
         _ if fd == end.fd && !stay::has_name(end) => match end.fd() == fd {
@@ -108,6 +111,34 @@ fn sleep(end: &End) -> Result<(), Errno> {
             note_error(end, errno);
             Ok(())
         }
+    }
+}
+
+/// Peeking leaves the doorbell to all who sleep here, and a receive restarts after signals and obeys
+/// SO_RCVTIMEO exactly as the program's own.
+fn peek_one(fd: RawFd) -> Result<usize, Errno> {
+    let mut byte = 0u8;
+    // SAFETY: the byte is valid for one write.
+    let result = unsafe { real::recv(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    crosslane_sys::errno::check(result)
+}
+
+/// As [`peek_one`], where O_NONBLOCK has been set since the call began, at which the kernel does not look.
+#[cold]
+fn sleep_by_poll(end: &End, fd: RawFd) -> Result<Result<usize, Errno>, Errno> {
+    let mut one = [libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    let limit = receive::time_limit(end).map(|limit| libc::timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    });
+    match kernel::poll(&mut one, limit)? {
+        0 => Err(Errno::AGAIN),
+        // Another thread may have been faster.
+        _ => Ok(peek_one(fd)),
     }
 }
 

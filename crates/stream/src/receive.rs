@@ -115,7 +115,7 @@ fn receive_slowly(
     mut total: usize,
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
-    let (mut watch, mut stay) = (None, None);
+    let (mut watch, mut stay, mut waits) = (None, None, None);
     loop {
         switch::advance(end);
         switch::attend(end);
@@ -155,7 +155,7 @@ fn receive_slowly(
         if end.ending() != Ending::Open && !lost::is_dry(end) {
             continue;
         }
-        if options.dont_wait || end.is_nonblocking() {
+        if !*waits.get_or_insert_with(|| !options.dont_wait && !end.is_nonblocking()) {
             if is_look_due(end) && !lost::is_dry(end) {
                 look_at_kernel(end);
                 if end.ending() != Ending::Open || end.has_record() {
@@ -223,7 +223,9 @@ fn has_kernel_end(end: &End) -> bool {
 /// Returns whether more may come; a signal ends the wait, and SO_RCVTIMEO does.
 fn waits_for_more(end: &End, options: Options<'_>, watch: &mut Option<Watch>) -> bool {
     look_at_kernel(end);
-    if options.dont_wait || end.is_nonblocking() || end.ending() != Ending::Open {
+    // Whether it waits is decided once.
+    let waits = |watch: &Option<Watch>| watch.is_some() || !end.is_nonblocking();
+    if options.dont_wait || end.ending() != Ending::Open || !waits(watch) {
         return false;
     }
     watch.get_or_insert_with(|| Watch::new(end)).goes_on()

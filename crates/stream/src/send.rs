@@ -273,6 +273,8 @@ fn send_slowly(
     mut done: usize,
 ) -> Result<Sent, Errno> {
     let mut stay = None;
+    // As the kernel, which looks when a call begins.
+    let dont_wait = dont_wait || end.is_nonblocking();
     loop {
         let room = if end.tx_mode() == Mode::Ring {
             wait_for_room(end, dont_wait, &mut stay)
