@@ -10,9 +10,9 @@ use core::ffi::{c_int, c_void};
 
 use crosslane_stream::family::Family;
 use crosslane_stream::fill::{self, Filled};
-use crosslane_stream::{End, ending};
+use crosslane_stream::{End, ending, receive};
 use crosslane_sys::{Errno, errno, kernel, real};
-use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, ssize_t};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, ssize_t};
 
 use crate::progress::is_granted;
 use crate::ways::{Measure, Way};
@@ -72,11 +72,23 @@ fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
             Some(room) => break room,
         }
     };
+    if End::of(from).is_some_and(|end| receive::is_before_urgent_byte(&end)) {
+        return Some(before_urgent_byte(from));
+    }
     let mut piece = [0u8; PIECE];
     let most = bytes.min(room).min(PIECE);
     // SAFETY: the piece is valid for writes of its length.
     let got = unsafe { input::recv(from, piece.as_mut_ptr().cast(), most, 0) };
     Some(errno::check(got).inspect(|&got| write_all(to, &piece[..got])))
+}
+
+/// The kernel goes on behind an urgent byte when the program has received it, and tells the end first.
+fn before_urgent_byte(from: c_int) -> Result<usize, Errno> {
+    let has_ended = kernel::poll_now(from, POLLRDHUP) & POLLRDHUP != 0;
+    match is_nonblocking(from) && !has_ended {
+        true => Err(Errno::AGAIN),
+        false => Ok(0),
+    }
 }
 
 /// None: the connection is broken.

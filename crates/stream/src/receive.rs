@@ -263,6 +263,12 @@ impl Watch {
     }
 }
 
+/// Whether an urgent byte comes next, before which a splice ends.
+pub fn is_before_urgent_byte(end: &End) -> bool {
+    settle(end);
+    end.family() == Family::Tcp && end.rx_mode() == Mode::Tcp && kernel::is_at_mark(end.fd())
+}
+
 fn is_look_due(end: &End) -> bool {
     let reads = end.entry.wait.empty_reads.fetch_add(1, Ordering::Relaxed);
     // A direction that is not in the ring has looked at TCP already.
