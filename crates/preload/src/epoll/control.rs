@@ -87,11 +87,12 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     if let Some(result) = revive(epoll, end, wish) {
         return result;
     }
-    let is_once = wish.events & ONCE != 0 && set::get(epoll).is_some();
-    let result = if wish.events & EXCLUSIVE != 0 {
+    let is_shared = wish.events & EXCLUSIVE != 0;
+    let is_ours = !is_shared && end.phase() == EndPhase::Granted && set::is_known(epoll);
+    let result = if is_shared {
         add_shared(epoll, end, wish)
-    } else if is_once && end.phase() == EndPhase::Granted {
-        // The kernel must not tell it, too, before `record` takes it over.
+    } else if is_ours {
+        // The kernel must not tell of it, too, before `record` takes it over: it knows nothing of rings.
         add_as(epoll, end, EDGE, set::tagged(NO_KEY))
     } else {
         kernel()
@@ -105,7 +106,11 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     let Ok(mut inner) = set.inner.lock() else {
         return result;
     };
-    record(set, &mut inner, end, (wish.events, wish.u64));
+    let key = record(set, &mut inner, end, (wish.events, wish.u64));
+    if is_ours && inner.reg(key).is_some_and(|reg| !reg.ringed) {
+        // Another thread has had it leave its rings meanwhile.
+        let _ = kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, end.fd, wish);
+    }
     drop(inner);
     if set.is_nested.load(Ordering::Relaxed) {
         leave_nested(epoll);
@@ -113,8 +118,8 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     result
 }
 
-/// Keep a registration that the kernel has made.
-pub fn record(set: &Set, inner: &mut Inner, end: &End, (events, data): (u32, u64)) {
+/// Keep a registration that the kernel has made. Returns its key.
+pub fn record(set: &Set, inner: &mut Inner, end: &End, (events, data): (u32, u64)) -> u32 {
     let local = end.local;
     let mut reg = Reg::new(end, events, data);
     reg.count();
@@ -129,6 +134,7 @@ pub fn record(set: &Set, inner: &mut Inner, end: &End, (events, data): (u32, u64
         take_over(set, inner, key);
         wake_for_news(set, inner, key);
     }
+    key
 }
 
 /// With EPOLLEXCLUSIVE the kernel may wake fewer sleepers than without, and would let us change
