@@ -12,6 +12,7 @@
 mod beacon;
 mod control;
 mod early;
+mod kept;
 mod news;
 mod set;
 mod wait;

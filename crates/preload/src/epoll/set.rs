@@ -11,6 +11,7 @@ use crosslane_sys::memory::Mapping;
 
 use super::beacon::Beacon;
 use super::early::Early;
+use super::kept;
 
 /// Kernel data of registrations that carry our tag: the tag in the upper half, a key in the lower.
 const TAG: u64 = 0xC055_1A9E_0000_0000;
@@ -33,6 +34,10 @@ pub struct Set {
     pub ringed: AtomicU32,
     /// Threads asleep in the kernel on this set.
     pub sleepers: AtomicU32,
+    /// Calls that wait in it and have slept; see [`super::kept`].
+    pub waits: AtomicU32,
+    /// The library's own descriptor of a set that was closed under a wait, or 0.
+    pub kept: AtomicI32,
     /// It is polled, or in another set: its connections stay on TCP.
     pub is_nested: AtomicBool,
 }
@@ -58,6 +63,8 @@ impl Set {
             inner: Mutex::new(Inner::default()),
             ringed: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
+            waits: AtomicU32::new(0),
+            kept: AtomicI32::new(0),
             is_nested: AtomicBool::new(false),
         }
     }
@@ -65,6 +72,11 @@ impl Set {
     /// A descriptor of the set.
     pub fn fd(&self) -> c_int {
         self.epoll.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has not been closed.
+    pub fn is_open(&self) -> bool {
+        self.is(State::Used)
     }
 
     fn is(&self, state: State) -> bool {
@@ -459,6 +471,16 @@ pub fn forget_set(fd: c_int) {
     let Some(set) = known(fd) else {
         return;
     };
+    if set.names.load(Ordering::SeqCst) == 1 {
+        kept::keep(set, fd);
+    }
+    let_go(set, fd);
+    // The wait may have ended before it could see that.
+    kept::finish(set);
+}
+
+/// A descriptor names the set no more. With the last one it is closed.
+fn let_go(set: &'static Set, fd: c_int) {
     let Ok(mut inner) = set.inner.lock() else {
         return;
     };
@@ -508,8 +530,10 @@ pub fn before_fork() -> Fork {
 impl Fork {
     /// Go on in the child, where nobody sleeps, and where the parent counts what is inherited.
     pub fn child(mut self) {
+        let sets: Vec<&'static Set> = self.0.iter().map(|(set, _)| *set).collect();
         for (set, inner) in &mut self.0 {
             set.sleepers.store(0, Ordering::Relaxed);
+            set.waits.store(0, Ordering::Relaxed);
             for reg in inner.regs.iter_mut().flatten() {
                 reg.counted = false;
             }
@@ -527,5 +551,8 @@ impl Fork {
                 cell.store(core::ptr::null_mut(), Ordering::Release); // SYNC: set
             }
         }
+        drop(self);
+        // Who waited in it is in the parent.
+        sets.into_iter().for_each(kept::finish);
     }
 }

@@ -14,6 +14,7 @@ use libc::{epoll_event, sigset_t, timespec};
 
 use super::beacon;
 use super::control::sync;
+use super::kept::Waiting;
 use super::news::{begins_anew, is_blocked, news, reported, waits_for_look};
 use super::set::{self, Inner, Set};
 use crate::c;
@@ -38,7 +39,7 @@ const BATCH: usize = 64;
 const MIXED_SLICE: Duration = Duration::from_millis(1);
 
 struct Wait<'a> {
-    set: &'a Set,
+    set: &'static Set,
     out: &'a mut [MaybeUninit<epoll_event>],
     found: usize,
     arrivals: Arrivals,
@@ -56,7 +57,7 @@ struct Arrivals {
 
 /// Wait for events as epoll_pwait2(2) does.
 fn wait_set(
-    set: &Set,
+    set: &'static Set,
     out: &mut [MaybeUninit<epoll_event>],
     timeout: Option<Duration>,
     mask: *const sigset_t,
@@ -88,7 +89,12 @@ fn wait_set(
     if view.found == 0 && timeout != Some(Duration::ZERO) && view.spin(Overdue::after(deadline)) {
         view.scan();
     }
+    let mut waiting = None;
     while view.found == 0 {
+        Waiting::begin_once(&mut waiting, set);
+        if !set.is_open() {
+            return Err(Errno::BADF);
+        }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         view.sleep(left, mask)?;
         wait::woke();
@@ -411,14 +417,17 @@ fn wait_without_rings(
 ) -> c_int {
     beacon::refresh();
     watcher::tend();
-    let asleep = set::for_wait(epoll).map(Asleep::new);
+    let set = set::for_wait(epoll);
+    let _waiting = set.map(Waiting::begin);
+    let asleep = set.map(Asleep::new);
     if let Some(set) = ringed(epoll) {
         drop(asleep);
         return answer(wait_set(set, out, limit, mask));
     }
     let found = kernel();
     drop(asleep);
-    recheck(epoll, out, found, limit, mask)
+    // The process may have had no connection when the wait began.
+    recheck(set.or_else(|| set::get(epoll)), out, found, limit, mask)
 }
 
 /// The program's array of events.
@@ -438,9 +447,9 @@ unsafe fn slice<'a>(
 }
 
 /// A connection may have entered the rings while the kernel was asked: events with our tag are
-/// not for the program, so the wait goes on here. It ends if the program has closed the set meanwhile.
+/// not for the program, so the wait goes on here. It ends if the set has been closed meanwhile and could not be kept.
 fn recheck(
-    epoll: c_int,
+    set: Option<&'static Set>,
     out: &mut [MaybeUninit<epoll_event>],
     found: c_int,
     limit: Option<Duration>,
@@ -455,7 +464,7 @@ fn recheck(
     if taken == 0 || !out[..taken].iter().any(|event| ours(event).is_some()) {
         return found;
     }
-    let set = set::get(epoll);
+    let set = set.filter(|set| set.is_open());
     let mut kept = 0;
     for place in 0..taken {
         match ours(&out[place]) {
