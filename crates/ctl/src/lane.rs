@@ -25,9 +25,12 @@ pub const MAX_RING_LINES: u32 = 1 << 18;
 /// Lines per ring when nothing else is configured (4 MiB per direction).
 pub const DEFAULT_RING_LINES: u32 = 1 << 16;
 
-/// Lines of a longer ring that are used while the receiver keeps up (256 KiB): few enough to stay in a
-/// processor's cache, and all that an idle connection costs.
-pub const SMALL_RING_LINES: u32 = 1 << 12;
+/// Lines of a longer ring that are used while the receiver keeps up (64 KiB): few enough to stay in a
+/// processor's cache with those of other connections, and all that an idle connection costs.
+pub const SMALL_RING_LINES: u32 = 1 << 10;
+
+/// Lines per ring in a window between hosts, where it is large enough (256 KiB).
+pub const WINDOW_RING_LINES: u32 = 1 << 12;
 
 /// Most slots in one arena.
 pub const MAX_ARENA_SLOTS: u32 = 1 << 12;

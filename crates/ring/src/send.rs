@@ -13,6 +13,9 @@ const RESERVED_LINES: u64 = 2;
 /// A receiver keeps up if so much at most is on its way to it.
 const NEARLY_EMPTY: u64 = SMALL_RING_LINES as u64 / 4;
 
+/// A sleeping writer is told of so much (64 KiB) that being woken is a small part of filling it.
+const WORTH_WAKING: u64 = 1 << 10;
+
 /// Who has so much to send uses all of the ring: lines that the receiver's cache has lost are written faster.
 const BULK_BYTES: usize = 2 * MAX_RECORD_BYTES;
 
@@ -20,7 +23,7 @@ const BULK_BYTES: usize = 2 * MAX_RECORD_BYTES;
 /// one whenever it passes a multiple.
 #[inline]
 pub fn worth_waking(lane: &impl LaneMemory) -> u64 {
-    u64::from(lane.lines() / 4).min(NEARLY_EMPTY)
+    u64::from(lane.lines() / 4).min(WORTH_WAKING)
 }
 
 /// Where the sender stands.

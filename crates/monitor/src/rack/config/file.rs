@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crosslane_ctl::lane::{
     Geometry, LINE_BYTES, MAX_ARENA_SLOTS, MAX_RING_LINES, MIN_RING_LINES, PAGE_BYTES,
-    SMALL_RING_LINES,
+    WINDOW_RING_LINES,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -263,7 +263,7 @@ fn coherence(place: &Place<'_>, kind: WindowKind, table: &Window) -> Result<(), 
 fn cut(place: &Place<'_>, table: &Window, bytes: u64) -> Result<(u32, u32), ConfigError> {
     let line = u32::try_from(LINE_BYTES).unwrap_or(u32::MAX);
     let (usual_lines, usual_slots) = match bytes >= LARGE_WINDOW_BYTES {
-        true => (SMALL_RING_LINES, 16),
+        true => (WINDOW_RING_LINES, 16),
         false => (MIN_RING_LINES, 8),
     };
     let written = table.ring_bytes.as_ref();

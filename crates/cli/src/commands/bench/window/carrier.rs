@@ -6,7 +6,7 @@
 
 use std::hint::spin_loop;
 
-use crosslane_ctl::lane::{DEFAULT_RING_LINES, Geometry, MIN_RING_LINES, SMALL_RING_LINES};
+use crosslane_ctl::lane::{DEFAULT_RING_LINES, Geometry, MIN_RING_LINES, WINDOW_RING_LINES};
 use crosslane_ring::posted::{PostedRx, PostedTx, Slot};
 use crosslane_ring::{RxCursor, TxCursor, WindowLane};
 use crosslane_window::backend::{Window, half_bytes, lasting_halves, lasting_view};
@@ -62,7 +62,7 @@ impl Carrier {
             Self::Grown => DEFAULT_RING_LINES,
             _ => ring_lines(half_bytes(window)),
         };
-        clear(window, lane_bytes(lines.max(SMALL_RING_LINES)));
+        clear(window, lane_bytes(lines.max(WINDOW_RING_LINES)));
         Some(match self {
             Self::Bare => [0, 1].map(|side| {
                 let (local, remote) = lasting_halves(window, side);
@@ -111,7 +111,7 @@ impl Bare {
     /// Where the message of a number lies, in a part as large as a lane's.
     fn place(&self, number: u64, bytes: usize) -> usize {
         let message = (8 + bytes).next_multiple_of(64);
-        let room = self.local.bytes().min(lane_bytes(SMALL_RING_LINES));
+        let room = self.local.bytes().min(lane_bytes(WINDOW_RING_LINES));
         let places = room / message;
         usize::try_from(number % places as u64).unwrap_or(0) * message
     }
@@ -142,8 +142,8 @@ impl End for Bare {
 
 /// The rings of a lane in a half: the usual ones where they fit.
 fn ring_lines(half_bytes: usize) -> u32 {
-    if lane_bytes(SMALL_RING_LINES) <= half_bytes {
-        SMALL_RING_LINES
+    if lane_bytes(WINDOW_RING_LINES) <= half_bytes {
+        WINDOW_RING_LINES
     } else {
         MIN_RING_LINES
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use crosslane_benchkit::stats::{median, significant};
-use crosslane_ctl::lane::{Geometry, MIN_RING_LINES, SMALL_RING_LINES};
+use crosslane_ctl::lane::{Geometry, MIN_RING_LINES, WINDOW_RING_LINES};
 use crosslane_ring::posted::{PostedRx, PostedTx, Slot};
 use crosslane_ring::{Control, Next};
 use crosslane_window::inbound::Inbound;
@@ -266,7 +266,7 @@ fn room(lines: u32) -> usize {
 }
 
 fn slot(session: &Session) -> Option<Slot<Inbound, Outbound>> {
-    let lines = [SMALL_RING_LINES, MIN_RING_LINES];
+    let lines = [WINDOW_RING_LINES, MIN_RING_LINES];
     let lines = lines
         .into_iter()
         .find(|lines| room(*lines) <= session.local.bytes())?;
