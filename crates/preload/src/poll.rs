@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{End, lost, place, ready, wait};
+use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cpu, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
@@ -90,7 +91,7 @@ pub fn wait_any(
     mask: *const sigset_t,
 ) -> Result<usize, Errno> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut rounds = 0;
+    let (mut rounds, mut held) = (0, None);
     loop {
         let found = look(fds, rounds > 0 || is_kernels_turn())?;
         if found > 0 {
@@ -104,7 +105,11 @@ pub fn wait_any(
             rounds += 1;
             continue;
         }
-        sleep(fds, left, mask, rounds)?;
+        if rounds > 0 {
+            // A signal that is handled between two sleeps would be missed.
+            held.get_or_insert_with(SignalsHeld::hold);
+        }
+        sleep(fds, left, mask, (rounds, held.as_ref()))?;
         wait::woke();
         rounds += 1;
     }
@@ -210,7 +215,7 @@ fn sleep(
     fds: &[pollfd],
     left: Option<Duration>,
     mask: *const sigset_t,
-    rounds: u32,
+    (rounds, held): (u32, Option<&SignalsHeld>),
 ) -> Result<(), Errno> {
     let mut wishes: Vec<pollfd> = fds.to_vec();
     let ends: Vec<(usize, End)> = granted(fds).collect();
@@ -221,8 +226,8 @@ fn sleep(
     }
     let unsettled = ends.iter().any(|(_, end)| lost::is_unsettled(end));
     let rests = (quiet || unsettled) && rounds > PATIENT_ROUNDS;
-    // A signal that a mask lets in only while we sleep comes then; one that it keeps out is none.
-    if rests && crosslane_sys::kernel::nap(Duration::from_micros(100)) && mask.is_null() {
+    let is_interrupted = |held: &SignalsHeld| held.nap_under(mask, Duration::from_micros(100));
+    if rests && held.is_some_and(is_interrupted) {
         ends.iter().for_each(|(_, end)| ready::after_sleep(end));
         return Err(Errno::INTR);
     }
@@ -242,7 +247,9 @@ fn sleep(
     let time = limit
         .as_ref()
         .map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the array and the time outlive the call; the mask is the program's.
+    let own = held.filter(|_| mask.is_null()).map(SignalsHeld::mask);
+    let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
+    // SAFETY: the array, the time and our own mask outlive the call; another mask is the program's.
     let result = unsafe { real::ppoll(wishes.as_mut_ptr(), wishes.len() as nfds_t, time, mask) };
     let slept = crosslane_sys::errno::check(result as isize);
     for (place, end) in &ends {

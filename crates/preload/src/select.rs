@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_ulong};
 use core::time::Duration;
 use std::time::Instant;
 
+use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, real};
 use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
@@ -124,8 +125,12 @@ impl Sets {
             return Err(asleep);
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut held: Option<SignalsHeld> = None;
         loop {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            let own = held.as_ref().filter(|_| mask.is_null());
+            let own = own.map(SignalsHeld::mask);
+            let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
             let answered = match poll::wait_any(&mut fds, left, mask) {
                 // poll reports hang-ups that nobody selects for; those are no answer.
                 Ok(found) => self.answer(&fds).map(|total| (found, total)),
@@ -133,7 +138,10 @@ impl Sets {
             };
             match answered {
                 Ok((found, 0)) if found > 0 && left != Some(Duration::ZERO) => {
-                    crosslane_sys::kernel::nap(Duration::from_millis(1));
+                    let held = held.get_or_insert_with(SignalsHeld::hold);
+                    if held.nap_under(mask, Duration::from_millis(1)) {
+                        return Ok(Err(Errno::INTR));
+                    }
                     fds = self.restore(fds);
                 }
                 Ok((_, total)) => return Ok(Ok(total)),

@@ -4,7 +4,7 @@
 use core::mem::MaybeUninit;
 use core::net::{IpAddr, SocketAddr};
 
-use libc::{c_int, epoll_event, iovec, msghdr, pollfd, timespec};
+use libc::{c_int, epoll_event, iovec, msghdr, pollfd, sigset_t, timespec};
 
 use crate::Errno;
 use crate::raw::syscall;
@@ -495,15 +495,31 @@ impl SignalsHeld {
 
     /// Sleep for about this long, or until a signal has been handled. Returns whether one has.
     pub fn nap(&self, duration: core::time::Duration) -> bool {
+        self.nap_under(core::ptr::null(), duration)
+    }
+
+    /// As [`Self::nap`], under another mask than the thread's own if one is given.
+    pub fn nap_under(&self, mask: *const sigset_t, duration: core::time::Duration) -> bool {
         let time = timespec {
             tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(duration.subsec_nanos()),
         };
         let time_at = core::ptr::from_ref(&time).addr();
-        let mask_at = core::ptr::from_ref(&self.0).addr();
+        let own_at = core::ptr::from_ref(&self.0).addr();
+        let mask_at = if mask.is_null() { own_at } else { mask.addr() };
         let args = [0, 0, time_at, mask_at, size_of::<u64>(), 0];
-        // SAFETY: the time and the mask outlive the call.
+        // SAFETY: the time and the mask outlive the call; libc's masks begin with the kernel's.
         unsafe { syscall(libc::SYS_ppoll, args) }.is_err()
+    }
+
+    /// The thread's own mask, for a call that lets in what is held back.
+    pub fn mask(&self) -> sigset_t {
+        let mut mask = MaybeUninit::<sigset_t>::zeroed();
+        // SAFETY: libc's masks begin with the kernel's, and are plain integers.
+        unsafe {
+            mask.as_mut_ptr().cast::<u64>().write(self.0);
+            mask.assume_init()
+        }
     }
 }
 

@@ -175,6 +175,20 @@ pub const CHECKS: &[Check] = &[
         |_| {},
     ),
     pair(
+        "signal_interrupts_select_beside_a_hang_up",
+        |s| {
+            shutdown(s.fd, libc::SHUT_RDWR).expect("it is connected");
+            let fd = s.fd;
+            let urgent = Readiness {
+                except: true,
+                ..Readiness::default()
+            };
+            let answer = interrupted(s, SA_RESTART, || select_one(fd, urgent, None));
+            s.say("select", answer.map(|(ready, _)| ready.except));
+        },
+        |_| {},
+    ),
+    pair(
         "signal_interrupts_epoll",
         |s| {
             let epoll = epoll_create().expect("an epoll set can be made");
