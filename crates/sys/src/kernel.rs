@@ -515,11 +515,10 @@ impl SignalsHeld {
     /// The thread's own mask, for a call that lets in what is held back.
     pub fn mask(&self) -> sigset_t {
         let mut mask = MaybeUninit::<sigset_t>::zeroed();
-        // SAFETY: libc's masks begin with the kernel's, and are plain integers.
-        unsafe {
-            mask.as_mut_ptr().cast::<u64>().write(self.0);
-            mask.assume_init()
-        }
+        // SAFETY: libc's masks begin with the kernel's.
+        unsafe { mask.as_mut_ptr().cast::<u64>().write(self.0) };
+        // SAFETY: a mask is integers, and all were zeroed.
+        unsafe { mask.assume_init() }
     }
 }
 
