@@ -15,7 +15,10 @@ const RESERVED: u64 = 2;
 
 /// Lines of a long ring beyond which a sender does not go while its receiver keeps up, which it does if a
 /// quarter as many are unread; it asks in the first few lines of each such part.
-const SMALL: u64 = 4096;
+const SMALL: u64 = 1024;
+
+/// Lines that a sleeping writer waits for at most.
+const WAKING: u64 = 1024;
 const ASKS: u64 = 128;
 
 /// Who has so much to send uses the whole ring.
@@ -137,9 +140,14 @@ impl Reference {
         fits
     }
 
-    /// Whether a quarter of the ring is free, or of what is used of it while the receiver keeps up.
+    /// A quarter of the ring, or less.
+    fn worth_waking(&self) -> u64 {
+        WAKING.min(self.lines / 4)
+    }
+
+    /// Whether so much is free that a sleeping writer is told.
     pub fn writable(&self) -> bool {
-        self.free() >= self.lines.min(SMALL) / 4
+        self.free() >= self.worth_waking()
     }
 
     /// The bytes that a read of `most` takes, and whether it passes a quarter.
@@ -158,7 +166,7 @@ impl Reference {
                 self.records.pop_front();
             }
         }
-        let quarter = self.lines.min(SMALL) / 4;
+        let quarter = self.worth_waking();
         let taken = Taken {
             bytes: bytes.len(),
             passed_quarter: start / quarter != self.head / quarter,
