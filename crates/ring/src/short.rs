@@ -89,7 +89,7 @@ impl TxCursor {
 
 impl RxCursor {
     /// Take one record, whole, and tell the sender. `None`, with nothing read, if there is none, if
-    /// it has more than `most` bytes, or if a receive of so many goes on behind it. A lie is left for
+    /// it has more than `most` bytes, or if a receive of so many goes on behind it, or may. A lie is left for
     /// [`RxCursor::read`] to find.
     ///
     /// # Safety
@@ -109,7 +109,9 @@ impl RxCursor {
             return None;
         };
         let next = self.head + lines_for(bytes);
-        let goes_on = || bytes < most && lane.header(Self::wrapped(lane, next)) != 0;
+        // A record of the greatest length is part of a longer message, whose next one may come while it is copied.
+        let is_part = bytes == MAX_RECORD_BYTES;
+        let goes_on = || bytes < most && (is_part || lane.header(Self::wrapped(lane, next)) != 0);
         if bytes > most || goes_on() {
             return None;
         }
