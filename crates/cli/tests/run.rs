@@ -19,9 +19,12 @@ struct Sandbox {
 
 impl Sandbox {
     fn new() -> Self {
-        Self {
+        let sandbox = Self {
             folder: tempfile::tempdir().unwrap(),
-        }
+        };
+        // Once: what is written anew while another program reads it is no library for a moment.
+        empty_library(&sandbox.library());
+        sandbox
     }
 
     fn runtime_dir(&self) -> PathBuf {
@@ -48,7 +51,6 @@ impl Sandbox {
 
     /// The command, with an empty library in place of the real one.
     fn crosslane(&self, args: &[&str]) -> Command {
-        empty_library(&self.library());
         let mut command = Command::new(env!("CARGO_BIN_EXE_crosslane"));
         command
             .args(args)
