@@ -141,11 +141,11 @@ impl Matching {
         if out.sides >= SIDES_PER_OFFER {
             return Err(Lie("deals out too much to one end"));
         }
-        // What `rack.toml` says may have changed since the offer.
+        // Denied since the offer, because of another deal or of what `rack.toml` says by now, and told why.
         let known = self.ends.get(&EndId(deal.offer));
         let known = known.and_then(|(_, tuple)| state.known.get(tuple));
         if known.is_some_and(|known| known.id == EndId(deal.offer) && !known.allowed) {
-            self.decline(registry, host, deal, Reason::RackPolicy);
+            self.hand_back(host, deal);
             return Ok(false);
         }
         if self.is_over_quota(uid) {
@@ -172,8 +172,7 @@ impl Matching {
         Ok(true)
     }
 
-    /// Our end stays on TCP after all. Its partner has lanes already, which it leaves when the owner hears this;
-    /// and it is given no others, as our end is offered again as one that may not use them.
+    /// Our end stays on TCP after all.
     fn decline<B: Backing>(
         &mut self,
         registry: &mut Registry<B>,
@@ -181,8 +180,14 @@ impl Matching {
         deal: &Deal,
         reason: Reason,
     ) {
+        self.deny(registry, EndId(deal.offer), reason);
+        self.hand_back(host, deal);
+    }
+
+    /// The partner of an end that stays on TCP has lanes already, which it leaves when the owner hears this; and it is
+    /// given no others, as our end is offered again as one that may not use them.
+    fn hand_back(&mut self, host: HostId, deal: &Deal) {
         let (number, pair) = (deal.offer, deal.pair);
-        self.deny(registry, EndId(number), reason);
         self.say(
             host,
             HostMessage::Decline {
