@@ -23,7 +23,7 @@ use crate::poll::{self, Overdue};
 /// Connections that are looked at before the kernel is asked. A connection that had no news for
 /// this many waits leaves the list, armed.
 const QUIET_WAITS: u32 = 64;
-const MOST_HOT: usize = 128;
+const MOST_HOT: usize = 1024;
 
 /// With news in the rings all the time, the kernel is asked so often.
 const KERNEL_LOOK_US: u64 = 20;
