@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::lane::{MIN_RING_LINES, SMALL_RING_LINES};
-use crosslane_ring::Control;
+use crosslane_ring::{Control, MAX_RECORD_BYTES, RxCursor, TxCursor};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -106,6 +106,24 @@ fn few_lines_of_a_long_ring_are_used_while_the_receiver_keeps_up() {
     );
     pair.apply(&Op::Write(vec![1 << 20]));
     pair.drain();
+}
+
+/// Its next part may come while it is copied: who has room for that must look again, as [`RxCursor::read`] does.
+#[test]
+fn a_record_of_the_greatest_length_is_no_whole_message() {
+    let memory = Memory::filled(MIN_RING_LINES, Edge::Last, |_| 0);
+    let lane = memory.lane();
+    let (mut send, mut receive) = (TxCursor::default(), RxCursor::default());
+    let payload = vec![7; MAX_RECORD_BYTES];
+    // SAFETY: the vector has so many bytes.
+    assert!(unsafe { send.write_short(&lane, payload.as_ptr(), payload.len()) });
+    let mut bytes = vec![0; MAX_RECORD_BYTES + 1];
+    // SAFETY: as above.
+    let mut take = |most| unsafe { receive.read_short(&lane, bytes.as_mut_ptr(), most) };
+    assert_eq!(take(MAX_RECORD_BYTES + 1), None);
+    let taken = take(MAX_RECORD_BYTES).map(|taken| taken.bytes);
+    assert_eq!(taken, Some(MAX_RECORD_BYTES), "a receive of just so many");
+    assert_eq!(bytes[..MAX_RECORD_BYTES], payload);
 }
 
 #[test]
