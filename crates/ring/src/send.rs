@@ -77,7 +77,17 @@ impl TxCursor {
         Ok(self.free_lines(lane, wanted)? >= wanted)
     }
 
-    /// Whether so much is known to be free without looking at the receiver's line.
+    /// Whether a writer that has found room until now finds some again: less than what is worth waking one,
+    /// as so much is not free behind a TURN before its receiver has passed it.
+    ///
+    /// # Errors
+    /// As [`TxCursor::refresh`].
+    pub fn has_room(&mut self, lane: &impl LaneMemory) -> Result<bool, PeerLied> {
+        let wanted = worth_waking(lane) / 4;
+        Ok(self.free_lines(lane, wanted)? >= wanted)
+    }
+
+    /// Whether what is worth waking a writer is known to be free without looking at the receiver's line.
     #[inline]
     pub fn is_roomy(&self, lane: &impl LaneMemory) -> bool {
         self.free(lane) >= worth_waking(lane)

@@ -418,9 +418,25 @@ impl End {
     }
 
     /// A send found no room.
-    pub(crate) fn note_blocked(&self) {
+    pub fn note_blocked(&self) {
         let fresh = Blocked::Fresh as u32;
         self.local.blocked.store(fresh, Ordering::Relaxed);
+    }
+
+    /// Whether a send has found no room of which the program has not been told since.
+    #[inline]
+    pub fn is_blocked(&self) -> bool {
+        self.local.blocked.load(Ordering::Relaxed) != Blocked::No as u32
+    }
+
+    /// A send has found room. Sets of epoll have yet to tell of it.
+    #[inline]
+    pub(crate) fn note_room(&self) {
+        if self.is_blocked() && self.local.registrations.load(Ordering::Relaxed) == 0 {
+            self.local
+                .blocked
+                .store(Blocked::No as u32, Ordering::Relaxed);
+        }
     }
 
     /// Whether the end must stay on TCP.

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::LaneMemory;
+use crosslane_ring::{LaneMemory, Next, RxCursor, WindowLane};
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
@@ -229,7 +229,7 @@ pub fn arrived_up_to(end: &End, from: u64) -> u64 {
     };
     let mut at = end.rx_cursor();
     if at.head < from {
-        at = crosslane_ring::RxCursor {
+        at = RxCursor {
             head: from,
             taken: 0,
         };
@@ -238,9 +238,9 @@ pub fn arrived_up_to(end: &End, from: u64) -> u64 {
     let lap_end = at.head + u64::from(lane.lines());
     while at.head < lap_end {
         match at.come_to_next(&lane) {
-            Ok(crosslane_ring::Next::Data(left)) => at.pass(left, left),
-            Ok(crosslane_ring::Next::Control(..)) => at.head += 1,
-            Ok(crosslane_ring::Next::Empty) | Err(_) => break,
+            Ok(Next::Data(left)) => at.pass(left, left),
+            Ok(Next::Control(..)) => at.head += 1,
+            Ok(Next::Empty) | Err(_) => break,
         }
     }
     at.head
@@ -274,7 +274,7 @@ pub fn seen_by_tcp(end: &End) -> SeenByTcp {
     }
 }
 
-/// Whether a record has arrived at or after line `from`, which [`arrived_up_to`] gave.
+/// Whether data have arrived at or after line `from`, which [`arrived_up_to`] gave.
 #[inline]
 pub fn has_arrived_since(end: &End, from: u64) -> bool {
     let Some(lane) = end.rx_lane() else {
@@ -282,10 +282,24 @@ pub fn has_arrived_since(end: &End, from: u64) -> bool {
     };
     let mut at = end.rx_cursor();
     if at.head < from {
-        at = crosslane_ring::RxCursor {
+        at = RxCursor {
             head: from,
             taken: 0,
         };
     }
-    at.has_record(&lane)
+    at.has_record(&lane) && (at.has_data(&lane) || leads_to_data(at, &lane))
+}
+
+/// Whether data, or what only a receive can judge, stand behind the control records at a cursor.
+#[cold]
+fn leads_to_data(mut at: RxCursor, lane: &WindowLane) -> bool {
+    let lap_end = at.head + u64::from(lane.lines());
+    while at.head < lap_end {
+        match at.come_to_next(lane) {
+            Ok(Next::Control(..)) => at.head += 1,
+            Ok(Next::Empty) => return false,
+            Ok(Next::Data(_)) | Err(_) => return true,
+        }
+    }
+    true
 }

@@ -197,9 +197,9 @@ fn peeked<'a>(
     (mut bytes, options): (usize, Options<'_>),
     watch: &mut Option<Watch>,
 ) -> Result<Option<usize>, Errno> {
-    // Known before the look: what stands before an end is all there is, on TCP too, where the end is
-    // taken notice of behind the data only.
-    let is_over = options.wait_all && has_kernel_end(end);
+    // Known before the look: what stands before an end, or before an urgent byte, is all there is, on TCP too,
+    // where the end is taken notice of behind the data only.
+    let is_over = options.wait_all && (has_kernel_end(end) || has_mark_ahead(end));
     if parts.left() > 0 && end.rx_mode() != Mode::Replay {
         *parts = whole.clone();
         bytes = peek::peek_on(end, parts, options.beside)?;
@@ -217,6 +217,13 @@ fn peeked<'a>(
 fn has_kernel_end(end: &End) -> bool {
     let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     kernel::poll_now(end.fd(), libc::POLLRDHUP) & ends != 0
+}
+
+/// Whether an urgent byte has arrived behind others, before which a receive ends.
+fn has_mark_ahead(end: &End) -> bool {
+    end.family() == Family::Tcp
+        && kernel::poll_now(end.fd(), libc::POLLPRI) & libc::POLLPRI != 0
+        && !kernel::is_at_mark(end.fd())
 }
 
 /// A peek that wants all it asked for must look again, because what it has seen stays there.

@@ -53,6 +53,7 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
     let done = write_ring(end, parts)?;
     after_sending(end);
     if parts.left() == 0 {
+        end.note_room();
         return Ok(Sent::Bytes(bytes));
     }
     if done == 0 && end.tx_mode() == Mode::Tcp {
@@ -423,8 +424,12 @@ pub fn is_writable(end: &End) -> bool {
         return true;
     };
     let mut cursor = end.tx_cursor();
+    let found = match end.is_blocked() {
+        true => cursor.writable(&lane),
+        false => cursor.has_room(&lane),
+    };
     // After a lie the next send reports it, so the program must not wait.
-    let writable = cursor.writable(&lane).unwrap_or(true);
+    let writable = found.unwrap_or(true);
     end.set_tx_cursor(cursor);
     writable || end.tx_mode() != Mode::Ring
 }

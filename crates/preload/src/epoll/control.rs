@@ -10,6 +10,7 @@ use crosslane_stream::{End, close as closing, ready, switch, watcher};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
+use super::news::is_told;
 use super::set::{self, Inner, Reg, Set};
 use super::{beacon, early};
 use crate::{c, progress};
@@ -131,7 +132,7 @@ pub fn record(set: &Set, inner: &mut Inner, end: &End, (events, data): (u32, u64
     local.epoll_set.store(place, Ordering::Relaxed);
     local.epoll_key.store(key, Ordering::Relaxed);
     if end.phase() == EndPhase::Granted {
-        take_over(set, inner, key);
+        take_over(set, inner, key, false);
         wake_for_news(set, inner, key);
     }
     key
@@ -201,7 +202,7 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
             reg.absent = false;
             reg.renew(wish.events, wish.u64);
             if takes_over {
-                take_over(set, &mut inner, key);
+                take_over(set, &mut inner, key, false);
                 tell_sleepers(set, &mut inner, key);
             }
         }
@@ -372,7 +373,7 @@ fn other_name(end: &End) -> End {
 }
 
 /// Rings have been granted: let the sets that hold the end know, then let it take part. Whether the
-/// kernel has told already what is to be told once, nobody can know; so the end waits until the
+/// kernel has told already what is to be told by EPOLLONESHOT, nobody can know; so the end waits until the
 /// program renews such a registration.
 #[cold]
 pub fn adopt(end: &End) {
@@ -386,7 +387,9 @@ pub fn adopt(end: &End) {
             waits = true;
             return;
         }
-        take_over(set, inner, key);
+        let reg = inner.reg(key).filter(|reg| !reg.ringed && reg.is_edge());
+        let is_told = reg.is_some_and(|reg| is_told(set.fd(), reg));
+        take_over(set, inner, key, is_told);
         // Who fell asleep before could not ask to be rung.
         tell_sleepers(set, inner, key);
     });
@@ -395,13 +398,14 @@ pub fn adopt(end: &End) {
     }
 }
 
-/// From now on the kernel's registration carries our tag.
-fn take_over(set: &Set, inner: &mut Inner, key: u32) {
+/// From now on the kernel's registration carries our tag. `is_told` says that no edge is due for what is ready
+/// already.
+fn take_over(set: &Set, inner: &mut Inner, key: u32, is_told: bool) {
     let Some(reg) = inner.reg(key) else { return };
     if reg.ringed {
         return;
     }
-    (reg.ringed, reg.fresh, reg.kernel_events) = (true, true, 0);
+    (reg.ringed, reg.fresh, reg.kernel_events) = (true, !is_told, 0);
     // These may be other lanes than before.
     reg.reported_line = 0;
     set.ringed.fetch_add(1, Ordering::SeqCst);

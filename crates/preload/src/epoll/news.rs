@@ -1,10 +1,12 @@
 //! What one registration has to tell the program.
 
+use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_stream::end::Blocked;
 use crosslane_stream::{End, lost, ready};
+use crosslane_sys::kernel;
 
 use super::set::Reg;
 
@@ -111,11 +113,6 @@ fn may_be_edge(reg: &Reg) -> bool {
     reads_tcp || writes && reg.end.tx_mode() != Mode::Ring
 }
 
-/// Whether a send has found no room of which the program has not been told since.
-pub fn is_blocked(end: &End) -> bool {
-    end.local.blocked.load(Ordering::Relaxed) != Blocked::No as u32
-}
-
 /// Whether records have arrived since the last report of an edge-triggered registration. Also in a lane
 /// that is entered once the program has read what is on TCP.
 fn has_arrivals(reg: &Reg) -> bool {
@@ -126,8 +123,23 @@ fn has_arrivals(reg: &Reg) -> bool {
 fn may_have_room(reg: &Reg) -> bool {
     let end = &reg.end;
     reg.wanted() & libc::POLLOUT != 0
-        && is_blocked(end)
+        && end.is_blocked()
         && (end.tx_mode() != Mode::Ring || ready::glance(end, libc::POLLOUT))
+}
+
+/// Whether the program has been told of all that an edge-triggered registration is about, which is to pass from
+/// the kernel's care to ours: yes, if the kernel has nothing left to tell in the whole set. Edges are due then for
+/// what comes from now on.
+pub fn is_told(epoll: c_int, reg: &mut Reg) -> bool {
+    let end = &reg.end;
+    let seen = ready::seen_by_tcp(end);
+    let wants_room = reg.wanted() & libc::POLLOUT != 0;
+    if wants_room && kernel::poll_now(end.fd, libc::POLLOUT) & libc::POLLOUT == 0 {
+        end.note_blocked();
+    }
+    // Last: what comes after a look at it is new.
+    reg.reported_tcp = seen;
+    seen.ends == 0 && kernel::poll_now(epoll, libc::POLLIN) == 0
 }
 
 /// Remember that the program has been told.

@@ -15,7 +15,7 @@ use libc::{epoll_event, sigset_t, timespec};
 use super::beacon;
 use super::control::sync;
 use super::kept::Waiting;
-use super::news::{begins_anew, is_blocked, news, reported, waits_for_look};
+use super::news::{begins_anew, news, reported, waits_for_look};
 use super::set::{self, Inner, Set};
 use crate::c;
 use crate::poll::{self, Overdue};
@@ -279,7 +279,7 @@ impl Wait<'_> {
             mixed |= reg.end.ending() == Ending::Open
                 && (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
             let waits = ready::waits_for_room(&reg.end, reg.wanted())
-                && (!reg.is_edge() || is_blocked(&reg.end));
+                && (!reg.is_edge() || reg.end.is_blocked());
             waits_for_room |= waits;
             reg.quiet_waits += 1;
             // For the next scan to look at.

@@ -22,6 +22,23 @@ pub fn are_alike(native: &Trace, other: &Trace) -> bool {
             })
 }
 
+/// The step that slept natively, or slept on, and that an edge told once more has ended, if that is where the two
+/// part.
+pub fn ended_once_more(native: &Trace, other: &Trace) -> Option<String> {
+    let mut edges = Edges::default();
+    for (native, other) in native.lines.iter().zip(&other.lines) {
+        edges.note(native);
+        if native != other && !edges.are_once_more(native, other) {
+            let (step, told) = events(other)?;
+            let slept_on = step.starts_with(' ');
+            let sleeps = slept_on || native.strip_prefix(step) == Some(" => sleeps");
+            let is_it = sleeps && !told.is_empty() && told.iter().all(|event| edges.is_edge(event));
+            return is_it.then(|| step.trim_start().to_owned());
+        }
+    }
+    None
+}
+
 /// By the data of each registration, whether its last one was for edges, and not for one only.
 #[derive(Default)]
 struct Edges(BTreeMap<String, bool>);
@@ -47,16 +64,17 @@ impl Edges {
         else {
             return false;
         };
-        let is_edge = |event: &&&str| {
-            let data = event.split(':').next().unwrap_or_default();
-            self.0.get(data) == Some(&true)
-        };
         step == same_step
             && native.iter().all(|event| other.contains(event))
             && other
                 .iter()
                 .filter(|event| !native.contains(event))
-                .all(|event| is_edge(&event))
+                .all(|event| self.is_edge(event))
+    }
+
+    fn is_edge(&self, event: &str) -> bool {
+        let data = event.split(':').next().unwrap_or_default();
+        self.0.get(data) == Some(&true)
     }
 }
 
@@ -96,6 +114,28 @@ mod tests {
         );
         assert!(are_alike(without, with));
         assert!(!are_alike(with, without));
+    }
+
+    #[test]
+    fn a_sleep_that_an_edge_too_many_ends_is_found() {
+        let add = "@0 epoll-add h5 h1 IN|ET 1 => 0";
+        let step = "@0/1 epoll-wait h5 9 -1";
+        let trace = |lines: &[&str]| Trace {
+            lines: lines.iter().map(|&line| line.to_owned()).collect(),
+            ..Trace::default()
+        };
+        let sleeps = format!("{step} => sleeps");
+        let native = trace(&[add, &sleeps, "@0 recv h1 0 - => 0"]);
+        let ended = |lines: &[&str]| ended_once_more(&native, &trace(lines));
+        let found = Some(step.to_owned());
+        assert_eq!(ended(&[add, &format!("{step} => [1:IN]")]), found);
+        assert_eq!(
+            ended(&[add, &sleeps, &format!("  {step} => [1:IN]")]),
+            found
+        );
+        assert_eq!(ended(&[add, &format!("{step} => [2:IN]")]), None);
+        assert_eq!(ended(&[add, &format!("{step} => []")]), None);
+        assert_eq!(ended(&[add, &sleeps, "@0 recv h1 0 - => EPIPE"]), None);
     }
 
     #[test]

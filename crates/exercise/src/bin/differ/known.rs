@@ -4,7 +4,7 @@
 //! programs with all of it.
 
 use crate::call::Call;
-use crate::world::{End, Kind, World};
+use crate::world::{End, Kind, Sleeper, World};
 
 /// Something that is left out.
 pub struct Known {
@@ -43,6 +43,20 @@ pub const KNOWN: &[Known] = &[
             world.entry(process, *fd).is_some_and(|entry| {
                 let is_last = world.names_of(process, entry.file) == 1;
                 is_last && world.is_member(entry.file) && world.is_elsewhere(process, entry.file)
+            })
+        },
+    },
+    Known {
+        name: "disconnect-under-a-receive",
+        why: "a receive that sleeps while its connection is dissolved ends by EPIPE or ECONNRESET, and what is \
+              called next is told the other",
+        is_it: |world, process, call| {
+            let Call::Disconnect { fd } = call else {
+                return false;
+            };
+            world.entry(process, *fd).is_some_and(|entry| {
+                let sleeps_on_it = |sleeper: &Sleeper| sleeper.file == entry.file;
+                world.sleepers.iter().any(sleeps_on_it)
             })
         },
     },

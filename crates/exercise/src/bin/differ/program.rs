@@ -74,6 +74,12 @@ pub struct NoStep {
 }
 
 impl Program {
+    /// The program without the steps of this line.
+    pub fn without(&self, line: &str) -> Self {
+        let is_other = |step: &&Step| step.to_string() != line;
+        Self(self.0.iter().filter(is_other).cloned().collect())
+    }
+
     /// Read a program; empty lines and those that begin with `#` say nothing.
     pub fn parse(text: &str) -> Result<Self, NoStep> {
         text.lines()

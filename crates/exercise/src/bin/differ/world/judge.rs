@@ -14,6 +14,7 @@ impl World {
         };
         let file = &self.files[entry.file];
         !self.disturbs(process, entry.file, call)
+            && !self.races(file, call)
             && self.returns(file, call)
             && self.has_room(file, call)
             && is_in_place(file, call)
@@ -59,6 +60,23 @@ impl World {
             let both_look = looks(call) && looks(&sleeper.call);
             !both_look && held.iter().any(|file| files.contains(file))
         })
+    }
+
+    /// Whether `call` sends one message after another to a receive that sleeps: how many it gets is a matter
+    /// of how fast it wakes.
+    fn races(&self, file: &File, call: &Call) -> bool {
+        let (Call::Sendmmsg { messages, .. }, Kind::End { connection, side }) = (call, &file.kind)
+        else {
+            return false;
+        };
+        let peer = Kind::End {
+            connection: *connection,
+            side: 1 - side,
+        };
+        let receives = |sleeper: &Sleeper| {
+            sleeper.call.reads().is_some() && self.files[sleeper.file].kind == peer
+        };
+        *messages > 1 && self.sleepers.iter().any(receives)
     }
 
     fn returns(&self, file: &File, call: &Call) -> bool {
