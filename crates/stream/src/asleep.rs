@@ -39,6 +39,7 @@ pub(crate) fn wait_readable(end: &End) -> Result<(), Errno> {
     };
     end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
     after_sleep(end);
+    wait::woke();
     outcome
 }
 

@@ -66,5 +66,6 @@ mod table;
 pub mod wait;
 pub mod watcher;
 pub mod within;
+mod worth;
 
 pub use end::End;

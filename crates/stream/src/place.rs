@@ -19,6 +19,9 @@ use crate::End;
 /// A move takes some microseconds; the kernel's balancing may undo it.
 const LEAST_PAUSE_US: u64 = 2_000;
 const MOST_PAUSE_US: u64 = 1_000_000;
+/// While all processors are busy, a move would only take one from others. The two ends are two of those that want to
+/// run, and share one.
+const BUSY_PAUSE_US: u64 = 20_000;
 /// A move that has lasted so long has worked.
 const LASTED_US: u64 = 50_000;
 
@@ -114,6 +117,10 @@ pub(crate) fn stay() {
 fn may_move() -> bool {
     let (now, rate) = (cpu::ticks(), cpu::ticks_per_us());
     if now < NEXT_MOVE.get() {
+        return false;
+    }
+    if cpu::load().is_some_and(|(running, processors)| running > processors) {
+        NEXT_MOVE.set(now + BUSY_PAUSE_US * rate);
         return false;
     }
     let lasted = now.saturating_sub(LAST_MOVE.get()) > LASTED_US * rate;

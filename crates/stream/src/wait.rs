@@ -12,16 +12,15 @@ use crosslane_sys::store_wait::StoreWait;
 
 use crate::config::{self, Waiting};
 use crate::place::{self, Peer};
+use crate::worth::Worth;
 
-/// Most that an adaptive spin may take.
-const ADAPTIVE_US: u64 = 20;
-/// Least that an adaptive spin is tried for, so that success can be seen again.
-const LEAST_US: u64 = 2;
 /// How long `spin` spins before it sleeps after all, so that an idle program uses no processor.
 const SPIN_US: u64 = 50_000;
 /// How long a processor rests at a time. What is no store to the line waits for the end of that: the end of a
 /// connection, other connections, the time.
 const REST_US: u64 = 20;
+/// To take turns on one processor is as good as to have one each, if a turn takes so long.
+const TURN_US: u64 = 10;
 /// How long a receive looks before it does anything else.
 const BRIEF_US: u64 = 2;
 /// A gap between two looks at the clock that can only come from having been preempted.
@@ -36,23 +35,10 @@ const YIELD_TRUCE: u64 = 64;
 /// For how long spinning is given up after having been preempted.
 const TRUCE_US: u64 = 500;
 
-/// A wait that ends so soon after it began would have been shorter with spinning: a doorbell
-/// takes about this long by itself.
-const WORTH_SPINNING_US: u64 = 100;
-
-/// So many spins in vain in a row are enough: the peer takes longer, or waits for a processor that
-/// we are spinning on.
-const ENOUGH_VAIN: u32 = 8;
-/// Then so many waits and up to twice as many more are not spun for. Not the same number each time:
-/// two ends that both spin again at the same time find each other.
-const REST_WAITS: u32 = 32;
-
 thread_local! {
     static RUNG: Cell<bool> = const { Cell::new(false) };
-    static VAIN: Cell<u32> = const { Cell::new(0) };
-    static RESTS: Cell<u32> = const { Cell::new(0) };
+    static WORTH: Cell<Worth> = const { Cell::new(Worth::NEW) };
     static STARTED: Cell<u64> = const { Cell::new(0) };
-    static BUDGET_US: Cell<u64> = const { Cell::new(ADAPTIVE_US) };
     static TRUCE_UNTIL: Cell<u64> = const { Cell::new(0) };
     static SELFISH_UNTIL: Cell<u64> = const { Cell::new(0) };
 }
@@ -71,13 +57,7 @@ pub fn look_and_rest(
     let has_rung = RUNG.take();
     match peer {
         Peer::Elsewhere if has_rung && give_way(1, &mut ready) => true,
-        Peer::Elsewhere => {
-            let found = spin_for(patience_us(), ready, rest);
-            if found {
-                VAIN.set(0);
-            }
-            found
-        }
+        Peer::Elsewhere => ready() || spin_for(u64::MAX, ready, rest) && note_found(),
         Peer::Here => give_way(YIELDS, ready),
     }
 }
@@ -87,14 +67,11 @@ pub(crate) fn note_rung() {
     RUNG.set(true);
 }
 
-/// How long a spin may take after those before it.
-fn patience_us() -> u64 {
-    let rests = RESTS.get();
-    if rests == 0 || config::get().waiting != Waiting::Adaptive {
-        return u64::MAX;
-    }
-    RESTS.set(rests - 1);
-    LEAST_US
+/// A spin has found what it waited for.
+fn note_found() -> bool {
+    let took_us = cpu::ticks().saturating_sub(STARTED.get()) / cpu::ticks_per_us();
+    WORTH.set(WORTH.get().after_found(took_us));
+    true
 }
 
 /// Let the peer have the processor, without being woken by it: a doorbell would wake us for each
@@ -122,7 +99,7 @@ fn give_way(yields: u32, mut ready: impl FnMut() -> bool) -> bool {
     if elapsed > LONG_YIELD_US * rate || !found && elapsed > PREEMPTED_US * rate {
         SELFISH_UNTIL.set(now + YIELD_TRUCE * elapsed);
     }
-    if found && elapsed > ADAPTIVE_US / 2 * rate {
+    if found && elapsed > TURN_US * rate {
         place::stay();
     }
     found
@@ -131,7 +108,11 @@ fn give_way(yields: u32, mut ready: impl FnMut() -> bool) -> bool {
 /// Spin for a moment: what an answer of a peer that spins itself takes.
 #[inline]
 pub fn spin_briefly(ready: impl FnMut() -> bool) -> bool {
-    spin_for(BRIEF_US, ready, |_, _| cpu::relax())
+    let found = spin_for(BRIEF_US, ready, |_, _| cpu::relax());
+    if found && WORTH.get().is_in_vain() {
+        WORTH.set(WORTH.get().after_brief());
+    }
+    found
 }
 
 #[inline]
@@ -147,12 +128,15 @@ fn spin_for(
     let budget_us = match strategy {
         Waiting::Sleep => return false,
         Waiting::Spin | Waiting::Monitor(_) => SPIN_US.min(most_us),
-        Waiting::Adaptive => BUDGET_US.get().min(most_us),
+        Waiting::Adaptive => WORTH.get().patience_us().min(most_us),
     };
     let rate = cpu::ticks_per_us();
     let start = cpu::ticks();
     STARTED.set(start);
     if strategy == Waiting::Adaptive && start < TRUCE_UNTIL.get() {
+        return false;
+    }
+    if budget_us == 0 {
         return false;
     }
     let (mut last, end) = (start, start + budget_us * rate);
@@ -178,26 +162,9 @@ fn spin_for(
     }
 }
 
-/// The sleep after a spin in vain is over. What it waited for decides how long the next spin may
-/// take: long if news come soon after all, short on a connection that is idle most of the time.
+/// The sleep after a spin in vain is over.
 pub fn woke() {
-    let waited = cpu::ticks().saturating_sub(STARTED.get());
-    let soon = waited < WORTH_SPINNING_US * cpu::ticks_per_us();
-    BUDGET_US.set(if soon {
-        ADAPTIVE_US
-    } else {
-        (BUDGET_US.get() / 2).max(LEAST_US)
-    });
-    note_vain();
+    let some = cpu::ticks() >> 4;
+    WORTH.set(WORTH.get().after_sleep(some));
     crate::control::tend();
-}
-
-/// A spin was in vain. One in so many is made still: the peer may have begun to spin.
-fn note_vain() {
-    let vain = VAIN.get() + 1;
-    VAIN.set(vain % ENOUGH_VAIN);
-    if vain == ENOUGH_VAIN && RESTS.get() == 0 {
-        let some = u32::try_from(cpu::ticks() >> 4 & 0xffff).unwrap_or(0);
-        RESTS.set(REST_WAITS + some % (2 * REST_WAITS));
-    }
 }

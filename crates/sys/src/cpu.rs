@@ -58,6 +58,19 @@ pub fn available() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// How many threads want to run for each processor there is, those that run included, as far as the kernel tells
+/// (proc_loadavg(5)): threads, and processors.
+pub fn load() -> Option<(u64, u64)> {
+    static ONLINE: OnceLock<u64> = OnceLock::new();
+    // SAFETY: sysconf has no preconditions.
+    let online =
+        || u64::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(0);
+    let said = std::fs::read_to_string("/proc/loadavg").ok()?;
+    // `0.20 0.18 0.12 1/80 11206`
+    let running: u64 = said.split(' ').nth(3)?.split('/').next()?.parse().ok()?;
+    Some((running, *ONLINE.get_or_init(online)))
+}
+
 /// The processor that the calling thread runs on, if the kernel tells.
 #[inline]
 pub fn current() -> Option<u32> {
