@@ -129,6 +129,8 @@ pub struct PlaceLine {
     /// Processor on which the receiver last waited, plus 1; 0 if it never has. A hint only. Between hosts,
     /// the upper half tells its kernel from others.
     pub receiver_cpu: AtomicU32,
+    /// 1 if it waits for other connections, too. A hint only.
+    pub waits_for_many: AtomicU32,
 }
 
 /// Bits of [`ReceiverLine::flags`].

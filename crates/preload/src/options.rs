@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::family::Family;
-use crosslane_stream::{End, close as closing, receive, register, send, switch};
+use crosslane_stream::{End, close as closing, receive, register, switch, unconsumed};
 use crosslane_sys::real;
 use libc::socklen_t;
 
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
         let answer = match request {
             libc::FIONREAD if granted => Some(receive::readable_bytes(&end)),
             libc::TIOCOUTQ if granted && end.tx_mode() == Mode::Ring => {
-                Some(Ok(send::unconsumed_bytes(&end)))
+                Some(Ok(unconsumed::bytes(&end)))
             }
             SIOCATMARK if granted => {
                 // Doorbells may stand before the mark, and unread bytes of the ring do.

@@ -12,7 +12,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::take_bells;
 use crate::family::Family;
-use crate::{End, bell, close, gone, lost, send};
+use crate::{End, bell, close, gone, lost, unconsumed};
 
 /// What to say when the stream has ended and nothing is left: the error, once, or its end.
 pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
@@ -173,7 +173,7 @@ pub(crate) fn note_eof(end: &End) {
     let lane = end.tx_lane();
     let in_order =
         lane.is_some_and(|lane| lane.control().receiver.flags.load(Ordering::SeqCst) & CLOSED != 0);
-    if is_shut(end) || in_order || send::unconsumed_bytes(end) == 0 {
+    if is_shut(end) || in_order || unconsumed::bytes(end) == 0 {
         return;
     }
     bell::probe(end, CLOSED);
@@ -181,7 +181,7 @@ pub(crate) fn note_eof(end: &End) {
     // Another thread may have shut down meanwhile, which looks the same.
     let is_reset = is_over && !is_shut(end);
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
-    if is_reset && send::unconsumed_bytes(end) > 0 {
+    if is_reset && unconsumed::bytes(end) > 0 {
         let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         note_error(end, Errno::CONNRESET);
     }

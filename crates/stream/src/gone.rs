@@ -11,7 +11,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel};
 
-use crate::{End, send};
+use crate::{End, unconsumed};
 
 /// A process that is killed needs longer than this until its sockets are closed, and longer still until
 /// anybody is told that it is dead. So a send that has asked the kernel less than this ago need not
@@ -46,7 +46,7 @@ fn error(end: &End, told: Option<Errno>) -> Option<Errno> {
     };
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     let has_all = tail > 0 && lane.consumed() >> 16 == tail;
-    if send::unconsumed_in(end, &lane) > 0 && is_closed(end, &lane) {
+    if unconsumed::in_lane(end, &lane) > 0 && is_closed(end, &lane) {
         Some(Errno::CONNRESET)
     } else if has_all && end.tx_mode() == Mode::Ring {
         // Doorbells were left.

@@ -63,6 +63,7 @@ pub mod step;
 mod strict;
 pub mod switch;
 mod table;
+pub mod unconsumed;
 pub mod wait;
 pub mod watcher;
 pub mod within;

@@ -8,7 +8,7 @@
 //! names it, too, so that equal numbers of other machines' processors mean nothing.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crosslane_ctl::slab::end_flags;
 use crosslane_ring::WindowLane;
@@ -19,8 +19,7 @@ use crate::End;
 /// A move takes some microseconds; the kernel's balancing may undo it.
 const LEAST_PAUSE_US: u64 = 2_000;
 const MOST_PAUSE_US: u64 = 1_000_000;
-/// While all processors are busy, a move would only take one from others. The two ends are two of those that want to
-/// run, and share one.
+/// How long that holds without another look. The two are two of those that want to run, and share one.
 const BUSY_PAUSE_US: u64 = 20_000;
 /// A move that has lasted so long has worked.
 const LASTED_US: u64 = 50_000;
@@ -47,8 +46,12 @@ pub fn is_worth_spinning(end: &End) -> bool {
 }
 
 /// Where the peers of `ends` run, if any of them is elsewhere.
-pub fn peers(mut ends: impl Iterator<Item = End>) -> Peer {
-    match ends.any(|end| is_worth_spinning(&end)) {
+pub fn peers(ends: impl Iterator<Item = End> + Clone) -> Peer {
+    let count = ends.clone().count();
+    match ends
+        .map(|end| peer_of_many(&end, count))
+        .any(|peer| peer == Peer::Elsewhere)
+    {
         true => Peer::Elsewhere,
         false => Peer::Here,
     }
@@ -56,6 +59,11 @@ pub fn peers(mut ends: impl Iterator<Item = End>) -> Peer {
 
 /// Say where we wait for `end`, and tell where its peer is.
 pub fn peer(end: &End) -> Peer {
+    peer_of_many(end, 1)
+}
+
+/// As [`peer`], where `count` ends are waited for.
+pub fn peer_of_many(end: &End, count: usize) -> Peer {
     let (Some(rx), Some(tx)) = (end.rx_lane(), end.tx_lane()) else {
         return Peer::Elsewhere;
     };
@@ -66,11 +74,16 @@ pub fn peer(end: &End) -> Peer {
         return Peer::Elsewhere;
     };
     say(&rx, word);
-    if tx.control().place.receiver_cpu.load(Ordering::Relaxed) != word {
+    if count == 1 {
+        set(&rx.control().place.waits_for_many, 0);
+    }
+    let place = &tx.control().place;
+    if place.receiver_cpu.load(Ordering::Relaxed) != word {
         return Peer::Elsewhere;
     }
+    let is_pair = count == 1 && place.waits_for_many.load(Ordering::Relaxed) == 0;
     // Of the two, the end with role 0 moves.
-    if end.entry.id.role.load(Ordering::Relaxed) != 0 || !may_move() || !cpu::leave(here) {
+    if end.entry.id.role.load(Ordering::Relaxed) != 0 || !may_move(is_pair) || !cpu::leave(here) {
         return Peer::Here;
     }
     tell(end);
@@ -86,9 +99,20 @@ pub(crate) fn tell(end: &End) {
 }
 
 fn say(rx: &WindowLane, word: u32) {
-    let own = &rx.control().place.receiver_cpu;
-    if own.load(Ordering::Relaxed) != word {
-        own.store(word, Ordering::Relaxed);
+    set(&rx.control().place.receiver_cpu, word);
+}
+
+/// Say that we wait for others, too, when we wait for `end`.
+pub fn say_many(end: &End) {
+    if let Some(rx) = end.rx_lane() {
+        set(&rx.control().place.waits_for_many, 1);
+    }
+}
+
+/// Store what has changed, so that the peer's copy of the line stays good.
+fn set(cell: &AtomicU32, value: u32) {
+    if cell.load(Ordering::Relaxed) != value {
+        cell.store(value, Ordering::Relaxed);
     }
 }
 
@@ -113,13 +137,14 @@ pub(crate) fn stay() {
     NEXT_MOVE.set(NEXT_MOVE.get().max(until));
 }
 
-/// Whether it is time for a move; moves that do not last become rarer.
-fn may_move() -> bool {
+/// Whether it is time for a move; moves that do not last become rarer. While all processors are busy, two that talk to
+/// each other alone stay together: an answer needs the other one's processor anyway.
+fn may_move(is_pair: bool) -> bool {
     let (now, rate) = (cpu::ticks(), cpu::ticks_per_us());
     if now < NEXT_MOVE.get() {
         return false;
     }
-    if cpu::load().is_some_and(|(running, processors)| running > processors) {
+    if is_pair && cpu::load().is_some_and(|(running, processors)| running > processors) {
         NEXT_MOVE.set(now + BUSY_PAUSE_US * rate);
         return false;
     }

@@ -37,6 +37,8 @@ const TRUCE_US: u64 = 500;
 
 thread_local! {
     static RUNG: Cell<bool> = const { Cell::new(false) };
+    /// The last spin was as long as it may be, and in vain.
+    static TRIED: Cell<bool> = const { Cell::new(false) };
     static WORTH: Cell<Worth> = const { Cell::new(Worth::NEW) };
     static STARTED: Cell<u64> = const { Cell::new(0) };
     static TRUCE_UNTIL: Cell<u64> = const { Cell::new(0) };
@@ -55,6 +57,7 @@ pub fn look_and_rest(
     rest: impl FnMut(StoreWait, u64),
 ) -> bool {
     let has_rung = RUNG.take();
+    TRIED.set(false);
     match peer {
         Peer::Elsewhere if has_rung && give_way(1, &mut ready) => true,
         Peer::Elsewhere => ready() || spin_for(u64::MAX, ready, rest) && note_found(),
@@ -136,6 +139,7 @@ fn spin_for(
     if strategy == Waiting::Adaptive && start < TRUCE_UNTIL.get() {
         return false;
     }
+    TRIED.set(true);
     if budget_us == 0 {
         return false;
     }
@@ -153,6 +157,7 @@ fn spin_for(
         let now = cpu::ticks();
         if strategy == Waiting::Adaptive && now - last > PREEMPTED_US * rate {
             TRUCE_UNTIL.set(now + TRUCE_US * rate);
+            TRIED.set(false);
             return ready();
         }
         if now >= end {
@@ -162,9 +167,11 @@ fn spin_for(
     }
 }
 
-/// The sleep after a spin in vain is over.
+/// A sleep is over, before which there may have been a spin.
 pub fn woke() {
-    let some = cpu::ticks() >> 4;
-    WORTH.set(WORTH.get().after_sleep(some));
+    if TRIED.take() {
+        let some = cpu::ticks() >> 4;
+        WORTH.set(WORTH.get().after_sleep(some));
+    }
     crate::control::tend();
 }

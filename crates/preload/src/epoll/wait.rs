@@ -219,7 +219,7 @@ impl Wait<'_> {
                 // News may come by any of them.
                 _ => cpu::relax(),
             };
-            wait::look_and_rest(place::peer(end), ready, rest)
+            wait::look_and_rest(place::peer_of_many(end, watched.len()), ready, rest)
         });
         watched.clear();
         if let Ok(mut inner) = self.set.inner.lock() {
@@ -250,12 +250,16 @@ impl Wait<'_> {
         beacon::heat_lost(&mut inner);
         let (mut quiet, mut mixed, mut waits_for_room) = (true, false, false);
         let surplus = inner.hot.len().saturating_sub(MOST_HOT);
+        let is_one_of_many = inner.hot.len() > 1;
         for place in 0..inner.hot.len() {
             let key = inner.hot[place];
             let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
                 continue;
             };
             sync(self.set.fd(), key, reg);
+            if is_one_of_many {
+                place::say_many(&reg.end);
+            }
             let modes = (reg.end.rx_mode(), reg.end.tx_mode());
             let armed = ready::arm(&reg.end, reg.wanted());
             let mut is_quiet = true;
