@@ -152,19 +152,13 @@ const MOST_HELD: usize = 1 << 26;
 /// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).
 fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Errno> {
     let mut left: usize = parts.iter().map(|part| part.bytes).sum();
-    if options.peek && options.wait_all {
-        // Only a look into as much room waits for as much; no socket holds more than this.
+    if options.peek {
+        // Only a look into as much room waits for as much, and goes past an urgent byte; no socket holds more than this.
         let mut room = vec![0; left.min(MOST_HELD)];
         let part = [Part::of_mut(&mut room)];
         // SAFETY: the part is the vector above.
         let mut parts = unsafe { c::cursor(&part) }?;
         return receive::receive(end, &mut parts, options);
-    }
-    if options.peek {
-        return Ok(match peek_one(end, options)? {
-            0 => 0,
-            found => receive::readable_bytes(end)?.clamp(found, left),
-        });
     }
     let mut total = 0;
     let mut scratch = [0u8; 4096];

@@ -74,9 +74,7 @@ pub fn peer_of_many(end: &End, count: usize) -> Peer {
         return Peer::Elsewhere;
     };
     say(&rx, word);
-    if count == 1 {
-        set(&rx.control().place.waits_for_many, 0);
-    }
+    set(&rx.control().place.waits_for_many, u32::from(count > 1));
     let place = &tx.control().place;
     if place.receiver_cpu.load(Ordering::Relaxed) != word {
         return Peer::Elsewhere;

@@ -125,6 +125,7 @@ fn receive_slowly(
         match step(end, parts, options, total > 0) {
             Ok(Step::Last(bytes)) => return Ok(total + bytes),
             Ok(Step::Bytes(bytes)) if options.peek => {
+                stay_for_all(end, options, &mut stay)?;
                 if let Some(bytes) = peeked(end, parts, &whole, (bytes, options), &mut watch)? {
                     return Ok(bytes);
                 }
@@ -187,6 +188,14 @@ fn is_over(end: &End) -> bool {
 fn is_void(end: &End, stood: u32) -> bool {
     let has_changed = lost::is_found(end) || lost::standing(end) != stood;
     has_changed && !end.has_flags(end_flags::SHUT_READ)
+}
+
+/// A peek for all waits by naps, and keeps the connection meanwhile.
+fn stay_for_all(end: &End, options: Options<'_>, stay: &mut Option<Stay>) -> Result<(), Errno> {
+    match options.wait_all {
+        true => Stay::begin_once(stay, end),
+        false => Ok(()),
+    }
 }
 
 /// What a peek answers that has seen `bytes` on one side of a passage; `None` if it must look again.

@@ -72,6 +72,7 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     }
     let due = !reg.is_edge() || reg.fresh || has_arrivals(reg) || reg.missed && may_be_edge(reg);
     let due_for_room = may_have_room(reg);
+    let was_missed = reg.missed && !reg.echoes;
     if !due && !due_for_room && !reg.missed {
         return 0;
     }
@@ -80,9 +81,11 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     if found == 0 {
         reg.fresh = reg.fresh && reg.is_edge();
     }
-    // A doorbell for arrivals that have been reported already is no edge; an end is one.
-    let ended =
-        reg.end.ending() as u32 > reg.reported_ending || found & BROKEN & !reg.reported_broken != 0;
+    // A doorbell for arrivals that have been reported already is no edge; an end is one, and so is whatever the
+    // kernel sees behind it.
+    let ended = reg.end.ending() as u32 > reg.reported_ending
+        || found & BROKEN & !reg.reported_broken != 0
+        || found & BROKEN != 0 && was_missed;
     let has_room = due_for_room && found & libc::EPOLLOUT.cast_unsigned() != 0;
     if due || has_room || ended || has_arrivals(reg) {
         found

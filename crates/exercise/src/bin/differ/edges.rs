@@ -4,7 +4,7 @@
 //! and what is there is told again: whether the program has been told of it already, nobody can
 //! know for sure, and an edge too many is what epoll(7) has programs expect, one too few stops them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::side::Trace;
 
@@ -39,42 +39,87 @@ pub fn ended_once_more(native: &Trace, other: &Trace) -> Option<String> {
     None
 }
 
-/// By the data of each registration, whether its last one was for edges, and not for one only.
+/// What has been registered for edges.
 #[derive(Default)]
-struct Edges(BTreeMap<String, bool>);
+struct Edges {
+    /// By the data of each registration, whether its last one was for edges, and not for one only.
+    of: BTreeMap<String, bool>,
+    /// Sets with such registrations, as `@0 h5`.
+    sets: BTreeSet<String>,
+    /// A send has found no room.
+    were_blocked: bool,
+}
 
 impl Edges {
     /// Takes note of `@0 epoll-add h5 h1 IN|ET 1 => 0`.
     fn note(&mut self, line: &str) {
-        let mut words = line
-            .split_whitespace()
-            .skip_while(|word| !word.starts_with("epoll-"));
-        if let Some("epoll-add" | "epoll-mod") = words.next()
-            && let Some(events) = words.nth(2)
-            && let Some(data) = words.next()
-            && line.ends_with(" => 0")
+        let words: Vec<_> = line.split_whitespace().collect();
+        if let [
+            process,
+            "epoll-add" | "epoll-mod",
+            set,
+            _,
+            events,
+            data,
+            "=>",
+            "0",
+        ] = words[..]
         {
             let has = |name| events.split('|').any(|event| event == name);
-            self.0.insert(data.to_owned(), has("ET") && !has("ONESHOT"));
+            let for_edges = has("ET") && !has("ONESHOT");
+            self.of.insert(data.to_owned(), for_edges);
+            if for_edges {
+                self.sets.insert(format!("{process} {set}"));
+            }
         }
+        let may_block = ["fill-and-drain", "send", "write", "splice-out"];
+        let is_it = may_block.iter().any(|call| line.contains(call));
+        self.were_blocked |= is_it && (line.ends_with("EAGAIN") || line.contains("fill"));
     }
 
     fn are_once_more(&self, native: &str, other: &str) -> bool {
+        if self.is_set_once_more(native, other) {
+            return true;
+        }
         let (Some((step, native)), Some((same_step, other))) = (events(native), events(other))
         else {
             return false;
         };
         step == same_step
-            && native.iter().all(|event| other.contains(event))
+            && native
+                .iter()
+                .all(|event| other.contains(event) || self.is_needless(event))
             && other
                 .iter()
                 .filter(|event| !native.contains(event))
                 .all(|event| self.is_edge(event))
     }
 
+    /// Whether of `@0 poll-both h1 h5 IN 0 => 1 OUT -` only the set's own readiness differs.
+    fn is_set_once_more(&self, native: &str, other: &str) -> bool {
+        let words = |line| str::split_whitespace(line).collect::<Vec<_>>();
+        let (native, other) = (words(native), words(other));
+        let [process, "poll-both", _, set, .., "=>", _, of_one, "-"] = native[..] else {
+            return false;
+        };
+        let [.., "=>", _, of_one_here, "IN"] = other[..] else {
+            return false;
+        };
+        let asked = |words: &[&str]| words.len().saturating_sub(4);
+        let is_same_step = native[..asked(&native)] == other[..asked(&other)];
+        let has_edges = self.sets.contains(&format!("{process} {set}"));
+        is_same_step && has_edges && of_one == of_one_here
+    }
+
+    /// Whether a registration is told of room that no send has missed: the kernel says what is ready whenever
+    /// something else has come, even if that has been read since. The library tells of room that was missed.
+    fn is_needless(&self, event: &str) -> bool {
+        !self.were_blocked && event.ends_with(":OUT") && self.is_edge(event)
+    }
+
     fn is_edge(&self, event: &str) -> bool {
         let data = event.split(':').next().unwrap_or_default();
-        self.0.get(data) == Some(&true)
+        self.of.get(data) == Some(&true)
     }
 }
 
@@ -114,6 +159,42 @@ mod tests {
         );
         assert!(are_alike(without, with));
         assert!(!are_alike(with, without));
+    }
+
+    #[test]
+    fn room_is_told_of_where_a_send_has_missed_it() {
+        let (with, without) = (
+            "@0 epoll-wait h5 9 0 => [1:OUT]",
+            "@0 epoll-wait h5 9 0 => []",
+        );
+        assert!(are_alike(with, without));
+        assert!(!are_alike("@0 epoll-wait h5 9 0 => [2:OUT]", without));
+        assert!(!are_alike("@0 epoll-wait h5 9 0 => [1:IN|OUT]", without));
+        let trace = |last: &str| Trace {
+            lines: [
+                "@0 epoll-add h5 h1 IN|OUT|ET 1 => 0",
+                "@0 send h1 5 DONTWAIT => EAGAIN",
+                last,
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            ..Trace::default()
+        };
+        assert!(!super::are_alike(&trace(with), &trace(without)));
+    }
+
+    #[test]
+    fn a_set_with_edges_may_be_ready_once_more() {
+        let native = "@0 poll-both h9 h5 IN 0 => 1 OUT -";
+        assert!(are_alike(native, "@0 poll-both h9 h5 IN 0 => 2 OUT IN"));
+        assert!(!are_alike(native, "@0 poll-both h9 h5 IN 0 => 2 IN IN"));
+        assert!(!are_alike(native, "@1 poll-both h9 h5 IN 0 => 2 OUT IN"));
+        let plain = "@0 poll-both h9 h6 IN 0 => 0 - -";
+        assert!(!are_alike(plain, "@0 poll-both h9 h6 IN 0 => 1 - IN"));
+        assert!(!are_alike(
+            "@0 poll-both h9 h5 IN 0 => 1 - IN",
+            "@0 poll-both h9 h5 IN 0 => 0 - -"
+        ));
     }
 
     #[test]

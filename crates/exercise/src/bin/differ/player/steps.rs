@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::cast::Hung;
 use crate::program::Step;
 use crate::word::{Choice, Family, Handle, PollEvents};
-use crate::world::{Entry, Kind};
+use crate::world::{Entry, Kind, Sleeper};
 
 /// Long enough for a connection to be switched by whoever wants to.
 const PAUSE: Duration = Duration::from_millis(8);
@@ -319,13 +319,16 @@ impl Player<'_> {
         thread: usize,
         restart: bool,
     ) -> Result<Option<String>, Hung> {
-        let sleepers = &mut self.world.sleepers;
-        let Some(sleeper) = sleepers
-            .iter_mut()
-            .find(|sleeper| (sleeper.process, sleeper.thread) == (process, thread))
-        else {
+        let is_it = |sleeper: &Sleeper| (sleeper.process, sleeper.thread) == (process, thread);
+        let Some(index) = self.world.sleepers.iter().position(is_it) else {
             return Ok(None);
         };
+        // Whoever is on its way back comes by itself.
+        if self.cast.has_come_back(process, thread)? {
+            self.wake(index);
+            return Ok(Some("too late".into()));
+        }
+        let sleeper = &mut self.world.sleepers[index];
         let restarts =
             sleeper.call.reads().is_some() || matches!(sleeper.call, Call::Accept { .. });
         let is_impatient = self.world.files[sleeper.file].impatient;
