@@ -109,7 +109,18 @@ pub fn wait_any(
             // A signal that is handled between two sleeps would be missed.
             held.get_or_insert_with(SignalsHeld::hold);
         }
-        sleep(fds, left, mask, (rounds, held.as_ref()))?;
+        match sleep(fds, left, mask, (rounds, held.as_ref())) {
+            // The kernel, too, looks once more at what the descriptors name now.
+            Err(Errno::INTR) => {
+                let found = look(fds, true)?;
+                return if found > 0 {
+                    Ok(found)
+                } else {
+                    Err(Errno::INTR)
+                };
+            }
+            slept => slept?,
+        };
         wait::woke();
         rounds += 1;
     }

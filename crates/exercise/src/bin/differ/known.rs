@@ -80,4 +80,40 @@ pub const KNOWN: &[Known] = &[
                 })
         },
     },
+    Known {
+        name: "urgent-behind-urgent",
+        why: "an urgent byte that another one follows is data to a receiver that has yet to come to it, and lost to one \
+              that stands there; what is in a ring is not counted",
+        is_it: |world, process, call| {
+            let (fd, flags, messages) = match call {
+                Call::Send { fd, flags, .. } | Call::Sendmsg { fd, flags, .. } => (fd, flags, 1),
+                Call::Sendmmsg {
+                    fd,
+                    flags,
+                    messages,
+                    ..
+                } => (fd, flags, *messages),
+                _ => return false,
+            };
+            let connection = world
+                .end(process, *fd)
+                .map(|(at, _)| &world.connections[at]);
+            flags.has(libc::MSG_OOB)
+                && (messages > 1 || connection.is_some_and(|connection| connection.wild))
+        },
+    },
+    Known {
+        name: "replaced-under-a-poll",
+        why: "poll(2) looks again at what its descriptors name, and keeps what they named, whose peer sees no end: the \
+              library does the one or the other",
+        is_it: |world, process, call| {
+            let (Call::Dup2 { onto, .. } | Call::Dup3 { onto, .. }) = call else {
+                return false;
+            };
+            world.sleepers.iter().any(|sleeper| {
+                let polls = matches!(sleeper.call, Call::Poll { .. } | Call::Select { .. });
+                polls && sleeper.process == process && sleeper.call.main_handle() == Some(*onto)
+            })
+        },
+    },
 ];
