@@ -13,8 +13,8 @@ const SAVED_US: u64 = 2 * SLEEP_US;
 const MOST_US: u64 = 50;
 /// What a spin takes while the thread rests.
 const LEAST_US: u64 = 2;
-/// After so many sleeps in a row not even that.
-const VAIN: u32 = 64;
+/// After so many sleeps in a row not even that: it pays where one in fifteen finds something.
+const VAIN: u32 = 16;
 /// A rest is of so many waits at least, and of up to twice as many more. Not the same number each time: two ends that
 /// try again at the same time find each other.
 const LEAST_REST: u32 = 32;

@@ -80,7 +80,10 @@ impl<L: LaneMemory + Clone> Pair<L> {
                 let expected = self.reference.control(*kind, *value);
                 assert_eq!(self.send.control(*kind, *value), Ok(expected));
             }
-            Op::Writable => assert_eq!(self.send.writable(), Ok(self.reference.writable())),
+            Op::Writable => {
+                assert_eq!(self.send.has_room(), Ok(self.reference.has_room()));
+                assert_eq!(self.send.writable(), Ok(self.reference.writable()));
+            }
             Op::Read(sizes) => {
                 let expected = self.reference.read(sizes.iter().sum());
                 assert_eq!(self.receive.read(sizes), Ok(expected));

@@ -150,6 +150,10 @@ impl Reference {
         self.free() >= self.worth_waking()
     }
 
+    pub fn has_room(&self) -> bool {
+        self.free() >= self.worth_waking() / 4
+    }
+
     /// The bytes that a read of `most` takes, and whether it passes a quarter.
     pub fn read(&mut self, most: usize) -> (Vec<u8>, Taken) {
         let (mut bytes, start) = (Vec::new(), self.head);

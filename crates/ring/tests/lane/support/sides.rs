@@ -122,6 +122,13 @@ impl<L: LaneMemory> SendSide<L> {
         writable
     }
 
+    /// Ask whether some of the ring is free.
+    pub fn has_room(&mut self) -> Result<bool, PeerLied> {
+        let has_room = self.cursor.has_room(&self.lane);
+        self.check_cursor();
+        has_room
+    }
+
     /// Whatever the receiver says, the sender never writes over more than the ring but its
     /// cleared line.
     fn check_cursor(&self) {
