@@ -19,7 +19,8 @@ use crate::End;
 /// A move takes some microseconds; the kernel's balancing may undo it.
 const LEAST_PAUSE_US: u64 = 2_000;
 const MOST_PAUSE_US: u64 = 1_000_000;
-/// How long that holds without another look. The two are two of those that want to run, and share one.
+/// While all processors are busy, the next look at that is so late. Of those who want to run, the two ends are two, and
+/// share one.
 const BUSY_PAUSE_US: u64 = 20_000;
 /// A move that has lasted so long has worked.
 const LASTED_US: u64 = 50_000;

@@ -58,8 +58,8 @@ pub fn available() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How many threads want to run for each processor there is, those that run included, as far as the kernel tells
-/// (proc_loadavg(5)): threads, and processors.
+/// How many threads of the machine want to run, those that run included, and how many processors there are. `None`
+/// where the kernel does not tell (proc_loadavg(5)).
 pub fn load() -> Option<(u64, u64)> {
     static ONLINE: OnceLock<u64> = OnceLock::new();
     // SAFETY: sysconf has no preconditions.
