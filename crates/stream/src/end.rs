@@ -58,7 +58,7 @@ pub struct Local {
     pub(crate) stalled_at: AtomicU64,
     /// When that was, in ticks.
     pub(crate) stalled_since: AtomicU64,
-    /// When the kernel was last asked whether the peer of an AF_UNIX stream takes anything, in ticks.
+    /// When the kernel was last asked whether the peer still takes anything, in ticks.
     pub(crate) life_seen: AtomicU64,
     /// The token of the other end of a socket pair, plus 1; 0 if there is none.
     pub(crate) twin: AtomicU64,

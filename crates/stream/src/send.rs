@@ -21,7 +21,7 @@ use crate::{
     watcher,
 };
 
-/// After so many lines the sender looks whether the peer still lives.
+/// After so many lines the sender looks whether the peer still lives, unless it has just done so.
 const LINES_PER_LOOK: u32 = 256;
 
 /// How long a receiver may take nothing before TCP carries the rest.
@@ -241,6 +241,7 @@ pub(crate) fn look_for_reset(end: &End) {
     if end.family() == Family::Unix {
         return gone::look(end);
     }
+    end.local.life_seen.store(cpu::ticks(), Ordering::Relaxed);
     let found = kernel::poll_now(end.fd(), libc::POLLRDHUP);
     if found & (libc::POLLERR | libc::POLLHUP) != 0 {
         end.note_ending(Ending::Reset);
@@ -259,7 +260,9 @@ fn note_lines(end: &End, lines: u64) {
         unchecked.store(lines, Ordering::Relaxed);
     } else {
         unchecked.store(0, Ordering::Relaxed);
-        look_for_reset(end);
+        if gone::is_look_due(end) {
+            look_for_reset(end);
+        }
         if config::get().chaos.is_some() {
             end.local.chaos.fetch_add(1, Ordering::Relaxed);
         }
