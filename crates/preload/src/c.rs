@@ -60,7 +60,7 @@ const HIGHEST_ADDRESS: usize = 1 << 47;
 pub fn is_plausible(part: &Part) -> bool {
     let room = HIGHEST_ADDRESS - LOWEST_ADDRESS;
     let above = part.start.addr().wrapping_sub(LOWEST_ADDRESS);
-    part.bytes == 0 || above <= room && part.bytes <= room - above
+    part.bytes == 0 || part.bytes <= room && above <= room - part.bytes
 }
 
 /// A cursor over a program's buffers.

@@ -31,7 +31,7 @@ fn asks_beside(end: &End, flags: c_int) -> bool {
 /// As [`receive`], into one buffer.
 #[inline]
 fn receive_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
-    if flags & !SHORT_FLAGS == 0 && c::is_plausible(&part) {
+    if flags & !SHORT_FLAGS == 0 && part.bytes > 0 && c::is_plausible(&part) {
         // SAFETY: the program's buffer, by the manual of its call.
         let received = unsafe { short::receive(end, part, flags & libc::MSG_DONTWAIT == 0) };
         if let Some(bytes) = received {

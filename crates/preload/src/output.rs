@@ -28,7 +28,7 @@ const RING_FLAGS: c_int = libc::MSG_DONTWAIT
 #[inline]
 fn transmit_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
     if flags & !RING_FLAGS == 0
-        && part.bytes <= SHORT_BYTES
+        && (1..=SHORT_BYTES).contains(&part.bytes)
         && c::is_plausible(&part)
         // SAFETY: the program's buffer, by the manual of its call.
         && unsafe { short::send(end, part) }

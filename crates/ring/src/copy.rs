@@ -55,15 +55,20 @@ pub(crate) unsafe fn into_ring(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { out_of_ring(from, to, bytes) }
 }
 
-/// Copy a few bytes, either way.
+/// Copy a few bytes, either way. Pieces may overlap.
 ///
 /// # Safety
 /// As [`out_of_ring`].
 #[inline]
 pub(crate) unsafe fn few(from: *const u8, to: *mut u8, bytes: usize) {
-    if bytes >= WORD_BYTES {
-        // SAFETY: the caller's promise, and there is at least a word.
-        unsafe { copy_words(from, to, bytes) };
+    if bytes >= PAIR_BYTES {
+        // SAFETY: the caller's promise, and there is at least a pair of words.
+        unsafe { copy_pairs(from, to, bytes) };
+    } else if bytes >= WORD_BYTES {
+        // SAFETY: the caller's promise; the second word ends with the bytes.
+        unsafe { copy_piece::<WORD_BYTES>(from, to, 0) };
+        // SAFETY: as above.
+        unsafe { copy_piece::<WORD_BYTES>(from, to, bytes - WORD_BYTES) };
     } else {
         // SAFETY: the caller's promise, and there is less than a word.
         unsafe { copy_less_than_word(from, to, bytes) };
@@ -90,32 +95,29 @@ unsafe fn copy_less_than_word(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Copy in words and pairs of words; the last two may overlap. Payload begins on a word of the ring
-/// and pairs of words on even ones, so that no store goes over two lines.
+/// Copy in pairs of words, of which the last may overlap those before.
 ///
 /// # Safety
-/// As [`out_of_ring`]; `bytes` must be at least a word.
+/// As [`out_of_ring`]; `bytes` must be at least a pair of words.
 #[inline]
-unsafe fn copy_words(from: *const u8, to: *mut u8, bytes: usize) {
+unsafe fn copy_pairs(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise; a piece ends at `bytes` at most.
-    let word = |at| unsafe { copy_piece::<WORD_BYTES>(from, to, at) };
-    // SAFETY: as above.
     let pair = |at| unsafe { copy_piece::<PAIR_BYTES>(from, to, at) };
-    let mut done = 0;
-    if !to.addr().is_multiple_of(PAIR_BYTES) {
-        word(0);
-        done = WORD_BYTES;
+    // SAFETY: as above.
+    let line = |at| unsafe { copy_piece::<LINE_BYTES>(from, to, at) };
+    if bytes > LINE_BYTES {
+        let last = bytes - LINE_BYTES;
+        for at in (0..last).step_by(LINE_BYTES) {
+            line(at);
+        }
+        return line(last);
     }
-    while done + PAIR_BYTES <= bytes {
-        pair(done);
-        done += PAIR_BYTES;
+    pair(0);
+    if bytes > 2 * PAIR_BYTES {
+        pair(PAIR_BYTES);
+        pair(bytes - 2 * PAIR_BYTES);
     }
-    if bytes - done > WORD_BYTES {
-        word(done);
-    }
-    if bytes > done {
-        word(bytes - WORD_BYTES);
-    }
+    pair(bytes - PAIR_BYTES);
 }
 
 /// Copy `BYTES` bytes that begin at `at`.

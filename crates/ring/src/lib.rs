@@ -31,6 +31,6 @@ pub use find::Found;
 pub use header::{Control, MAX_RECORD_BYTES, PeerLied};
 pub use memory::{LaneMemory, WindowLane};
 pub use parts::{Part, Parts};
-pub use receive::{Next, RxCursor};
+pub use receive::{Next, RxCursor, Taken};
 pub use reserve::{Piece, Reservation};
 pub use send::{TxCursor, worth_waking};

@@ -310,7 +310,7 @@ impl LaneMemory for WindowLane {
         unsafe { copy::few(from, target, bytes) };
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) {
         let (offset, first) = self.split(offset, bytes);
         // SAFETY: `split` keeps the offset inside the ring.

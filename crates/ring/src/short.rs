@@ -26,7 +26,7 @@ impl TxCursor {
     ///
     /// # Safety
     /// `from` must be valid for reads of `bytes`.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn write_short(
         &mut self,
         lane: &impl LaneMemory,
@@ -63,8 +63,14 @@ impl TxCursor {
         }
         // The receiver polls the first line and takes it away at every look. So it is written at last
         // and at once.
-        let first = bytes.min(FIRST_BYTES);
-        let (mut line, mut done) = (tail + 1, first);
+        if bytes <= FIRST_BYTES {
+            lane.clear(next);
+            // SAFETY: the caller's promise.
+            return unsafe {
+                lane.copy_into_line(Self::wrapped(lane, tail), HEADER_BYTES, from, bytes)
+            };
+        }
+        let (mut line, mut done) = (tail + 1, FIRST_BYTES);
         while done < bytes {
             let (rest, piece) = (from.wrapping_add(done), (bytes - done).min(LINE_BYTES));
             // SAFETY: the caller's promise, from `done` on.
@@ -72,8 +78,8 @@ impl TxCursor {
             (line, done) = (line + 1, done + piece);
         }
         lane.clear(next);
-        // SAFETY: the caller's promise.
-        unsafe { lane.copy_into_line(Self::wrapped(lane, tail), HEADER_BYTES, from, first) };
+        // SAFETY: the caller's promise, of a whole line.
+        unsafe { lane.copy_into_line(Self::wrapped(lane, tail), HEADER_BYTES, from, FIRST_BYTES) };
     }
 
     /// Copy a payload of many lines. Not cold at all, but what few lines take shall be in registers.
@@ -94,7 +100,7 @@ impl RxCursor {
     ///
     /// # Safety
     /// `to` must be valid for writes of `most` bytes.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn read_short(
         &mut self,
         lane: &impl LaneMemory,

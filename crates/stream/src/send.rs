@@ -253,11 +253,12 @@ pub(crate) fn look_for_reset(end: &End) {
 #[inline]
 fn note_lines(end: &End, lines: u64) {
     let unchecked = &end.entry.tx.unchecked_lines;
-    let lines = unchecked
-        .load(Ordering::Relaxed)
-        .saturating_add(u32::try_from(lines).unwrap_or(0));
-    if lines < LINES_PER_LOOK {
-        unchecked.store(lines, Ordering::Relaxed);
+    let lines = u64::from(unchecked.load(Ordering::Relaxed)).saturating_add(lines);
+    if let Some(few) = u32::try_from(lines)
+        .ok()
+        .filter(|few| *few < LINES_PER_LOOK)
+    {
+        unchecked.store(few, Ordering::Relaxed);
     } else {
         unchecked.store(0, Ordering::Relaxed);
         if gone::is_look_due(end) {

@@ -2,13 +2,13 @@
 //! waiting for anything. What is not done here is done, with the same outcome, by [`crate::send`]
 //! and [`crate::receive`].
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
-use crosslane_ring::Part;
 use crosslane_ring::short::SHORT_BYTES;
 use crosslane_ring::trace::{Point, mark};
+use crosslane_ring::{Part, Taken};
 
 use crate::end::add;
 use crate::{End, bell, place, send, wait};
@@ -24,23 +24,26 @@ pub(crate) const UNUSUAL: u32 = end_flags::PINNED
 
 #[inline]
 fn is_usual(end: &End) -> bool {
-    let is_zero = |cell: &AtomicU32| cell.load(Ordering::Relaxed) == 0;
     let local = end.local;
+    let unusual = [
+        &end.entry.wait.ending,
+        &local.chaos,
+        &local.rung,
+        &local.kept,
+        &local.blocked,
+    ];
     end.phase() == EndPhase::Granted
         && local.adopted.load(Ordering::Acquire) != 0
         && end.entry.id.flags.load(Ordering::Relaxed) & UNUSUAL == 0
-        && is_zero(&end.entry.wait.ending)
-        && is_zero(&local.chaos)
-        && is_zero(&local.rung)
-        && is_zero(&local.kept)
-        && is_zero(&local.blocked)
+        // One branch for all of them.
+        && unusual.iter().fold(0, |sum, cell| sum | cell.load(Ordering::Relaxed)) == 0
 }
 
 /// Send all of `part`. False if it was not sent.
 ///
 /// # Safety
 /// The part must be valid for reads.
-#[inline]
+#[inline(always)]
 pub unsafe fn send(end: &End, part: Part) -> bool {
     if part.bytes > SHORT_BYTES || !is_usual(end) {
         return false;
@@ -72,25 +75,21 @@ pub unsafe fn send(end: &End, part: Part) -> bool {
 ///
 /// # Safety
 /// The part must be valid for writes.
-#[inline]
+#[inline(always)]
 pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
-    let is_there = is_usual(end) && (end.has_record() || waits && comes_soon(end));
-    if !is_there {
+    if !is_usual(end) {
         return None;
     }
-    mark(Point::Seen);
-    let taken = {
-        let _rx = end.lock_rx();
-        let lane = end.rx_lane()?;
-        if end.rx_mode() != Mode::Ring {
+    let mut may_wait = waits;
+    let taken = loop {
+        // SAFETY: the caller's promise.
+        if let Some(taken) = unsafe { take(end, part) } {
+            break taken;
+        }
+        if !may_wait || end.has_record() || !comes_soon(end) {
             return None;
         }
-        let mut cursor = end.rx_cursor();
-        // SAFETY: the caller's promise.
-        let taken = unsafe { cursor.read_short(&lane, part.start, part.bytes) }?;
-        end.set_rx_cursor(cursor);
-        add(&end.entry.rx.ring_bytes, taken.bytes as u64);
-        taken
+        may_wait = false;
     };
     if taken.passed_quarter {
         bell::answer_space(end);
@@ -98,6 +97,27 @@ pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
     Some(taken.bytes)
 }
 
+/// Take a record that is there into `part`.
+///
+/// # Safety
+/// The part must be valid for writes.
+#[inline(always)]
+unsafe fn take(end: &End, part: Part) -> Option<Taken> {
+    mark(Point::Seen);
+    let _rx = end.lock_rx();
+    let lane = end.rx_lane()?;
+    if end.rx_mode() != Mode::Ring {
+        return None;
+    }
+    let mut cursor = end.rx_cursor();
+    // SAFETY: the caller's promise.
+    let taken = unsafe { cursor.read_short(&lane, part.start, part.bytes) }?;
+    end.set_rx_cursor(cursor);
+    add(&end.entry.rx.ring_bytes, taken.bytes as u64);
+    Some(taken)
+}
+
+#[inline(never)]
 fn comes_soon(end: &End) -> bool {
     end.rx_mode() == Mode::Ring
         && end.is_blocking()
