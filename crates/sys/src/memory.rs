@@ -95,6 +95,15 @@ impl Mapping {
         unsafe { syscall(libc::SYS_mmap, args) }.map(|_| ())
     }
 
+    /// Have it in pages of the usual size, even where the machine makes shared memory of huge ones: who
+    /// touches little of it shall have no more. Where the kernel has no huge pages, that is so anyway.
+    pub fn keep_pages_small(&self) {
+        let start = self.start.as_ptr().expose_provenance();
+        let advice = libc::MADV_NOHUGEPAGE.cast_unsigned() as usize;
+        // SAFETY: the range is this mapping's own, and no byte in it changes.
+        let _ = unsafe { syscall(libc::SYS_madvise, [start, self.bytes, advice, 0, 0, 0]) };
+    }
+
     fn map(bytes: usize, protection: i32, flags: i32, fd: i32) -> Result<Self, Errno> {
         Self::map_at(bytes, protection, flags, fd, 0)
     }

@@ -71,8 +71,17 @@ impl Arena {
             geometry,
             watch: Mutex::new(None),
         };
-        arena.watch(location)?;
+        arena.settle(location)?;
         Ok(arena)
+    }
+
+    /// What a mapping needs besides being there. A connection touches some pages of its many MiB, which huge
+    /// ones would fill (docs/decisions/huge-pages.md); the pages of a file are the business of who has made it.
+    fn settle(&self, location: Location) -> Result<(), ArenaError> {
+        if location == Location::Sealed {
+            self.mapping.keep_pages_small();
+        }
+        self.watch(location)
     }
 
     /// Watch memory that others can take away.
@@ -117,7 +126,7 @@ impl Arena {
         self.mapping
             .replace_shared_at(fd, offset)
             .map_err(|error| ArenaError::Map { bytes, error })?;
-        self.watch(location)
+        self.settle(location)
     }
 
     /// How the arena is cut.
@@ -192,6 +201,31 @@ mod tests {
             Arena::open(small.as_fd(), SMALL, Location::Sealed),
             Err(ArenaError::Unsealed { .. })
         ));
+    }
+
+    /// The flags of the mapping at an address, as proc(5) names them.
+    fn flags_at(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{address:x}-");
+        let lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = lines.skip(1).find(|line| line.starts_with("VmFlags:"));
+        flags.expect("every mapping has flags").to_owned()
+    }
+
+    #[test]
+    fn arenas_of_one_host_are_never_of_huge_pages() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            eprintln!("SKIPPED: this kernel has no transparent huge pages");
+            return;
+        }
+        let fd = create_sealed("test-arena", SMALL.arena_bytes()).unwrap();
+        let arena = Arena::open(fd.as_fd(), SMALL, Location::Sealed).unwrap();
+        let start = arena.mapping.start().addr().get();
+        assert!(flags_at(start).contains(" nh"), "when opened");
+        arena.retire().unwrap();
+        assert!(!flags_at(start).contains(" nh"), "replaced");
+        arena.reuse(fd.as_fd(), Location::Sealed).unwrap();
+        assert!(flags_at(start).contains(" nh"), "when used again");
     }
 
     #[test]
