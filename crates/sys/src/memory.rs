@@ -37,10 +37,12 @@ impl Mapping {
         Self::map(bytes, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd())
     }
 
-    /// Reserve `bytes` of zeroed memory of this process; pages are taken when they are touched.
+    /// Reserve `bytes` of zeroed memory of this process; pages are taken when they are touched, and
+    /// [kept small](Self::with_small_pages).
     pub fn private(bytes: usize) -> Result<Self, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        Self::map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+        let mapping = Self::map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
+        Ok(mapping.with_small_pages())
     }
 
     /// Put another memory object of the same size in the place of this one, at the same address.
@@ -95,13 +97,20 @@ impl Mapping {
         unsafe { syscall(libc::SYS_mmap, args) }.map(|_| ())
     }
 
-    /// Have it in pages of the usual size, even where the machine makes shared memory of huge ones: who
+    /// Have it in pages of the usual size, even where the machine makes memory of huge ones: who
     /// touches little of it shall have no more. Where the kernel has no huge pages, that is so anyway.
     pub fn keep_pages_small(&self) {
         let start = self.start.as_ptr().expose_provenance();
         let advice = libc::MADV_NOHUGEPAGE.cast_unsigned() as usize;
         // SAFETY: the range is this mapping's own, and no byte in it changes.
         let _ = unsafe { syscall(libc::SYS_madvise, [start, self.bytes, advice, 0, 0, 0]) };
+    }
+
+    /// The mapping, after [`Mapping::keep_pages_small`].
+    #[must_use]
+    pub fn with_small_pages(self) -> Self {
+        self.keep_pages_small();
+        self
     }
 
     fn map(bytes: usize, protection: i32, flags: i32, fd: i32) -> Result<Self, Errno> {
@@ -233,4 +242,23 @@ pub fn reaches(fd: BorrowedFd<'_>, bytes: u64) -> bool {
     let is_device = found.st_mode & libc::S_IFMT == libc::S_IFCHR;
     let is_long = u64::try_from(found.st_size).is_ok_and(|size| size >= bytes);
     asked.is_ok() && (is_device || is_long)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_never_of_huge_pages() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            eprintln!("SKIPPED: this kernel has no transparent huge pages");
+            return;
+        }
+        let mapping = Mapping::private(8 << 20).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", mapping.start().addr());
+        let lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = lines.skip(1).find(|line| line.starts_with("VmFlags:"));
+        assert!(flags.unwrap().contains(" nh"), "{flags:?}");
+    }
 }

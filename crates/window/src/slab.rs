@@ -43,7 +43,7 @@ impl SlabMap {
     pub fn create(pid: u32) -> io::Result<(Self, OwnedFd)> {
         let fd = crate::memory::create_sealed("crosslane-slab", SLAB_BYTES)?;
         let slab = Self {
-            mapping: Mapping::shared(fd.as_fd(), SLAB_BYTES)?,
+            mapping: Mapping::shared(fd.as_fd(), SLAB_BYTES)?.with_small_pages(),
         };
         let header = slab.header();
         header.magic.store(SLAB_MAGIC, Ordering::Relaxed);
@@ -78,6 +78,7 @@ impl SlabMap {
             return Err(SlabError::Unsealed);
         }
         let mapping = map(fd, SLAB_BYTES).map_err(SlabError::Map)?;
+        mapping.keep_pages_small();
         let slab = Self { mapping };
         let magic = slab.header().magic.load(Ordering::Relaxed);
         if magic != SLAB_MAGIC {
