@@ -62,7 +62,11 @@ fn receive_with(
             if asks_beside(end, flags) {
                 return kernel();
             }
-            return c::count(by_ring(end, parts, flags, beside));
+            let received = by_ring(end, parts, flags, beside);
+            if received == Ok(0) && takes_what_is_beside(end, parts) {
+                return kernel();
+            }
+            return c::count(received);
         }
         let uncounted = flags & (libc::MSG_PEEK | libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0;
         if let Some(received) = send::raw_receive(end, uncounted, &mut kernel) {
@@ -100,6 +104,15 @@ fn by_ring(
         Err(_) => return Ok(0),
     };
     receive::receive(end, &mut parts, options)
+}
+
+/// Whether a receive without room takes no byte, but what stands beside the next one: over AF_UNIX, where the
+/// kernel has it.
+#[cold]
+fn takes_what_is_beside(end: &End, parts: &[Part]) -> bool {
+    end.family() == Family::Unix
+        && parts.iter().all(|part| part.bytes == 0)
+        && end.is_receiving_by_kernel()
 }
 
 /// On TCP a receive without room, unlike a read, waits once as any other does, and takes nothing.
