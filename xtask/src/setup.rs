@@ -51,6 +51,8 @@ pub const IP: Program = program("ip", "iproute2");
 pub const IPERF3: Program = program("iperf3", "iperf3");
 /// Java with its compiler.
 pub const JAVAC: Program = program("javac", "openjdk-17-jdk-headless");
+pub const MARIADB: Program = program("mariadb-slap", "mariadb-client");
+pub const MARIADBD: Program = program("/usr/sbin/mariadbd", "mariadb-server");
 pub const MEMCACHED: Program = program("memcached", "memcached");
 pub const MEMCSLAP: Program = program("memcslap", "libmemcached-tools");
 pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
@@ -69,6 +71,7 @@ pub const RCLONE: Program = program("/usr/bin/rclone", "rclone");
 pub const REDIS_BENCHMARK: Program = program("redis-benchmark", "redis-tools");
 pub const REDIS_CLI: Program = program("redis-cli", "redis-tools");
 pub const REDIS_SERVER: Program = program("redis-server", "redis-server");
+pub const RSYNC: Program = program("rsync", "rsync");
 pub const SSH: Program = program("ssh", "openssh-client");
 pub const SSHD: Program = program("/usr/sbin/sshd", "openssh-server");
 pub const SOCKPERF: Program = program("sockperf", "sockperf");
@@ -78,7 +81,7 @@ pub const VALGRIND: Program = program("valgrind", "valgrind");
 pub const WRK: Program = program("wrk", "wrk");
 
 /// Every program that the tests run.
-pub const ALL: [Program; 26] = [
+pub const ALL: [Program; 29] = [
     AB,
     CHROMIUM,
     CURL,
@@ -89,6 +92,8 @@ pub const ALL: [Program; 26] = [
     IP,
     IPERF3,
     JAVAC,
+    MARIADB,
+    MARIADBD,
     MEMCACHED,
     NGINX,
     NODE,
@@ -99,6 +104,7 @@ pub const ALL: [Program; 26] = [
     REDIS_BENCHMARK,
     REDIS_CLI,
     REDIS_SERVER,
+    RSYNC,
     SOCKPERF,
     SSH,
     SSHD,
@@ -108,7 +114,7 @@ pub const ALL: [Program; 26] = [
 ];
 
 /// Services that Debian starts at boot once their package is installed.
-const SERVICES: [(&str, &str); 7] = [
+const SERVICES: [(&str, &str); 8] = [
     ("redis-server", "redis-server"),
     ("nginx", "nginx"),
     ("memcached", "memcached"),
@@ -116,6 +122,7 @@ const SERVICES: [(&str, &str); 7] = [
     ("haproxy", "haproxy"),
     ("postgresql", "postgresql"),
     ("openssh-server", "ssh"),
+    ("mariadb-server", "mariadb"),
 ];
 
 const POLICY: &str = "/usr/sbin/policy-rc.d";

@@ -7,9 +7,11 @@ mod go;
 mod haproxy;
 mod java;
 mod libc;
+mod mariadb;
 mod node;
 mod postgres;
 mod python;
+mod rsync;
 mod ssh;
 
 use std::path::Path;
