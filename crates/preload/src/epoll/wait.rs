@@ -9,6 +9,7 @@ use std::time::Instant;
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{control, lost, place, ready, wait, watcher};
+use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
@@ -89,14 +90,20 @@ fn wait_set(
     if view.found == 0 && timeout != Some(Duration::ZERO) && view.spin(Overdue::after(deadline)) {
         view.scan();
     }
-    let mut waiting = None;
+    let (mut waiting, mut held) = (None, None);
     while view.found == 0 {
+        if waiting.is_some() {
+            // A signal that is handled between two sleeps would be missed.
+            held.get_or_insert_with(SignalsHeld::hold);
+        }
         Waiting::begin_once(&mut waiting, set);
         if !set.is_open() {
             return Err(Errno::BADF);
         }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        view.sleep(left, mask)?;
+        let own = held.as_ref().filter(|_| mask.is_null());
+        let own = own.map(SignalsHeld::mask);
+        view.sleep(left, own.as_ref().map_or(mask, core::ptr::from_ref))?;
         wait::woke();
         view.scan();
         if left == Some(Duration::ZERO) {
