@@ -44,11 +44,26 @@ fn receive_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssiz
 /// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted. Not inlined, so that
 /// short messages pay for none of it.
 #[inline(never)]
-fn receive(end: &End, parts: &[Part], flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
-    receive_with(end, parts, flags, None, kernel)
+fn receive(
+    end: &End,
+    parts: &[Part],
+    flags: c_int,
+    mut kernel: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    let mut end = *end;
+    loop {
+        if let Some(received) = receive_with(&end, parts, flags, None, &mut kernel) {
+            return received;
+        }
+        match End::of(end.fd) {
+            Some(found) => end = found,
+            None => return kernel(),
+        }
+    }
 }
 
-/// As [`receive`], with room for what comes beside the bytes.
+/// As [`receive`], with room for what comes beside the bytes. None: a signal begins the call again, which looks its
+/// descriptor up.
 #[inline]
 fn receive_with(
     end: &End,
@@ -56,21 +71,21 @@ fn receive_with(
     flags: c_int,
     beside: Option<&Beside>,
     mut kernel: impl FnMut() -> ssize_t,
-) -> ssize_t {
+) -> Option<ssize_t> {
     loop {
         if is_granted(end) {
             if asks_beside(end, flags) {
-                return kernel();
+                return Some(kernel());
             }
-            let received = by_ring(end, parts, flags, beside);
-            if received == Ok(0) && takes_what_is_beside(end, parts) {
-                return kernel();
-            }
-            return c::count(received);
+            return match by_ring(end, parts, flags, beside) {
+                Ok(0) if takes_what_is_beside(end, parts) => Some(kernel()),
+                Err(Errno::RESTART) => None,
+                received => Some(c::count(received)),
+            };
         }
         let uncounted = flags & (libc::MSG_PEEK | libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0;
         if let Some(received) = send::raw_receive(end, uncounted, &mut kernel) {
-            return received;
+            return Some(received);
         }
     }
 }
@@ -345,33 +360,35 @@ pub unsafe extern "C" fn __recvfrom_chk(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    let Some(end) = End::of(fd) else {
-        // SAFETY: passed on.
-        let received = unsafe { real::recvmsg(fd, message, flags) };
-        if received >= 0 {
-            // SAFETY: the kernel has just filled in the program's message.
-            crate::plumbing::after_receiving(unsafe { &*message });
+    while let Some(end) = End::of(fd) {
+        // SAFETY: the program's promise.
+        if let Some(received) = unsafe { receive_message(&end, message, flags) } {
+            return received;
         }
-        return received;
-    };
-    // SAFETY: the program's promise.
-    unsafe { receive_message(&end, message, flags) }
+    }
+    // SAFETY: passed on.
+    let received = unsafe { real::recvmsg(fd, message, flags) };
+    if received >= 0 {
+        // SAFETY: the kernel has just filled in the program's message.
+        crate::plumbing::after_receiving(unsafe { &*message });
+    }
+    received
 }
 
-/// recvmsg(2) on a connection.
+/// recvmsg(2) on a connection. None: a signal begins the call again, which looks its descriptor up.
 ///
 /// # Safety
 /// As recvmsg(2) demands.
-unsafe fn receive_message(end: &End, message: *mut msghdr, flags: c_int) -> ssize_t {
+unsafe fn receive_message(end: &End, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
     // SAFETY: passed on.
     let kernel = move || unsafe { real::recvmsg(end.fd, message, flags) };
     // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
     let Some(header) = (unsafe { message.as_mut() }) else {
-        return kernel();
+        return Some(kernel());
     };
     // SAFETY: the program's promise.
     let Ok(parts) = (unsafe { c::parts(header.msg_iov, header.msg_iovlen) }) else {
-        return kernel();
+        return Some(kernel());
     };
     // SAFETY: the program's promise about its message.
     let beside = unsafe { Beside::of(header, flags) };
@@ -380,7 +397,7 @@ unsafe fn receive_message(end: &End, message: *mut msghdr, flags: c_int) -> ssiz
     let received = receive_with(end, parts, flags, Some(&beside).filter(|_| is_unix), || {
         by_kernel = true;
         kernel()
-    });
+    })?;
     if received >= 0 && !by_kernel {
         (header.msg_controllen, header.msg_flags) = beside.received();
         if header.msg_name.is_null() {
@@ -394,7 +411,7 @@ unsafe fn receive_message(end: &End, message: *mut msghdr, flags: c_int) -> ssiz
     if received >= 0 && is_unix {
         crate::plumbing::after_receiving(header);
     }
-    received
+    Some(received)
 }
 
 #[unsafe(no_mangle)]
@@ -405,32 +422,47 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    // SAFETY: passed on.
-    let kernel = move || unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
-    // SAFETY: called with what the kernel has filled in of the program's messages.
-    let look_beside = |received| unsafe { after_receiving(messages, received) };
-    let Some(end) = End::of(fd).filter(|_| !messages.is_null()) else {
-        let received = kernel();
-        look_beside(received);
-        return received;
-    };
-    let peeks = flags & libc::MSG_PEEK != 0;
-    while !is_granted(&end) {
-        let mut received = 0;
-        let counted = send::raw_receive(&end, peeks, || {
-            received = kernel();
-            // SAFETY: the kernel has filled in so many of the program's messages.
-            unsafe { bytes_of(messages, received) }
-        });
-        if counted.is_some() {
-            look_beside(received);
+    // SAFETY: null means no limit.
+    let limit = unsafe { timeout.as_ref() }.map(crate::poll::duration);
+    while let Some(end) = End::of(fd).filter(|_| !messages.is_null()) {
+        let received = match is_granted(&end) {
+            // SAFETY: the program's promise.
+            true => unsafe { receive_messages(&end, messages, count, flags, limit) },
+            // SAFETY: the program's promise.
+            false => unsafe { receive_by_kernel(&end, messages, count, flags, timeout) },
+        };
+        if let Some(received) = received {
             return received;
         }
     }
-    // SAFETY: the program's promise; null means no limit.
-    let limit = unsafe { timeout.as_ref() }.map(crate::poll::duration);
-    // SAFETY: the program's promise.
-    unsafe { receive_messages(&end, messages, count, flags, limit) }
+    // SAFETY: passed on.
+    let received = unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    // SAFETY: the kernel has filled in so many of the program's messages.
+    unsafe { after_receiving(messages, received) };
+    received
+}
+
+/// recvmmsg(2) on a connection without rings, by the kernel. None: it has been granted some meanwhile.
+///
+/// # Safety
+/// As recvmmsg(2) demands.
+unsafe fn receive_by_kernel(
+    end: &End,
+    messages: *mut mmsghdr,
+    count: u32,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> Option<c_int> {
+    let mut received = 0;
+    send::raw_receive(end, flags & libc::MSG_PEEK != 0, || {
+        // SAFETY: passed on.
+        received = unsafe { real::recvmmsg(end.fd, messages, count, flags, timeout) };
+        // SAFETY: the kernel has filled in so many of the program's messages.
+        unsafe { bytes_of(messages, received) }
+    })?;
+    // SAFETY: as above.
+    unsafe { after_receiving(messages, received) };
+    Some(received)
 }
 
 /// Look for descriptors beside so many messages.
@@ -458,6 +490,7 @@ unsafe fn bytes_of(messages: *const mmsghdr, count: c_int) -> ssize_t {
 }
 
 /// recvmmsg(2) on a connection that has rings; the descriptor may come to name another meanwhile.
+/// None: a signal begins the call again, which looks its descriptor up.
 ///
 /// # Safety
 /// As recvmmsg(2) demands.
@@ -467,10 +500,10 @@ unsafe fn receive_messages(
     count: u32,
     flags: c_int,
     limit: Option<Duration>,
-) -> c_int {
+) -> Option<c_int> {
     if let Some(errno) = ending::take_error(end) {
         // Unlike recvmsg it tells of an error before data and the end.
-        return c::fail(errno);
+        return Some(c::fail(errno));
     }
     let started = Instant::now();
     let mut done = 0;
@@ -483,6 +516,12 @@ unsafe fn receive_messages(
         let message = unsafe { messages.add(done as usize) };
         // SAFETY: as above; the header is part of the program's array.
         let received = unsafe { receive_message(end, &raw mut (*message).msg_hdr, flags) };
+        let Some(received) = received else {
+            if done == 0 {
+                return None;
+            }
+            break;
+        };
         let Ok(length) = u32::try_from(received) else {
             break;
         };
@@ -493,9 +532,8 @@ unsafe fn receive_messages(
             break;
         }
     }
-    if done == 0 && count > 0 {
-        -1
-    } else {
-        done.cast_signed()
-    }
+    Some(match done {
+        0 if count > 0 => -1,
+        done => done.cast_signed(),
+    })
 }

@@ -50,17 +50,26 @@ fn transmit(
     if flags & !RING_FLAGS != 0 {
         return by_kernel_only(end, flags, kernel);
     }
+    let mut end = *end;
     loop {
         let mut sent = None;
-        if is_granted(end) {
-            sent = match by_ring(end, parts, flags) {
+        if is_granted(&end) {
+            sent = match by_ring(&end, parts, flags) {
                 Ok(Sent::Bytes(bytes)) => Some(c::count(Ok(bytes))),
                 Ok(Sent::ByKernel) => None,
+                // A signal begins the call again, which looks its descriptor up.
+                Err(Errno::RESTART) => match End::of(end.fd) {
+                    Some(found) => {
+                        end = found;
+                        continue;
+                    }
+                    None => return kernel(),
+                },
                 Err(errno) => Some(refuse(errno, flags)),
             };
         }
-        if let Some(sent) = sent.or_else(|| send::raw(end, bytes_of(parts), &mut kernel)) {
-            note_short(end);
+        if let Some(sent) = sent.or_else(|| send::raw(&end, bytes_of(parts), &mut kernel)) {
+            note_short(&end);
             return sent;
         }
     }

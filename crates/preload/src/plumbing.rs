@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, adopt, close as closing, register, standard};
+use crosslane_stream::{End, adopt, close as closing, register, send, standard};
 use crosslane_sys::real;
 use libc::msghdr;
 
@@ -71,7 +71,19 @@ fn make_room(fd: c_int, to: c_int) {
     // SAFETY: numbers only.
     let open = unsafe { real::fcntl(fd, libc::F_GETFD, 0) } >= 0;
     if open {
+        leave_to_kernel(fd, to);
         lifecycle::before_close(to);
+    }
+}
+
+/// A call that sleeps in the kernel by the number `to` may be begun again there, after a signal, by what `fd` names: that
+/// must be plain TCP then.
+fn leave_to_kernel(fd: c_int, to: c_int) {
+    if is_own()
+        && let Some(end) = End::of(fd)
+        && End::of(to).is_some_and(|old| send::is_in_kernel(&old))
+    {
+        closing::make_plain(&end, Reason::Call, PATIENCE);
     }
 }
 

@@ -1,23 +1,25 @@
 //! Sleeping until something may be read, and the doorbells that end it.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::slab::Mode;
-use crosslane_sys::{Errno, kernel, real};
+use crosslane_sys::{Errno, errno, kernel, real};
 
 use crate::ending::{look_for_end, note_eof, note_error};
-use crate::{End, bell, control, lost, place, receive, stay, switch, wait};
+use crate::{End, bell, control, lost, place, receive, restart, switch, wait};
 
 /// A pause while others have to take notice of a doorbell.
-const NAP: core::time::Duration = core::time::Duration::from_micros(50);
+const NAP: Duration = Duration::from_micros(50);
 
-/// Spin, then sleep in the kernel on the program's own socket, until something may have come.
+/// Spin, then sleep in the kernel on the program's own socket, until something may have come. The call may have
+/// received something already.
 ///
 /// # Errors
-/// EINTR and EAGAIN as the kernel gives them to a receive: by SA_RESTART and SO_RCVTIMEO.
-pub(crate) fn wait_readable(end: &End) -> Result<(), Errno> {
+/// EINTR and EAGAIN as the kernel gives them to a receive, by SA_RESTART and SO_RCVTIMEO; [`Errno::RESTART`].
+pub(crate) fn wait_readable(end: &End, has_some: bool) -> Result<(), Errno> {
     if end.rx_mode() == Mode::Ring {
         let rest = |how, ticks| end.rest_for_record(how, ticks);
         if wait::look_and_rest(place::peer(end), || end.has_record(), rest) {
@@ -33,7 +35,7 @@ pub(crate) fn wait_readable(end: &End) -> Result<(), Errno> {
     }
     end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
     let outcome = if prepare_sleep(end) {
-        sleep(end)
+        sleep(end, has_some)
     } else {
         Ok(())
     };
@@ -81,66 +83,65 @@ pub fn after_sleep(end: &End) {
     }
 }
 
-fn sleep(end: &End) -> Result<(), Errno> {
+fn sleep(end: &End, has_some: bool) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
     control::tend();
-    let fd = end.fd();
-    let found = match peek_one(fd) {
-        Err(Errno::AGAIN) if end.is_nonblocking() => sleep_by_poll(end, fd)?,
-        found => found,
-    };
+    // The kernel begins no receive again that has something.
+    let by_kernel = !has_some && restart::prepare(end);
+    let found = by_kernel.then(|| restart::peek(end));
     match found {
-        Err(Errno::AGAIN) if end.is_nonblocking() => Ok(()),
-        Err(errno @ (Errno::AGAIN | Errno::INTR)) => Err(errno),
-        // Closed under us: begun again after a signal, the kernel's call was about whatever the number is now.
-        _ if fd == end.fd && !stay::has_name(end) => match end.fd() == fd {
-            true => Err(Errno::BADF),
-            false => {
-                answer_bell(end);
-                Ok(())
-            }
-        },
-        Ok(0) => {
-            note_eof(end);
-            Ok(())
-        }
-        Ok(_) => {
-            answer_bell(end);
-            Ok(())
-        }
-        Err(errno) => {
-            note_error(end, errno);
-            Ok(())
-        }
+        Some(Err(Errno::AGAIN)) if end.is_nonblocking() => sleep_by_poll(end, has_some),
+        Some(found) => conclude(end, found),
+        None => sleep_by_poll(end, has_some),
     }
 }
 
-/// Peeking leaves the doorbell to all who sleep here, and a receive restarts after signals and obeys
-/// SO_RCVTIMEO exactly as the program's own.
-fn peek_one(fd: RawFd) -> Result<usize, Errno> {
-    let mut byte = 0u8;
-    // SAFETY: the byte is valid for one write.
-    let result = unsafe { real::recv(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
-    crosslane_sys::errno::check(result)
+/// As [`restart::peek`], where the descriptor is no longer the program's, the call must not be begun again, or O_NONBLOCK
+/// has been set since it began, at which the kernel does not look.
+#[cold]
+fn sleep_by_poll(end: &End, has_some: bool) -> Result<(), Errno> {
+    let limit = receive::time_limit(end);
+    match poll_one(end.fd(), limit) {
+        Err(Errno::INTR) if !has_some => Err(restart::interrupted(limit.is_some())),
+        Err(errno) => Err(errno),
+        Ok(0) => Err(Errno::AGAIN),
+        Ok(libc::POLLIN) => conclude(end, Ok(1)),
+        Ok(_) => match end.family().available(end.fd(), 1) {
+            // Another thread may have been faster, or have closed the descriptor that we have looked by.
+            Err(Errno::AGAIN | Errno::BADF) => Ok(()),
+            found => conclude(end, found),
+        },
+    }
 }
 
-/// As [`peek_one`], where O_NONBLOCK has been set since the call began, at which the kernel does not look.
-#[cold]
-fn sleep_by_poll(end: &End, fd: RawFd) -> Result<Result<usize, Errno>, Errno> {
-    let mut one = [libc::pollfd {
+/// Wait for something to read or an end. Returns what poll(2) does of it, 0 when the time is over.
+fn poll_one(fd: RawFd, limit: Option<Duration>) -> Result<i16, Errno> {
+    let mut one = libc::pollfd {
         fd,
-        events: libc::POLLIN,
+        events: libc::POLLIN | libc::POLLRDHUP,
         revents: 0,
-    }];
-    let limit = receive::time_limit(end).map(|limit| libc::timespec {
+    };
+    let limit = limit.map(|limit| libc::timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(limit.subsec_nanos()),
     });
-    match kernel::poll(&mut one, limit)? {
-        0 => Err(Errno::AGAIN),
-        // Another thread may have been faster.
-        _ => Ok(peek_one(fd)),
+    let time = limit
+        .as_ref()
+        .map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: the entry and the time outlive the call; no mask is given.
+    let found = unsafe { real::ppoll(&raw mut one, 1, time, core::ptr::null()) };
+    errno::check(found as isize).map(|_| one.revents)
+}
+
+/// What a sleep has been ended by.
+fn conclude(end: &End, found: Result<usize, Errno>) -> Result<(), Errno> {
+    match found {
+        Err(errno @ (Errno::AGAIN | Errno::INTR | Errno::RESTART)) => return Err(errno),
+        Ok(0) => note_eof(end),
+        Ok(_) => answer_bell(end),
+        Err(errno) => note_error(end, errno),
     }
+    Ok(())
 }
 
 /// TCP has something to read. A doorbell that cannot be taken now, because others sleep for it or

@@ -43,7 +43,11 @@ pub(crate) fn drop_name(end: &End) {
     let is_last = end.local.fds.fetch_sub(1, Ordering::SeqCst) == 1;
     fence(Ordering::SeqCst);
     // Whoever sleeps by this name goes on with a descriptor of our own.
-    let outlived = stay::is_asleep(end) && keep(end);
+    let is_asleep = stay::is_asleep(end);
+    if is_asleep {
+        end.local.place.spoil();
+    }
+    let outlived = is_asleep && keep(end);
     if !is_last {
         return;
     }

@@ -19,6 +19,7 @@ use crosslane_sys::{kernel, process as system};
 use crate::lock::{self, Guard};
 use crate::lost::Clock;
 use crate::process::{self, Process};
+use crate::restart;
 use crate::spare::{self, Behind};
 
 /// What a process keeps for an end besides the slab.
@@ -54,6 +55,8 @@ pub struct Local {
     waiting: AtomicU32,
     /// Calls of this process that sleep on it; see [`crate::stay`].
     pub(crate) calls: AtomicU32,
+    /// Where they look to.
+    pub(crate) place: restart::Place,
     /// What the peer had taken when it was last seen to take something, while we wait for room.
     pub(crate) stalled_at: AtomicU64,
     /// When that was, in ticks.

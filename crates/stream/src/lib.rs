@@ -53,6 +53,7 @@ mod relief;
 mod replay;
 pub mod reserve;
 pub mod rest;
+mod restart;
 pub mod send;
 pub mod short;
 pub mod slices;

@@ -39,7 +39,7 @@ pub struct Options<'a> {
 /// Receive into `parts` as recv(2) does.
 ///
 /// # Errors
-/// As recv(2); after a reset, once.
+/// As recv(2); after a reset, once. [`Errno::RESTART`]: the descriptor is to be looked up again.
 #[inline]
 pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result<usize, Errno> {
     let mut taken = 0;
@@ -170,7 +170,7 @@ fn receive_slowly(
             };
         }
         watch = None;
-        match Stay::begin_once(&mut stay, end).and_then(|()| wait_readable(end)) {
+        match Stay::begin_once(&mut stay, end).and_then(|()| wait_readable(end, total > 0)) {
             Ok(()) => {}
             Err(_) if total > 0 => return Ok(total),
             Err(errno) => return Err(errno),

@@ -17,8 +17,8 @@ use crate::family::Family;
 use crate::pieces::Pieces;
 use crate::stay::Stay;
 use crate::{
-    End, asleep, bell, config, ending, gone, kernel_view, lost, place, replay, step, switch, wait,
-    watcher,
+    End, asleep, bell, config, ending, gone, kernel_view, lost, place, replay, restart, step,
+    switch, wait, watcher,
 };
 
 /// After so many lines the sender looks whether the peer still lives, unless it has just done so.
@@ -43,7 +43,8 @@ pub enum Sent {
 /// Send `parts` as send(2) does.
 ///
 /// # Errors
-/// As send(2). EPIPE comes without a signal; that is the caller's part.
+/// As send(2). EPIPE comes without a signal; that is the caller's part. [`Errno::RESTART`]: the descriptor is to be looked
+/// up again.
 #[inline]
 pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, Errno> {
     if end.tx_mode() != Mode::Ring && !enter(end, dont_wait)? {
@@ -282,7 +283,7 @@ fn send_slowly(
     let dont_wait = dont_wait || end.is_nonblocking();
     loop {
         let room = if end.tx_mode() == Mode::Ring {
-            wait_for_room(end, dont_wait, &mut stay)
+            wait_or_begin_again(end, dont_wait, &mut stay)
         } else {
             // Brought back to TCP in the middle: the kernel gets the rest.
             match send_rest(end, parts, dont_wait) {
@@ -310,9 +311,26 @@ fn send_slowly(
     }
 }
 
+/// As [`wait_for_room`], for a call that a signal may begin again.
+fn wait_or_begin_again(end: &End, dont_wait: bool, stay: &mut Option<Stay>) -> Result<(), Errno> {
+    wait_for_room(end, dont_wait, stay).map_err(|errno| match errno {
+        Errno::INTR => restart::interrupted(has_time_limit(end)),
+        errno => errno,
+    })
+}
+
+/// Whether a send waits for so long only (SO_SNDTIMEO).
+fn has_time_limit(end: &End) -> bool {
+    let limit = kernel::getsockopt::<[u64; 2]>(end.fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO);
+    limit.is_ok_and(|limit| limit != [0; 2])
+}
+
 /// An error that a send meets after it has sent something is the next call's.
 pub fn keep_error(end: &End, errno: Errno) {
-    if !matches!(errno, Errno::AGAIN | Errno::INTR | Errno::PIPE) {
+    if !matches!(
+        errno,
+        Errno::AGAIN | Errno::INTR | Errno::RESTART | Errno::PIPE
+    ) {
         end.entry.wait.error.store(errno.0, Ordering::Relaxed);
     }
 }
@@ -419,6 +437,12 @@ pub fn raw_receive(end: &End, peeks: bool, call: impl FnOnce() -> isize) -> Opti
     }
     rx.raw_calls.fetch_sub(1, Ordering::Release); // SYNC: raw
     Some(received)
+}
+
+/// Whether a call of the program's is inside the kernel, which knows of no rings.
+pub fn is_in_kernel(end: &End) -> bool {
+    let (rx, tx) = (&end.entry.rx.raw_calls, &end.entry.tx.raw_calls);
+    rx.load(Ordering::SeqCst) > 0 || tx.load(Ordering::SeqCst) > 0
 }
 
 /// Whether the lane has room worth telling a program about.

@@ -38,8 +38,12 @@ pub fn send(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno> {
         if is_granted(end) {
             // SAFETY: the slice is borrowed for longer than the cursor, and is only read.
             let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
-            if let Sent::Bytes(sent) = send::send(end, &mut parts, dont_wait)? {
-                return Ok(sent);
+            match send::send(end, &mut parts, dont_wait) {
+                Ok(Sent::ByKernel) => {}
+                Ok(Sent::Bytes(sent)) => return Ok(sent),
+                // The connection is the caller's, whatever its descriptor names.
+                Err(Errno::RESTART) => continue,
+                Err(errno) => return Err(errno),
             }
         }
         let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
@@ -64,14 +68,14 @@ pub fn receive(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize, Er
         if is_granted(end) {
             // SAFETY: the slice is borrowed for longer than the cursor.
             let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
-            return receive::receive(
-                end,
-                &mut parts,
-                Options {
-                    dont_wait,
-                    ..Options::default()
-                },
-            );
+            let options = Options {
+                dont_wait,
+                ..Options::default()
+            };
+            match receive::receive(end, &mut parts, options) {
+                Err(Errno::RESTART) => continue,
+                received => return received,
+            }
         }
         let flags = if dont_wait { libc::MSG_DONTWAIT } else { 0 };
         let received = send::raw_receive(end, false, || {
@@ -92,13 +96,18 @@ pub fn receive(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize, Er
 pub fn await_bytes(end: &End, dont_wait: bool) -> Result<bool, Errno> {
     let mut byte = [0];
     let part = [Part::of_mut(&mut byte)];
-    // SAFETY: the part is the array above.
-    let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
     let options = Options {
         peek: true,
         dont_wait,
         wait_all: false,
         ..Options::default()
     };
-    receive::receive(end, &mut parts, options).map(|bytes| bytes > 0)
+    loop {
+        // SAFETY: the part is the array above.
+        let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
+        match receive::receive(end, &mut parts, options) {
+            Err(Errno::RESTART) => {}
+            received => return received.map(|bytes| bytes > 0),
+        }
+    }
 }

@@ -25,6 +25,8 @@ impl Errno {
     pub const INVAL: Self = Self(libc::EINVAL);
     /// Out of memory.
     pub const NOMEM: Self = Self(libc::ENOMEM);
+    /// ERESTARTSYS, which the kernel keeps to itself, and so do we: begin the call again, from its descriptor on.
+    pub const RESTART: Self = Self(512);
     /// Function not implemented.
     pub const NOSYS: Self = Self(libc::ENOSYS);
 

@@ -19,6 +19,7 @@ pub mod memory;
 pub mod process;
 pub mod raw;
 pub mod real;
+pub mod signals;
 pub mod socket;
 pub mod store_wait;
 

@@ -9,7 +9,9 @@ use crosslane_exercise::calls::{
     Readiness, accept, bind, epoll_create, epoll_ctl, epoll_wait, file_of, kill, listen, poll_one,
     recv, select_one, send, sendfile, sendmsg, shutdown, socket, write, writev,
 };
-use libc::{MSG_NOSIGNAL, MSG_WAITALL, POLLIN, SA_RESTART, SHUT_WR, SIGPIPE, SIGUSR1};
+use libc::{
+    MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, POLLIN, SA_RESTART, SHUT_WR, SIGPIPE, SIGUSR1,
+};
 
 use super::{Check, pair, solo};
 use crate::Stage;
@@ -38,13 +40,17 @@ fn caught(s: &mut Stage) {
     s.say("caught", CAUGHT.swap(0, Ordering::Relaxed));
 }
 
-/// Send SIGUSR1 to this process in a while, by a child that does nothing else.
+/// Send SIGUSR1 to this thread in a while, by another that does nothing else.
 fn interrupt_soon() -> impl FnOnce() {
+    interrupt_after(Duration::from_millis(40))
+}
+
+fn interrupt_after(pause: Duration) -> impl FnOnce() {
     let process = std::process::id();
     // SAFETY: gettid touches no memory.
     let thread = unsafe { libc::gettid() };
     let sender = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(40));
+        std::thread::sleep(pause);
         // SAFETY: no memory is passed.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGUSR1) };
     });
@@ -80,6 +86,35 @@ fn read_interrupted(s: &mut Stage, flags: i32) {
     let fd = s.fd;
     let answer = interrupted(s, flags, || receive(fd, 10, 0));
     s.say("read", answer);
+}
+
+const SENDS: usize = 8;
+
+/// Near: a signal with SA_RESTART comes while it sends and there is no room at all, for a moment.
+fn send_restarted(s: &mut Stage) {
+    let bytes = vec![0; 1 << 20];
+    catch(SIGUSR1, SA_RESTART);
+    let mut sent = Vec::new();
+    for _ in 0..SENDS {
+        while send(s.fd, &bytes, MSG_DONTWAIT | MSG_NOSIGNAL).is_ok() {}
+        let join = interrupt_after(Duration::from_millis(4));
+        s.go();
+        sent.push(send(s.fd, &[1], MSG_NOSIGNAL));
+        join();
+        receive(s.fd, 1, 0).expect("an answer comes");
+    }
+    s.say("sent", sent.iter().all(|sent| *sent == Ok(1)));
+    caught(s);
+}
+
+/// Far: take what comes, up to a byte that says that it is all.
+fn take_all(fd: i32) {
+    let mut buffer = vec![0; 1 << 20];
+    while let Ok(taken @ 1..) = recv(fd, &mut buffer, 0) {
+        if buffer[taken - 1] == 1 {
+            return;
+        }
+    }
 }
 
 fn broken_pipe(s: &mut Stage, what: &str, call: impl FnOnce() -> Answer) {
@@ -152,6 +187,24 @@ pub const CHECKS: &[Check] = &[
         },
         |_| {},
     ),
+    pair(
+        "signal_cuts_a_waitall",
+        |s| {
+            s.until(POLLIN);
+            let fd = s.fd;
+            let answer = interrupted(s, SA_RESTART, || receive(fd, 100, MSG_WAITALL));
+            s.say("recv", answer);
+        },
+        |s| s.send(b"part"),
+    ),
+    pair("signal_restarts_a_blocked_send", send_restarted, |s| {
+        for _ in 0..SENDS {
+            s.wait();
+            std::thread::sleep(Duration::from_millis(12));
+            take_all(s.fd);
+            send(s.fd, b"!", MSG_NOSIGNAL).expect("there is room for an answer");
+        }
+    }),
     pair(
         "signal_interrupts_poll",
         |s| {

@@ -1,0 +1,73 @@
+//! Calls that a signal begins again (SA_RESTART). The kernel then looks up anew what their descriptor names, and so
+//! does the layer above that is told [`Errno::RESTART`].
+//!
+//! A receive sleeps in a look by the kernel at the program's own socket, which knows whether a signal begins it again.
+//! Begun again it would sleep by whatever the number names by then, in a ring perhaps, where nobody rings for it. So
+//! whoever takes the number away under a sleep spoils the place that the look is to write to: that fails at once.
+
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
+
+use crosslane_sys::{Errno, errno, real, signals};
+
+use crate::{End, stay};
+
+/// More than any buffer may have; the kernel says EINVAL.
+const SPOILT: usize = usize::MAX;
+
+/// Where all looks write a byte that nobody reads.
+static SCRATCH: AtomicU8 = AtomicU8::new(0);
+
+/// Where the sleeps on an end look to: laid out as an `iovec`, which the kernel reads whenever a call begins.
+#[derive(Default)]
+#[repr(C)]
+pub(crate) struct Place {
+    start: AtomicPtr<u8>,
+    bytes: AtomicUsize,
+}
+
+impl Place {
+    fn prepare(&self) {
+        self.start.store(SCRATCH.as_ptr(), Ordering::Relaxed);
+        self.bytes.store(1, Ordering::SeqCst);
+    }
+
+    /// A number that sleeps have come by is about to name something else.
+    pub fn spoil(&self) {
+        self.bytes.store(SPOILT, Ordering::SeqCst);
+    }
+}
+
+/// Before a sleep in [`peek`]. Returns whether that may be: the descriptor still names the connection.
+pub(crate) fn prepare(end: &End) -> bool {
+    end.local.place.prepare();
+    // Who takes the name away from here on spoils the place.
+    fence(Ordering::SeqCst);
+    stay::has_name(end)
+}
+
+/// Sleep until there is something to read, and leave it: a doorbell is for all who sleep here, and signals and
+/// SO_RCVTIMEO do what they do to the program's own receive.
+///
+/// # Errors
+/// As recv(2), and [`Errno::RESTART`].
+pub(crate) fn peek(end: &End) -> Result<usize, Errno> {
+    // SAFETY: a header is integers and pointers, for which zero is a value.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = (&raw const end.local.place).cast_mut().cast();
+    header.msg_iovlen = 1;
+    // SAFETY: the place lives as long as the process, and names one byte of ours or is refused.
+    let peeked = unsafe { real::recvmsg(end.fd, &raw mut header, libc::MSG_PEEK) };
+    errno::check(peeked).map_err(|errno| match errno {
+        Errno::INVAL => Errno::RESTART,
+        Errno::BADF | Errno(libc::ENOTSOCK) if !stay::has_name(end) => Errno::RESTART,
+        errno => errno,
+    })
+}
+
+/// What becomes of a call that a signal has interrupted in a sleep which the kernel never begins again itself.
+pub(crate) fn interrupted(has_time_limit: bool) -> Errno {
+    match !has_time_limit && signals::begin_again() {
+        true => Errno::RESTART,
+        false => Errno::INTR,
+    }
+}
