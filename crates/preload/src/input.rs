@@ -523,6 +523,10 @@ unsafe fn receive_messages(
             break;
         };
         let Ok(length) = u32::try_from(received) else {
+            if done > 0 {
+                // It has been told to us, and is the next call's.
+                send::keep_error(end, Errno::last());
+            }
             break;
         };
         // SAFETY: as above.
