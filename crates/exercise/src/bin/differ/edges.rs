@@ -22,18 +22,16 @@ pub fn are_alike(native: &Trace, other: &Trace) -> bool {
             })
 }
 
-/// The step that slept natively, or slept on, and that an edge told once more has ended, if that is where the two
-/// part.
+/// The step that sleeps, or sleeps on, in one of the two, and that in the other an edge told once more has ended, if that
+/// is where they part.
 pub fn ended_once_more(native: &Trace, other: &Trace) -> Option<String> {
     let mut edges = Edges::default();
     for (native, other) in native.lines.iter().zip(&other.lines) {
         edges.note(native);
         if native != other && !edges.are_once_more(native, other) {
-            let (step, told) = events(other)?;
-            let slept_on = step.starts_with(' ');
-            let sleeps = slept_on || native.strip_prefix(step) == Some(" => sleeps");
-            let is_it = sleeps && !told.is_empty() && told.iter().all(|event| edges.is_edge(event));
-            return is_it.then(|| step.trim_start().to_owned());
+            let step = edges.ended_here(native, other);
+            let step = step.or_else(|| edges.ended_natively(native, other));
+            return step.map(|step| step.trim_start().to_owned());
         }
     }
     None
@@ -93,6 +91,26 @@ impl Edges {
                 .iter()
                 .filter(|event| !native.contains(event))
                 .all(|event| self.is_edge(event))
+    }
+
+    /// The step, if an edge has ended a sleep that natively goes on.
+    fn ended_here<'a>(&self, native: &str, other: &'a str) -> Option<&'a str> {
+        let (step, told) = events(other)?;
+        let slept_on = step.starts_with(' ');
+        let sleeps = slept_on || native.strip_prefix(step) == Some(" => sleeps");
+        let is_it = sleeps && !told.is_empty() && told.iter().all(|event| self.is_edge(event));
+        is_it.then_some(step)
+    }
+
+    /// The step, if room that no send has missed has ended a sleep natively.
+    fn ended_natively<'a>(&self, native: &'a str, other: &str) -> Option<&'a str> {
+        let (step, told) = events(native)?;
+        let sleeps = matches!(
+            other.strip_prefix(step),
+            Some(" => sleeps" | " => sleeps on")
+        );
+        let is_it = sleeps && !told.is_empty() && told.iter().all(|event| self.is_needless(event));
+        is_it.then_some(step)
     }
 
     /// Whether of `@0 poll-both h1 h5 IN 0 => 1 OUT -` only the set's own readiness differs.
@@ -217,6 +235,37 @@ mod tests {
         assert_eq!(ended(&[add, &format!("{step} => [2:IN]")]), None);
         assert_eq!(ended(&[add, &format!("{step} => []")]), None);
         assert_eq!(ended(&[add, &sleeps, "@0 recv h1 0 - => EPIPE"]), None);
+    }
+
+    #[test]
+    fn a_sleep_that_needless_room_ends_natively_is_found() {
+        let add = "@0 epoll-add h5 h1 IN|OUT|ET 1";
+        let step = "@0/1 epoll-wait h5 9 -1";
+        let trace = |lines: &[&str]| Trace {
+            lines: lines.iter().map(|&line| line.to_owned()).collect(),
+            ..Trace::default()
+        };
+        let (sleeps, sleeps_on) = (
+            format!("{step} => sleeps"),
+            format!("  {step} => sleeps on"),
+        );
+        let added = format!("{add} => 0");
+        let ended = |before: &[&str], native: &str, other: &str| {
+            let lines = |last| trace(&[before, &[last]].concat());
+            ended_once_more(&lines(native), &lines(other))
+        };
+        let told = |events: &str| format!("{step} => {events}");
+        let found = Some(step.to_owned());
+        assert_eq!(ended(&[&added], &told("[1:OUT]"), &sleeps), found);
+        let woken = format!("  {step} => [1:OUT]");
+        assert_eq!(ended(&[&added], &woken, &sleeps_on), found);
+        assert_eq!(ended(&[&added], &told("[1:IN|OUT]"), &sleeps), None);
+        assert_eq!(ended(&[&added], &told("[2:OUT]"), &sleeps), None);
+        assert_eq!(ended(&[&added], &told("[]"), &sleeps), None);
+        let missed = [&added, "@0 send h1 5 DONTWAIT => EAGAIN"];
+        assert_eq!(ended(&missed, &told("[1:OUT]"), &sleeps), None);
+        let by_level = ["@0 epoll-add h5 h1 IN|OUT 1 => 0"];
+        assert_eq!(ended(&by_level, &told("[1:OUT]"), &sleeps), None);
     }
 
     #[test]
