@@ -26,6 +26,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    fn is_spoilt(&self) -> bool {
+        self.bytes.load(Ordering::SeqCst) == SPOILT
+    }
+
     fn prepare(&self) {
         self.start.store(SCRATCH.as_ptr(), Ordering::Relaxed);
         self.bytes.store(1, Ordering::SeqCst);
@@ -37,8 +41,12 @@ impl Place {
     }
 }
 
-/// Before a sleep in [`peek`]. Returns whether that may be: the descriptor still names the connection.
+/// Before a sleep in [`peek`]. Returns whether that may be: the descriptor still names the connection, and nobody sleeps
+/// for whom the place must stay spoilt.
 pub(crate) fn prepare(end: &End) -> bool {
+    if end.local.place.is_spoilt() && stay::do_others_sleep(end) {
+        return false;
+    }
     end.local.place.prepare();
     // Who takes the name away from here on spoils the place.
     fence(Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! Calls of this process that sleep on a connection. Such a call goes on with the connection that it began
 //! with when its descriptor is closed, or made to name something else, as the kernel keeps a socket for the calls
-//! inside it.
+//! inside it; until a signal begins it again ([`crate::restart`]).
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -61,6 +61,11 @@ pub(crate) fn leave(end: &End) {
 /// Whether a call of this process sleeps on the connection.
 pub(crate) fn is_asleep(end: &End) -> bool {
     end.local.calls.load(Ordering::SeqCst) > 0
+}
+
+/// Whether another call than the caller's does.
+pub(crate) fn do_others_sleep(end: &End) -> bool {
+    end.local.calls.load(Ordering::SeqCst) > 1
 }
 
 /// Whether the descriptor by which the call came still names the connection.
