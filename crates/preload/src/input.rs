@@ -8,6 +8,7 @@ use crosslane_ring::Part;
 use crosslane_stream::beside::Beside;
 use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
+use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, ending, send, short};
 use crosslane_sys::{Errno, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -17,6 +18,16 @@ use crate::{c, poll};
 
 /// Flags that change nothing about a short message that is there.
 const SHORT_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// What a receive asks for besides its buffers.
+#[derive(Clone, Copy)]
+struct Wish<'a> {
+    flags: c_int,
+    /// Room for what comes beside the bytes.
+    beside: Option<&'a Beside>,
+    /// Whether its call has received something before.
+    has_some: bool,
+}
 
 /// Whether flags ask for something beside the stream, which only the kernel has. It ignores those that
 /// it does not know.
@@ -51,8 +62,13 @@ fn receive(
     mut kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
     let mut end = *end;
+    let wish = Wish {
+        flags,
+        beside: None,
+        has_some: false,
+    };
     loop {
-        if let Some(received) = receive_with(&end, parts, flags, None, &mut kernel) {
+        if let Some(received) = receive_with(&end, parts, wish, &mut kernel) {
             return received;
         }
         match End::of(end.fd) {
@@ -62,22 +78,21 @@ fn receive(
     }
 }
 
-/// As [`receive`], with room for what comes beside the bytes. None: a signal begins the call again, which looks its
-/// descriptor up.
+/// As [`receive`], for more wishes. None: a signal begins the call again, which looks its descriptor up.
 #[inline]
 fn receive_with(
     end: &End,
     parts: &[Part],
-    flags: c_int,
-    beside: Option<&Beside>,
+    wish: Wish<'_>,
     mut kernel: impl FnMut() -> ssize_t,
 ) -> Option<ssize_t> {
+    let flags = wish.flags;
     loop {
         if is_granted(end) {
             if asks_beside(end, flags) {
                 return Some(kernel());
             }
-            return match by_ring(end, parts, flags, beside) {
+            return match by_ring(end, parts, wish) {
                 Ok(0) if takes_what_is_beside(end, parts) => Some(kernel()),
                 Err(Errno::RESTART) => None,
                 received => Some(c::count(received)),
@@ -91,15 +106,12 @@ fn receive_with(
 }
 
 #[inline]
-fn by_ring(
-    end: &End,
-    parts: &[Part],
-    flags: c_int,
-    beside: Option<&Beside>,
-) -> Result<usize, Errno> {
+fn by_ring(end: &End, parts: &[Part], wish: Wish<'_>) -> Result<usize, Errno> {
+    let flags = wish.flags;
     let peek = flags & libc::MSG_PEEK != 0;
     let options = Options {
-        beside,
+        beside: wish.beside,
+        has_some: wish.has_some,
         peek,
         dont_wait: flags & libc::MSG_DONTWAIT != 0,
         // A peek at AF_UNIX never waits for more than something.
@@ -362,7 +374,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     while let Some(end) = End::of(fd) {
         // SAFETY: the program's promise.
-        if let Some(received) = unsafe { receive_message(&end, message, flags) } {
+        if let Some(received) = unsafe { receive_message(&end, message, flags, false) } {
             return received;
         }
     }
@@ -375,13 +387,20 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     received
 }
 
-/// recvmsg(2) on a connection. None: a signal begins the call again, which looks its descriptor up.
+/// recvmsg(2) on a connection, for a call that may have received something before. None: a signal begins the call again,
+/// which looks its descriptor up.
 ///
 /// # Safety
 /// As recvmsg(2) demands.
-unsafe fn receive_message(end: &End, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
+unsafe fn receive_message(
+    end: &End,
+    message: *mut msghdr,
+    flags: c_int,
+    has_some: bool,
+) -> Option<ssize_t> {
+    let fd = if has_some { end.fd() } else { end.fd };
     // SAFETY: passed on.
-    let kernel = move || unsafe { real::recvmsg(end.fd, message, flags) };
+    let kernel = move || unsafe { real::recvmsg(fd, message, flags) };
     // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
     let Some(header) = (unsafe { message.as_mut() }) else {
         return Some(kernel());
@@ -394,7 +413,12 @@ unsafe fn receive_message(end: &End, message: *mut msghdr, flags: c_int) -> Opti
     let beside = unsafe { Beside::of(header, flags) };
     let is_unix = end.family() == Family::Unix;
     let mut by_kernel = false;
-    let received = receive_with(end, parts, flags, Some(&beside).filter(|_| is_unix), || {
+    let wish = Wish {
+        flags,
+        beside: Some(&beside).filter(|_| is_unix),
+        has_some,
+    };
+    let received = receive_with(end, parts, wish, || {
         by_kernel = true;
         kernel()
     })?;
@@ -489,8 +513,7 @@ unsafe fn bytes_of(messages: *const mmsghdr, count: c_int) -> ssize_t {
     (0..count).map(|at| bytes(at) as ssize_t).sum()
 }
 
-/// recvmmsg(2) on a connection that has rings; the descriptor may come to name another meanwhile.
-/// None: a signal begins the call again, which looks its descriptor up.
+/// recvmmsg(2) on a connection that has rings, which it goes on with when its descriptor is closed. None: a signal begins the call again, which looks its descriptor up.
 ///
 /// # Safety
 /// As recvmmsg(2) demands.
@@ -501,6 +524,7 @@ unsafe fn receive_messages(
     flags: c_int,
     limit: Option<Duration>,
 ) -> Option<c_int> {
+    let _stay = Stay::begin(end).ok()?;
     if let Some(errno) = ending::take_error(end) {
         // Unlike recvmsg it tells of an error before data and the end.
         return Some(c::fail(errno));
@@ -515,7 +539,8 @@ unsafe fn receive_messages(
         // SAFETY: `done` is below the count that the program has promised.
         let message = unsafe { messages.add(done as usize) };
         // SAFETY: as above; the header is part of the program's array.
-        let received = unsafe { receive_message(end, &raw mut (*message).msg_hdr, flags) };
+        let received =
+            unsafe { receive_message(end, &raw mut (*message).msg_hdr, flags, done > 0) };
         let Some(received) = received else {
             if done == 0 {
                 return None;

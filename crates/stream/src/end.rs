@@ -168,7 +168,7 @@ impl End {
     /// The descriptor for calls to the kernel: the program's, or our own while a call outlives it.
     /// The kernel, too, keeps a socket for the calls inside it.
     #[inline]
-    pub(crate) fn fd(&self) -> RawFd {
+    pub fn fd(&self) -> RawFd {
         match self.local.kept.load(Ordering::Acquire) {
             0 => self.fd,
             kept => (kept - 1).cast_signed(),

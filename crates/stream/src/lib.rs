@@ -59,7 +59,7 @@ pub mod short;
 pub mod slices;
 mod spare;
 pub mod standard;
-mod stay;
+pub mod stay;
 pub mod step;
 mod strict;
 pub mod switch;

@@ -34,6 +34,8 @@ pub struct Options<'a> {
     pub dont_wait: bool,
     /// MSG_WAITALL.
     pub wait_all: bool,
+    /// The call has received something before: a signal ends it, whatever SA_RESTART says.
+    pub has_some: bool,
 }
 
 /// Receive into `parts` as recv(2) does.
@@ -170,7 +172,9 @@ fn receive_slowly(
             };
         }
         watch = None;
-        match Stay::begin_once(&mut stay, end).and_then(|()| wait_readable(end, total > 0)) {
+        match Stay::begin_once(&mut stay, end)
+            .and_then(|()| wait_readable(end, options.has_some || total > 0))
+        {
             Ok(()) => {}
             Err(_) if total > 0 => return Ok(total),
             Err(errno) => return Err(errno),

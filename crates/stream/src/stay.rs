@@ -9,21 +9,25 @@ use crosslane_sys::Errno;
 use crate::{End, close};
 
 /// A call that sleeps, or looks between two sleeps.
-pub(crate) struct Stay(End);
+pub struct Stay(End);
 
 impl Stay {
     /// Before each sleep of a call, the first of which counts.
     ///
     /// # Errors
     /// EBADF, as if the call had come later, if the descriptor is being closed and nothing is kept for us.
-    pub fn begin_once(stay: &mut Option<Self>, end: &End) -> Result<(), Errno> {
+    pub(crate) fn begin_once(stay: &mut Option<Self>, end: &End) -> Result<(), Errno> {
         if stay.is_none() {
             *stay = Some(Self::begin(end)?);
         }
         Ok(())
     }
 
-    fn begin(end: &End) -> Result<Self, Errno> {
+    /// Before the first of several parts of a call, each of which may sleep.
+    ///
+    /// # Errors
+    /// As [`Stay::begin_once`].
+    pub fn begin(end: &End) -> Result<Self, Errno> {
         enter(end);
         let stay = Self(*end);
         // Who closes it from here on sees us.
