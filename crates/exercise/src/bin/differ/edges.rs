@@ -105,10 +105,10 @@ impl Edges {
     /// The step, if room that no send has missed has ended a sleep natively.
     fn ended_natively<'a>(&self, native: &'a str, other: &str) -> Option<&'a str> {
         let (step, told) = events(native)?;
-        let sleeps = matches!(
-            other.strip_prefix(step),
-            Some(" => sleeps" | " => sleeps on")
-        );
+        let answer = other.strip_prefix(step)?.strip_prefix(" => ")?;
+        // At the end of a program those who sleep are sent a signal.
+        let is_sent_home = step.starts_with(' ') && answer.starts_with("EINTR SIGUSR1");
+        let sleeps = is_sent_home || matches!(answer, "sleeps" | "sleeps on");
         let is_it = sleeps && !told.is_empty() && told.iter().all(|event| self.is_needless(event));
         is_it.then_some(step)
     }
@@ -259,6 +259,8 @@ mod tests {
         assert_eq!(ended(&[&added], &told("[1:OUT]"), &sleeps), found);
         let woken = format!("  {step} => [1:OUT]");
         assert_eq!(ended(&[&added], &woken, &sleeps_on), found);
+        let sent_home = format!("  {step} => EINTR SIGUSR1*1");
+        assert_eq!(ended(&[&added], &woken, &sent_home), found);
         assert_eq!(ended(&[&added], &told("[1:IN|OUT]"), &sleeps), None);
         assert_eq!(ended(&[&added], &told("[2:OUT]"), &sleeps), None);
         assert_eq!(ended(&[&added], &told("[]"), &sleeps), None);
