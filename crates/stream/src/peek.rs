@@ -3,7 +3,8 @@
 
 use core::sync::atomic::Ordering;
 
-use crosslane_ctl::slab::Mode;
+use crosslane_ctl::lane::NO_REPLAY;
+use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
@@ -137,7 +138,10 @@ fn visit(end: &End, mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>) -> Re
                 if start != Some(on_tcp) {
                     break;
                 }
-                mode = Mode::Ring;
+                mode = match end.has_flags(end_flags::FROZEN) {
+                    true => Mode::Replay,
+                    false => Mode::Ring,
+                };
             }
             Mode::Ring => {
                 look(Place::Ring(&lane, &mut cursor))?;
@@ -147,7 +151,14 @@ fn visit(end: &End, mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>) -> Re
                 (mode, on_tcp) = (Mode::Tcp, stop);
             }
             Mode::Replay => {
-                look(Place::Ring(&lane, &mut cursor))?;
+                let place = match replayed_at(end, &lane) {
+                    None => Place::Ring(&lane, &mut cursor),
+                    Some(at) => Place::Tcp {
+                        skipped: at.saturating_sub(taken),
+                        most: u64::MAX,
+                    },
+                };
+                look(place)?;
                 break;
             }
             Mode::Drain => break,
@@ -155,6 +166,15 @@ fn visit(end: &End, mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>) -> Re
         cursor.head += 1;
     }
     Ok(())
+}
+
+/// Where on TCP the peer sends again what is in the ring, if it has begun to.
+fn replayed_at(end: &End, lane: &WindowLane) -> Option<u64> {
+    let sender = &lane.control().sender;
+    let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    let is_answered = sender.replay_seq.load(Ordering::SeqCst) != seen; // SYNC: frozen
+    let at = sender.replay_at.load(Ordering::Relaxed);
+    (is_answered && at != NO_REPLAY).then_some(at)
 }
 
 /// The number in the control record at the cursor, if there is one of this kind.
