@@ -172,9 +172,8 @@ fn receive_slowly(
             };
         }
         watch = None;
-        match Stay::begin_once(&mut stay, end)
-            .and_then(|()| wait_readable(end, options.has_some || total > 0))
-        {
+        let has_some = options.has_some || total > 0;
+        match Stay::begin_once(&mut stay, end).and_then(|()| wait_readable(end, has_some)) {
             Ok(()) => {}
             Err(_) if total > 0 => return Ok(total),
             Err(errno) => return Err(errno),
