@@ -22,6 +22,7 @@ pub fn copied(fd: c_int, new: c_int) {
     match End::of(fd) {
         Some(end) => {
             closing::add_name(&end, new);
+            epoll::named(&end.by_name(new));
             if standard::is(new) {
                 stdio::leave(&end);
             }

@@ -345,10 +345,10 @@ pub fn forget(end: &End) {
     for_each(end, |set, inner, key| {
         let Some(reg) = inner.reg(key) else { return };
         if !is_last {
-            if reg.nameless || reg.end.fd != end.fd {
+            if reg.end.fd != end.fd {
                 return;
             }
-            if !reg.deleted {
+            if reg.nameless || !reg.deleted {
                 reg.nameless = true;
                 reg.end = other_name(end);
                 return;
@@ -362,6 +362,19 @@ pub fn forget(end: &End) {
             if reg.ringed {
                 set.ringed.fetch_sub(1, Ordering::Relaxed);
             }
+        }
+    });
+}
+
+/// A descriptor names the connection anew. Registrations that were made by this number can be changed again.
+pub fn named(end: &End) {
+    if end.local.registrations.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for_each(end, |_, inner, key| {
+        let is_so_made = |reg: &&mut Reg| reg.nameless && reg.number == end.fd;
+        if let Some(reg) = inner.reg(key).filter(is_so_made) {
+            (reg.nameless, reg.end) = (false, *end);
         }
     });
 }

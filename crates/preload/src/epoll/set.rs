@@ -152,8 +152,10 @@ pub struct Reg {
     /// The scan that has looked at it last.
     pub scan: u32,
     pub hot: bool,
-    /// Its descriptor is closed while another names the connection. The kernel keeps it, but
-    /// nobody can change it any more; `end` goes by a name that lives.
+    /// The descriptor it was made by: the kernel's key to it, together with the open file.
+    pub number: c_int,
+    /// That descriptor is closed while another names the connection. The kernel keeps it, but
+    /// nobody can change it before the number names the connection again; `end` goes by a name that lives.
     pub nameless: bool,
     /// This process has counted it in the end's `epolls`. A forked child inherits registrations
     /// that its parent has counted.
@@ -184,6 +186,7 @@ impl Reg {
             quiet_waits: 0,
             scan: 0,
             hot: false,
+            number: end.fd,
             nameless: false,
             counted: false,
         }
