@@ -22,6 +22,9 @@ const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
 const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
+/// What the kernel tells without being asked for it.
+const UNASKED: i16 = libc::POLLERR | libc::POLLHUP;
+
 /// The key of no registration: what the kernel tells by it concerns nobody.
 const NO_KEY: u32 = u32::MAX;
 
@@ -467,7 +470,7 @@ pub fn hand_back(end: &End) {
 
 /// What the kernel should look for on behalf of a registration.
 fn wish_of(reg: &Reg) -> u32 {
-    if reg.is_silent() {
+    if reg.wanted() & !UNASKED == 0 {
         return EDGE;
     }
     let end = &reg.end;
