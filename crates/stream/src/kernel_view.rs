@@ -95,6 +95,15 @@ pub(crate) fn compare_received(end: &End, lane: &WindowLane) -> Count {
     }
 }
 
+/// All bytes that the kernel has brought, taken or not. What stands behind an urgent byte is not in TCP's FIONREAD.
+pub(crate) fn arrived(end: &End) -> u64 {
+    if end.family() == Family::Tcp {
+        return info(end.fd()).map_or(0, |info| info.bytes_received);
+    }
+    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    taken + u64::from(kernel::queued(end.fd(), libc::FIONREAD).unwrap_or(0))
+}
+
 fn is_open(fd: RawFd) -> bool {
     let ended = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     kernel::poll_now(fd, libc::POLLRDHUP) & ended == 0 && kernel::can_send_unix(fd)

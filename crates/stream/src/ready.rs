@@ -10,7 +10,7 @@ use crosslane_ring::{LaneMemory, Next, RxCursor, WindowLane};
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
-use crate::{End, asleep, bell, ending, lost, send, stay, step, watcher};
+use crate::{End, asleep, bell, ending, kernel_view, lost, send, stay, step, watcher};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -266,10 +266,8 @@ pub struct SeenByTcp {
 
 /// Ask the kernel what TCP has brought up to now.
 pub fn seen_by_tcp(end: &End) -> SeenByTcp {
-    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
-    let queued = kernel::queued(end.fd(), libc::FIONREAD).unwrap_or(0);
     SeenByTcp {
-        arrived: taken + u64::from(queued),
+        arrived: kernel_view::arrived(end),
         ends: kernel::poll_now(end.fd(), POLLRDHUP) & (POLLRDHUP | BROKEN),
     }
 }
