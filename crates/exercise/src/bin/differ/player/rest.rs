@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crosslane_exercise::calls::TcpLook;
 
 use super::Player;
+use crate::call::Call;
 use crate::cast::Hung;
 use crate::world::{Connection, Kind};
 
@@ -16,6 +17,8 @@ const PATIENCE: Duration = Duration::from_millis(600);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(150);
 /// So often must nothing have changed where it is not known what to wait for.
 const STILL: u32 = 4;
+/// Longer than Nagle's algorithm holds bytes back for an acknowledgement that is delayed.
+const HELD_BACK: Duration = Duration::from_millis(250);
 
 // From <netinet/tcp.h>.
 const ESTABLISHED: u8 = 1;
@@ -33,7 +36,23 @@ impl Player<'_> {
         for number in 0..self.world.connections.len() {
             if std::mem::take(&mut self.world.connections[number].dirty) {
                 self.rest_of(number)?;
+                self.rest_of_receivers(number)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Whoever receives one message after another is to have taken what has come before more does.
+    fn rest_of_receivers(&mut self, number: usize) -> Result<(), Hung> {
+        let is_of =
+            |kind: &Kind| matches!(kind, Kind::End { connection, .. } if *connection == number);
+        let files = &self.world.files;
+        let sleepers = self.world.sleepers.iter().filter(|sleeper| {
+            matches!(sleeper.call, Call::Recvmmsg { .. }) && is_of(&files[sleeper.file].kind)
+        });
+        let threads: Vec<_> = sleepers.map(|it| (it.process, it.thread)).collect();
+        for (process, thread) in threads {
+            self.cast.has_come_back(process, thread)?;
         }
         Ok(())
     }
@@ -41,13 +60,16 @@ impl Player<'_> {
     fn rest_of(&mut self, number: usize) -> Result<(), Hung> {
         let deadline = Instant::now() + PATIENCE;
         let mut last = [None; 2];
-        let mut still = 0;
+        let (mut still, mut since) = (0, Instant::now());
         while Instant::now() < deadline {
             let looks = self.looks(number)?;
             let connection = &self.world.connections[number];
-            still = if looks == last { still + 1 } else { 0 };
+            (still, since) = match looks == last {
+                true => (still + 1, since),
+                false => (0, Instant::now()),
+            };
             let rests = if connection.wild {
-                still >= STILL
+                still >= STILL && (have_arrived(&looks) || since.elapsed() >= HELD_BACK)
             } else {
                 is_at_rest(connection, &looks) && self.has_reached_listener(number)?
             };
@@ -87,18 +109,25 @@ impl Player<'_> {
 }
 
 fn is_at_rest(connection: &Connection, looks: &Looks) -> bool {
-    (0..2).all(|side| {
+    let are_told = (0..2).all(|side| {
         let Some(look) = looks[side] else { return true };
         let (own, other) = (connection.ends[side], connection.ends[1 - side]);
-        let peer = looks[1 - side];
-        let has_arrived = peer.is_none_or(|peer| {
-            peer.received >= look.sent || peer.state == CLOSE || look.state == CLOSE
-        });
         let is_moving = matches!(look.state, SYN_SENT | FIN_WAIT1 | LAST_ACK | CLOSING);
         let knows_end =
             !(other.gone || other.shut_writing) || !matches!(look.state, ESTABLISHED | FIN_WAIT2);
         let knows_reset = !own.reset || look.state == CLOSE;
         let has_told = !own.shut_writing || look.state != ESTABLISHED;
-        has_arrived && !is_moving && knows_end && knows_reset && has_told
+        !is_moving && knows_end && knows_reset && has_told
+    });
+    are_told && have_arrived(looks)
+}
+
+/// Whether what each end has sent has arrived at the other, or never will.
+fn have_arrived(looks: &Looks) -> bool {
+    (0..2).all(|side| match (looks[side], looks[1 - side]) {
+        (Some(look), Some(peer)) => {
+            peer.received >= look.sent || peer.state == CLOSE || look.state == CLOSE
+        }
+        _ => true,
     })
 }
