@@ -110,6 +110,9 @@ pub fn after_receiving(message: &msghdr) {
     for_each_passed(message, |fd| {
         epoll::received(fd);
         adopt::adopt(fd);
+        if let Some(end) = End::of(fd) {
+            epoll::named(&end);
+        }
     });
 }
 
