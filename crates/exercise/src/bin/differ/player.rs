@@ -18,6 +18,8 @@ use crate::world::World;
 const WAKING: Duration = Duration::from_secs(2);
 /// What is left over at the end is read in one piece.
 const REST: usize = 60_000;
+/// Longer than any time limit of a receive that programs set.
+const IMPATIENCE: Duration = Duration::from_millis(40);
 
 /// Plays one program, once.
 pub struct Player<'a> {
@@ -103,8 +105,8 @@ impl Player<'_> {
     fn epilogue(&mut self) -> Result<(), Hung> {
         while let Some(sleeper) = self.world.sleepers.first() {
             let (process, thread) = (sleeper.process, sleeper.thread);
-            // Whoever is on its way back comes by itself.
-            if !self.cast.has_come_back(process, thread)? {
+            let is_impatient = self.world.files[sleeper.file].impatient;
+            if !self.comes_back(process, thread, is_impatient)? {
                 self.cast.signal(process, thread, false)?;
             }
             self.wake(0);
@@ -127,6 +129,21 @@ impl Player<'_> {
             self.last_call(process, Call::Close { fd })?;
         }
         Ok(())
+    }
+
+    /// Whether a sleeper comes back by itself, being on its way already or out of time soon.
+    fn comes_back(
+        &mut self,
+        process: usize,
+        thread: usize,
+        is_impatient: bool,
+    ) -> Result<bool, Hung> {
+        let has_come = self.cast.has_come_back(process, thread)?;
+        if has_come || !is_impatient {
+            return Ok(has_come);
+        }
+        std::thread::sleep(IMPATIENCE);
+        self.cast.has_come_back(process, thread)
     }
 
     fn last_call(&mut self, process: usize, call: Call) -> Result<(), Hung> {
