@@ -10,7 +10,7 @@ use crosslane_stream::{End, close as closing, receive, register, switch, unconsu
 use crosslane_sys::real;
 use libc::socklen_t;
 
-use crate::{c, plumbing};
+use crate::{c, epoll, plumbing};
 
 /// How long setting an option for the kernel waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(50);
@@ -110,7 +110,12 @@ pub unsafe extern "C" fn setsockopt(
         }
         return 0;
     }
-    kernel()
+    let result = kernel();
+    let is_low_water = (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+    if is_low_water && result == 0 && end.phase() == EndPhase::Granted && !is_unix {
+        epoll::note_low_water(&end);
+    }
+    result
 }
 
 #[unsafe(no_mangle)]

@@ -235,8 +235,21 @@ pub fn want_room(end: &End) {
 /// The program has shut down a direction, for which the kernel wakes everybody.
 #[cold]
 pub fn note_shutdown(end: &End) {
+    renew_edges(end, |_| true);
+}
+
+/// The program has set SO_RCVLOWAT, for which the kernel wakes who waits for what is there to be read.
+#[cold]
+pub fn note_low_water(end: &End) {
+    renew_edges(end, |reg| {
+        reg.wanted() & libc::POLLIN != 0 && ready::look(&reg.end, libc::POLLIN, false) != 0
+    });
+}
+
+/// Edges are due anew for what is ready.
+fn renew_edges(end: &End, is_due: impl Fn(&Reg) -> bool) {
     for_each(end, |set, inner, key| {
-        if let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) {
+        if let Some(reg) = inner.reg(key).filter(|reg| reg.ringed && is_due(reg)) {
             reg.fresh = true;
             inner.heat(key);
             tell_sleepers(set, inner, key);

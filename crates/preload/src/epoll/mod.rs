@@ -18,7 +18,8 @@ mod set;
 mod wait;
 
 pub use control::{
-    adopt, epoll_ctl, forget, hand_back, leave_nested, named, note_shutdown, received, want_room,
+    adopt, epoll_ctl, forget, hand_back, leave_nested, named, note_low_water, note_shutdown,
+    received, want_room,
 };
 pub use early::connected;
 pub use set::{Fork, before_fork, copied, forget_set, is_known, sets};
