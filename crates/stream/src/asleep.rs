@@ -86,13 +86,10 @@ pub fn after_sleep(end: &End) {
 fn sleep(end: &End, has_some: bool) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
     control::tend();
-    // The kernel begins no receive again that has something.
-    let by_kernel = !has_some && restart::prepare(end);
-    let found = by_kernel.then(|| restart::peek(end));
-    match found {
-        Some(Err(Errno::AGAIN)) if end.is_nonblocking() => sleep_by_poll(end, has_some),
-        Some(found) => conclude(end, found),
-        None => sleep_by_poll(end, has_some),
+    // The kernel begins no receive again that has something. At O_NONBLOCK it looks when a call begins.
+    match !has_some && !end.is_nonblocking() && restart::prepare(end) {
+        true => conclude(end, restart::peek(end)),
+        false => sleep_by_poll(end, has_some),
     }
 }
 
