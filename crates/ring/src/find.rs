@@ -93,6 +93,7 @@ impl RxCursor {
         Taken {
             bytes,
             passed_quarter,
+            goes_on: false,
         }
     }
 }

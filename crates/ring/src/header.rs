@@ -3,7 +3,8 @@
 //! | bits | meaning |
 //! |---|---|
 //! | 0-23 | payload bytes, 1 to [`MAX_RECORD_BYTES`]; 8 for a control record or a turn |
-//! | 24-30 | kind: 1 data, 2 start, 3 stop, 4 closing, 5 turn; never 0, so that 0 is no record |
+//! | 24-29 | kind: 1 data, 2 start, 3 stop, 4 closing, 5 turn; never 0, so that 0 is no record |
+//! | 30 | of data: its sender is about to write the next record of the same message |
 //! | 31 | in posted lanes: the sender asks for credit when this record has been read |
 //! | 32-63 | lap of the ring in which the record starts |
 
@@ -72,6 +73,11 @@ pub(crate) enum Record {
 
 const KIND_DATA: u64 = 1;
 const KIND_TURN: u64 = 5;
+const KIND_DATA_GOES_ON: u64 = KIND_DATA | GOES_ON >> 24;
+
+/// The message goes on in the next record, which its sender is writing already. A receive that has room waits
+/// for it: over TCP, too, a message of some records becomes readable at once.
+pub(crate) const GOES_ON: u64 = 1 << 30;
 
 /// In posted lanes: return credit when this record has been read.
 pub(crate) const ASKS_FOR_CREDIT: u64 = 1 << 31;
@@ -120,7 +126,16 @@ fn lap(line: u64, ring_lines: u32) -> u64 {
 /// Whether a header, not yet checked, is one of data, or leads to one.
 #[inline]
 pub(crate) fn claims_data(header: u64) -> bool {
-    matches!(header >> 24 & 0xff, KIND_DATA | KIND_TURN)
+    matches!(
+        header >> 24 & 0xff,
+        KIND_DATA | KIND_DATA_GOES_ON | KIND_TURN
+    )
+}
+
+/// Whether a header, not yet checked, says that its message goes on in the next record.
+#[inline]
+pub(crate) fn goes_on(header: u64) -> bool {
+    header & GOES_ON != 0
 }
 
 /// Check a header, not 0, that was found at `line`.
@@ -132,7 +147,9 @@ pub(crate) fn check(header: u64, line: u64, ring_lines: u32) -> Result<Record, P
     }
     let bytes = usize::try_from(header & 0xff_ffff).map_err(|_| lie)?;
     match header >> 24 & 0xff {
-        KIND_DATA if 0 < bytes && bytes <= MAX_RECORD_BYTES => Ok(Record::Data { bytes }),
+        KIND_DATA | KIND_DATA_GOES_ON if 0 < bytes && bytes <= MAX_RECORD_BYTES => {
+            Ok(Record::Data { bytes })
+        }
         2 if bytes == 8 => Ok(Record::Control(Control::Start)),
         3 if bytes == 8 => Ok(Record::Control(Control::Stop)),
         4 if bytes == 8 => Ok(Record::Control(Control::Closing)),
@@ -153,7 +170,7 @@ mod tests {
         let controls = [Control::Start, Control::Stop, Control::Closing];
         let bytes = usize::try_from(header & 0xff_ffff).unwrap();
         let is_record = 0 < bytes && bytes <= MAX_RECORD_BYTES;
-        is_record && header == data(bytes, line, LINES)
+        is_record && header & !GOES_ON == data(bytes, line, LINES)
             || controls
                 .map(|kind| control(kind, line, LINES))
                 .contains(&header)
@@ -168,7 +185,8 @@ mod tests {
             0..1_u64 << 24
         ];
         let line = prop_oneof![0..20_000_u64, any::<u64>().prop_map(|line| line >> 16)];
-        (bytes, 0..8_u64, line, 0..3_u64).prop_map(|(bytes, kind, line, laps_off)| {
+        let kind = prop_oneof![0..8_u64, 0x40..0x48_u64];
+        (bytes, kind, line, 0..3_u64).prop_map(|(bytes, kind, line, laps_off)| {
             let lap = lap(line + laps_off * u64::from(LINES), LINES);
             (bytes | kind << 24 | lap << 32, line)
         })

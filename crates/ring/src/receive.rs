@@ -36,6 +36,8 @@ pub struct Taken {
     /// A quarter of the ring, or of its small part, has been passed: if the sender waits for space, it
     /// must be rung.
     pub passed_quarter: bool,
+    /// Nothing more was there, but the sender is about to write more of the same message.
+    pub goes_on: bool,
 }
 
 impl RxCursor {
@@ -145,7 +147,7 @@ impl RxCursor {
         if !is_valid() {
             return Ok(None);
         }
-        let bytes = copied?;
+        let (bytes, goes_on) = copied?;
         if bytes == 0 {
             return Ok(Some(Taken::default()));
         }
@@ -156,6 +158,7 @@ impl RxCursor {
         Ok(Some(Taken {
             bytes,
             passed_quarter,
+            goes_on,
         }))
     }
 
@@ -182,7 +185,7 @@ impl RxCursor {
         parts: &mut Parts<'_>,
     ) -> Result<usize, PeerLied> {
         let mut cursor = *self;
-        cursor.copy(lane, parts)
+        cursor.copy(lane, parts).map(|(bytes, _)| bytes)
     }
 
     /// Copy bytes out as `read` does and move over them, telling nobody: for looking further.
@@ -194,7 +197,7 @@ impl RxCursor {
         lane: &impl LaneMemory,
         parts: &mut Parts<'_>,
     ) -> Result<usize, PeerLied> {
-        self.copy(lane, parts)
+        self.copy(lane, parts).map(|(bytes, _)| bytes)
     }
 
     /// Bytes of data up to the next control record, counted up to `most`.
@@ -226,12 +229,18 @@ impl RxCursor {
         self.head << 16 | self.taken as u64
     }
 
-    fn copy(&mut self, lane: &impl LaneMemory, parts: &mut Parts<'_>) -> Result<usize, PeerLied> {
-        let mut total = 0;
+    /// Copy what there is room for. Returns how many bytes, and [`Taken::goes_on`].
+    fn copy(
+        &mut self,
+        lane: &impl LaneMemory,
+        parts: &mut Parts<'_>,
+    ) -> Result<(usize, bool), PeerLied> {
+        let (mut total, mut goes_on) = (0, false);
         while parts.left() > 0 {
             let Next::Data(left) = self.come_to_next(lane)? else {
                 break;
             };
+            goes_on = header::goes_on(lane.header(Self::wrapped(lane, self.head)));
             mark(Point::Found);
             let bytes = left.min(parts.left());
             let mut offset = Self::offset(lane, self.head) + HEADER_BYTES + self.taken;
@@ -246,7 +255,7 @@ impl RxCursor {
             self.advance(bytes, left);
             total += bytes;
         }
-        Ok(total)
+        Ok((total, goes_on && parts.left() > 0))
     }
 
     /// Move over `bytes` of the `left` in the record at the cursor.

@@ -157,7 +157,7 @@ impl TxCursor {
         let start = self.start(lane, parts.left())?;
         let skipped = start - self.tail;
         let free = self
-            .free_lines(lane, skipped + lines_for(wanted))?
+            .free_lines(lane, skipped + lines_for(wanted) + 1)?
             .saturating_sub(skipped);
         if free == 0 {
             return Ok(0);
@@ -167,7 +167,11 @@ impl TxCursor {
             .saturating_mul(LINE_BYTES);
         let bytes = wanted.min(room - HEADER_BYTES);
         let (lines, next) = (lines_for(bytes), start + lines_for(bytes));
-        let header = header::data(bytes, start, lane.lines());
+        let goes_on = bytes == MAX_RECORD_BYTES && parts.left() > bytes && free > lines;
+        let header = match goes_on {
+            true => header::data(bytes, start, lane.lines()) | header::GOES_ON,
+            false => header::data(bytes, start, lane.lines()),
+        };
         let offset = Self::offset(lane, start) + HEADER_BYTES;
         // The receiver polls the first line and takes it away at every look. So a record of one
         // line is written at last and at once, with the next header cleared before.

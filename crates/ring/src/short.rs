@@ -115,8 +115,7 @@ impl RxCursor {
             return None;
         };
         let next = self.head + lines_for(bytes);
-        // A record of the greatest length is part of a longer message, whose next one may come while it is copied.
-        let is_part = bytes == MAX_RECORD_BYTES;
+        let is_part = header::goes_on(found);
         let goes_on = || bytes < most && (is_part || lane.header(Self::wrapped(lane, next)) != 0);
         if bytes > most || goes_on() {
             return None;
@@ -133,6 +132,7 @@ impl RxCursor {
         Some(Taken {
             bytes,
             passed_quarter,
+            goes_on: false,
         })
     }
 }

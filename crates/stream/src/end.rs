@@ -12,7 +12,7 @@ use crosslane_ctl::lane::LaneControl;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndEntry, EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::trace::{Point, mark};
-use crosslane_ring::{LaneMemory, RxCursor, TxCursor, WindowLane};
+use crosslane_ring::{LaneMemory, RxCursor, Taken, TxCursor, WindowLane};
 use crosslane_sys::store_wait::StoreWait;
 use crosslane_sys::{kernel, process as system};
 
@@ -65,6 +65,8 @@ pub struct Local {
     pub(crate) life_seen: AtomicU64,
     /// The token of the other end of a socket pair, plus 1; 0 if there is none.
     pub(crate) twin: AtomicU64,
+    /// 1 after a receive has taken part of a message whose sender is writing the rest.
+    pub(crate) goes_on: AtomicU32,
     /// Calls until the chaos knob acts.
     pub chaos: AtomicU32,
     /// What stands behind the lanes of an end whose other end is on another host.
@@ -337,6 +339,13 @@ impl End {
         // A record has at most 2^13 bytes.
         let taken = u32::try_from(cursor.taken).unwrap_or(u32::MAX);
         self.entry.rx.taken.store(taken, Ordering::Relaxed);
+    }
+
+    /// Count what has been taken from the ring, and keep whether its message goes on.
+    pub(crate) fn note_taken(&self, taken: Taken) {
+        add(&self.entry.rx.ring_bytes, taken.bytes as u64);
+        let goes_on = u32::from(taken.goes_on);
+        self.local.goes_on.store(goes_on, Ordering::Relaxed);
     }
 
     /// Whether a record stands in the receiving lane. Looks at one line and takes no lock, so the

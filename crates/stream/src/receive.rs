@@ -12,7 +12,6 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::{take_late_bells, wait_readable};
 use crate::beside::Beside;
-use crate::end::add;
 use crate::ending::{at_end, lied, look_at_kernel};
 use crate::family::Family;
 use crate::stay::Stay;
@@ -68,8 +67,15 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result
 /// between ring and TCP.
 #[inline]
 fn is_enough(end: &End, parts: &Parts<'_>, options: Options<'_>, taken: usize) -> bool {
-    let goes_on = || options.wait_all || end.has_record() || is_at_passage(end);
+    let goes_on = || options.wait_all || end.has_record() || is_at_passage(end) || comes_rest(end);
     taken > 0 && (parts.left() == 0 || !goes_on())
+}
+
+/// Whether the rest of a message comes of which some has been taken. Its sender is in the middle of the call: programs
+/// expect to receive at once what was sent at once, as over TCP, where a message of some records becomes readable whole.
+fn comes_rest(end: &End) -> bool {
+    let goes_on = end.local.goes_on.load(Ordering::Relaxed) != 0;
+    goes_on && wait::wait_for_rest(place::peer(end), || end.has_record())
 }
 
 /// Whether the stream goes on elsewhere than where the last bytes came from.
@@ -100,7 +106,7 @@ fn read_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
             return Ok(0);
         };
         end.set_rx_cursor(cursor);
-        add(&end.entry.rx.ring_bytes, taken.bytes as u64);
+        end.note_taken(taken);
         taken
     };
     if taken.passed_quarter {

@@ -118,7 +118,7 @@ fn step_ring(
                 return Ok(Passage::Out(Step::Nothing));
             };
             end.set_rx_cursor(cursor);
-            add(&end.entry.rx.ring_bytes, taken.bytes as u64);
+            end.note_taken(taken);
             Ok(Passage::Out(Step::Bytes(taken.bytes)))
         }
         Next::Control(Control::Closing, _) => {

@@ -23,6 +23,9 @@ const REST_US: u64 = 20;
 const TURN_US: u64 = 10;
 /// How long a receive looks before it does anything else.
 const BRIEF_US: u64 = 2;
+/// A sender whose processor has been taken away in the middle of a message has it back after so long, or the
+/// receiver goes on without.
+const REST_OF_SEND_US: u64 = 5_000;
 /// A gap between two looks at the clock that can only come from having been preempted.
 const PREEMPTED_US: u64 = 30;
 /// How often the processor is given to others in one wait.
@@ -164,6 +167,27 @@ fn spin_for(
             return false;
         }
         last = now;
+    }
+}
+
+/// Wait for what a peer writes that is in the middle of a send: microseconds, unless its processor is taken away.
+#[cold]
+pub fn wait_for_rest(peer: Peer, mut ready: impl FnMut() -> bool) -> bool {
+    let (start, rate) = (cpu::ticks(), cpu::ticks_per_us());
+    loop {
+        let waited = (cpu::ticks() - start) / rate;
+        for _ in 0..16 {
+            if ready() {
+                return true;
+            }
+            cpu::relax();
+        }
+        if waited > REST_OF_SEND_US {
+            return false;
+        }
+        if peer == Peer::Here || waited > BRIEF_US {
+            std::thread::yield_now();
+        }
     }
 }
 

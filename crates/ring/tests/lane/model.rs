@@ -108,22 +108,48 @@ fn few_lines_of_a_long_ring_are_used_while_the_receiver_keeps_up() {
     pair.drain();
 }
 
-/// Its next part may come while it is copied: who has room for that must look again, as [`RxCursor::read`] does.
+/// Who receives has to know whether what it has taken is all of what was sent at once.
 #[test]
-fn a_record_of_the_greatest_length_is_no_whole_message() {
+fn the_first_records_of_a_message_say_that_it_goes_on() {
     let memory = Memory::filled(MIN_RING_LINES, Edge::Last, |_| 0);
     let lane = memory.lane();
     let (mut send, mut receive) = (TxCursor::default(), RxCursor::default());
-    let payload = vec![7; MAX_RECORD_BYTES];
+    let mut bytes = vec![0; 3 * MAX_RECORD_BYTES];
+    let payload = vec![7; MAX_RECORD_BYTES + 100];
+    let written = send.write_slice(&lane, &payload).unwrap();
+    assert_eq!(written, MAX_RECORD_BYTES, "the rest is not written yet");
     // SAFETY: the vector has so many bytes.
-    assert!(unsafe { send.write_short(&lane, payload.as_ptr(), payload.len()) });
-    let mut bytes = vec![0; MAX_RECORD_BYTES + 1];
-    // SAFETY: as above.
-    let mut take = |most| unsafe { receive.read_short(&lane, bytes.as_mut_ptr(), most) };
-    assert_eq!(take(MAX_RECORD_BYTES + 1), None);
-    let taken = take(MAX_RECORD_BYTES).map(|taken| taken.bytes);
-    assert_eq!(taken, Some(MAX_RECORD_BYTES), "a receive of just so many");
-    assert_eq!(bytes[..MAX_RECORD_BYTES], payload);
+    let short = unsafe { receive.read_short(&lane, bytes.as_mut_ptr(), bytes.len()) };
+    assert_eq!(short, None, "who has room for more must look again");
+    let taken = receive.read_slice(&lane, &mut bytes).unwrap();
+    assert_eq!((taken.bytes, taken.goes_on), (written, true));
+    send.write_slice(&lane, &payload[written..]).unwrap();
+    let taken = receive.read_slice(&lane, &mut bytes).unwrap();
+    assert_eq!((taken.bytes, taken.goes_on), (100, false));
+}
+
+#[test]
+fn a_message_does_not_go_on_where_it_ends_or_has_no_room() {
+    let memory = Memory::filled(MIN_RING_LINES, Edge::Last, |_| 0);
+    let lane = memory.lane();
+    let (mut send, mut receive) = (TxCursor::default(), RxCursor::default());
+    let mut bytes = vec![0; MIN_RING_LINES as usize * 64];
+    let payload = vec![7; 1 << 20];
+    send.write_slice(&lane, &payload[..MAX_RECORD_BYTES])
+        .unwrap();
+    // SAFETY: the vector has so many bytes.
+    let short = unsafe { receive.read_short(&lane, bytes.as_mut_ptr(), bytes.len()) };
+    assert_eq!(short.map(|taken| taken.bytes), Some(MAX_RECORD_BYTES));
+    // A sender without room may send the rest much later, by another call.
+    let mut written = 0;
+    loop {
+        match send.write_slice(&lane, &payload[written..]).unwrap() {
+            0 => break,
+            more => written += more,
+        }
+    }
+    let taken = receive.read_slice(&lane, &mut bytes).unwrap();
+    assert_eq!((taken.bytes, taken.goes_on), (written, false));
 }
 
 #[test]

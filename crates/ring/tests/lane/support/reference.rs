@@ -174,6 +174,8 @@ impl Reference {
         let taken = Taken {
             bytes: bytes.len(),
             passed_quarter: start / quarter != self.head / quarter,
+            // All of a message is there, or what its sender had room for.
+            goes_on: false,
         };
         (bytes, taken)
     }
