@@ -3,7 +3,7 @@
 
 use crate::header::{self, HEADER_BYTES, MAX_RECORD_BYTES, Record, lines_for};
 use crate::memory::LaneMemory;
-use crate::receive::{RxCursor, Taken};
+use crate::receive::RxCursor;
 use crate::send::{TxCursor, worth_waking};
 use crate::trace::{Point, mark};
 use crosslane_ctl::lane::LINE_BYTES;
@@ -19,6 +19,15 @@ const FEW_BYTES: usize = FEW_LINES * LINE_BYTES - HEADER_BYTES;
 
 /// Payload of a record's first line.
 const FIRST_BYTES: usize = LINE_BYTES - HEADER_BYTES;
+
+/// A record that has been taken whole, with nothing behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// Bytes copied.
+    pub bytes: usize,
+    /// As [`crate::receive::Taken::passed_quarter`].
+    pub passed_quarter: bool,
+}
 
 impl TxCursor {
     /// Append `bytes` as one record. False, with nothing written, if they are none or too
@@ -106,7 +115,7 @@ impl RxCursor {
         lane: &impl LaneMemory,
         to: *mut u8,
         most: usize,
-    ) -> Option<Taken> {
+    ) -> Option<Whole> {
         let found = lane.header(Self::wrapped(lane, self.head));
         if found == 0 || self.taken != 0 {
             return None;
@@ -129,10 +138,9 @@ impl RxCursor {
         let passed_quarter = (self.head ^ next) >= quarter;
         self.head = next;
         lane.set_consumed(self.position(), passed_quarter);
-        Some(Taken {
+        Some(Whole {
             bytes,
             passed_quarter,
-            goes_on: false,
         })
     }
 }

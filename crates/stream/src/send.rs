@@ -251,7 +251,7 @@ pub(crate) fn look_for_reset(end: &End) {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn note_lines(end: &End, lines: u64) {
     let unchecked = &end.entry.tx.unchecked_lines;
     let lines = u64::from(unchecked.load(Ordering::Relaxed)).saturating_add(lines);

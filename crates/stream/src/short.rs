@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
-use crosslane_ring::short::SHORT_BYTES;
+use crosslane_ring::Part;
+use crosslane_ring::short::{SHORT_BYTES, Whole};
 use crosslane_ring::trace::{Point, mark};
-use crosslane_ring::{Part, Taken};
 
 use crate::end::add;
 use crate::{End, bell, place, send, wait};
@@ -102,7 +102,7 @@ pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
 /// # Safety
 /// The part must be valid for writes.
 #[inline(always)]
-unsafe fn take(end: &End, part: Part) -> Option<Taken> {
+unsafe fn take(end: &End, part: Part) -> Option<Whole> {
     mark(Point::Seen);
     let _rx = end.lock_rx();
     let lane = end.rx_lane()?;

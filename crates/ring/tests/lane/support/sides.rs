@@ -172,9 +172,14 @@ impl<L: LaneMemory> ReceiveSide<L> {
                 self.cursor
                     .read_short(&self.lane, bytes.as_mut_ptr(), *most)
             };
-            if let Some(taken) = taken {
-                assert!(bytes[taken.bytes..].iter().all(|byte| *byte == 0xee));
-                bytes.truncate(taken.bytes);
+            if let Some(whole) = taken {
+                assert!(bytes[whole.bytes..].iter().all(|byte| *byte == 0xee));
+                bytes.truncate(whole.bytes);
+                let taken = Taken {
+                    bytes: whole.bytes,
+                    passed_quarter: whole.passed_quarter,
+                    goes_on: false,
+                };
                 return Ok((bytes, taken));
             }
             assert_eq!(self.cursor, before, "nothing was read");
