@@ -9,7 +9,7 @@ use crosslane_sys::{Errno, real};
 use libc::{iovec, loff_t, off_t, size_t, ssize_t};
 
 use crate::progress::is_granted;
-use crate::{c, file};
+use crate::{c, file, output};
 
 /// How long a call that only the kernel can do waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
@@ -44,8 +44,11 @@ pub unsafe extern "C" fn sendfile(
             // SAFETY: the program's promise; null means the file's own position.
             return c::count(copy_file(&end, input, unsafe { offset.as_mut() }, bytes));
         }
-        if let Err(errno) = send::finish_replay(&end, false) {
-            return c::fail(errno);
+        // The kernel may have told the library already what it would tell the program.
+        match is_granted(&end).then(|| send::enter(&end, false)) {
+            Some(Ok(true)) => continue,
+            Some(Err(errno)) => return output::refuse(errno, 0),
+            Some(Ok(false)) | None => {}
         }
         if let Some(sent) = send::raw(&end, bytes, kernel) {
             return sent;

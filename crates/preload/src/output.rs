@@ -114,8 +114,9 @@ fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<Sent, Errno> {
     }
 }
 
+/// Fail a send, which raises a signal if nobody receives any more.
 #[cold]
-fn refuse(errno: Errno, flags: c_int) -> ssize_t {
+pub fn refuse(errno: Errno, flags: c_int) -> ssize_t {
     if errno == Errno::PIPE && flags & libc::MSG_NOSIGNAL == 0 {
         c::raise_sigpipe();
     }

@@ -78,8 +78,11 @@ pub(crate) fn after_sending(end: &End) {
 }
 
 /// Try to get the direction into the ring, or finish a replay. Returns whether it is in the ring.
+///
+/// # Errors
+/// As send(2).
 #[cold]
-pub(crate) fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
+pub fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
     finish_replay(end, dont_wait)?;
     switch::advance(end);
     // The kernel has told the library already what it would tell the program.
