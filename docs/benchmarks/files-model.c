@@ -6,6 +6,8 @@
  * A record is 8 KiB, as a lane's: 8 bytes that announce it, then payload.
  *
  *   cc -O2 -pthread files-model.c && ./a.out FILE RING_KIB
+ *
+ * With HUGE in the environment the ring is in huge pages, of which vm.nr_hugepages must have some.
  */
 #define _GNU_SOURCE
 #include <emmintrin.h>
@@ -124,7 +126,7 @@ int main(int count, char **words) {
     if (file < 0 || fstat(file, &stat) < 0) return perror(words[1]), 1;
     slots = strtoul(words[2], NULL, 10) * 1024 / RECORD;
     ring = mmap(NULL, slots * RECORD, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+                MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE | (getenv("HUGE") ? MAP_HUGETLB : 0), -1, 0);
     pthread_t receiver;
     if (slots < 2 * MOST || ring == MAP_FAILED || pthread_create(&receiver, NULL, receive, NULL))
         return fprintf(stderr, "no such ring\n"), 1;
