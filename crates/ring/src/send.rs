@@ -168,10 +168,8 @@ impl TxCursor {
         let bytes = wanted.min(room - HEADER_BYTES);
         let (lines, next) = (lines_for(bytes), start + lines_for(bytes));
         let goes_on = bytes == MAX_RECORD_BYTES && parts.left() > bytes && free > lines;
-        let header = match goes_on {
-            true => header::data(bytes, start, lane.lines()) | header::GOES_ON,
-            false => header::data(bytes, start, lane.lines()),
-        };
+        let flag = if goes_on { header::GOES_ON } else { 0 };
+        let header = header::data(bytes, start, lane.lines()) | flag;
         let offset = Self::offset(lane, start) + HEADER_BYTES;
         // The receiver polls the first line and takes it away at every look. So a record of one
         // line is written at last and at once, with the next header cleared before.

@@ -74,8 +74,13 @@ fn is_enough(end: &End, parts: &Parts<'_>, options: Options<'_>, taken: usize) -
 /// Whether the rest of a message comes of which some has been taken. Its sender is in the middle of the call: programs
 /// expect to receive at once what was sent at once, as over TCP, where a message of some records becomes readable whole.
 fn comes_rest(end: &End) -> bool {
-    let goes_on = end.local.goes_on.load(Ordering::Relaxed) != 0;
-    goes_on && wait::wait_for_rest(place::peer(end), || end.has_record())
+    let goes_on = &end.local.goes_on;
+    if end.rx_mode() != Mode::Ring || goes_on.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    // Waited for once; the next record says whether more follows.
+    goes_on.store(0, Ordering::Relaxed);
+    wait::wait_for_rest(place::peer(end), || end.has_record())
 }
 
 /// Whether the stream goes on elsewhere than where the last bytes came from.

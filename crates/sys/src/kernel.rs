@@ -8,6 +8,7 @@ use libc::{c_int, epoll_event, iovec, msghdr, pollfd, sigset_t, timespec};
 
 use crate::Errno;
 use crate::raw::syscall;
+use crate::signals;
 
 /// A descriptor number, sign-extended as the C ABI does it.
 fn arg(number: c_int) -> usize {
@@ -480,14 +481,7 @@ pub struct SignalsHeld(u64);
 impl SignalsHeld {
     /// Hold them back from now on.
     pub fn hold() -> Self {
-        let own = [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGILL,
-            libc::SIGFPE,
-            libc::SIGTRAP,
-        ];
-        let held = own
+        let held = signals::OWN
             .iter()
             .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
         Self(set_mask(held))

@@ -4,8 +4,8 @@ use libc::c_int;
 
 use crate::raw::syscall;
 
-/// Signals that a thread itself causes; the runtime handles some, and they end no sleep.
-const OWN: [c_int; 5] = [
+/// Signals that a thread itself causes; the runtime handles some, and they end no sleep. They are never held back.
+pub(crate) const OWN: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
     libc::SIGILL,

@@ -78,8 +78,9 @@ impl SlabMap {
             return Err(SlabError::Unsealed);
         }
         let mapping = map(fd, SLAB_BYTES).map_err(SlabError::Map)?;
-        mapping.keep_pages_small();
-        let slab = Self { mapping };
+        let slab = Self {
+            mapping: mapping.with_small_pages(),
+        };
         let magic = slab.header().magic.load(Ordering::Relaxed);
         if magic != SLAB_MAGIC {
             return Err(SlabError::Magic(magic));
