@@ -37,10 +37,11 @@ fn compile(host: &Host, source: &Path, linked: Linked) -> PathBuf {
     cc.arg(&program).arg(source);
     cc.arg("-I").arg(api_folder().join("include"));
     match linked {
+        // Found by this path before any in LD_LIBRARY_PATH, where cargo has the folder of its own builds.
         Linked::Shared => cc.args([
             format!("-L{folder}"),
             "-lcrosslane_api".into(),
-            format!("-Wl,-rpath,{folder}"),
+            format!("-Wl,--disable-new-dtags,-rpath,{folder}"),
         ]),
         Linked::Static => {
             cc.arg(binary("libcrosslane_api.a"));
