@@ -81,6 +81,8 @@ pub struct SenderLine {
     pub counted: AtomicU64,
     /// 1 once lines beyond [`SMALL_RING_LINES`] have been used, until they have been given back.
     pub grown: AtomicU32,
+    /// Between hosts, once the sender has ended its stream: 1 more than the line behind its last record. 0 before.
+    pub ended: AtomicU64,
 }
 
 /// How many bytes a sender has given to the kernel, and how many calls are doing so now.

@@ -16,6 +16,7 @@
 //! | Position, from a program | the TCP socket, as for Register |
 //! | Remainder | a memory object with the lines |
 
+mod kind;
 mod lost;
 
 use thiserror::Error;
@@ -86,6 +87,13 @@ pub enum ClientMessage {
     Position(Position),
     /// What the other end had not read.
     Remainder(Remainder),
+    /// TCP has ended, and the lane does not say that all has come which was sent there: has it?
+    Doubt {
+        /// The end's token.
+        token: u64,
+        /// As [`Grant::pair`] of the lanes.
+        pair: u64,
+    },
     /// Rings granted so far may be in use by forked children until the passed descriptor's other
     /// end is closed everywhere.
     Lease,
@@ -172,6 +180,13 @@ pub enum MonitorMessage {
         /// As [`Grant::pair`] of the lanes.
         pair: u64,
     },
+    /// The window carries what the other host has written, up to when this end said [`ClientMessage::Doubt`].
+    Carried {
+        /// The end's token.
+        token: u64,
+        /// As [`Grant::pair`] of the lanes.
+        pair: u64,
+    },
     /// A piece of the answer to a query; an empty one ends it.
     Text(Vec<u8>),
 }
@@ -245,34 +260,6 @@ pub enum MessageError {
         /// Its value.
         value: u64,
     },
-}
-
-mod kind {
-    pub const HELLO: u16 = 1;
-    pub const REGISTER: u16 = 2;
-    pub const RELEASE: u16 = 3;
-    pub const LEASE: u16 = 4;
-    pub const QUERY: u16 = 5;
-    pub const SECRET: u16 = 6;
-    pub const LEND: u16 = 7;
-    pub const ADOPT: u16 = 8;
-    pub const TAKE_BACK: u16 = 9;
-    pub const WATCH: u16 = 10;
-    pub const POSITION: u16 = 11;
-    pub const REMAINDER: u16 = 12;
-    pub const WELCOME: u16 = 129;
-    pub const REGISTERED: u16 = 130;
-    pub const GRANT: u16 = 131;
-    pub const REFUSED: u16 = 132;
-    pub const TEXT: u16 = 133;
-    pub const RETIRE: u16 = 134;
-    pub const LENDABLE: u16 = 135;
-    pub const LENT: u16 = 136;
-    pub const POSITION_OF_PEER: u16 = 137;
-    pub const REMAINDER_OF_PEER: u16 = 138;
-    pub const ALONE: u16 = 139;
-    pub const WINDOW_LOST: u16 = 140;
-    pub const LEFT: u16 = 141;
 }
 
 mod location {
@@ -409,6 +396,7 @@ impl ClientMessage {
             Self::Adopt { token } => Packet::new(kind::ADOPT, token),
             Self::Position(position) => position.encode(kind::POSITION),
             Self::Remainder(remainder) => remainder.encode(kind::REMAINDER),
+            Self::Doubt { token, pair } => Packet::new(kind::DOUBT, token).with_long(pair),
             Self::Lease => Packet::new(kind::LEASE, 0),
             Self::Watch { run } => Packet::new(kind::WATCH, run),
             Self::Query(Query::Connections) => Packet::new(kind::QUERY, 0).with(&[0]),
@@ -439,6 +427,7 @@ impl ClientMessage {
             kind::ADOPT => Ok(Self::Adopt { token }),
             kind::POSITION => Position::decode(&received).map(Self::Position),
             kind::REMAINDER => Remainder::decode(&received).map(Self::Remainder),
+            kind::DOUBT => received.long(0).map(|pair| Self::Doubt { token, pair }),
             kind::LEASE => Ok(Self::Lease),
             kind::WATCH => Ok(Self::Watch { run: token }),
             kind::QUERY => match received.field(0)? {
@@ -476,6 +465,7 @@ impl MonitorMessage {
             Self::WindowLost { token, pair } => {
                 Packet::new(kind::WINDOW_LOST, *token).with_long(*pair)
             }
+            Self::Carried { token, pair } => Packet::new(kind::CARRIED, *token).with_long(*pair),
             Self::Text(text) => {
                 let mut bytes = Packet::new(kind::TEXT, 0).as_bytes().to_vec();
                 bytes.extend_from_slice(text);
@@ -518,6 +508,10 @@ impl MonitorMessage {
                 pair: received.long(0)?,
             }),
             kind::WINDOW_LOST => Ok(Self::WindowLost {
+                token,
+                pair: received.long(0)?,
+            }),
+            kind::CARRIED => Ok(Self::Carried {
                 token,
                 pair: received.long(0)?,
             }),

@@ -147,6 +147,8 @@ pub mod end_flags {
     pub const READ_OUT: u32 = 1 << 17;
     /// While LOST: the other end has what it had not read.
     pub const CONFIRMED: u32 = 1 << 18;
+    /// The stream of another host's end is known to have ended where the lane is empty.
+    pub const SURE: u32 = 1 << 19;
 }
 
 /// How far the upgrade of an end has come.

@@ -195,6 +195,13 @@ impl<B: Backing> Arenas<B> {
             .unwrap_or(0)
     }
 
+    /// The arena with the lanes of this name, until they are another connection's.
+    pub fn arena_of_pair(&self, pair: u64) -> Option<ArenaId> {
+        let mut arenas = self.arenas.iter().filter(|_| pair != 0);
+        let found = arenas.find(|(_, arena)| arena.pairs.contains(&pair));
+        found.map(|(id, _)| *id)
+    }
+
     /// Whether a side is in a window that was lost.
     pub fn is_lost(&self, side: Side) -> bool {
         let arena = self.arenas.get(&side.arena);

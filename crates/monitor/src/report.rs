@@ -174,6 +174,8 @@ struct Seen {
     pid: u32,
     state: State,
     reason: Reason,
+    /// Names its lanes between hosts, or 0.
+    pair: u64,
     ring_bytes: [u64; 2],
     tcp_bytes: [u64; 2],
 }
@@ -198,6 +200,7 @@ impl Seen {
             pid: entry.id.pid.load(Relaxed),
             state,
             reason,
+            pair: entry.wait.pair.load(Relaxed),
             ring_bytes: [&entry.tx.ring_bytes, &entry.rx.ring_bytes]
                 .map(|bytes| bytes.load(Relaxed)),
             tcp_bytes: [&entry.tx.tcp_data, &entry.rx.tcp_data].map(|bytes| bytes.load(Relaxed)),

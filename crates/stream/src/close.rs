@@ -16,7 +16,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::bell::Bells;
 use crate::family::Family;
 use crate::{
-    End, bell, control, ending, ledger, lost, register, replay, stay, step, switch, within,
+    End, bell, control, doubt, ending, ledger, lost, register, replay, stay, step, switch, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -263,17 +263,18 @@ fn disconnect(end: &End) -> bool {
     false
 }
 
-/// A hint for a peer that reads without asking the kernel: look at TCP for the end.
+/// A hint for a peer that reads without asking the kernel: look at TCP for the end. Between hosts, how far the stream
+/// goes.
 fn say_closing(end: &End) {
     let _tx = end.lock_tx();
     let Some(lane) = end.tx_lane() else { return };
-    if end.tx_mode() != Mode::Ring {
-        return;
+    if end.tx_mode() == Mode::Ring {
+        let mut cursor = end.tx_cursor();
+        if cursor.write_control(&lane, Control::Closing, 0) == Ok(true) {
+            end.set_tx_cursor(cursor);
+        }
     }
-    let mut cursor = end.tx_cursor();
-    if cursor.write_control(&lane, Control::Closing, 0) == Ok(true) {
-        end.set_tx_cursor(cursor);
-    }
+    doubt::say_end(end, &lane);
 }
 
 pub(crate) fn count_totals(end: &End) {

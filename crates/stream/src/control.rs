@@ -24,7 +24,7 @@ use crosslane_window::arena::Arena;
 
 use crate::packet::{receive_packet, send_packet};
 use crate::process::{self, Process};
-use crate::{End, config, lost, register, relief, strict, watcher};
+use crate::{End, config, doubt, lost, register, relief, strict, watcher};
 
 mod fork;
 mod loans;
@@ -453,6 +453,7 @@ impl Control {
             MonitorMessage::Alone { token, pair } => lost::hear_alone(process, token, pair),
             MonitorMessage::Left { token, pair } => lost::hear_left(process, token, pair),
             MonitorMessage::WindowLost { token, pair } => lost::hear_lost(process, token, pair),
+            MonitorMessage::Carried { token, pair } => doubt::hear_carried(process, token, pair),
             MonitorMessage::Retire { arena } => self.retire(arena),
             MonitorMessage::Welcome | MonitorMessage::Text(_) => {}
         }

@@ -16,6 +16,7 @@ use crosslane_ring::{LaneMemory, RxCursor, Taken, TxCursor, WindowLane};
 use crosslane_sys::store_wait::StoreWait;
 use crosslane_sys::{kernel, process as system};
 
+use crate::doubt;
 use crate::lock::{self, Guard};
 use crate::lost::Clock;
 use crate::process::{self, Process};
@@ -73,6 +74,8 @@ pub struct Local {
     pub(crate) behind: Behind,
     /// Of an end whose window is lost.
     pub(crate) clock: Clock,
+    /// Of an end whose stream has ended, perhaps before all has come.
+    pub(crate) doubt: doubt::Clock,
 }
 
 /// A lane's address in atomics: replaced when an end is granted rings.

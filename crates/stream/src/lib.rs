@@ -13,7 +13,8 @@
 //! Read [`end`] for where state lives, [`receive`], [`step`] and [`send`] for the data path,
 //! [`reserve`] for the same without a copy, [`fill`] for files,
 //! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor,
-//! [`rest`] and [`adopt`] for ends whose sockets go to other processes, [`lost`] for windows that are lost.
+//! [`rest`] and [`adopt`] for ends whose sockets go to other processes, [`lost`] for windows that are lost, [`doubt`] for
+//! ends of streams that may come before what stands in a window.
 //!
 //! Invariants, each with the place that keeps it:
 //! 1. A lane's cursors change under the direction's lock only ([`lock`]).
@@ -31,6 +32,7 @@ pub mod beside;
 pub mod close;
 pub mod config;
 pub mod control;
+mod doubt;
 pub mod end;
 pub mod ending;
 pub mod family;

@@ -42,13 +42,13 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{Errno, cpu, kernel};
 
-use crate::{End, bell, close, control, ending, rest, spare, switch, watcher};
+use crate::{End, bell, close, control, doubt, ending, rest, spare, switch, watcher};
 
 pub(crate) use hear::{hear_alone, hear_left, hear_lost, hear_position, hear_remainder};
 
 use end_flags::{CONFIRMED, FAR, HEARD, LOST, READ_OUT, REFILLED, SHIPPED};
 
-/// Windows that this process has lost, under all ends.
+/// Windows that this process has lost or doubted, under all ends.
 static ALL: AtomicU32 = AtomicU32::new(0);
 
 /// How far an end has come.
@@ -70,7 +70,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A pause while both ends' monitors talk.
 const NAP: Duration = Duration::from_micros(200);
 
-/// What a process remembers of its part: how often a window was lost, and moments, in ticks; 0 for never.
+/// What a process remembers of its part: how often a window was lost or doubted, and moments, in ticks; 0 for never.
 #[derive(Default)]
 pub(crate) struct Clock {
     asked: AtomicU64,
@@ -92,7 +92,7 @@ fn look_far(end: &End) {
     watcher::start(end.process());
     let is_lost = end.has_flags(LOST);
     if !is_lost && !spare::is_window_lost(end) {
-        return;
+        return doubt::look(end);
     }
     if !is_lost || !spare::is_used(end) {
         leave(end, |end| end.has_flags(LOST) || spare::is_window_lost(end));
@@ -124,6 +124,12 @@ pub(crate) fn is_found(end: &End) -> bool {
 /// Whether something has yet to be told or heard: who waits should look again after a moment.
 #[inline]
 pub fn is_unsettled(end: &End) -> bool {
+    is_on_its_way(end) || doubt::is_open(end)
+}
+
+/// Whether what stood in a lost window has yet to be told or heard.
+#[inline]
+fn is_on_its_way(end: &End) -> bool {
     end.has_flags(LOST) && !end.has_flags(SHIPPED | REFILLED)
 }
 
@@ -132,10 +138,16 @@ pub(crate) fn is_owing(end: &End) -> bool {
     end.has_flags(LOST) && owes_position(end)
 }
 
-/// How far this process has come with the windows that it has lost under the end: another number whenever what was
-/// refused before may be had now.
+/// How far this process has come with the windows that it has lost under the end, or has doubted: another number
+/// whenever what was refused before may be had now.
 pub fn stage(end: &End) -> u32 {
     end.local.clock.losses.load(Ordering::Relaxed) << 1 | u32::from(is_unsettled(end))
+}
+
+/// Go on to another [`stage`].
+pub(crate) fn begin_anew(end: &End) {
+    end.local.clock.losses.fetch_add(1, Ordering::Relaxed);
+    ALL.fetch_add(1, Ordering::SeqCst);
 }
 
 /// The same under all ends.
@@ -168,6 +180,12 @@ pub(crate) fn is_unheard(end: &End) -> bool {
 /// Whether nothing can be read, because it is not known what comes next.
 #[inline]
 pub fn is_dry(end: &End) -> bool {
+    lacks_remainder(end) || doubt::is_open(end)
+}
+
+/// Whether what stood in a lost window has not come.
+#[inline]
+fn lacks_remainder(end: &End) -> bool {
     end.has_flags(LOST) && !end.has_flags(REFILLED)
 }
 
@@ -205,8 +223,7 @@ fn leave(end: &End, is_gone: impl FnOnce(&End) -> bool) {
     let clock = &end.local.clock;
     owe_position(end);
     clock.ended.store(0, Ordering::Relaxed);
-    clock.losses.fetch_add(1, Ordering::Relaxed);
-    ALL.fetch_add(1, Ordering::SeqCst);
+    begin_anew(end);
     if is_first && end.tx_mode() == Mode::Ring && end.ending() == Ending::Open {
         bell::probe_locked(end, &sent);
     }
@@ -270,7 +287,7 @@ fn settle(end: &End) {
             ship(end);
         }
     }
-    let pause = match is_unsettled(end) {
+    let pause = match is_on_its_way(end) {
         true => ASK_AGAIN,
         false => ASK_AGAIN_AT_LEISURE,
     };
@@ -279,7 +296,7 @@ fn settle(end: &End) {
         clock.asked.store(cpu::ticks(), Ordering::Relaxed);
         tell_position(end);
     }
-    if is_unsettled(end) {
+    if is_on_its_way(end) {
         give_up_in_time(end);
     }
 }
@@ -302,7 +319,7 @@ fn is_due(since: &AtomicU64, time: Duration) -> bool {
 /// What the peer had not told before TCP ended, it does not tell any more. An end that misses nothing goes on
 /// without an error: TCP may hold what its program has yet to read.
 fn give_up_in_time(end: &End) {
-    let over = match is_dry(end) {
+    let over = match lacks_remainder(end) {
         true => libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR,
         false => libc::POLLHUP | libc::POLLERR,
     };
@@ -316,7 +333,7 @@ fn give_up_in_time(end: &End) {
         let _tx = end.lock_tx();
         // As in [`leave`].
         match end.tx_lane() {
-            Some(_) if is_dry(end) => give_up(end),
+            Some(_) if lacks_remainder(end) => give_up(end),
             Some(_) => end.add_flags(SHIPPED | CONFIRMED),
             None => {}
         }
@@ -444,7 +461,7 @@ pub(crate) fn nap(end: &End) {
 /// what is left unread here, as it decides how the connection ends.
 pub(crate) fn finish(end: &End, deadline: Instant) {
     look(end);
-    while is_unsettled(end) && Instant::now() < deadline {
+    while is_on_its_way(end) && Instant::now() < deadline {
         nap(end);
     }
     if !is_shipped(end) {

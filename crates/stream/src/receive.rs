@@ -176,11 +176,9 @@ fn receive_slowly(
                     continue;
                 }
             }
-            return if total > 0 {
-                Ok(total)
-            } else {
-                Err(Errno::AGAIN)
-            };
+            // The end may just have been seen, and be in doubt.
+            lost::look(end);
+            return (total > 0).then_some(total).ok_or(Errno::AGAIN);
         }
         watch = None;
         let has_some = options.has_some || total > 0;
@@ -197,11 +195,11 @@ fn is_over(end: &End) -> bool {
     end.has_flags(end_flags::SHUT_READ) || !lost::is_dry(end) && end.ending() != Ending::Open
 }
 
-/// Whether a look was at lanes that had gone meanwhile, or have just been filled again: nothing there
-/// is no end.
+/// Whether a look was at lanes that had gone meanwhile, have just been filled again, or may miss something: nothing
+/// there is no end.
 fn is_void(end: &End, stood: u32) -> bool {
-    let has_changed = lost::is_found(end) || lost::standing(end) != stood;
-    has_changed && !end.has_flags(end_flags::SHUT_READ)
+    let is_unknown = lost::is_unknown(end) || lost::standing(end) != stood;
+    is_unknown && !end.has_flags(end_flags::SHUT_READ)
 }
 
 /// A peek for all waits by naps, and keeps the connection meanwhile.

@@ -37,6 +37,10 @@ fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Adopt { token: 6 },
         ClientMessage::Position(POSITION),
         ClientMessage::Remainder(REMAINDER),
+        ClientMessage::Doubt {
+            token: 9,
+            pair: u64::MAX - 7,
+        },
         ClientMessage::Lease,
         ClientMessage::Query(Query::Connections),
         ClientMessage::Query(Query::Counters),
@@ -89,6 +93,10 @@ fn monitor_messages() -> Vec<MonitorMessage> {
         MonitorMessage::WindowLost {
             token: 13,
             pair: u64::MAX - 8,
+        },
+        MonitorMessage::Carried {
+            token: 9,
+            pair: u64::MAX - 7,
         },
         MonitorMessage::Retire { arena: 4 },
         MonitorMessage::Refused {

@@ -222,8 +222,10 @@ impl Links {
             {
                 self.end(*oldest, &LinkError::Crowd);
             }
+            // Words are short, and waited for.
             let session = socket
                 .set_nonblocking(true)
+                .and_then(|()| socket.set_nodelay(true))
                 .ok()
                 .and_then(|()| self.tls.accept(socket).ok());
             if let Some(session) = session {

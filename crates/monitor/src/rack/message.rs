@@ -5,6 +5,7 @@
 //! [`matching`](super::matching) for sense.
 
 mod frame;
+mod kind;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -15,7 +16,7 @@ use thiserror::Error;
 use self::frame::Frame;
 
 /// Version of these messages and of the window's header.
-pub const RACK_VERSION: u16 = 4;
+pub const RACK_VERSION: u16 = 5;
 
 /// Most bytes of a frame behind its length.
 pub const FRAME_BYTES: usize = 4096;
@@ -80,6 +81,15 @@ pub enum HostMessage {
         epoch: u64,
         /// Counts the beats of a host in this epoch, from 1.
         beat: u64,
+        /// The last [`HostMessage::BeatWanted`] before which it was not written; 0 for none.
+        answers: u64,
+    },
+    /// Both: write a beat now.
+    BeatWanted {
+        /// The window's epoch.
+        epoch: u64,
+        /// Counts these of a host in this epoch, from 1.
+        number: u64,
     },
     /// Guest: an end seeks its partner.
     Offer(Offer),
@@ -246,27 +256,28 @@ pub enum FrameError {
     },
 }
 
-mod kind {
-    pub const HELLO: u16 = 1;
-    pub const PING: u16 = 2;
-    pub const WINDOW_OFFER: u16 = 3;
-    pub const WINDOW_ANSWER: u16 = 4;
-    pub const OFFER: u16 = 5;
-    pub const WITHDRAW: u16 = 6;
-    pub const GONE: u16 = 7;
-    pub const DEAL: u16 = 8;
-    pub const REFUSE: u16 = 9;
-    pub const RETIRE: u16 = 10;
-    pub const PROBE: u16 = 11;
-    pub const IN_USE: u16 = 12;
-    pub const POSITION: u16 = 13;
-    pub const REMAINDER: u16 = 14;
-    pub const ARRIVED: u16 = 15;
-    pub const ALONE: u16 = 16;
-    pub const WINDOW_LOST: u16 = 17;
-    pub const LEFT: u16 = 18;
-    pub const BEAT: u16 = 19;
-    pub const DECLINE: u16 = 20;
+impl WindowOffer {
+    fn encode(&self) -> Frame {
+        Frame::new(kind::WINDOW_OFFER)
+            .u64(self.epoch)
+            .u64(self.bytes)
+            .u32(self.ring_lines)
+            .u32(self.slots)
+            .text(&self.name)
+    }
+}
+
+impl Deal {
+    fn encode(&self) -> Frame {
+        Frame::new(kind::DEAL)
+            .u64(self.offer)
+            .u64(self.epoch)
+            .u64(self.arena)
+            .u32(self.part)
+            .u32(self.slot)
+            .u32(self.role)
+            .u64(self.pair)
+    }
 }
 
 impl HostMessage {
@@ -279,17 +290,19 @@ impl HostMessage {
                 .u16(*abi)
                 .text(name),
             Self::Ping => Frame::new(kind::PING),
-            Self::WindowOffer(offer) => Frame::new(kind::WINDOW_OFFER)
-                .u64(offer.epoch)
-                .u64(offer.bytes)
-                .u32(offer.ring_lines)
-                .u32(offer.slots)
-                .text(&offer.name),
+            Self::WindowOffer(offer) => offer.encode(),
             Self::WindowAnswer { epoch, works } => Frame::new(kind::WINDOW_ANSWER)
                 .u64(*epoch)
                 .u16((*works).into()),
             Self::WindowLost { epoch } => Frame::new(kind::WINDOW_LOST).u64(*epoch),
-            Self::Beat { epoch, beat } => Frame::new(kind::BEAT).u64(*epoch).u64(*beat),
+            Self::Beat {
+                epoch,
+                beat,
+                answers,
+            } => Frame::new(kind::BEAT).u64(*epoch).u64(*beat).u64(*answers),
+            Self::BeatWanted { epoch, number } => {
+                Frame::new(kind::BEAT_WANTED).u64(*epoch).u64(*number)
+            }
             Self::Offer(offer) => Frame::new(kind::OFFER)
                 .u64(offer.offer)
                 .u64(offer.family)
@@ -298,14 +311,7 @@ impl HostMessage {
             Self::Withdraw { offer } => Frame::new(kind::WITHDRAW).u64(*offer),
             Self::Decline { offer, pair } => Frame::new(kind::DECLINE).u64(*offer).u64(*pair),
             Self::Gone { family } => Frame::new(kind::GONE).u64(*family),
-            Self::Deal(deal) => Frame::new(kind::DEAL)
-                .u64(deal.offer)
-                .u64(deal.epoch)
-                .u64(deal.arena)
-                .u32(deal.part)
-                .u32(deal.slot)
-                .u32(deal.role)
-                .u64(deal.pair),
+            Self::Deal(deal) => deal.encode(),
             Self::Refuse { offer, reason } => Frame::new(kind::REFUSE).u64(*offer).u32(*reason),
             Self::Retire { arena } => Frame::new(kind::RETIRE).u64(*arena),
             Self::Probe { epoch } => Frame::new(kind::PROBE).u64(*epoch),
@@ -399,6 +405,11 @@ impl Body<'_> {
             kind::BEAT => HostMessage::Beat {
                 epoch: self.u64()?,
                 beat: self.u64()?,
+                answers: self.u64()?,
+            },
+            kind::BEAT_WANTED => HostMessage::BeatWanted {
+                epoch: self.u64()?,
+                number: self.u64()?,
             },
             kind::OFFER => HostMessage::Offer(Offer {
                 offer: self.u64()?,

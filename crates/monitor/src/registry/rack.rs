@@ -182,6 +182,11 @@ impl<B: Backing> Registry<B> {
         }
     }
 
+    /// The window of an end carries what has been written there.
+    pub fn tell_of_carriage(&mut self, client: ClientId, token: u64, pair: u64) {
+        self.say(client, MonitorMessage::Carried { token, pair });
+    }
+
     /// Nobody comes into the lanes `pair` of this end: it leaves them as if their window were lost.
     pub fn take_lanes_back(&mut self, id: EndId, pair: u64) {
         let Some(end) = self.ends.get(&id).filter(|end| self.is_granted(end, pair)) else {
@@ -214,15 +219,10 @@ impl<B: Backing> Registry<B> {
         self.retire_dropped();
     }
 
-    /// The window over which a connection goes, also one that its process has closed and a child has not.
-    pub fn window_of(&self, family: FamilyId, token: u64) -> Option<WindowId> {
-        let id = self.by_token.get(&(family, token));
-        let newest = id.and_then(|id| self.ends.get(id)?.grants.last());
-        let side = match newest {
-            Some(granted) => granted.side,
-            None => self.find_parked(family, token)?.1.side,
-        };
-        Some(self.arenas.place(side.arena)?.0)
+    /// The window with the lanes of this name, also of an end that its process has closed and a child has not.
+    pub fn window_of(&self, pair: u64) -> Option<WindowId> {
+        let arena = self.arenas.arena_of_pair(pair)?;
+        Some(self.arenas.place(arena)?.0)
     }
 
     /// Where memory comes from.

@@ -63,7 +63,7 @@ impl ConnectionReport {
         let key = world.registry.key_of(id, token);
         let program = process.map_or("", |process| &process.program);
         let names = [key.map(|key| key.local), key.map(|key| key.remote)];
-        let window = world.registry.window_of(id, token);
+        let window = world.registry.window_of(seen.pair);
         let window = window.and_then(|window| world.rack?.window_name(window));
         let report = Self {
             pid: family.pid_of(seen.pid),

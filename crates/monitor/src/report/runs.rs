@@ -206,6 +206,7 @@ fn read_closed(record: &EndRecord) -> Seen {
         pid: record.pid.load(Relaxed),
         state,
         reason,
+        pair: 0,
         ring_bytes,
         tcp_bytes: [0, 1].map(|at| record.tcp_bytes[at].load(Relaxed)),
     }

@@ -179,16 +179,36 @@ impl Monitor {
                 self.registry.release(client, token, pair);
                 Ok(())
             }
-            ClientMessage::Position(position) => {
-                self.told_position(known(member)?, position, fds.pop())
-            }
-            ClientMessage::Remainder(remainder) => {
-                self.told_remainder(known(member)?, remainder, fds.pop())
+            ClientMessage::Position(_)
+            | ClientMessage::Remainder(_)
+            | ClientMessage::Doubt { .. } => {
+                let member = member.ok_or(Fault::NotIntroduced)?;
+                self.hear_of_window(member, message, fds.pop())
             }
             ClientMessage::Lease => {
                 let client = known(member)?;
                 self.lease(client, fds)
             }
+        }
+    }
+
+    /// What an end in a window between hosts says of it.
+    fn hear_of_window(
+        &mut self,
+        member: Member,
+        message: ClientMessage,
+        fd: Option<OwnedFd>,
+    ) -> Result<(), Fault> {
+        match message {
+            ClientMessage::Position(position) => self.told_position(member.client, position, fd),
+            ClientMessage::Remainder(remainder) => {
+                self.told_remainder(member.client, remainder, fd)
+            }
+            ClientMessage::Doubt { token, pair } => {
+                self.doubted(member, (token, pair));
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 

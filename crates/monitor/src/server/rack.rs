@@ -307,6 +307,9 @@ impl Rack {
         if let Some(heard) = self.hear_of_lost(host, message, registry) {
             return heard;
         }
+        if self.hear_of_beats(host, message, registry, epoll) {
+            return Ok(());
+        }
         match message {
             HostMessage::WindowOffer(offer) if !is_owner => {
                 let works = self.accept_window(host, offer, registry);
@@ -340,10 +343,6 @@ impl Rack {
                 let epoch = *epoch;
                 let answer = HostMessage::InUse { epoch, parts };
                 self.links.say(host, &answer, epoll);
-                Ok(())
-            }
-            HostMessage::Beat { epoch, beat } => {
-                self.heard_beat((host, *epoch, *beat), registry);
                 Ok(())
             }
             HostMessage::InUse { epoch, parts } if is_owner => {

@@ -11,7 +11,7 @@ use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, PeerLied, RxCursor, mirror};
 
 use super::{ASK_AGAIN, ASK_AGAIN_AT_LEISURE};
-use super::{give_up, is_dry, is_due, leave, owe_position, pair_of, stop};
+use super::{give_up, is_due, lacks_remainder, leave, owe_position, pair_of, stop};
 use crate::process::Process;
 use crate::{End, bell, ending, register, spare};
 
@@ -98,7 +98,7 @@ pub(crate) fn hear_remainder(
     let Some((lane, _rx)) = end.hold_rx_lane() else {
         return;
     };
-    if !is_dry(&end) || !is_meant(&end) {
+    if !lacks_remainder(&end) || !is_meant(&end) {
         return;
     }
     let head = end.rx_cursor().head;
@@ -169,7 +169,7 @@ fn hear_of_absence(
         end.add_flags(SHIPPED);
     }
     note_received(&end);
-    if is_dry(&end) {
+    if lacks_remainder(&end) {
         // What it may have sent, and we had not read, is nowhere.
         give_up(&end);
     }

@@ -1,6 +1,7 @@
 //! Two hosts on one machine, as [`crosslane_testkit::rack`] makes them.
 
 mod counters;
+mod endings;
 mod limits;
 mod losses;
 mod monitors;

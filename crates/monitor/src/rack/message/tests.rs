@@ -24,7 +24,15 @@ fn messages_of_pairing() -> Vec<HostMessage> {
             name: "alpha".to_owned(),
         },
         HostMessage::Ping,
-        HostMessage::Beat { epoch: 3, beat: 1 },
+        HostMessage::Beat {
+            epoch: 3,
+            beat: 1,
+            answers: u64::MAX,
+        },
+        HostMessage::BeatWanted {
+            epoch: 3,
+            number: 8,
+        },
         HostMessage::WindowOffer(WindowOffer {
             name: "w".to_owned(),
             epoch: u64::MAX,

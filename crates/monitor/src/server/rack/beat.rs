@@ -1,18 +1,26 @@
 //! Windows that are there, are mapped, and carry nothing. Each host writes a number into the window's header now
 //! and then, and says in the session that it stands there. What has been said and does not show is not in the
 //! window; a host that is slow or stopped says nothing.
+//!
+//! A program whose peer's stream has ended may have to know at once whether all has come that stood before the end: then
+//! the other host is asked for a beat, and what it has written before that shows with it.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use super::{Phase, Rack, window_id};
 use crate::backing::Memories;
+use crate::connection::Member;
 use crate::rack::matching::HostId;
 use crate::rack::message::HostMessage;
-use crate::registry::Registry;
+use crate::registry::{ClientId, Registry};
+use crate::server::Monitor;
 
 /// What has been said and does not show after so long is lost.
 const OVERDUE: Duration = Duration::from_millis(500);
+
+/// Ends that may wait for a beat in one window; they ask again.
+const MOST_DOUBTS: usize = 1 << 12;
 
 /// The beats of one window, while it is open.
 #[derive(Default)]
@@ -21,12 +29,63 @@ pub(super) struct Beats {
     sent: u64,
     /// The first of the other host's that does not show, and when it is overdue.
     missing: Option<(u64, Instant)>,
+    /// The last beat that the other host has wanted of us.
+    wanted: u64,
+    /// The last that we have wanted of it, and whether its answer is yet to show.
+    asked: u64,
+    is_asking: bool,
+    /// Who waits for one.
+    doubts: Vec<Doubt>,
+}
+
+/// An end that wants to know whether all has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Doubt {
+    client: ClientId,
+    token: u64,
+    pair: u64,
+    /// Which beat settles it.
+    number: u64,
 }
 
 impl Beats {
     /// When to look again.
     pub(super) fn due(&self) -> Option<Instant> {
         self.missing.map(|(_, due)| due)
+    }
+
+    /// An end wants to know. Of its questions the first counts.
+    fn note_doubt(&mut self, client: ClientId, (token, pair): (u64, u64)) {
+        let is_it =
+            |doubt: &Doubt| (doubt.client, doubt.token, doubt.pair) == (client, token, pair);
+        if self.doubts.len() < MOST_DOUBTS && !self.doubts.iter().any(is_it) {
+            self.doubts.push(Doubt {
+                client,
+                token,
+                pair,
+                number: self.asked + 1,
+            });
+        }
+    }
+
+    /// The number of the beat to ask for, if it is time.
+    fn next_question(&mut self) -> Option<u64> {
+        let is_due = self.doubts.iter().any(|doubt| doubt.number > self.asked);
+        if self.is_asking || !is_due {
+            return None;
+        }
+        self.asked += 1;
+        self.is_asking = true;
+        Some(self.asked)
+    }
+
+    /// A beat shows that answers all questions up to this one. Returns whose.
+    fn take_settled(&mut self, answers: u64) -> Vec<Doubt> {
+        let answered = answers.min(self.asked);
+        self.is_asking &= answered < self.asked;
+        self.doubts
+            .extract_if(.., |doubt| doubt.number <= answered)
+            .collect()
     }
 }
 
@@ -44,24 +103,79 @@ impl Rack {
         let open = registry.backing().open(window_id(index));
         if open.is_some_and(|open| open.window.beat(is_owner, epoch, beat).is_ok()) {
             state.beats.sent = beat;
-            let message = HostMessage::Beat { epoch, beat };
+            let message = HostMessage::Beat {
+                epoch,
+                beat,
+                answers: state.beats.wanted,
+            };
             self.links.say(state.host, &message, epoll);
         }
     }
 
-    /// The other host says that a beat stands in the window.
-    pub(super) fn heard_beat(
+    /// What another host says of beats; false if it is about something else.
+    pub(super) fn hear_of_beats(
         &mut self,
-        (host, epoch, beat): (HostId, u64, u64),
+        host: HostId,
+        message: &HostMessage,
         registry: &mut Registry<Memories>,
-    ) {
-        let index = self.epoch_of(epoch, host);
-        let Some(index) = index.filter(|index| self.windows[*index].phase == Phase::Open) else {
-            return;
+        epoll: &OwnedFd,
+    ) -> bool {
+        let (epoch, is_wish, numbers) = match *message {
+            HostMessage::Beat {
+                epoch,
+                beat,
+                answers,
+            } => (epoch, false, (beat, answers)),
+            HostMessage::BeatWanted { epoch, number } => (epoch, true, (number, 0)),
+            _ => return false,
         };
+        let index = self.epoch_of(epoch, host);
+        match index.filter(|index| self.windows[*index].phase == Phase::Open) {
+            Some(index) if is_wish => self.beat_wanted(index, numbers.0, registry, epoll),
+            Some(index) => self.heard_beat(index, numbers, registry, epoll),
+            None => {}
+        }
+        true
+    }
+
+    /// The other host wants one.
+    fn beat_wanted(
+        &mut self,
+        index: usize,
+        number: u64,
+        registry: &mut Registry<Memories>,
+        epoll: &OwnedFd,
+    ) {
+        let wanted = &mut self.windows[index].beats.wanted;
+        *wanted = number.max(*wanted);
+        self.beat(index, registry, epoll);
+    }
+
+    /// The other host says that a beat stands in the window.
+    fn heard_beat(
+        &mut self,
+        index: usize,
+        (beat, answers): (u64, u64),
+        registry: &mut Registry<Memories>,
+        epoll: &OwnedFd,
+    ) {
         if !self.shows(index, beat, registry) {
             let missing = &mut self.windows[index].beats.missing;
             missing.get_or_insert((beat, Instant::now() + OVERDUE));
+            return;
+        }
+        for doubt in self.windows[index].beats.take_settled(answers) {
+            registry.tell_of_carriage(doubt.client, doubt.token, doubt.pair);
+        }
+        self.ask_for_beat(index, epoll);
+    }
+
+    fn ask_for_beat(&mut self, index: usize, epoll: &OwnedFd) {
+        let state = &mut self.windows[index];
+        if let Some(number) = state.beats.next_question() {
+            let epoch = state.epoch;
+            let message = HostMessage::BeatWanted { epoch, number };
+            self.links.say(state.host, &message, epoll);
         }
     }
 
@@ -92,5 +206,72 @@ impl Rack {
         let is_owner = self.matching.is_owner(state.host);
         let open = registry.backing().open(window_id(index));
         open.is_some_and(|open| open.window.shows_beat(!is_owner, state.epoch, beat))
+    }
+}
+
+impl Monitor {
+    /// The stream of an end's peer has ended, and the end wants to know whether all has come.
+    pub(in crate::server) fn doubted(&mut self, member: Member, lanes: (u64, u64)) {
+        let window = self.registry.window_of(lanes.1);
+        let index = window.and_then(|window| usize::try_from(window.0).ok());
+        let Some((rack, index)) = self.rack.as_mut().zip(index) else {
+            return;
+        };
+        if let Some(state) = rack.windows.get_mut(index)
+            && state.phase == Phase::Open
+        {
+            state.beats.note_doubt(member.client, lanes);
+            rack.ask_for_beat(index, &self.epoll);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: ClientId = ClientId(1);
+    const OTHER: ClientId = ClientId(2);
+
+    fn settled(beats: &mut Beats, answers: u64) -> Vec<u64> {
+        let doubts = beats.take_settled(answers);
+        doubts.into_iter().map(|doubt| doubt.token).collect()
+    }
+
+    #[test]
+    fn a_beat_settles_what_was_asked_before_it() {
+        let mut beats = Beats::default();
+        beats.note_doubt(ONE, (7, 70));
+        assert_eq!(beats.next_question(), Some(1));
+        // One is under way that says nothing of what ends from now on.
+        beats.note_doubt(OTHER, (8, 80));
+        assert_eq!(beats.next_question(), None);
+        assert!(settled(&mut beats, 0).is_empty());
+        assert_eq!(settled(&mut beats, 1), [7]);
+        assert_eq!(beats.next_question(), Some(2));
+        assert!(settled(&mut beats, 1).is_empty());
+        assert_eq!(settled(&mut beats, 2), [8]);
+        assert_eq!(beats.next_question(), None);
+    }
+
+    #[test]
+    fn answers_to_what_was_never_asked_settle_nothing() {
+        let mut beats = Beats::default();
+        assert!(settled(&mut beats, u64::MAX).is_empty());
+        beats.note_doubt(ONE, (7, 70));
+        assert!(settled(&mut beats, u64::MAX).is_empty());
+        assert_eq!(beats.next_question(), Some(1));
+    }
+
+    #[test]
+    fn an_end_that_asks_again_is_told_once() {
+        let mut beats = Beats::default();
+        beats.note_doubt(ONE, (7, 70));
+        beats.note_doubt(ONE, (7, 70));
+        beats.note_doubt(ONE, (7, 71));
+        assert_eq!(beats.next_question(), Some(1));
+        beats.note_doubt(ONE, (7, 70));
+        assert_eq!(settled(&mut beats, 1), [7, 7]);
+        assert_eq!(beats.next_question(), None);
     }
 }

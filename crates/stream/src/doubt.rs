@@ -1,0 +1,141 @@
+//! The end of a stream from another host, of which TCP tells, where the lane does not say that all is there.
+//!
+//! A window may carry nothing for a while, and nobody knows it yet: what the peer has sent there before it ended its
+//! stream would be missing without an error. A peer that ends its stream in good order says in the lane how far that
+//! goes ([`SenderLine::ended`](crosslane_ctl::lane::SenderLine::ended)). Where the lane is empty and does not say so, the
+//! peer was killed, or the window stands still: the program is told nothing until the monitor has seen the window
+//! carry what the other host has written since, which takes some hundred microseconds, or finds it lost.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+
+use crosslane_ctl::lane::LaneControl;
+use crosslane_ctl::lane::receiver_flags::ENTERED;
+use crosslane_ctl::message::ClientMessage;
+use crosslane_ctl::slab::{EndPhase, Ending, end_flags};
+use crosslane_ring::{RxCursor, WindowLane};
+use crosslane_sys::cpu;
+
+use crate::process::Process;
+use crate::{End, control, lost, register};
+
+use end_flags::{FAR, LOST, READ_OUT, SURE};
+
+/// How often the monitor is asked.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Monitors that talk find within a second that a window carries nothing. Where they do not, nobody knows better
+/// than TCP.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Moments, in ticks, of a doubt of this process; 0 for none.
+#[derive(Default)]
+pub(crate) struct Clock {
+    began: AtomicU64,
+    asked: AtomicU64,
+}
+
+/// Whether the stream has ended, and something may be missing before its end.
+#[inline]
+pub(crate) fn is_open(end: &End) -> bool {
+    end.has_flags(FAR) && is_open_far(end)
+}
+
+fn is_open_far(end: &End) -> bool {
+    let flags = end.entry.id.flags.load(Ordering::SeqCst);
+    if end.ending() != Ending::Eof || flags & (LOST | SURE | READ_OUT) != 0 {
+        return false;
+    }
+    let (Some(rx), Some(tx)) = (end.rx_lane(), end.tx_lane()) else {
+        return false;
+    };
+    end.phase() == EndPhase::Granted && is_missing(end, &rx, &tx)
+}
+
+/// Whether the peer, which has been in these lanes, may have sent more there than has come.
+fn is_missing(end: &End, rx: &WindowLane, tx: &WindowLane) -> bool {
+    let cursor = end.rx_cursor();
+    let has_entered = cursor != RxCursor::default()
+        || flags_of(rx.control()) & ENTERED != 0
+        || flags_of(tx.control()) != 0;
+    has_entered && !cursor.has_record(rx) && !is_told(rx, cursor.head)
+}
+
+fn flags_of(control: &LaneControl) -> u32 {
+    control.receiver.flags.load(Ordering::Relaxed)
+}
+
+/// Whether the sender has said that nothing comes behind this line.
+fn is_told(rx: &WindowLane, head: u64) -> bool {
+    let ended = rx.control().sender.ended.load(Ordering::Acquire); // SYNC: ended
+    ended != 0 && head >= ended - 1
+}
+
+/// Our stream ends behind what has been sent. The caller holds the sending direction.
+pub(crate) fn say_end(end: &End, tx: &WindowLane) {
+    if end.has_flags(FAR) && !end.has_flags(LOST) {
+        let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+        let ended = &tx.control().sender.ended;
+        ended.store(tail.saturating_add(1), Ordering::Release); // SYNC: ended
+    }
+}
+
+/// Hear from the monitor, and ask it now and then. The caller holds neither direction.
+pub(crate) fn look(end: &End) {
+    let clock = &end.local.doubt;
+    let is_open = is_open_far(end);
+    if is_open {
+        let now = cpu::ticks();
+        let never = clock
+            .began
+            .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        if never.is_ok() {
+            clock.asked.store(0, Ordering::Relaxed);
+        }
+        control::poll(end.process());
+        ask(end, clock, now);
+    } else if clock.began.load(Ordering::Relaxed) != 0 {
+        conclude(end);
+    }
+}
+
+fn ask(end: &End, clock: &Clock, now: u64) {
+    if has_passed(&clock.began, PATIENCE) {
+        settle(end);
+    } else if has_passed(&clock.asked, ASK_AGAIN) {
+        clock.asked.store(now, Ordering::Relaxed);
+        let (token, pair) = (end.token(), lost::pair_of(end));
+        control::tell(end.process(), &ClientMessage::Doubt { token, pair }, None);
+    }
+}
+
+fn has_passed(since: &AtomicU64, time: Duration) -> bool {
+    let passed = cpu::ticks().wrapping_sub(since.load(Ordering::Relaxed)) / cpu::ticks_per_us();
+    u128::from(passed) >= time.as_micros()
+}
+
+/// The window carries what has been written before we asked.
+pub(crate) fn hear_carried(process: &'static Process, token: u64, pair: u64) {
+    let is_meant = |end: &End| end.has_flags(FAR) && lost::pair_of(end) == pair;
+    if let Some(end) = register::find(process, token).filter(is_meant) {
+        settle(&end);
+    }
+}
+
+/// What the lane shows now is all. What has come meanwhile is read first.
+fn settle(end: &End) {
+    {
+        let _rx = end.lock_rx();
+        if is_open_far(end) {
+            end.add_flags(SURE);
+        }
+    }
+    conclude(end);
+}
+
+/// What this process was refused may be had, also by those who sleep in sets of epoll.
+fn conclude(end: &End) {
+    if end.local.doubt.began.swap(0, Ordering::Relaxed) != 0 {
+        lost::begin_anew(end);
+    }
+}

@@ -1,0 +1,172 @@
+//! Ends of streams, of which TCP tells whatever has become of what stood before them in the window.
+
+use std::time::Instant;
+
+use crosslane_testkit::rack::{ADDRESSES, Plan, Rack, can_run};
+use crosslane_testkit::{End, Process, wait_until};
+
+const PORT: u16 = 6702;
+
+/// What a client sends last.
+const LAST: usize = 8000;
+
+/// Echoes, and prints how a connection has ended, behind how many bytes of the last message.
+const SERVER: &str = r#"
+import select, socket, sys
+way, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def receive(connection, waiter):
+    while True:
+        if waiter:
+            waiter()
+        while True:
+            try:
+                data = connection.recv(512)
+            except BlockingIOError:
+                break
+            yield data
+def waiter_for(connection):
+    if way == "block":
+        return None
+    connection.setblocking(False)
+    if way == "poll":
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        return poll.poll
+    epoll = select.epoll()
+    epoll.register(connection, select.EPOLLIN | select.EPOLLET)
+    return epoll.poll
+listener = socket.create_server((address, port))
+while True:
+    connection, last = listener.accept()[0], 0
+    try:
+        for data in receive(connection, waiter_for(connection)):
+            last += data.count(b"L")
+            if not data:
+                print(last, "end", flush=True)
+                break
+            if b"L" not in data:
+                connection.sendall(data)
+    except ConnectionResetError:
+        print(last, "reset", flush=True)
+    connection.close()
+"#;
+
+/// `talk`: one round trip. `close`, `shutdown` and `kill`: sends the last message, and then that.
+const CLIENT: &str = r#"
+import os, signal, socket, sys
+def connect():
+    return socket.create_connection((sys.argv[1], int(sys.argv[2])))
+connection = connect()
+for line in sys.stdin:
+    if line.strip() == "talk":
+        connection.sendall(b"word")
+        assert connection.recv(4) == b"word"
+        print("ok", flush=True)
+        continue
+    connection.sendall(b"L" * int(sys.argv[3]))
+    if line.strip() == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if line.strip() == "close":
+        connection.close()
+    if line.strip() == "shutdown":
+        connection.shutdown(socket.SHUT_WR)
+"#;
+
+fn server(rack: &Rack, way: &str) -> Process {
+    let server = rack.hosts[0].program("python3");
+    let server = server
+        .args(["-c", SERVER, way, ADDRESSES[0], &PORT.to_string()])
+        .start();
+    server.wait_for_port(PORT);
+    server
+}
+
+/// A client whose connection goes over the window.
+fn client(rack: &Rack) -> Process {
+    let client = rack.hosts[1].program("python3");
+    let mut client = client
+        .args(["-c", CLIENT, ADDRESSES[0], &PORT.to_string()])
+        .arg(LAST.to_string())
+        .with_open_input()
+        .start();
+    wait_until("an accelerated connection", || {
+        for _ in 0..50 {
+            client.write_line("talk");
+            assert_eq!(client.next_line().as_deref(), Some("ok"));
+        }
+        let is_fast = |at| rack.ends(at, PORT).iter().any(End::is_accelerated);
+        (is_fast(0) && is_fast(1)).then_some(())
+    });
+    client
+}
+
+/// The peer has sent and ended its stream before anybody knows that the window stands still. A peer that lives says
+/// what is missing; otherwise the end is no end in good order.
+#[test]
+fn nothing_is_missing_without_an_error_from_a_window_that_stands_still() {
+    if !can_run() {
+        return;
+    }
+    let rack = Rack::with(&Plan {
+        kind: "bar",
+        window_bytes: 8 << 20,
+        ..Plan::default()
+    });
+    rack.wait_for_window();
+    let mut stall = rack.stall();
+    for way in ["block", "poll", "edge"] {
+        let mut server = server(&rack, way);
+        for (how, expected) in [
+            ("close", "0 reset".to_owned()),
+            ("kill", "0 reset".to_owned()),
+            ("shutdown", format!("{LAST} end")),
+        ] {
+            let mut client = client(&rack);
+            stall.begin(1);
+            client.write_line(how);
+            assert_eq!(server.next_line(), Some(expected), "{way}, {how}");
+            client.kill();
+            stall.end();
+            rack.wait_for_window();
+        }
+        server.kill();
+    }
+}
+
+/// Nothing is in doubt where the window carries what is written, whoever ends the stream, and how.
+#[test]
+fn a_stream_ends_behind_all_its_bytes() {
+    if !can_run() {
+        return;
+    }
+    let rack = Rack::new();
+    for way in ["block", "poll", "edge"] {
+        let mut server = server(&rack, way);
+        for how in ["close", "kill", "shutdown"] {
+            let mut client = client(&rack);
+            let since = Instant::now();
+            client.write_line(how);
+            let expected = Some(format!("{LAST} end"));
+            assert_eq!(server.next_line(), expected, "{way}, {how}");
+            println!("{way}, {how}: after {:?}", since.elapsed());
+            client.kill();
+        }
+        server.kill();
+    }
+}
+
+/// Where no monitor can say whether the window carries what is written, TCP is believed in the end.
+#[test]
+fn a_stream_ends_without_a_monitor_to_ask() {
+    if !can_run() {
+        return;
+    }
+    let rack = Rack::new();
+    let mut server = server(&rack, "block");
+    let mut client = client(&rack);
+    for host in &rack.hosts {
+        host.kill_monitor();
+    }
+    client.write_line("kill");
+    assert_eq!(server.next_line(), Some(format!("{LAST} end")));
+}
