@@ -303,6 +303,12 @@ fn state(pid: i32, tid: i32) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
+/// Whether a process has closed its descriptors, which the last of its threads does; the first may be gone before.
 fn is_dead(pid: i32) -> bool {
-    matches!(state(pid, pid), None | Some('Z' | 'X'))
+    let is_gone = |tid| matches!(state(pid, tid), None | Some('Z' | 'X'));
+    let mut threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
+    threads.all(is_gone)
 }
