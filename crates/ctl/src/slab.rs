@@ -149,6 +149,8 @@ pub mod end_flags {
     pub const CONFIRMED: u32 = 1 << 18;
     /// The stream of another host's end is known to have ended where the lane is empty.
     pub const SURE: u32 = 1 << 19;
+    /// The peer of an AF_UNIX stream has closed, and what it had not read has been looked at.
+    pub const JUDGED: u32 = 1 << 20;
 }
 
 /// How far the upgrade of an end has come.

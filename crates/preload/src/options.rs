@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::family::Family;
-use crosslane_stream::{End, close as closing, receive, register, switch, unconsumed};
+use crosslane_stream::{End, close as closing, gone, receive, register, switch, unconsumed};
 use crosslane_sys::real;
 use libc::socklen_t;
 
@@ -126,12 +126,16 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     bytes: *mut socklen_t,
 ) -> c_int {
+    let end = End::of(fd).filter(|end| end.phase() == EndPhase::Granted);
+    if let Some(end) = &end
+        && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
+    {
+        // What the kernel says of an AF_UNIX stream's end is not all, nor is it always right.
+        gone::look_again(end);
+    }
     // SAFETY: passed on.
     let result = unsafe { real::getsockopt(fd, level, name, value, bytes) };
-    if result != 0 {
-        return result;
-    }
-    let Some(end) = End::of(fd).filter(|end| end.phase() == EndPhase::Granted) else {
+    let Some(end) = end.filter(|_| result == 0) else {
         return result;
     };
     let own = match (level, name) {

@@ -17,6 +17,7 @@ use crate::{End, bell, close, gone, lost, unconsumed};
 /// What to say when the stream has ended and nothing is left: the error, once, or its end.
 pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
     take_last_bells(end);
+    gone::look_again(end);
     let error = &end.entry.wait.error;
     // A reset that came after the end of the stream is for senders and SO_ERROR to see.
     if error.load(Ordering::Relaxed) != libc::EPIPE {
@@ -69,6 +70,7 @@ fn take_last_bells(end: &End) {
 /// The pending error, if there is one, which is told by this: what the kernel has told the library,
 /// or has not told yet.
 pub fn take_error(end: &End) -> Option<Errno> {
+    gone::look_again(end);
     match end.entry.wait.error.swap(0, Ordering::Relaxed) {
         0 => kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR)
             .ok()
@@ -80,6 +82,7 @@ pub fn take_error(end: &End) -> Option<Errno> {
 
 /// Whether an error is pending.
 pub(crate) fn has_error(end: &End) -> bool {
+    gone::look_again(end);
     end.entry.wait.error.load(Ordering::Relaxed) != 0
         || kernel::poll_now(end.fd(), 0) & libc::POLLERR != 0
 }

@@ -1,8 +1,14 @@
 //! The peer of an AF_UNIX stream has shut down, closed, or died.
 //!
-//! Its close ends both directions at once, and leaves ECONNRESET behind if it had not read all. The
-//! kernel knows that of what is in the kernel only: doorbells that were not taken count there, and
-//! what is in the ring does not. So the lane decides: the receiver tells with each read how far it is.
+//! Its close ends both directions at once, and leaves ECONNRESET behind if it had not read all: the kernel sets the
+//! peer's `sk_err` if the closing socket's `sk_receive_queue` holds anything, whatever has been shut down before, and
+//! shuts both directions of the peer down (unix_release_sock in net/unix/af_unix.c). The error is told once, to whoever
+//! asks for it first: a receive behind all data, recvmmsg before them, SO_ERROR. Sends say EPIPE and leave it.
+//!
+//! The kernel knows that of what is in the kernel only: doorbells that were not taken count there, and
+//! what is in the ring does not. So the lane decides: the receiver tells with each read how far it is. What stands in
+//! the kernel's queue without being a doorbell is told by the kernel itself, as an end that closes takes the doorbells
+//! first ([`crate::close`]).
 
 use core::sync::atomic::Ordering;
 
@@ -11,7 +17,11 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel};
 
+use crate::family::Family;
 use crate::{End, unconsumed};
+
+/// What the kernel tells of a peer that is not there any more, and of two shutdowns.
+const BROKEN: i16 = libc::POLLHUP | libc::POLLERR;
 
 /// A process that is killed needs longer than this until its sockets are closed, and longer still until
 /// anybody is told that it is dead. So a send that has asked the kernel less than this ago need not
@@ -20,33 +30,55 @@ const LIFE_SIGN_US: u64 = 10;
 
 /// The kernel has told the end of the stream, or an error (`told`).
 pub(crate) fn note(end: &End, told: Option<Errno>) {
-    if end.ending() == Ending::Reset {
+    let found = kernel::poll_now(end.fd(), libc::POLLRDHUP);
+    if told.is_none() && found & BROKEN == 0 {
+        end.note_ending(Ending::Eof);
         return;
     }
-    let found = kernel::poll_now(end.fd(), libc::POLLRDHUP);
-    if told.is_none() && found & (libc::POLLHUP | libc::POLLERR) == 0 {
-        end.note_ending(Ending::Eof);
+    judge(end, told);
+    end.note_ending(Ending::Reset);
+}
+
+/// Where the kernel may have seen the peer close: what the program is to be told of it, if that is not known yet.
+/// POLLHUP alone need not be a close: both directions may have been shut down before.
+pub fn look_again(end: &End) {
+    let is_open_question = end.family() == Family::Unix
+        && end.phase() == EndPhase::Granted
+        && !end.has_flags(end_flags::JUDGED);
+    if is_open_question && kernel::poll_now(end.fd(), 0) & BROKEN != 0 {
+        note(end, None);
+    }
+}
+
+/// Once, when the peer has closed: keep the error that its close left behind for the program.
+fn judge(end: &End, told: Option<Errno>) {
+    if end.has_flags(end_flags::JUDGED) {
         return;
     }
     let told = told.or_else(|| {
         let error = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         error.ok().filter(|error| *error != 0).map(Errno)
     });
-    if let Some(errno) = error(end, told) {
+    let lane = end.tx_lane().filter(|_| end.phase() == EndPhase::Granted);
+    let lane = lane.filter(|_| told.is_none_or(|told| told == Errno::CONNRESET));
+    if told.is_none() && !lane.is_some_and(|lane| is_closed(end, &lane)) {
+        return;
+    }
+    let judged = end_flags::JUDGED;
+    let flags = &end.entry.id.flags;
+    if lane.is_some() && flags.fetch_or(judged, Ordering::Relaxed) & judged != 0 {
+        return;
+    }
+    if let Some(errno) = lane.map_or(told, |lane| error(end, &lane, told)) {
         end.entry.wait.error.store(errno.0, Ordering::Relaxed);
     }
-    end.note_ending(Ending::Reset);
 }
 
-/// What a receive is told after all data, given what the kernel would tell it.
-fn error(end: &End, told: Option<Errno>) -> Option<Errno> {
-    let lane = end.tx_lane().filter(|_| end.phase() == EndPhase::Granted);
-    let Some(lane) = lane.filter(|_| told.is_none_or(|told| told == Errno::CONNRESET)) else {
-        return told;
-    };
+/// The error that the peer's close has left behind, given what the kernel says.
+fn error(end: &End, lane: &WindowLane, told: Option<Errno>) -> Option<Errno> {
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     let has_all = tail > 0 && lane.consumed() >> 16 == tail;
-    if unconsumed::in_lane(end, &lane) > 0 && is_closed(end, &lane) {
+    if unconsumed::in_lane(end, lane) > 0 {
         Some(Errno::CONNRESET)
     } else if has_all && end.tx_mode() == Mode::Ring {
         // Doorbells were left.
@@ -62,6 +94,13 @@ fn is_closed(end: &End, lane: &WindowLane) -> bool {
     let shut = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
     let by_us = end.entry.id.flags.load(Ordering::Relaxed) & shut != 0;
     flags & CLOSED != 0 || !by_us && flags & SHUT == 0
+}
+
+/// Whether the peer of an AF_UNIX stream has shut down reading.
+pub fn has_shut(end: &End) -> bool {
+    let has_said =
+        |lane: WindowLane| lane.control().receiver.flags.load(Ordering::Relaxed) & SHUT != 0;
+    end.family() == Family::Unix && end.tx_lane().is_some_and(has_said)
 }
 
 /// Before a send: ask the kernel whether it would take anything, if the peer says that it might not,
@@ -83,7 +122,7 @@ pub(crate) fn look(end: &End) {
     if kernel::can_send_unix(end.fd()) {
         return;
     }
-    if kernel::poll_now(end.fd(), 0) & (libc::POLLHUP | libc::POLLERR) != 0 {
+    if kernel::poll_now(end.fd(), 0) & BROKEN != 0 {
         note(end, None);
     } else {
         // As in the kernel, where the peer's SHUT_RD is the same as our SHUT_WR.

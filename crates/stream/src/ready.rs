@@ -10,7 +10,8 @@ use crosslane_ring::{LaneMemory, Next, RxCursor, WindowLane};
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
-use crate::{End, asleep, bell, ending, kernel_view, lost, send, stay, step, watcher};
+use crate::family::Family;
+use crate::{End, asleep, bell, ending, gone, kernel_view, lost, send, stay, step, watcher};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -113,6 +114,11 @@ fn by_kernel(end: &End, wanted: i16) -> i16 {
         if wanted & READ != 0 {
             found |= wanted & READ;
         }
+    }
+    if found & BROKEN != 0 && end.family() == Family::Unix {
+        // The error may stand there for doorbells, or for nothing although a ring was left unread.
+        gone::note(end, None);
+        found &= !POLLERR;
     }
     if tx == Mode::Ring && found & BROKEN != 0 {
         found |= wanted & WRITE;

@@ -164,7 +164,7 @@ fn receive_slowly(
             continue;
         }
         if ended {
-            return if total > 0 { Ok(total) } else { at_end(end) };
+            return at_end_behind(end, total);
         }
         if end.ending() != Ending::Open && !lost::is_dry(end) {
             continue;
@@ -188,6 +188,16 @@ fn receive_slowly(
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// What a receive is told at the end that has got so much before. Over AF_UNIX one that wants all takes the error and tells of
+/// what it has got, so that nobody is told of it (unix_stream_read_generic in net/unix/af_unix.c).
+fn at_end_behind(end: &End, total: usize) -> Result<usize, Errno> {
+    if total > 0 && end.family() == Family::Tcp {
+        return Ok(total);
+    }
+    let told = at_end(end);
+    if total > 0 { Ok(total) } else { told }
 }
 
 /// Whether nothing comes behind what is there.

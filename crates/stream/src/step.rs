@@ -403,7 +403,11 @@ fn take_from_kernel(
 }
 
 fn is_at_urgent_byte(end: &End, options: Options<'_>) -> bool {
-    !options.peek && end.family() == Family::Tcp && kernel::is_at_mark(end.fd())
+    !options.peek
+        && match end.family() {
+            Family::Tcp => kernel::is_at_mark(end.fd()),
+            Family::Unix => kernel::queued(end.fd(), libc::FIONREAD).is_ok_and(|bytes| bytes > 0),
+        }
 }
 
 /// The kernel has reported the end of the stream to a receive.

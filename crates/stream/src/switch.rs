@@ -21,7 +21,7 @@ use crosslane_ring::{Control, LaneMemory, WindowLane};
 use crate::bell::Bells;
 use crate::family::Family;
 use crate::kernel_view::{self, Count};
-use crate::{End, bell, config, lost, register, replay, rest, send, step};
+use crate::{End, bell, config, gone, lost, register, replay, rest, send, step};
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
 /// granted end is not in the rings in both directions.
@@ -438,7 +438,8 @@ pub fn retire(end: &End) -> bool {
     if !may || !(is_out_for_good(end) || !rests && is_quiet(end)) {
         return false;
     }
-    // What the kernel has told the library it tells nobody else.
+    // What the kernel has told the library it tells nobody else, nor what a peer has left in its lane.
+    gone::look_again(end);
     if end.entry.wait.error.load(Ordering::Relaxed) != 0 {
         return false;
     }
