@@ -144,7 +144,11 @@ impl Connection {
         if let Some(end) = self.socket().end() {
             close::before_shutdown(&end, raw);
         }
-        Ok(net::shutdown(self, how)?)
+        net::shutdown(&*self, how)?;
+        if let Some(end) = self.socket().end() {
+            close::after_shutdown(&end, raw);
+        }
+        Ok(())
     }
 
     /// This end's address.

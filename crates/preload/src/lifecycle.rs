@@ -162,6 +162,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let result = unsafe { real::shutdown(fd, how) };
     if let Some(end) = end {
         let errno = Errno::last();
+        closing::after_shutdown(&end, how);
         epoll::note_shutdown(&end);
         errno.set();
     }

@@ -339,6 +339,17 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
     }
 }
 
+/// The program has shut down a direction. Over AF_UNIX the kernel wakes the peer for it, whatever there is to tell
+/// (unix_shutdown in net/unix/af_unix.c), which its epoll sets take for an edge.
+pub fn after_shutdown(end: &End, how: libc::c_int) {
+    if how != libc::SHUT_RD || end.family() != Family::Unix {
+        return;
+    }
+    if let Some((lane, _tx)) = end.hold_tx_lane().filter(|_| end.tx_mode() == Mode::Ring) {
+        bell::ring_if_armed(end, &lane);
+    }
+}
+
 /// On AF_UNIX the peer's sends fail once we have shut down reading.
 fn say_shut(end: &End) {
     if let Some(lane) = end.rx_lane() {

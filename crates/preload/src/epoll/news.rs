@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_stream::end::Blocked;
-use crosslane_stream::{End, lost, ready};
+use crosslane_stream::{End, gone, lost, ready};
 use crosslane_sys::kernel;
 
 use super::set::Reg;
@@ -43,7 +43,11 @@ pub fn news(reg: &mut Reg) -> u32 {
 
 /// Whether [`news`] may find something in the rings. Uses nothing up.
 pub fn has_news(reg: &Reg) -> bool {
-    let due = !reg.is_edge() || reg.fresh || is_to_begin_anew(reg) || has_arrivals(reg);
+    let due = !reg.is_edge()
+        || reg.fresh
+        || is_to_begin_anew(reg)
+        || reg.peer_shut != gone::has_shut(&reg.end)
+        || has_arrivals(reg);
     due && ready::look(&reg.end, reg.wanted(), false) & reg.wanted() != 0
 }
 
@@ -70,7 +74,8 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     if !ask_kernel && !ready::glance(&reg.end, wanted) {
         return 0;
     }
-    let due = !reg.is_edge() || reg.fresh || has_arrivals(reg) || reg.missed && may_be_edge(reg);
+    let is_woken = has_peer_shut(reg) || reg.missed && may_be_edge(reg);
+    let due = !reg.is_edge() || reg.fresh || is_woken || has_arrivals(reg);
     let due_for_room = may_have_room(reg);
     let was_missed = reg.missed && !reg.echoes;
     if !due && !due_for_room && !reg.missed {
@@ -92,6 +97,12 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     } else {
         0
     }
+}
+
+/// Whether the peer has shut down reading since this was asked last, for which the kernel of AF_UNIX wakes everybody.
+fn has_peer_shut(reg: &mut Reg) -> bool {
+    let has_shut = gone::has_shut(&reg.end);
+    core::mem::replace(&mut reg.peer_shut, has_shut) != has_shut
 }
 
 fn on_tcp(end: &End) -> bool {
