@@ -127,8 +127,11 @@ impl Endpoint {
     /// As [`Endpoint::read`], for a socket that may have been reset, and has no peer then.
     ///
     /// # Errors
-    /// When the descriptor is not a stream, or an AF_UNIX one without a peer.
+    /// When the descriptor is not a stream, or an AF_UNIX one that never had a peer.
     pub fn read_adopted(fd: BorrowedFd<'_>) -> Result<Self, EndpointError> {
+        if is_unix_stream(fd) {
+            return unix_peer::read_adopted(fd);
+        }
         Self::read_with(fd, |local| {
             let unknown = match local {
                 SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -151,10 +154,10 @@ impl Endpoint {
         fd: BorrowedFd<'_>,
         without_peer: impl FnOnce(&SocketAddr) -> Result<SocketAddr, EndpointError>,
     ) -> Result<Self, EndpointError> {
-        let family = socket_domain(fd).map_err(|_| EndpointError::NotAStream)?;
-        if family == AddressFamily::UNIX && socket_type(fd) == Ok(SocketType::STREAM) {
+        if is_unix_stream(fd) {
             return unix_peer::read(fd);
         }
+        let family = socket_domain(fd).map_err(|_| EndpointError::NotAStream)?;
         let is_tcp = (family == AddressFamily::INET || family == AddressFamily::INET6)
             && socket_type(fd) == Ok(SocketType::STREAM)
             && socket_protocol(fd) == Ok(Some(ipproto::TCP));
@@ -177,6 +180,10 @@ impl Endpoint {
             cookie,
         })
     }
+}
+
+fn is_unix_stream(fd: BorrowedFd<'_>) -> bool {
+    socket_domain(fd) == Ok(AddressFamily::UNIX) && socket_type(fd) == Ok(SocketType::STREAM)
 }
 
 #[cfg(test)]

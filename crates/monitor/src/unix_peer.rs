@@ -34,7 +34,7 @@ const ATTRIBUTE_BYTES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     cookie: u64,
-    /// Inode of its peer; 0 for one that has not been accepted yet.
+    /// Inode of its peer; 0 for one that has not been accepted yet, or has closed.
     peer: Option<u32>,
 }
 
@@ -43,6 +43,29 @@ struct Told {
 /// # Errors
 /// When it has no peer, or none that could be told.
 pub(crate) fn read(fd: BorrowedFd<'_>) -> Result<Endpoint, EndpointError> {
+    read_with(fd, Err)
+}
+
+/// As [`read`], for a socket whose peer may have closed: the kernel does not tell it any more. Nothing is paired by the name that
+/// stands for it then.
+///
+/// # Errors
+/// When it is no connected stream.
+pub(crate) fn read_adopted(fd: BorrowedFd<'_>) -> Result<Endpoint, EndpointError> {
+    const NOBODY: Name = Name::Unix {
+        inode: 0,
+        cookie: 0,
+    };
+    read_with(fd, |error| match error {
+        EndpointError::NotAccepted => Ok(NOBODY),
+        error => Err(error),
+    })
+}
+
+fn read_with(
+    fd: BorrowedFd<'_>,
+    without_peer: impl Fn(EndpointError) -> Result<Name, EndpointError>,
+) -> Result<Endpoint, EndpointError> {
     let cookie = socket_cookie(fd).map_err(|_| EndpointError::NotAStream)?;
     let netns = netns_cookie(fd).map_err(|_| EndpointError::NoNetns)?;
     let inode = rustix::fs::fstat(fd)
@@ -54,20 +77,8 @@ pub(crate) fn read(fd: BorrowedFd<'_>) -> Result<Endpoint, EndpointError> {
         return Err(EndpointError::OtherNamespace);
     }
     let told = ask(&kernel, inode, cookie).ok_or(EndpointError::NoDiag)?;
-    let peer = match told.peer {
-        None => return Err(EndpointError::NotConnected),
-        Some(0) => return Err(EndpointError::NotAccepted),
-        Some(peer) => peer,
-    };
-    let other = ask(&kernel, peer, ANY_COOKIE).ok_or(EndpointError::NotConnected)?;
-    if other.peer != Some(inode) {
-        return Err(EndpointError::NotConnected);
-    }
+    let remote = peer_of(&kernel, &told, inode).or_else(without_peer)?;
     let local = Name::Unix { inode, cookie };
-    let remote = Name::Unix {
-        inode: peer,
-        cookie: other.cookie,
-    };
     Ok(Endpoint {
         key: EndKey {
             netns,
@@ -75,6 +86,23 @@ pub(crate) fn read(fd: BorrowedFd<'_>) -> Result<Endpoint, EndpointError> {
             remote,
         },
         cookie,
+    })
+}
+
+/// The peer of the socket with this inode, of which so much has been told.
+fn peer_of(kernel: &OwnedFd, told: &Told, inode: u32) -> Result<Name, EndpointError> {
+    let peer = match told.peer {
+        None => return Err(EndpointError::NotConnected),
+        Some(0) => return Err(EndpointError::NotAccepted),
+        Some(peer) => peer,
+    };
+    let other = ask(kernel, peer, ANY_COOKIE).ok_or(EndpointError::NotConnected)?;
+    if other.peer != Some(inode) {
+        return Err(EndpointError::NotConnected);
+    }
+    Ok(Name::Unix {
+        inode: peer,
+        cookie: other.cookie,
     })
 }
 
@@ -169,6 +197,20 @@ mod tests {
         let (far, _) = listener.accept().unwrap();
         assert_eq!(key(&near).mirrored(), key(&far));
         assert_eq!(read(listener.as_fd()), Err(EndpointError::NotConnected));
+    }
+
+    #[test]
+    fn who_has_lost_its_peer_is_known_by_itself() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let before = read_adopted(near.as_fd()).unwrap();
+        assert_eq!(Ok(before), read(near.as_fd()));
+        drop(far);
+        assert_eq!(read(near.as_fd()), Err(EndpointError::NotAccepted));
+        let after = read_adopted(near.as_fd()).unwrap();
+        assert_eq!(
+            (after.cookie, after.key.local),
+            (before.cookie, before.key.local)
+        );
     }
 
     #[test]
