@@ -1,5 +1,6 @@
 //! read, recv and their families.
 
+use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::time::Duration;
 use std::time::Instant;
@@ -9,12 +10,12 @@ use crosslane_stream::beside::Beside;
 use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
 use crosslane_stream::stay::Stay;
-use crosslane_stream::{End, ending, send, short};
-use crosslane_sys::{Errno, kernel, real};
+use crosslane_stream::{End, ending, peek, send, short};
+use crosslane_sys::{Errno, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::progress::is_granted;
-use crate::{c, poll};
+use crate::{c, roomless};
 
 /// Flags that change nothing about a short message that is there.
 const SHORT_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -27,6 +28,8 @@ struct Wish<'a> {
     beside: Option<&'a Beside>,
     /// Whether its call has received something before.
     has_some: bool,
+    /// Set where a call that asks for no byte has found some.
+    has_found: Option<&'a Cell<bool>>,
 }
 
 /// Whether flags ask for something beside the stream, which only the kernel has. It ignores those that
@@ -66,6 +69,7 @@ fn receive(
         flags,
         beside: None,
         has_some: false,
+        has_found: None,
     };
     loop {
         if let Some(received) = receive_with(&end, parts, wish, &mut kernel) {
@@ -93,7 +97,6 @@ fn receive_with(
                 return Some(kernel());
             }
             return match by_ring(end, parts, wish) {
-                Ok(0) if takes_what_is_beside(end, parts) => Some(kernel()),
                 Err(Errno::RESTART) => None,
                 received => Some(c::count(received)),
             };
@@ -118,7 +121,7 @@ fn by_ring(end: &End, parts: &[Part], wish: Wish<'_>) -> Result<usize, Errno> {
         wait_all: flags & libc::MSG_WAITALL != 0 && !(peek && end.family() == Family::Unix),
     };
     if parts.iter().all(|part| part.bytes == 0) {
-        return wait_without_room(end, options);
+        return roomless::receive(end, options, wish.has_found);
     }
     if flags & libc::MSG_TRUNC != 0 && end.family() == Family::Tcp {
         return discard(end, parts, options);
@@ -127,61 +130,8 @@ fn by_ring(end: &End, parts: &[Part], wish: Wish<'_>) -> Result<usize, Errno> {
     let mut parts = match unsafe { c::cursor(parts) } {
         Ok(parts) => parts,
         // A bad address matters when there is something to store.
-        Err(errno) if peek_one(end, options)? > 0 => return Err(errno),
+        Err(errno) if roomless::peek_one(end, options)? > 0 => return Err(errno),
         Err(_) => return Ok(0),
-    };
-    receive::receive(end, &mut parts, options)
-}
-
-/// Whether a receive without room takes no byte, but what stands beside the next one: over AF_UNIX, where the
-/// kernel has it.
-#[cold]
-fn takes_what_is_beside(end: &End, parts: &[Part]) -> bool {
-    end.family() == Family::Unix
-        && parts.iter().all(|part| part.bytes == 0)
-        && end.is_receiving_by_kernel()
-}
-
-/// On TCP a receive without room, unlike a read, waits once as any other does, and takes nothing.
-/// Whatever ends the wait, a timeout or a signal as well, is a success.
-#[cold]
-fn wait_without_room(end: &End, options: Options<'_>) -> Result<usize, Errno> {
-    if end.family() == Family::Unix {
-        return peek_one(end, options).map(|_| 0);
-    }
-    let blocks = kernel::status_flags(end.fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0);
-    let waits = blocks && !options.dont_wait;
-    let look = Options {
-        dont_wait: true,
-        ..options
-    };
-    match peek_one(end, look) {
-        Err(Errno::AGAIN) if waits => {
-            let mut one = [libc::pollfd {
-                fd: end.fd,
-                events: libc::POLLIN,
-                revents: 0,
-            }];
-            // Unlike a receive, it is not begun again after a signal.
-            let _ = poll::wait_any(&mut one, receive::time_limit(end), core::ptr::null());
-            Ok(0)
-        }
-        outcome => outcome.map(|_| 0),
-    }
-}
-
-/// Wait until there is something, which is not taken. 0: the stream has ended.
-#[cold]
-fn peek_one(end: &End, options: Options<'_>) -> Result<usize, Errno> {
-    let mut scratch = [0];
-    let part = [Part::of_mut(&mut scratch)];
-    // SAFETY: the part is the array above.
-    let mut parts = unsafe { c::cursor(&part) }?;
-    let options = Options {
-        peek: true,
-        wait_all: false,
-        beside: None,
-        ..options
     };
     receive::receive(end, &mut parts, options)
 }
@@ -329,10 +279,14 @@ pub unsafe extern "C" fn recvfrom(
     let Some(end) = End::of(fd) else {
         return kernel();
     };
+    if bytes == 0 && end.family() == Family::Unix {
+        // SAFETY: the program's promise.
+        return unsafe { roomless::receive_from(flags, fd, address, length) };
+    }
     let received = receive_one(&end, c::part(buffer, bytes), flags, kernel);
     if received >= 0 && !address.is_null() && !length.is_null() {
         // SAFETY: the program's promise.
-        unsafe { source(&end, received, address, length) };
+        unsafe { source(&end, received > 0, address, length) };
     }
     received
 }
@@ -342,11 +296,11 @@ pub unsafe extern "C" fn recvfrom(
 ///
 /// # Safety
 /// As recvfrom(2) demands.
-unsafe fn source(end: &End, received: ssize_t, address: *mut sockaddr, length: *mut socklen_t) {
+unsafe fn source(end: &End, has_some: bool, address: *mut sockaddr, length: *mut socklen_t) {
     const NAMELESS: usize = size_of::<libc::sa_family_t>();
-    if end.family() == Family::Unix && received > 0 {
+    if end.family() == Family::Unix && has_some {
         // SAFETY: the caller's promise.
-        unsafe { libc::getpeername(end.fd, address, length) };
+        unsafe { libc::getpeername(end.fd(), address, length) };
         // SAFETY: as above.
         if unsafe { *length } as usize > NAMELESS {
             return;
@@ -412,16 +366,23 @@ unsafe fn receive_message(
     // SAFETY: the program's promise about its message.
     let beside = unsafe { Beside::of(header, flags) };
     let is_unix = end.family() == Family::Unix;
-    let mut by_kernel = false;
+    let (mut by_kernel, has_found) = (false, Cell::new(false));
     let wish = Wish {
         flags,
         beside: Some(&beside).filter(|_| is_unix),
         has_some,
+        has_found: Some(&has_found),
     };
+    // Whose name is asked for may be closed while the call sleeps.
+    let asks_name = is_unix && !header.msg_name.is_null();
+    let _stay = asks_name.then(|| Stay::begin(end));
     let received = receive_with(end, parts, wish, || {
         by_kernel = true;
         kernel()
     })?;
+    if is_unix && received > 0 && flags & libc::MSG_PEEK != 0 && !by_kernel && beside.is_empty() {
+        peek::look_beside(end, &beside);
+    }
     if received >= 0 && !by_kernel {
         (header.msg_controllen, header.msg_flags) = beside.received();
         if header.msg_name.is_null() {
@@ -429,7 +390,14 @@ unsafe fn receive_message(
         } else {
             let name = header.msg_name.cast();
             // SAFETY: the program's promise about its message.
-            unsafe { source(end, received, name, &raw mut header.msg_namelen) };
+            unsafe {
+                source(
+                    end,
+                    has_found.get() || received > 0,
+                    name,
+                    &raw mut header.msg_namelen,
+                )
+            };
         }
     }
     if received >= 0 && is_unix {

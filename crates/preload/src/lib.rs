@@ -29,6 +29,7 @@ mod plumbing;
 mod poll;
 mod process;
 mod progress;
+mod roomless;
 mod sandbox;
 mod select;
 mod signals;

@@ -37,6 +37,11 @@ impl Beside {
         (self.bytes.get(), self.flags.get())
     }
 
+    /// Whether nothing has been received.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.get() == 0 && self.flags.get() & libc::MSG_CTRUNC == 0
+    }
+
     /// Let the kernel use the room. Returns the flags for its call.
     pub(crate) fn lend(&self, message: &mut msghdr) -> c_int {
         message.msg_control = self.control;

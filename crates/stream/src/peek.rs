@@ -10,6 +10,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::beside::Beside;
 use crate::ending::{self, lied};
+use crate::receive::Options;
 use crate::step::receive_parts;
 use crate::{End, lost};
 
@@ -90,6 +91,40 @@ pub(crate) fn count(end: &End) -> Result<usize, Errno> {
     match lost::is_found(end) {
         true => Ok(0),
         false => Ok(usize::try_from(total).unwrap_or(usize::MAX)),
+    }
+}
+
+/// Over AF_UNIX a receive without room takes what stands beside the next byte, if the kernel has that byte. A look sees as much
+/// as [`look_beside`].
+pub fn take_beside(end: &End, options: Options<'_>) {
+    let _rx = end.lock_rx();
+    if options.peek || end.rx_mode() == Mode::Tcp {
+        receive_nothing(end, options.peek, options.beside);
+    }
+}
+
+/// A look at an AF_UNIX stream tells of the first descriptors that stand beside it, wherever that is: the kernel goes on to look
+/// behind the bytes that there is room for (unix_stream_read_generic in net/unix/af_unix.c).
+pub fn look_beside(end: &End, beside: &Beside) {
+    let _rx = end.lock_rx();
+    receive_nothing(end, true, Some(beside));
+}
+
+/// A receive of no byte, from the kernel. What it is told is for the next call.
+fn receive_nothing(end: &End, peek: bool, beside: Option<&Beside>) {
+    // SAFETY: msghdr is plain integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    let flags = if peek { libc::MSG_PEEK } else { 0 };
+    let flags = flags | beside.map_or(0, |beside| beside.lend(&mut message));
+    // SAFETY: there are no pieces; whoever made `beside` has promised the room for control messages.
+    match unsafe { kernel::recvmsg(end.fd(), &raw mut message, flags) } {
+        Ok(_) => {
+            if let Some(beside) = beside {
+                beside.note(&message);
+            }
+        }
+        Err(Errno::AGAIN | Errno::INTR) => {}
+        Err(errno) => ending::note_error(end, errno),
     }
 }
 
