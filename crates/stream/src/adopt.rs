@@ -156,8 +156,9 @@ pub fn adopt(fd: RawFd) {
         }
         None => {}
     }
-    // The place is not needed.
+    // The place is not needed. Who has it next has no lanes yet, and is not to find these.
     let token = end.token();
+    end.clear_lanes();
     process.local(index).home.store(0, Ordering::Release);
     process.let_go(index);
     if found {
