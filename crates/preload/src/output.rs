@@ -265,6 +265,9 @@ fn pass_along(
     flags: c_int,
     mut kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
+    if flags & !RING_FLAGS != 0 {
+        return pass(header, || by_kernel_only(end, flags, kernel));
+    }
     let dont_wait = flags & libc::MSG_DONTWAIT != 0;
     pass(header, || {
         loop {
