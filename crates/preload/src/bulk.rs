@@ -36,7 +36,8 @@ pub unsafe extern "C" fn sendfile(
 ) -> ssize_t {
     // SAFETY: passed on.
     let kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
-    let Some(end) = End::of(out) else {
+    // Of nothing the kernel sends nothing, even where the peer has closed.
+    let Some(end) = End::of(out).filter(|_| bytes > 0) else {
         return kernel();
     };
     loop {
