@@ -4,7 +4,7 @@
 //! and what is there is told again: whether the program has been told of it already, nobody can
 //! know for sure, and an edge too many is what epoll(7) has programs expect, one too few stops them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::side::Trace;
 
@@ -17,7 +17,7 @@ pub fn are_alike(native: &Trace, other: &Trace) -> bool {
             .iter()
             .zip(&other.lines)
             .all(|(native, other)| {
-                edges.note(native);
+                edges.note(native, other);
                 native == other || edges.are_once_more(native, other)
             })
 }
@@ -27,7 +27,7 @@ pub fn are_alike(native: &Trace, other: &Trace) -> bool {
 pub fn ended_once_more(native: &Trace, other: &Trace) -> Option<String> {
     let mut edges = Edges::default();
     for (native, other) in native.lines.iter().zip(&other.lines) {
-        edges.note(native);
+        edges.note(native, other);
         if native != other && !edges.are_once_more(native, other) {
             let step = edges.ended_here(native, other);
             let step = step.or_else(|| edges.ended_natively(native, other));
@@ -40,39 +40,88 @@ pub fn ended_once_more(native: &Trace, other: &Trace) -> Option<String> {
 /// What has been registered for edges.
 #[derive(Default)]
 struct Edges {
-    /// By the data of each registration, whether its last one was for edges, and not for one only.
-    of: BTreeMap<String, bool>,
-    /// Sets with such registrations, as `@0 h5`.
+    /// By the data of each registration, its last one.
+    of: BTreeMap<String, Registration>,
+    /// Sets with some for edges, as `@0 h5`.
     sets: BTreeSet<String>,
-    /// A send has found no room.
-    were_blocked: bool,
+    names: Names,
+    /// Ends by which a send has found no room, each by one of its names.
+    were_blocked: BTreeSet<String>,
+}
+
+/// One registration.
+#[derive(Default)]
+struct Registration {
+    /// The handle it was made by.
+    handle: String,
+    /// Whether it is for edges, and not for one only.
+    for_edges: bool,
+    /// Whether its last event was of what can be read, and nothing can have come since.
+    knows_all: bool,
+    /// Whether a send has found no room, and no event has told of any since.
+    misses_room: bool,
 }
 
 impl Edges {
-    /// Takes note of `@0 epoll-add h5 h1 IN|ET 1 => 0`.
-    fn note(&mut self, line: &str) {
-        let words: Vec<_> = line.split_whitespace().collect();
+    /// Takes note of a step, as `@0 epoll-add h5 h1 IN|ET 1 => 0`, before it is compared.
+    fn note(&mut self, native: &str, other: &str) {
+        let words: Vec<_> = native.split_whitespace().collect();
         if let [
             process,
             "epoll-add" | "epoll-mod",
             set,
-            _,
-            events,
+            handle,
+            wishes,
             data,
             "=>",
             "0",
         ] = words[..]
         {
-            let has = |name| events.split('|').any(|event| event == name);
+            let has = |name| wishes.split('|').any(|event| event == name);
             let for_edges = has("ET") && !has("ONESHOT");
-            self.of.insert(data.to_owned(), for_edges);
+            let is_its = |name: &String| self.names.are_one(name, handle);
+            let misses_room = self.were_blocked.iter().any(is_its);
+            let registration = self.of.entry(data.to_owned()).or_default();
+            registration.misses_room |= misses_room;
+            (registration.handle, registration.for_edges) = (handle.to_owned(), for_edges);
             if for_edges {
                 self.sets.insert(format!("{process} {set}"));
             }
         }
-        let may_block = ["fill-and-drain", "send", "write", "splice-out"];
-        let is_it = may_block.iter().any(|call| line.contains(call));
-        self.were_blocked |= is_it && (line.ends_with("EAGAIN") || line.contains("fill"));
+        self.names.note(&words);
+        if let Some(sender) = sender(&words) {
+            let fills = matches!(words[0], "fill-and-drain" | "transfer");
+            if fills || native.ends_with("EAGAIN") {
+                self.were_blocked.insert(sender.to_owned());
+                for registration in self.of.values_mut() {
+                    registration.misses_room |= self.names.are_one(sender, &registration.handle);
+                }
+            }
+        }
+        // An event that differs itself is judged by what was known before.
+        if native == other {
+            self.learn(native, &words);
+        }
+    }
+
+    /// Who knows of all that can be read, after a step.
+    fn learn(&mut self, line: &str, words: &[&str]) {
+        if let Some((_, events)) = events(line) {
+            for (data, bits) in events.iter().filter_map(|event| event.split_once(':')) {
+                if let Some(registration) = self.of.get_mut(data) {
+                    let has = |name| bits.split('|').any(|bit| bit == name);
+                    registration.knows_all = has("IN");
+                    registration.misses_room &= !has("OUT");
+                }
+            }
+        } else if !brings_nothing(words) {
+            let sender = sender(words);
+            for registration in self.of.values_mut() {
+                let handle = &registration.handle;
+                let may_reach = sender.is_none_or(|from| self.names.may_reach(from, handle));
+                registration.knows_all &= !may_reach;
+            }
+        }
     }
 
     fn are_once_more(&self, native: &str, other: &str) -> bool {
@@ -130,15 +179,129 @@ impl Edges {
     }
 
     /// Whether a registration is told of room that no send has missed: the kernel says what is ready whenever
-    /// something else has come, even if that has been read since. The library tells of room that was missed.
+    /// something else has come, even if that has been read since, and over AF_UNIX whenever the peer has received
+    /// something, with what is there to be read and was told before. The library tells of room that was missed.
     fn is_needless(&self, event: &str) -> bool {
-        !self.were_blocked && event.ends_with(":OUT") && self.is_edge(event)
+        let Some((data, bits)) = event.split_once(':') else {
+            return false;
+        };
+        self.of.get(data).is_some_and(|registration| {
+            let is_old = bits == "OUT" || bits == "IN|OUT" && registration.knows_all;
+            is_old && registration.for_edges && !registration.misses_room
+        })
     }
 
     fn is_edge(&self, event: &str) -> bool {
         let data = event.split(':').next().unwrap_or_default();
-        self.of.get(data) == Some(&true)
+        self.of
+            .get(data)
+            .is_some_and(|registration| registration.for_edges)
     }
+}
+
+/// Calls that bring nobody anything to read, besides receives, polls and duplicates.
+const QUIET: [&str; 12] = [
+    "select",
+    "pselect",
+    "splice-in",
+    "fionread",
+    "outq",
+    "atmark",
+    "nonblock",
+    "setfd",
+    "fstat",
+    "names",
+    "socket",
+    "listen",
+];
+
+/// Which handles name one descriptor, or have at some time.
+#[derive(Default)]
+struct Names {
+    classes: Vec<BTreeSet<String>>,
+    /// The first names of the ends of connections.
+    pairs: Vec<[String; 2]>,
+    /// Passed, and not taken yet.
+    passed: VecDeque<String>,
+}
+
+impl Names {
+    /// Takes note of `@0 dup h1 h2 => 5`, or `@0 pass h1` and then `@1 take h2`.
+    fn note(&mut self, words: &[&str]) {
+        match words {
+            [_, "dup" | "dup2" | "dup3" | "dupfd", one, other, ..] => self.join(one, other),
+            ["pair", one, other, ..] => {
+                let ends =
+                    [one, other].map(|end| end.split(':').nth(1).unwrap_or_default().to_owned());
+                self.pairs.push(ends);
+            }
+            [_, "pass", one, ..] => self.passed.push_back((*one).to_owned()),
+            [_, "take", other, ..] => {
+                if let Some(one) = self.passed.pop_front() {
+                    self.join(&one, other);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn join(&mut self, one: &str, other: &str) {
+        let has_either = |class: &BTreeSet<String>| class.contains(one) || class.contains(other);
+        let (joined, others): (Vec<_>, Vec<_>) = self.classes.drain(..).partition(has_either);
+        let mut class: BTreeSet<String> = joined.into_iter().flatten().collect();
+        class.extend([one.to_owned(), other.to_owned()]);
+        self.classes = others;
+        self.classes.push(class);
+    }
+
+    fn are_one(&self, one: &str, other: &str) -> bool {
+        let has_both = |class: &BTreeSet<String>| class.contains(one) && class.contains(other);
+        one == other || self.classes.iter().any(has_both)
+    }
+}
+
+impl Names {
+    /// Whether what is sent by `from` may come to who receives by `to`.
+    fn may_reach(&self, from: &str, to: &str) -> bool {
+        let mut is_known = false;
+        for [one, other] in &self.pairs {
+            for (near, far) in [(one, other), (other, one)] {
+                if self.are_one(from, near) {
+                    is_known = true;
+                    if self.are_one(to, far) {
+                        return true;
+                    }
+                }
+            }
+        }
+        !is_known
+    }
+}
+
+/// The handle by which a step sends, if it is one that does.
+fn sender<'a>(words: &[&'a str]) -> Option<&'a str> {
+    match words {
+        ["fill-and-drain" | "transfer", from, ..] => from.split(':').nth(1),
+        [_, call, handle, ..] => {
+            let sends = call.starts_with("send")
+                || call.contains("write")
+                || matches!(*call, "splice-out" | "fill");
+            sends.then_some(*handle)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a step is one that brings nobody anything to read.
+fn brings_nothing(words: &[&str]) -> bool {
+    let [_, call, ..] = words else { return false };
+    let receives = call.starts_with("recv")
+        || call.contains("read")
+        || call.contains("poll")
+        || call.starts_with("dup")
+        || call.starts_with("get");
+    (receives || QUIET.contains(call)) && words[0].starts_with('@')
+        || matches!(words[0], "pair" | "pause")
 }
 
 /// The step and the events of `@0 epoll-wait h5 32 0 => [1:IN 2:OUT]`.
@@ -199,6 +362,77 @@ mod tests {
             ..Trace::default()
         };
         assert!(!super::are_alike(&trace(with), &trace(without)));
+    }
+
+    #[test]
+    fn room_that_another_end_has_missed_is_none_of_ours() {
+        let told = |before: &[&str]| {
+            let trace = |last: &str| {
+                let add = "@0 epoll-add h5 h1 IN|OUT|ET 1 => 0";
+                let lines = [&[add], before, &[last]].concat();
+                Trace {
+                    lines: lines.into_iter().map(str::to_owned).collect(),
+                    ..Trace::default()
+                }
+            };
+            let (native, other) = (
+                "@0 epoll-wait h5 9 0 => [1:OUT]",
+                "@0 epoll-wait h5 9 0 => []",
+            );
+            super::are_alike(&trace(native), &trace(other))
+        };
+        assert!(told(&["@1 send h2 5 DONTWAIT => EAGAIN"]));
+        assert!(!told(&[
+            "@0 dup h1 h3 => 7",
+            "@0 send h3 5 DONTWAIT => EAGAIN"
+        ]));
+        assert!(!told(&[
+            "@0 pass h1 => 1",
+            "@1 take h4 => 7",
+            "@1 send h4 5 - => EAGAIN"
+        ]));
+        assert!(!told(&["fill-and-drain @0:h1 @1:h2 => ok"]));
+        assert!(told(&["fill-and-drain @1:h2 @0:h1 => ok"]));
+    }
+
+    #[test]
+    fn what_is_there_to_be_read_is_told_with_room_once_more() {
+        let told = |before: &[&str]| {
+            let trace = |last: &str| {
+                let first = [
+                    "pair @0:h1 @1:h2 unix 1 => 3 3 ok ok",
+                    "pair @0:h8 @1:h9 unix 1 => 4 4 ok ok",
+                    "@0 epoll-add h5 h1 IN|OUT|ET 1 => 0",
+                    "@0 epoll-wait h5 9 0 => [1:IN|OUT]",
+                ];
+                let lines = [&first[..], before, &[last]].concat();
+                Trace {
+                    lines: lines.into_iter().map(str::to_owned).collect(),
+                    ..Trace::default()
+                }
+            };
+            let (native, other) = (
+                "@0 epoll-wait h5 9 0 => [1:IN|OUT]",
+                "@0 epoll-wait h5 9 0 => []",
+            );
+            super::are_alike(&trace(native), &trace(other))
+        };
+        assert!(told(&["@1 read h2 1 => 1"]));
+        assert!(told(&[
+            "@0 dup h1 h7 => 9",
+            "@0 sendfile h7 1 => 1",
+            "@1 splice-in h2 1 => 1"
+        ]));
+        assert!(!told(&["@1 read h2 1 => 1", "@1 write h2 1 => 1"]));
+        assert!(told(&[
+            "@1 read h2 1 => 1",
+            "@1 write h9 1 => 1",
+            "@0 fstat h1 => 1"
+        ]));
+        assert!(!told(&["@1 dup h2 h6 => 5", "@1 write h6 1 => 1"]));
+        assert!(!told(&["@1 write h10 1 => 1"]));
+        assert!(!told(&["@1 shutdown h2 WR => 0"]));
+        assert!(!told(&["transfer @1:h2 @0:h1 100 => ok"]));
     }
 
     #[test]
