@@ -43,6 +43,7 @@ alias! {
     __sigaction is signals::sigaction(signal: c_int, action: *const sigaction, before: *mut sigaction) -> c_int;
     bsd_signal is signals::signal(number: c_int, handler: sighandler_t) -> sighandler_t;
     ssignal is signals::signal(number: c_int, handler: sighandler_t) -> sighandler_t;
+    __sysv_signal is signals::sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t;
     __poll is poll::poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     __select is select::select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
 }

@@ -7,8 +7,10 @@ use std::os::fd::RawFd;
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::slab::Mode;
 use crosslane_sys::{Errno, errno, kernel, real};
+use libc::sigset_t;
 
 use crate::ending::{look_for_end, note_eof, note_error};
+use crate::interrupt::Interrupt;
 use crate::{End, bell, control, lost, place, receive, restart, switch, wait};
 
 /// A pause while others have to take notice of a doorbell.
@@ -19,10 +21,18 @@ const NAP: Duration = Duration::from_micros(50);
 ///
 /// # Errors
 /// EINTR and EAGAIN as the kernel gives them to a receive, by SA_RESTART and SO_RCVTIMEO; [`Errno::RESTART`].
-pub(crate) fn wait_readable(end: &End, has_some: bool) -> Result<(), Errno> {
+pub(crate) fn wait_readable(
+    end: &End,
+    has_some: bool,
+    interrupt: &mut Interrupt,
+) -> Result<(), Errno> {
+    if end.rx_mode() != Mode::Ring || !end.has_record() {
+        interrupt.hold(has_some);
+    }
     if end.rx_mode() == Mode::Ring {
         let rest = |how, ticks| end.rest_for_record(how, ticks);
-        if wait::look_and_rest(place::peer(end), || end.has_record(), rest) {
+        let ready = || end.has_record() || interrupt.ends_spin();
+        if wait::look_and_rest(place::peer(end), ready, rest) && end.has_record() {
             end.count(Counter::SpinHits, 1);
             return Ok(());
         }
@@ -31,11 +41,11 @@ pub(crate) fn wait_readable(end: &End, has_some: bool) -> Result<(), Errno> {
     lost::look(end);
     if lost::is_unsettled(end) {
         lost::nap(end);
-        return Ok(());
+        return interrupt.check();
     }
     end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
     let outcome = if prepare_sleep(end) {
-        sleep(end, has_some)
+        sleep(end, has_some, interrupt)
     } else {
         Ok(())
     };
@@ -83,22 +93,32 @@ pub fn after_sleep(end: &End) {
     }
 }
 
-fn sleep(end: &End, has_some: bool) -> Result<(), Errno> {
+fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
     control::tend();
+    if interrupt.is_mixed(has_some) {
+        // Only the kernel knows which handler a sleep is ended by.
+        interrupt.let_in()?;
+    }
+    let mask = interrupt.mask();
     // The kernel begins no receive again that has something. At O_NONBLOCK it looks when a call begins.
-    match !has_some && !end.is_nonblocking() && restart::prepare(end) {
-        true => conclude(end, restart::peek(end)),
-        false => sleep_by_poll(end, has_some),
+    let may_restart = mask.is_none() && !has_some && !end.is_nonblocking();
+    match may_restart && restart::prepare(end) {
+        true => {
+            let peeked = restart::peek(end);
+            interrupt.hold(has_some);
+            conclude(end, peeked)
+        }
+        false => sleep_by_poll(end, has_some, mask.as_ref()),
     }
 }
 
-/// As [`restart::peek`], where the descriptor is no longer the program's, the call must not be begun again, or O_NONBLOCK
-/// has been set since it began, at which the kernel does not look.
+/// As [`restart::peek`], where the descriptor is no longer the program's, the call must not be begun again, O_NONBLOCK
+/// has been set since it began, at which the kernel does not look, or signals are held back, which come in by the mask.
 #[cold]
-fn sleep_by_poll(end: &End, has_some: bool) -> Result<(), Errno> {
+fn sleep_by_poll(end: &End, has_some: bool, mask: Option<&sigset_t>) -> Result<(), Errno> {
     let limit = receive::time_limit(end);
-    match poll_one(end.fd(), limit) {
+    match poll_one(end.fd(), limit, mask) {
         Err(Errno::INTR) if !has_some => Err(restart::interrupted(limit.is_some())),
         Err(errno) => Err(errno),
         Ok(0) => Err(Errno::AGAIN),
@@ -112,7 +132,7 @@ fn sleep_by_poll(end: &End, has_some: bool) -> Result<(), Errno> {
 }
 
 /// Wait for something to read or an end. Returns what poll(2) does of it, 0 when the time is over.
-fn poll_one(fd: RawFd, limit: Option<Duration>) -> Result<i16, Errno> {
+fn poll_one(fd: RawFd, limit: Option<Duration>, mask: Option<&sigset_t>) -> Result<i16, Errno> {
     let mut one = libc::pollfd {
         fd,
         events: libc::POLLIN | libc::POLLRDHUP,
@@ -125,8 +145,9 @@ fn poll_one(fd: RawFd, limit: Option<Duration>) -> Result<i16, Errno> {
     let time = limit
         .as_ref()
         .map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the entry and the time outlive the call; no mask is given.
-    let found = unsafe { real::ppoll(&raw mut one, 1, time, core::ptr::null()) };
+    let mask = mask.map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: the entry, the time and the mask outlive the call.
+    let found = unsafe { real::ppoll(&raw mut one, 1, time, mask) };
     errno::check(found as isize).map(|_| one.revents)
 }
 

@@ -14,6 +14,7 @@ use crosslane_sys::Errno;
 
 use crate::end::add;
 use crate::family::Family;
+use crate::interrupt::Waits;
 use crate::short::UNUSUAL;
 use crate::{End, gone, send};
 
@@ -119,7 +120,11 @@ fn cut(lane: &WindowLane, reservation: &Reservation, pieces: &mut [Part]) -> usi
 /// Wait for room as a send does that has sent something before. Returns whether to go on; an error
 /// is for the next call.
 pub fn wait_for_room(end: &End) -> bool {
-    match send::wait_for_room(end, false, &mut None) {
+    let mut waits = Waits {
+        has_some: true,
+        ..Waits::default()
+    };
+    match send::wait_for_room(end, false, &mut waits) {
         Ok(()) => true,
         Err(errno) => {
             send::keep_error(end, errno);

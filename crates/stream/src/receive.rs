@@ -14,6 +14,7 @@ use crate::asleep::{take_late_bells, wait_readable};
 use crate::beside::Beside;
 use crate::ending::{at_end, lied, look_at_kernel};
 use crate::family::Family;
+use crate::interrupt::Interrupt;
 use crate::stay::Stay;
 use crate::step::{Step, left_on_tcp, settle, step};
 use crate::{End, bell, lost, peek, place, switch, wait};
@@ -128,6 +129,7 @@ fn receive_slowly(
     mut total: usize,
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
+    let mut interrupt = Interrupt::of_receive(end, options, total);
     let (mut watch, mut stay, mut waits) = (None, None, None);
     loop {
         switch::advance(end);
@@ -170,11 +172,8 @@ fn receive_slowly(
             continue;
         }
         if !*waits.get_or_insert_with(|| !options.dont_wait && !end.is_nonblocking()) {
-            if is_look_due(end) && !lost::is_dry(end) {
-                look_at_kernel(end);
-                if end.ending() != Ending::Open || end.has_record() {
-                    continue;
-                }
+            if finds_more(end) {
+                continue;
             }
             // The end may just have been seen, and be in doubt.
             lost::look(end);
@@ -182,7 +181,8 @@ fn receive_slowly(
         }
         watch = None;
         let has_some = options.has_some || total > 0;
-        match Stay::begin_once(&mut stay, end).and_then(|()| wait_readable(end, has_some)) {
+        let stayed = Stay::begin_once(&mut stay, end);
+        match stayed.and_then(|()| wait_readable(end, has_some, &mut interrupt)) {
             Ok(()) => {}
             Err(_) if total > 0 => return Ok(total),
             Err(errno) => return Err(errno),
@@ -198,6 +198,15 @@ fn at_end_behind(end: &End, total: usize) -> Result<usize, Errno> {
     }
     let told = at_end(end);
     if total > 0 { Ok(total) } else { told }
+}
+
+/// Whether a receive that must not wait finds something when it looks at the kernel.
+fn finds_more(end: &End) -> bool {
+    if !is_look_due(end) || lost::is_dry(end) {
+        return false;
+    }
+    look_at_kernel(end);
+    end.ending() != Ending::Open || end.has_record()
 }
 
 /// Whether nothing comes behind what is there.

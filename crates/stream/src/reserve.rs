@@ -12,6 +12,7 @@ use crosslane_ring::{Found, Reservation, WindowLane};
 use crosslane_sys::Errno;
 
 use crate::end::add;
+use crate::interrupt::Waits;
 use crate::{End, asleep, bell, ending, place, send, wait};
 
 /// Room in a lane.
@@ -44,7 +45,7 @@ pub fn reserve(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>,
             return Ok(Some(room));
         }
         if end.tx_mode() == Mode::Ring {
-            send::wait_for_room(end, dont_wait, &mut None)?;
+            send::wait_for_room(end, dont_wait, &mut Waits::default())?;
         }
     }
 }

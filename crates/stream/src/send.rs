@@ -14,6 +14,7 @@ use crosslane_sys::{Errno, cpu, kernel, real};
 
 use crate::end::add;
 use crate::family::Family;
+use crate::interrupt::{Interrupt, Waits};
 use crate::pieces::Pieces;
 use crate::stay::Stay;
 use crate::{
@@ -137,7 +138,7 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
         if dont_wait || end.is_nonblocking() {
             return Err(Errno::AGAIN);
         }
-        wait_or_overflow(end, &mut None)?;
+        wait_or_overflow(end, &mut Waits::default())?;
     }
     Ok(())
 }
@@ -281,15 +282,17 @@ fn send_slowly(
     dont_wait: bool,
     mut done: usize,
 ) -> Result<Sent, Errno> {
-    let mut stay = None;
+    let mut waits = Waits::default();
     // As the kernel, which looks when a call begins.
     let dont_wait = dont_wait || end.is_nonblocking();
     loop {
         let room = if end.tx_mode() == Mode::Ring {
-            wait_or_begin_again(end, dont_wait, &mut stay)
+            waits.has_some = done > 0;
+            wait_or_begin_again(end, dont_wait, &mut waits)
         } else {
             // Brought back to TCP in the middle: the kernel gets the rest.
-            match send_rest(end, parts, dont_wait) {
+            let sent = waits.interrupt.let_in();
+            match sent.and_then(|()| send_rest(end, parts, dont_wait)) {
                 Ok(bytes) if parts.left() == 0 || end.tx_mode() != Mode::Ring => {
                     return Ok(Sent::Bytes(done + bytes));
                 }
@@ -315,9 +318,12 @@ fn send_slowly(
 }
 
 /// As [`wait_for_room`], for a call that a signal may begin again.
-fn wait_or_begin_again(end: &End, dont_wait: bool, stay: &mut Option<Stay>) -> Result<(), Errno> {
-    wait_for_room(end, dont_wait, stay).map_err(|errno| match errno {
-        Errno::INTR => restart::interrupted(has_time_limit(end)),
+fn wait_or_begin_again(end: &End, dont_wait: bool, waits: &mut Waits) -> Result<(), Errno> {
+    wait_for_room(end, dont_wait, waits).map_err(|errno| match errno {
+        Errno::INTR => {
+            waits.interrupt.end();
+            restart::interrupted(has_time_limit(end))
+        }
         errno => errno,
     })
 }
@@ -338,17 +344,13 @@ pub fn keep_error(end: &End, errno: Errno) {
     }
 }
 
-/// The call has a `stay` once it has slept.
-pub(crate) fn wait_for_room(
-    end: &End,
-    dont_wait: bool,
-    stay: &mut Option<Stay>,
-) -> Result<(), Errno> {
+/// Wait for room, as a send does.
+pub(crate) fn wait_for_room(end: &End, dont_wait: bool, waits: &mut Waits) -> Result<(), Errno> {
     if end.is_pinned() {
         switch::leave(end, end.reason());
     }
     if !dont_wait && !end.is_nonblocking() {
-        return wait_or_overflow(end, stay);
+        return wait_or_overflow(end, waits);
     }
     if stands_still(end) && switch::go_by_tcp(end, Reason::Overflow) {
         return Ok(());
@@ -516,32 +518,42 @@ fn stands_still(end: &End) -> bool {
 }
 
 /// Wait until the lane has room, or the receiver stands still and the direction is on TCP.
-fn wait_or_overflow(end: &End, stay: &mut Option<Stay>) -> Result<(), Errno> {
+fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
     step::settle(end);
-    if wait::look(place::peer(end), || has_room(end)) {
+    let Waits {
+        stay,
+        interrupt,
+        has_some,
+    } = waits;
+    if !has_room(end) {
+        interrupt.hold(*has_some);
+    }
+    let ready = || has_room(end) || interrupt.ends_spin();
+    if wait::look(place::peer(end), ready) && has_room(end) {
         end.count(Counter::SpinHits, 1);
         return check_open(end);
     }
     end.count(Counter::SpinMisses, 1);
     Stay::begin_once(stay, end)?;
     while !has_room(end) {
+        interrupt.check()?;
         look_for_reset(end);
         check_open(end)?;
         if stands_still(end) {
             if !switch::go_by_tcp(end, Reason::Overflow) {
                 // Doorbells are owed on a socket that is full from before the switch.
-                rest_a_moment()?;
+                interrupt.nap(NAP)?;
             }
             break;
         }
-        sleep(end, STANDSTILL)?;
+        sleep(end, STANDSTILL, interrupt)?;
     }
     wait::woke();
     check_open(end)
 }
 
 /// Sleep until the peer rings because there is room, or for a moment if it cannot.
-fn sleep(end: &End, limit: Duration) -> Result<(), Errno> {
+fn sleep(end: &End, limit: Duration, interrupt: &Interrupt) -> Result<(), Errno> {
     end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
     let slept = if prepare_sleep(end) {
         end.count(Counter::Sleeps, 1);
@@ -550,15 +562,11 @@ fn sleep(end: &End, limit: Duration) -> Result<(), Errno> {
             events: libc::POLLIN,
             revents: 0,
         }];
-        let nanos = i64::from(limit.subsec_nanos());
-        let seconds = i64::try_from(limit.as_secs()).unwrap_or(0);
-        kernel::poll(
-            &mut one,
-            Some(libc::timespec {
-                tv_sec: seconds,
-                tv_nsec: nanos,
-            }),
-        )
+        let limit = libc::timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(0),
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        kernel::poll_under(&mut one, Some(limit), interrupt.mask().as_ref())
     } else {
         Ok(0)
     };
@@ -571,17 +579,9 @@ fn sleep(end: &End, limit: Duration) -> Result<(), Errno> {
     if slept == Ok(1) && !is_writable(end) {
         // A doorbell for a reader of ours, or the end of the stream.
         end.count(Counter::Backoffs, 1);
-        rest_a_moment()?;
+        interrupt.nap(NAP)?;
     }
     slept.map(|_| ())
-}
-
-/// Nap, unless a signal comes, which ends a send as it does in the kernel.
-fn rest_a_moment() -> Result<(), Errno> {
-    match kernel::nap(NAP) {
-        true => Err(Errno::INTR),
-        false => Ok(()),
-    }
 }
 
 /// Whether a writer that found the lane full should go on: a good part of it is free, for which the

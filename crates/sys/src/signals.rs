@@ -1,5 +1,7 @@
 //! What signals do to a call that sleeps.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use libc::c_int;
 
 use crate::raw::syscall;
@@ -26,20 +28,80 @@ struct Action {
     mask: u64,
 }
 
+/// Signals whose handlers end a call that they interrupt, and those after which it is begun again (SA_RESTART), as far
+/// as the program's actions have been noted.
+static ENDING: AtomicU64 = AtomicU64::new(0);
+static RESTARTING: AtomicU64 = AtomicU64::new(0);
+
+/// The program has set this signal's action.
+#[cold]
+pub fn note_action(signal: c_int) {
+    let bit = bit(signal);
+    let handled = action(signal).filter(Action::is_handled);
+    let restarts = handled.as_ref().is_some_and(Action::restarts);
+    let is_in = [handled.is_some() && !restarts, restarts];
+    for (set, is_in) in [&ENDING, &RESTARTING].into_iter().zip(is_in) {
+        match is_in && !OWN.contains(&signal) {
+            true => set.fetch_or(bit, Ordering::Relaxed),
+            false => set.fetch_and(!bit, Ordering::Relaxed),
+        };
+    }
+}
+
+/// Whether a signal may end a call of this program: where the call has done some of its work, any that is handled.
+#[inline]
+pub fn may_end_calls(has_some: bool) -> bool {
+    ENDING.load(Ordering::Relaxed) != 0 || has_some && do_some_begin_again()
+}
+
+/// Whether some handlers have a call begun again.
+#[inline]
+pub fn do_some_begin_again() -> bool {
+    RESTARTING.load(Ordering::Relaxed) != 0
+}
+
+/// Of a set of signals, the one that is handled first.
+pub fn first_to_end_calls(pending: u64) -> Option<c_int> {
+    let handled = ENDING.load(Ordering::Relaxed) | RESTARTING.load(Ordering::Relaxed);
+    let first = (pending & handled).trailing_zeros();
+    (first < u64::BITS).then_some(first.cast_signed() + 1)
+}
+
+/// Whether a call that this signal interrupts is begun again.
+pub fn begins_again(signal: c_int) -> bool {
+    RESTARTING.load(Ordering::Relaxed) & bit(signal) != 0
+}
+
+/// A signal's place in the kernel's sets.
+fn bit(signal: c_int) -> u64 {
+    match signal {
+        1..=64 => 1 << (signal - 1),
+        _ => 0,
+    }
+}
+
+impl Action {
+    fn is_handled(&self) -> bool {
+        self.handler != libc::SIG_DFL && self.handler != libc::SIG_IGN
+    }
+
+    fn restarts(&self) -> bool {
+        self.flags & libc::SA_RESTART.cast_unsigned() as usize != 0
+    }
+}
+
 /// Whether a call that a signal has just interrupted is begun again: which signal it was is not told, so all that may
 /// have been, those that this thread handles, must have SA_RESTART.
 #[cold]
 pub fn begin_again() -> bool {
     let blocked = blocked();
-    let may_interrupt =
-        |signal: &c_int| !OWN.contains(signal) && blocked & (1 << (signal - 1)) == 0;
+    let may_interrupt = |signal: &c_int| !OWN.contains(signal) && blocked & bit(*signal) == 0;
     let mut handled = (1..=c_int::try_from(u64::BITS).unwrap_or(0))
         .filter(may_interrupt)
         .filter_map(action)
-        .filter(|action| action.handler != libc::SIG_DFL && action.handler != libc::SIG_IGN)
+        .filter(Action::is_handled)
         .peekable();
-    let restarts = |action: Action| action.flags & libc::SA_RESTART.cast_unsigned() as usize != 0;
-    handled.peek().is_some() && handled.all(restarts)
+    handled.peek().is_some() && handled.all(|action| action.restarts())
 }
 
 /// The signals that this thread holds back.
@@ -68,9 +130,14 @@ fn action(signal: c_int) -> Option<Action> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use libc::sigset_t;
 
     use super::*;
+
+    /// Handlers are the process's, so one test sets some at a time.
+    static HANDLERS: Mutex<()> = Mutex::new(());
 
     extern "C" fn nothing(_: c_int) {}
 
@@ -96,6 +163,7 @@ mod tests {
 
     #[test]
     fn a_call_is_begun_again_when_all_handlers_say_so() {
+        let _alone = HANDLERS.lock();
         handle(libc::SIGUSR1, libc::SA_RESTART);
         assert!(begin_again());
         handle(libc::SIGUSR2, 0);
@@ -105,5 +173,29 @@ mod tests {
         assert!(begin_again());
         hold_back(libc::SIGUSR2, libc::SIG_UNBLOCK);
         assert!(!begin_again());
+    }
+
+    #[test]
+    fn noted_actions_say_what_ends_a_call() {
+        let _alone = HANDLERS.lock();
+        handle(libc::SIGXCPU, 0);
+        note_action(libc::SIGXCPU);
+        handle(libc::SIGXFSZ, libc::SA_RESTART);
+        note_action(libc::SIGXFSZ);
+        assert!(may_end_calls(false) && do_some_begin_again());
+        let both = bit(libc::SIGXCPU) | bit(libc::SIGXFSZ);
+        assert_eq!(first_to_end_calls(both), Some(libc::SIGXCPU));
+        assert!(!begins_again(libc::SIGXCPU) && begins_again(libc::SIGXFSZ));
+        assert_eq!(first_to_end_calls(bit(libc::SIGHUP)), None);
+
+        handle(libc::SIGXCPU, libc::SA_RESTART);
+        note_action(libc::SIGXCPU);
+        assert!(!may_end_calls(false) && may_end_calls(true));
+        for signal in [libc::SIGXCPU, libc::SIGXFSZ] {
+            // SAFETY: no handler is given.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            note_action(signal);
+        }
+        assert!(!may_end_calls(true));
     }
 }

@@ -117,6 +117,113 @@ fn take_all(fd: i32) {
     }
 }
 
+/// Rounds of a check that sends a signal at any moment of a call.
+const ROUNDS: u32 = 60;
+
+/// A timer that sends SIGUSR1 to this process, which has one thread.
+struct Alarm(libc::timer_t);
+
+impl Alarm {
+    fn new() -> Self {
+        // SAFETY: an event is plain integers, for which zero is a value.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = SIGUSR1;
+        let mut timer = std::ptr::null_mut();
+        // SAFETY: the event and the timer outlive the call.
+        let made =
+            unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) };
+        assert_eq!(made, 0, "a timer can be made");
+        Self(timer)
+    }
+
+    /// How many signals `call` needs until it returns. They come 50 ms apart, the first after a while.
+    fn signals_of(&self, first: Duration, call: impl FnOnce()) -> u32 {
+        CAUGHT.store(0, Ordering::Relaxed);
+        self.set(first, Duration::from_millis(50));
+        call();
+        self.set(Duration::ZERO, Duration::ZERO);
+        CAUGHT.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, first: Duration, between: Duration) {
+        let nanos = |time: Duration| libc::timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let times = libc::itimerspec {
+            it_interval: nanos(between),
+            it_value: nanos(first),
+        };
+        // SAFETY: the timer is there, and the times outlive the call.
+        let set = unsafe { libc::timer_settime(self.0, 0, &raw const times, std::ptr::null_mut()) };
+        assert_eq!(set, 0, "a timer can be set");
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // SAFETY: the timer is there.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// Near: one signal, which comes 10 to 69 microseconds after a timer has been set, ends a receive. Where that is a matter of moments in the
+/// kernel, too, a few may need a second one.
+fn one_signal_each(s: &mut Stage, before: fn(&mut Stage)) {
+    catch(SIGUSR1, 0);
+    let alarm = Alarm::new();
+    let mut late = 0;
+    for round in 0..ROUNDS {
+        before(s);
+        let fd = s.fd;
+        let first = Duration::from_micros(u64::from(10 + round * 7 % ROUNDS));
+        let mut answer = Ok(0);
+        let signals = alarm.signals_of(first, || answer = recv(fd, &mut [0; 10], 0));
+        assert!(answer.is_err(), "nobody sends anything");
+        late += u32::from(signals > 1);
+    }
+    s.say("by one signal", late <= ROUNDS / 4);
+}
+
+/// As many round trips as make it worth to look for an answer rather than to sleep.
+const TRIPS: usize = 30;
+
+fn talk(s: &mut Stage) {
+    for _ in 0..TRIPS {
+        send(s.fd, b"?", MSG_NOSIGNAL).expect("there is room for a byte");
+        let mut answer = [0];
+        while recv(s.fd, &mut answer, 0).is_err() {}
+    }
+}
+
+/// Far: answer each byte until the end.
+fn answer_all(s: &mut Stage) {
+    while let Ok(1) = recv(s.fd, &mut [0], 0) {
+        let _ = send(s.fd, b"!", MSG_NOSIGNAL);
+    }
+}
+
+/// Near: a signal comes while it sends and there is no room at all, for a moment.
+fn one_signal_ends_a_send(s: &mut Stage) {
+    let bytes = vec![0; 1 << 20];
+    catch(SIGUSR1, 0);
+    let alarm = Alarm::new();
+    let mut interrupted = 0;
+    for round in 0..ROUNDS {
+        while send(s.fd, &bytes, MSG_DONTWAIT | MSG_NOSIGNAL).is_ok() {}
+        let fd = s.fd;
+        let first = Duration::from_micros(u64::from(10 + round * 7 % ROUNDS));
+        alarm.signals_of(first, || {
+            interrupted += u32::from(send(fd, &[1], MSG_NOSIGNAL).is_err());
+        });
+        s.go();
+        while send(s.fd, &[1], MSG_NOSIGNAL).is_err() {}
+        while receive(s.fd, 1, 0).is_err() {}
+    }
+    s.say("interrupted", interrupted >= ROUNDS * 3 / 4);
+}
+
 fn broken_pipe(s: &mut Stage, what: &str, call: impl FnOnce() -> Answer) {
     s.say(what, call());
     caught(s);
@@ -201,6 +308,26 @@ pub const CHECKS: &[Check] = &[
         for _ in 0..SENDS {
             s.wait();
             std::thread::sleep(Duration::from_millis(12));
+            take_all(s.fd);
+            send(s.fd, b"!", MSG_NOSIGNAL).expect("there is room for an answer");
+        }
+    }),
+    pair(
+        "one_signal_ends_a_receive",
+        |s| one_signal_each(s, |_| {}),
+        |_| {},
+    ),
+    pair(
+        "one_signal_ends_a_receive_after_answers",
+        |s| {
+            one_signal_each(s, talk);
+            shutdown(s.fd, SHUT_WR).expect("it is connected");
+        },
+        answer_all,
+    ),
+    pair("one_signal_ends_a_send", one_signal_ends_a_send, |s| {
+        for _ in 0..ROUNDS {
+            s.wait();
             take_all(s.fd);
             send(s.fd, b"!", MSG_NOSIGNAL).expect("there is room for an answer");
         }
