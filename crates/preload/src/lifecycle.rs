@@ -70,6 +70,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     let result = unsafe { real::connect(fd, address, length) };
     let saved = Errno::last();
     if (result == 0 || saved.0 == libc::EINPROGRESS)
+        && !disconnects
         && !knows_fresh(fd)
         && let Some(family) = Family::of(fd)
     {
