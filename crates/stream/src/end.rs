@@ -220,11 +220,6 @@ impl End {
         Mode::from_code(self.entry.rx.mode.load(Ordering::Acquire)).unwrap_or(Mode::Tcp)
     }
 
-    /// Whether the kernel has what is to be received next.
-    pub fn is_receiving_by_kernel(&self) -> bool {
-        self.rx_mode() == Mode::Tcp
-    }
-
     pub(crate) fn set_tx_mode(&self, mode: Mode) {
         self.entry.tx.mode.store(mode as u32, Ordering::Release);
     }
