@@ -4,7 +4,7 @@
 //! stream would be missing without an error. A peer that ends its stream in good order says in the lane how far that
 //! goes ([`SenderLine::ended`](crosslane_ctl::lane::SenderLine::ended)). Where the lane is empty and does not say so, the
 //! peer was killed, or the window stands still: the program is told nothing until the monitor has seen the window
-//! carry what the other host has written since, which takes some hundred microseconds, or finds it lost.
+//! carry what the other host has written since, which takes milliseconds, or finds it lost.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
