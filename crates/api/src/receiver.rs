@@ -1,10 +1,11 @@
 //! The receiving half.
 
+use core::ops::Range;
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use crosslane_ring::Found;
-use crosslane_stream::{End, reserve, slices};
+use crosslane_stream::{End, reserve, short, slices};
 
 use crate::ready::Armed;
 use crate::received::Received;
@@ -16,6 +17,10 @@ const MOST_RECORDS: usize = 32;
 /// What one receive from the kernel takes at most.
 const KEPT_BYTES: usize = 1 << 16;
 
+/// Records up to this length are copied out of the lane where they were waited for: that is cheaper than to read them
+/// there, and to come back to them when they have been consumed.
+const SHORT_BYTES: usize = 1024;
+
 /// Receives bytes: by [`Receiver::peek`] without a copy, by [`Read`] with one.
 #[derive(Debug)]
 pub struct Receiver {
@@ -24,9 +29,9 @@ pub struct Receiver {
     pub(crate) found: [Found; MOST_RECORDS],
     /// How many of `found` mean something.
     pub(crate) records: usize,
-    /// What the kernel gave and has not been consumed from `kept_at` on.
-    kept: Vec<u8>,
-    kept_at: usize,
+    /// In the range `kept`, what the kernel gave, or was short, and has not been consumed.
+    private: Vec<u8>,
+    kept: Range<usize>,
 }
 
 impl Receiver {
@@ -36,8 +41,8 @@ impl Receiver {
             armed: Armed::No,
             found: [Found::default(); MOST_RECORDS],
             records: 0,
-            kept: Vec::new(),
-            kept_at: 0,
+            private: Vec::new(),
+            kept: 0..0,
         }
     }
 
@@ -71,6 +76,9 @@ impl Receiver {
             && let Some(end) = self.socket.end()
             && slices::is_granted(&end)
         {
+            if !dont_wait && !end.has_record() && self.keep_short(&end) {
+                return Ok(());
+            }
             self.records = reserve::find(&end, &mut self.found, dont_wait)?;
             if self.records == 0 {
                 return self.look_longer(&end, dont_wait);
@@ -81,6 +89,23 @@ impl Receiver {
             self.receive(dont_wait)?;
         }
         Ok(())
+    }
+
+    /// Wait for a short record for a moment, and keep it.
+    #[inline]
+    fn keep_short(&mut self, end: &End) -> bool {
+        let room = self.room(SHORT_BYTES);
+        let bytes = short::receive_next(end, room).unwrap_or(0);
+        self.kept = 0..bytes;
+        bytes > 0
+    }
+
+    #[inline]
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
+        if self.private.len() < bytes {
+            self.private.resize(bytes, 0);
+        }
+        &mut self.private[..bytes]
     }
 
     /// Nothing stands in the lane, or the direction is not there.
@@ -103,10 +128,10 @@ impl Receiver {
     #[inline]
     pub(crate) fn receive_into(&mut self, to: &mut [u8], dont_wait: bool) -> io::Result<usize> {
         self.armed.end(&self.socket);
-        let mut kept = &self.kept[self.kept_at..];
+        let mut kept = self.kept();
         if !kept.is_empty() {
             let taken = kept.read(to)?;
-            self.kept_at += taken;
+            self.kept.start += taken;
             return Ok(taken);
         }
         self.socket.receive(to, dont_wait)
@@ -114,24 +139,24 @@ impl Receiver {
 
     #[cold]
     fn receive(&mut self, dont_wait: bool) -> io::Result<()> {
-        self.kept.resize(KEPT_BYTES, 0);
-        let received = self.socket.receive(&mut self.kept, dont_wait);
-        self.kept_at = 0;
-        self.kept.truncate(*received.as_ref().unwrap_or(&0));
-        received.map(|_| ())
+        self.kept = 0..0;
+        self.room(KEPT_BYTES);
+        let received = self.socket.receive(&mut self.private, dont_wait)?;
+        self.kept = 0..received;
+        Ok(())
     }
 
-    /// What the kernel gave.
+    /// What is in private memory.
     #[inline]
     pub(crate) fn kept(&self) -> &[u8] {
-        &self.kept[self.kept_at..]
+        &self.private[self.kept.clone()]
     }
 
     #[inline]
     pub(crate) fn consume(&mut self, bytes: usize) -> io::Result<()> {
         if self.records == 0 {
             assert!(bytes <= self.kept().len(), "{bytes} bytes were not shown");
-            self.kept_at += bytes;
+            self.kept.start += bytes;
             return Ok(());
         }
         if bytes > 0

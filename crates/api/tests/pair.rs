@@ -53,6 +53,49 @@ fn two_threads_exchange_a_stream_by_memory() {
     other.join().unwrap();
 }
 
+/// Short ones are copied out of the lane where they were waited for, others are shown there, and both may be consumed in part, and
+/// read in between.
+#[test]
+fn what_was_looked_at_stays_until_it_is_consumed() {
+    const ROUNDS: usize = 20_000;
+    let length = |round: usize| round.wrapping_mul(0x9e37_79b9) % 1100 + 1;
+    let (mut near, mut far) = Connection::pair().unwrap();
+    let other = thread::spawn(move || {
+        for round in 0..ROUNDS {
+            far.receiver.read_exact(&mut [0; 1]).unwrap();
+            let message: Vec<u8> = (round..round + length(round)).map(byte).collect();
+            far.sender.write_all(&message).unwrap();
+        }
+    });
+    for round in 0..ROUNDS {
+        near.sender.write_all(b"?").unwrap();
+        let mut found: Vec<u8> = Vec::new();
+        for step in 0.. {
+            let left = length(round) - found.len();
+            if left == 0 {
+                break;
+            }
+            if step % 3 == 2 {
+                let mut rest = vec![0; left.min(100)];
+                let bytes = near.receiver.read(&mut rest).unwrap();
+                found.extend(&rest[..bytes]);
+                continue;
+            }
+            let shown = near.receiver.peek().unwrap();
+            assert!(shown.len() <= left, "round {round}");
+            let mut copy = vec![0; shown.len()];
+            assert_eq!(shown.copy_to(0, &mut copy), copy.len());
+            let taken = copy.len().div_ceil(2);
+            shown.consume(taken).unwrap();
+            found.extend(&copy[..taken]);
+        }
+        let expected: Vec<u8> = (round..round + length(round)).map(byte).collect();
+        assert!(found == expected, "round {round}");
+    }
+    drop(near);
+    other.join().unwrap();
+}
+
 #[test]
 fn the_first_byte_goes_by_memory() {
     let (mut a, mut b) = Connection::pair().unwrap();

@@ -103,6 +103,16 @@ impl TxCursor {
 }
 
 impl RxCursor {
+    /// Bytes of the record at the cursor, if it is one of data of which nothing has been taken.
+    #[inline]
+    pub fn whole_bytes(&self, lane: &impl LaneMemory) -> Option<usize> {
+        let found = lane.header(Self::wrapped(lane, self.head));
+        match header::check(found, self.head, lane.lines()) {
+            Ok(Record::Data { bytes }) if found != 0 && self.taken == 0 => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// Take one record, whole, and tell the sender. `None`, with nothing read, if there is none, if
     /// it has more than `most` bytes, or if a receive of so many goes on behind it, or may. A lie is left for
     /// [`RxCursor::read`] to find.

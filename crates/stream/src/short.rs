@@ -97,6 +97,23 @@ pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
     Some(taken.bytes)
 }
 
+/// Wait for a record for the moment that an answer takes, and copy it to the front of `room`. Nothing is looked
+/// for behind it: that would take a line away from the sender, who is about to write there. `None` if none has come, or
+/// one that does not fit.
+pub fn receive_next(end: &End, room: &mut [u8]) -> Option<usize> {
+    if !is_usual(end) || !comes_soon(end) {
+        return None;
+    }
+    let bytes = end.rx_cursor().whole_bytes(&end.rx_lane()?)?;
+    let part = Part::of_mut(room.get_mut(..bytes)?);
+    // SAFETY: a slice is valid for its length.
+    let taken = unsafe { take(end, part) }?;
+    if taken.passed_quarter {
+        bell::answer_space(end);
+    }
+    Some(taken.bytes)
+}
+
 /// Take a record that is there into `part`.
 ///
 /// # Safety

@@ -4,12 +4,13 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::EndPhase;
+use crosslane_ring::short::SHORT_BYTES;
 use crosslane_ring::{Part, Parts};
 use crosslane_sys::{Errno, errno, real};
 
 use crate::receive::{self, Options};
 use crate::send::{self, Sent};
-use crate::{End, register, switch};
+use crate::{End, register, short, switch};
 
 /// Move a connection towards its rings. Returns whether they have been granted; then it is for
 /// the library, not for the kernel alone, to move its bytes.
@@ -32,7 +33,18 @@ pub fn is_granted(end: &End) -> bool {
 ///
 /// # Errors
 /// As send(2).
+#[inline]
 pub fn send(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno> {
+    let is_short = (1..=SHORT_BYTES).contains(&bytes.len());
+    // SAFETY: a slice is valid for its length.
+    if is_short && unsafe { short::send(end, Part::of(bytes)) } {
+        return Ok(bytes.len());
+    }
+    send_slowly(end, bytes, dont_wait)
+}
+
+#[inline(never)]
+fn send_slowly(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno> {
     let part = [Part::of(bytes)];
     loop {
         if is_granted(end) {
@@ -61,7 +73,20 @@ pub fn send(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno> {
 ///
 /// # Errors
 /// As recv(2).
+#[inline]
 pub fn receive(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize, Errno> {
+    if !bytes.is_empty() {
+        // SAFETY: a slice is valid for its length.
+        let received = unsafe { short::receive(end, Part::of_mut(bytes), !dont_wait) };
+        if let Some(received) = received {
+            return Ok(received);
+        }
+    }
+    receive_slowly(end, bytes, dont_wait)
+}
+
+#[inline(never)]
+fn receive_slowly(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize, Errno> {
     let (start, length) = (bytes.as_mut_ptr(), bytes.len());
     let part = [Part::of_mut(bytes)];
     loop {
