@@ -7,7 +7,7 @@ use crosslane_window::bytes::Bytes;
 
 use crate::receiver::Receiver;
 
-/// The next bytes of the stream, in the lane or, where they came by TCP, in private memory. A peer
+/// The next bytes of the stream, in the lane or, where they came by TCP or are few, in private memory. A peer
 /// may change those in the lane as long as they have not been consumed: copy out what is to be
 /// relied on, once.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ const KEPT_BYTES: usize = 1 << 16;
 /// there, and to come back to them when they have been consumed.
 const SHORT_BYTES: usize = 1024;
 
-/// Receives bytes: by [`Receiver::peek`] without a copy, by [`Read`] with one.
+/// Receives bytes: by [`Receiver::peek`] without a copy, unless they are few, by [`Read`] with one.
 #[derive(Debug)]
 pub struct Receiver {
     pub(crate) socket: Arc<Socket>,
@@ -29,7 +29,7 @@ pub struct Receiver {
     pub(crate) found: [Found; MOST_RECORDS],
     /// How many of `found` mean something.
     pub(crate) records: usize,
-    /// In the range `kept`, what the kernel gave, or was short, and has not been consumed.
+    /// In the range `kept`, what the kernel gave or was short, and has not been consumed.
     private: Vec<u8>,
     kept: Range<usize>,
 }
