@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::time::Instant;
 
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{End, place, ready, slices, wait as spinning};
+use crosslane_stream::{End, place, raw, ready, slices, wait as spinning};
 use crosslane_sys::{Errno, kernel};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, pollfd, timespec};
 
@@ -112,12 +112,12 @@ impl Rest {
 }
 
 /// How a half has prepared for sleeping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Armed {
     /// It has not.
     No,
     /// In the kernel alone, which keeps the peer from entering memory meanwhile.
-    Kernel,
+    Kernel(raw::Call),
     /// Doorbells are asked for.
     Bells,
 }
@@ -126,7 +126,7 @@ impl Armed {
     /// The sleep, if there was one, is over.
     #[inline]
     pub(crate) fn end(&mut self, socket: &Socket) {
-        if *self != Self::No {
+        if !matches!(self, Self::No) {
             self.wake(socket);
         }
     }
@@ -137,7 +137,7 @@ impl Armed {
         let Some(end) = socket.end() else { return };
         match armed {
             Self::No => {}
-            Self::Kernel => ready::end_raw_wait(&end),
+            Self::Kernel(call) => call.end(),
             Self::Bells => {
                 ready::after_sleep(&end);
                 ready::note_bell(&end);
@@ -160,12 +160,12 @@ impl Armed {
             return by_kernel;
         };
         if !slices::is_granted(&end) {
-            ready::begin_raw_wait(&end);
+            let call = raw::Call::begin_wait(&end);
             if ready::is_kernels(&end) {
-                *self = Self::Kernel;
+                *self = Self::Kernel(call);
                 return by_kernel;
             }
-            ready::end_raw_wait(&end);
+            call.end();
             slices::is_granted(&end);
         }
         *self = Self::Bells;

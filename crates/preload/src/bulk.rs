@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
-use crosslane_stream::{End, close, send};
+use crosslane_stream::{End, close, raw, send};
 use crosslane_sys::{Errno, real};
 use libc::{iovec, loff_t, off_t, size_t, ssize_t};
 
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn sendfile(
             Some(Err(errno)) => return output::refuse(errno, 0),
             Some(Ok(false)) | None => {}
         }
-        if let Some(sent) = send::raw(&end, bytes, kernel) {
+        if let Some(sent) = raw::send(&end, bytes, kernel) {
             return sent;
         }
     }

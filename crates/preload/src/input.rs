@@ -10,7 +10,7 @@ use crosslane_stream::beside::Beside;
 use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
 use crosslane_stream::stay::Stay;
-use crosslane_stream::{End, ending, peek, send, short};
+use crosslane_stream::{End, ending, peek, raw, send, short};
 use crosslane_sys::{Errno, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
@@ -102,7 +102,7 @@ fn receive_with(
             };
         }
         let uncounted = flags & (libc::MSG_PEEK | libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0;
-        if let Some(received) = send::raw_receive(end, uncounted, &mut kernel) {
+        if let Some(received) = raw::receive(end, uncounted, &mut kernel) {
             return Some(received);
         }
     }
@@ -446,7 +446,7 @@ unsafe fn receive_by_kernel(
     timeout: *mut timespec,
 ) -> Option<c_int> {
     let mut received = 0;
-    send::raw_receive(end, flags & libc::MSG_PEEK != 0, || {
+    raw::receive(end, flags & libc::MSG_PEEK != 0, || {
         // SAFETY: passed on.
         received = unsafe { real::recvmmsg(end.fd, messages, count, flags, timeout) };
         // SAFETY: the kernel has filled in so many of the program's messages.

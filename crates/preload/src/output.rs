@@ -9,7 +9,7 @@ use crosslane_ring::short::SHORT_BYTES;
 use crosslane_stream::end::Blocked;
 use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
-use crosslane_stream::{End, adopt, short, switch};
+use crosslane_stream::{End, adopt, raw, short, switch};
 use crosslane_sys::{Errno, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
@@ -68,7 +68,7 @@ fn transmit(
                 Err(errno) => Some(refuse(errno, flags)),
             };
         }
-        if let Some(sent) = sent.or_else(|| send::raw(&end, bytes_of(parts), &mut kernel)) {
+        if let Some(sent) = sent.or_else(|| raw::send(&end, bytes_of(parts), &mut kernel)) {
             note_short(&end);
             return sent;
         }
@@ -128,7 +128,7 @@ pub fn refuse(errno: Errno, flags: c_int) -> ssize_t {
 fn by_kernel_only(end: &End, flags: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
     let urgent = flags & libc::MSG_OOB != 0;
     switch::pin(end, if urgent { Reason::Urgent } else { Reason::Call });
-    match send::raw(end, usize::MAX, kernel) {
+    match raw::send(end, usize::MAX, kernel) {
         Some(sent) => sent,
         None => c::fail(Errno::AGAIN),
     }
@@ -276,7 +276,7 @@ fn pass_along(
             {
                 return refuse(errno, flags);
             }
-            if let Some(sent) = send::raw(end, usize::MAX, &mut kernel) {
+            if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
                 return sent;
             }
         }

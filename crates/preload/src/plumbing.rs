@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, adopt, close as closing, register, send, standard};
+use crosslane_stream::{End, adopt, close as closing, raw, register, standard};
 use crosslane_sys::real;
 use libc::msghdr;
 
@@ -82,7 +82,7 @@ fn make_room(fd: c_int, to: c_int) {
 fn leave_to_kernel(fd: c_int, to: c_int) {
     if is_own()
         && let Some(end) = End::of(fd)
-        && End::of(to).is_some_and(|old| send::is_in_kernel(&old))
+        && End::of(to).is_some_and(|old| raw::is_in_kernel(&old))
     {
         closing::make_plain(&end, Reason::Call, PATIENCE);
     }

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{End, lost, place, ready, wait};
+use crosslane_stream::{End, lost, place, raw, ready, wait};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cpu, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
@@ -64,23 +64,20 @@ pub fn is_kernels(fds: &[pollfd]) -> bool {
 
 /// Connections without rings on which the kernel alone lets a call sleep. They get none while it
 /// does: nobody would ring for it.
-pub struct Asleep(Vec<End>);
+pub struct Asleep(Vec<raw::Call>);
 
 impl Asleep {
     /// Known connections among `fds`; `None` if one has rings.
     pub fn new(fds: &[pollfd]) -> Option<Self> {
         let ends: Vec<End> = fds.iter().filter_map(|one| End::of(one.fd)).collect();
-        for end in &ends {
-            ready::begin_raw_wait(end);
-        }
-        let asleep = Self(ends);
-        asleep.0.iter().all(ready::is_kernels).then_some(asleep)
+        let asleep = Self(ends.iter().map(raw::Call::begin_wait).collect());
+        ends.iter().all(ready::is_kernels).then_some(asleep)
     }
 }
 
 impl Drop for Asleep {
     fn drop(&mut self) {
-        self.0.iter().for_each(ready::end_raw_wait);
+        self.0.drain(..).for_each(raw::Call::end);
     }
 }
 

@@ -156,14 +156,22 @@ pub(crate) fn count_anew(end: &End, lane: &WindowLane) {
     }
 }
 
-/// Run a call that sends by the kernel. The peer sees when it is inside, and what it has sent.
-pub(crate) fn count_sending(end: &End, call: impl FnOnce() -> isize) -> isize {
+/// Run a call that sends by the kernel. The peer sees when it is inside, and what it has sent; not where the
+/// connection no longer `has_lane`, which is then another's.
+pub(crate) fn count_sending(
+    end: &End,
+    call: impl FnOnce() -> isize,
+    has_lane: impl FnOnce() -> bool,
+) -> isize {
     let lane = end.tx_lane().filter(|_| end.has_flags(end_flags::COUNTED));
     let Some(lane) = lane else { return call() };
     stand_by(&lane);
     let shown = &lane.control().sender.counted;
     shown.fetch_add(counted::CALL, Ordering::SeqCst); // SYNC: counted
     let sent = call();
+    if !has_lane() {
+        return sent;
+    }
     let bytes = u64::try_from(sent).unwrap_or(0);
     let change = (bytes * counted::BYTE).wrapping_sub(counted::CALL);
     shown.fetch_add(change, Ordering::SeqCst); // SYNC: counted

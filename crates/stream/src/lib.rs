@@ -11,7 +11,7 @@
 //! monitor), and knows no poll sets; it answers for one end at a time.
 //!
 //! Read [`end`] for where state lives, [`receive`], [`step`] and [`send`] for the data path,
-//! [`reserve`] for the same without a copy, [`fill`] for files,
+//! [`raw`] for what the kernel moves, [`reserve`] for sends without a copy, [`fill`] for files,
 //! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor,
 //! [`rest`] and [`adopt`] for ends whose sockets go to other processes, [`lost`] for windows that are lost, [`doubt`] for
 //! ends of streams that may come before what stands in a window.
@@ -49,6 +49,7 @@ pub mod peek;
 mod pieces;
 pub mod place;
 pub mod process;
+pub mod raw;
 pub mod ready;
 pub mod receive;
 pub mod register;

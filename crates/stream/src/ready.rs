@@ -11,7 +11,7 @@ use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use crate::family::Family;
-use crate::{End, asleep, bell, ending, gone, kernel_view, lost, send, stay, step, watcher};
+use crate::{End, asleep, bell, ending, gone, kernel_view, lost, send, stay, step};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -21,22 +21,6 @@ const BROKEN: i16 = POLLERR | POLLHUP;
 #[inline]
 pub fn is_kernels(end: &End) -> bool {
     end.phase() != EndPhase::Granted
-}
-
-/// A call is about to sleep on an end without rings, in the kernel alone: the peer is not told that
-/// we are ready for rings before [`end_raw_wait`]. Look at [`is_kernels`] again afterwards.
-pub fn begin_raw_wait(end: &End) {
-    watcher::tend();
-    end.entry.rx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
-}
-
-/// The call is over.
-pub fn end_raw_wait(end: &End) {
-    let count = &end.entry.rx.raw_calls;
-    // An entry that was closed and used again meanwhile counts from 0.
-    let _ = count.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |calls| {
-        calls.checked_sub(1)
-    });
 }
 
 /// Whether a look at the rings alone finds something of `wanted`: one cache line for reading, and

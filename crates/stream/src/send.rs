@@ -6,7 +6,7 @@ use core::time::Duration;
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::short::FEW_LINES;
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{LaneMemory, Parts, WindowLane, worth_waking};
@@ -18,8 +18,7 @@ use crate::interrupt::{Interrupt, Waits};
 use crate::pieces::Pieces;
 use crate::stay::Stay;
 use crate::{
-    End, asleep, bell, config, ending, gone, kernel_view, lost, place, replay, restart, step,
-    switch, wait, watcher,
+    End, asleep, bell, config, ending, gone, lost, place, raw, replay, restart, step, switch, wait,
 };
 
 /// After so many lines the sender looks whether the peer still lives, unless it has just done so.
@@ -37,7 +36,7 @@ const NAP: Duration = Duration::from_micros(100);
 pub enum Sent {
     /// So many bytes were taken.
     Bytes(usize),
-    /// The direction is on TCP: let the kernel do it, inside [`raw`].
+    /// The direction is on TCP: let the kernel do it, inside [`raw::send`].
     ByKernel,
 }
 
@@ -370,7 +369,7 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
         let mut pieces = Pieces::of(parts.clone());
         let message = pieces.message();
         // SAFETY: the message and its pieces live, and the pieces are valid.
-        let sent = raw(end, pieces.bytes(), || unsafe {
+        let sent = raw::send(end, pieces.bytes(), || unsafe {
             real::sendmsg(end.fd(), &raw const message, flags)
         });
         let Some(sent) = sent else {
@@ -389,65 +388,6 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
         }
     }
     Ok(total)
-}
-
-/// Let the kernel send `bytes` while the direction is on TCP, and count what it took. `None` when
-/// the direction has entered the ring meanwhile, and nothing was done.
-#[inline]
-pub fn raw(end: &End, bytes: usize, call: impl FnOnce() -> isize) -> Option<isize> {
-    watcher::tend();
-    let tx = &end.entry.tx;
-    tx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
-    if end.entry.tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {
-        tx.raw_calls.fetch_sub(1, Ordering::Release);
-        return None;
-    }
-    let result = kernel_view::count_sending(end, call);
-    let sent = crosslane_sys::errno::check(result);
-    if let Ok(sent) = sent {
-        tx.tcp_bytes.fetch_add(sent as u64, Ordering::Relaxed);
-        tx.tcp_data.fetch_add(sent as u64, Ordering::Relaxed);
-    }
-    tx.raw_calls.fetch_sub(1, Ordering::Release); // SYNC: raw
-    if sent.map_or_else(|errno| errno == Errno::AGAIN, |sent| sent < bytes)
-        && end.phase() == EndPhase::Granted
-    {
-        end.note_blocked();
-    }
-    Some(result)
-}
-
-/// Let the kernel receive while the end has no rings, and count what it gave. `None` when rings
-/// have been granted meanwhile, and nothing was done. `peeks` says that bytes stay queued.
-#[inline]
-pub fn raw_receive(end: &End, peeks: bool, call: impl FnOnce() -> isize) -> Option<isize> {
-    watcher::tend();
-    let rx = &end.entry.rx;
-    rx.raw_calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
-    if end.phase() == EndPhase::Granted {
-        rx.raw_calls.fetch_sub(1, Ordering::Release);
-        return None;
-    }
-    let mut received = call();
-    if received == 0 && ending::was_reset(end) {
-        received = -1;
-    } else if received == 0 {
-        ending::look_whether_read_out(end);
-    }
-    if let Ok(bytes) = u64::try_from(received)
-        && !peeks
-    {
-        rx.tcp_bytes.fetch_add(bytes, Ordering::Relaxed);
-        rx.tcp_data.fetch_add(bytes, Ordering::Relaxed);
-    }
-    rx.raw_calls.fetch_sub(1, Ordering::Release); // SYNC: raw
-    Some(received)
-}
-
-/// Whether a call of the program's is inside the kernel, which knows of no rings.
-pub fn is_in_kernel(end: &End) -> bool {
-    let (rx, tx) = (&end.entry.rx.raw_calls, &end.entry.tx.raw_calls);
-    rx.load(Ordering::SeqCst) > 0 || tx.load(Ordering::SeqCst) > 0
 }
 
 /// Whether the lane has room worth telling a program about.

@@ -10,7 +10,7 @@ use crosslane_sys::{Errno, errno, real};
 
 use crate::receive::{self, Options};
 use crate::send::{self, Sent};
-use crate::{End, register, short, switch};
+use crate::{End, raw, register, short, switch};
 
 /// Move a connection towards its rings. Returns whether they have been granted; then it is for
 /// the library, not for the kernel alone, to move its bytes.
@@ -59,7 +59,7 @@ fn send_slowly(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno>
             }
         }
         let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
-        let sent = send::raw(end, bytes.len(), || {
+        let sent = raw::send(end, bytes.len(), || {
             // SAFETY: a slice is valid for its length.
             unsafe { real::send(end.fd(), bytes.as_ptr().cast(), bytes.len(), flags) }
         });
@@ -103,7 +103,7 @@ fn receive_slowly(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize,
             }
         }
         let flags = if dont_wait { libc::MSG_DONTWAIT } else { 0 };
-        let received = send::raw_receive(end, false, || {
+        let received = raw::receive(end, false, || {
             // SAFETY: a slice is valid for its length.
             unsafe { real::recv(end.fd(), start.cast(), length, flags) }
         });

@@ -115,6 +115,66 @@ child(lambda: (ping(shared, 500), os._exit(0)))
     );
 }
 
+/// The kernel keeps a socket for the call that sleeps on it; the entry goes to the next connection at once.
+#[test]
+fn a_call_that_outlives_its_descriptor_is_not_counted_with_the_next_connection() {
+    let script = r#"
+import os, select, socket, sys, threading, time
+
+def pair():
+    listener = socket.create_server(("127.0.0.1", 0))
+    near = socket.create_connection(listener.getsockname())
+    far, _ = listener.accept()
+    listener.close()
+    return near, far
+
+def poll(fd):
+    sleeper = select.poll()
+    sleeper.register(fd, select.POLLIN)
+    sleeper.poll(500)
+
+def write(fd):
+    os.write(fd, bytes(MUCH))
+
+MUCH = 16 << 20
+call = {"read": lambda fd: os.read(fd, 100), "poll": poll, "write": write}[sys.argv[1]]
+near, far = pair()
+thread = threading.Thread(target=call, args=[near.fileno()])
+thread.start()
+time.sleep(0.2)
+os.close(near.detach())
+client, server = pair()
+if call is write:
+    assert len(far.recv(MUCH, socket.MSG_WAITALL)) == MUCH
+else:
+    far.sendall(b"hello")
+thread.join()
+for _ in range(1000):
+    client.sendall(b"request")
+    assert server.recv(7, socket.MSG_WAITALL) == b"request"
+    server.sendall(b"answer")
+    assert client.recv(6, socket.MSG_WAITALL) == b"answer"
+"#;
+    for call in ["read", "poll", "write"] {
+        let host = Host::new(Route::Crosslane);
+        host.program(PYTHON)
+            .explained("told")
+            .args(["-c", script, call])
+            .run();
+        let (ends, _) = told(&host, "told");
+        let long = ends.iter().filter(|end| end["state"] == "accelerated");
+        let moved = long.map(|end| {
+            let total =
+                |ring: &str, tcp: &str| end[ring].as_u64().unwrap() + end[tcp].as_u64().unwrap();
+            let sent = total("ring_bytes_sent", "tcp_bytes_sent");
+            (sent, total("ring_bytes_received", "tcp_bytes_received"))
+        });
+        let mut moved: Vec<_> = moved.collect();
+        moved.sort_unstable();
+        assert_eq!(moved, [(6000, 7000), (7000, 6000)], "{call}: {ends:#?}");
+    }
+}
+
 #[test]
 fn thousands_of_connections_take_few_rows() {
     let host = Host::new(Route::Crosslane);

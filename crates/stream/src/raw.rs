@@ -1,0 +1,129 @@
+//! Calls of the program's that run inside the kernel, which knows of no rings. While there is one, its
+//! direction stays on TCP; what it has moved is counted before it counts as over.
+//!
+//! The kernel keeps a socket for the calls inside it, however its descriptors are closed meanwhile. The entry of the
+//! connection it does not keep: another may have it when such a call returns.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crosslane_ctl::slab::{EndPhase, Mode};
+use crosslane_sys::{Errno, errno};
+
+use crate::{End, ending, kernel_view, watcher};
+
+/// A call that has gone into the kernel, or is about to.
+#[derive(Clone, Copy)]
+pub struct Call {
+    end: End,
+    calls: &'static AtomicU32,
+    generation: u32,
+}
+
+impl Call {
+    fn begin(end: &End, calls: &'static AtomicU32) -> Self {
+        watcher::tend();
+        let generation = generation(end);
+        calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
+        Self {
+            end: *end,
+            calls,
+            generation,
+        }
+    }
+
+    /// Begin a sleep, in the kernel alone, on an end without rings: the peer is not told that we are ready for rings
+    /// before [`Call::end`]. Look at [`crate::ready::is_kernels`] again afterwards.
+    pub fn begin_wait(end: &End) -> Self {
+        Self::begin(end, &end.entry.rx.raw_calls)
+    }
+
+    /// Whether the entry is still that of the connection the call has begun with.
+    fn has_entry(&self) -> bool {
+        generation(&self.end) == self.generation
+    }
+
+    /// The call is over.
+    pub fn end(self) {
+        if self.has_entry() {
+            self.calls.fetch_sub(1, Ordering::SeqCst); // SYNC: raw
+        }
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Call")
+            .field("fd", &self.end.fd)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+fn generation(end: &End) -> u32 {
+    end.entry.id.generation.load(Ordering::Acquire)
+}
+
+/// Let the kernel send `bytes` while the direction is on TCP, and count what it took. `None` when
+/// the direction has entered the ring meanwhile, and nothing was done.
+#[inline]
+pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<isize> {
+    let tx = &end.entry.tx;
+    let call = Call::begin(end, &tx.raw_calls);
+    if tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {
+        call.end();
+        return None;
+    }
+    let result = kernel_view::count_sending(end, kernel, || call.has_entry());
+    if !call.has_entry() {
+        return Some(result);
+    }
+    let sent = errno::check(result);
+    if let Ok(sent) = sent {
+        tx.tcp_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        tx.tcp_data.fetch_add(sent as u64, Ordering::Relaxed);
+    }
+    call.end();
+    if sent.map_or_else(|errno| errno == Errno::AGAIN, |sent| sent < bytes)
+        && end.phase() == EndPhase::Granted
+    {
+        end.note_blocked();
+    }
+    Some(result)
+}
+
+/// Let the kernel receive while the end has no rings, and count what it gave. `None` when rings
+/// have been granted meanwhile, and nothing was done. `peeks` says that bytes stay queued.
+#[inline]
+pub fn receive(end: &End, peeks: bool, kernel: impl FnOnce() -> isize) -> Option<isize> {
+    let rx = &end.entry.rx;
+    let call = Call::begin(end, &rx.raw_calls);
+    if end.phase() == EndPhase::Granted {
+        call.end();
+        return None;
+    }
+    let mut received = kernel();
+    if !call.has_entry() {
+        return Some(received);
+    }
+    if received == 0 && ending::was_reset(end) {
+        received = -1;
+    } else if received == 0 {
+        ending::look_whether_read_out(end);
+    }
+    if let Ok(bytes) = u64::try_from(received)
+        && !peeks
+    {
+        rx.tcp_bytes.fetch_add(bytes, Ordering::Relaxed);
+        rx.tcp_data.fetch_add(bytes, Ordering::Relaxed);
+    }
+    call.end();
+    Some(received)
+}
+
+/// Whether a call of the program's is inside the kernel.
+pub fn is_in_kernel(end: &End) -> bool {
+    let (rx, tx) = (&end.entry.rx.raw_calls, &end.entry.tx.raw_calls);
+    rx.load(Ordering::SeqCst) > 0 || tx.load(Ordering::SeqCst) > 0
+}
