@@ -11,7 +11,7 @@ use libc::sigset_t;
 
 use crate::ending::{look_for_end, note_eof, note_error};
 use crate::interrupt::Interrupt;
-use crate::{End, bell, control, lost, place, receive, restart, switch, wait};
+use crate::{End, bell, control, lost, place, receive, restart, stir, switch, wait};
 
 /// A pause while others have to take notice of a doorbell.
 const NAP: Duration = Duration::from_micros(50);
@@ -118,11 +118,21 @@ fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Err
 #[cold]
 fn sleep_by_poll(end: &End, has_some: bool, mask: Option<&sigset_t>) -> Result<(), Errno> {
     let limit = receive::time_limit(end);
-    match poll_one(end.fd(), limit, mask) {
+    let by_name = stir::Sleep::begin(end);
+    // The kernel passes over a negative number.
+    let event = by_name.as_ref().map_or(-1, |sleep| sleep.event);
+    let found = poll_one(end.fd(), event, limit, mask);
+    drop(by_name);
+    match found {
         Err(Errno::INTR) if !has_some => Err(restart::interrupted(limit.is_some())),
         Err(errno) => Err(errno),
-        Ok(0) => Err(Errno::AGAIN),
-        Ok(libc::POLLIN) => conclude(end, Ok(1)),
+        Ok([0, 0]) => Err(Errno::AGAIN),
+        // For another end perhaps, whose sleeps are to go on first.
+        Ok([0, _]) => {
+            kernel::nap(NAP);
+            Ok(())
+        }
+        Ok([libc::POLLIN, _]) => conclude(end, Ok(1)),
         Ok(_) => match end.family().available(end.fd(), 1) {
             // Another thread may have been faster, or have closed the descriptor that we have looked by.
             Err(Errno::AGAIN | Errno::BADF) => Ok(()),
@@ -131,13 +141,21 @@ fn sleep_by_poll(end: &End, has_some: bool, mask: Option<&sigset_t>) -> Result<(
     }
 }
 
-/// Wait for something to read or an end. Returns what poll(2) does of it, 0 when the time is over.
-fn poll_one(fd: RawFd, limit: Option<Duration>, mask: Option<&sigset_t>) -> Result<i16, Errno> {
-    let mut one = libc::pollfd {
-        fd,
-        events: libc::POLLIN | libc::POLLRDHUP,
-        revents: 0,
-    };
+/// Wait for something to read or an end, or the event. Returns what poll(2) does of the two, zeros when the time is over.
+fn poll_one(
+    fd: RawFd,
+    event: RawFd,
+    limit: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> Result<[i16; 2], Errno> {
+    let mut both =
+        [(fd, libc::POLLIN | libc::POLLRDHUP), (event, libc::POLLIN)].map(|(fd, events)| {
+            libc::pollfd {
+                fd,
+                events,
+                revents: 0,
+            }
+        });
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(limit.subsec_nanos()),
@@ -146,9 +164,9 @@ fn poll_one(fd: RawFd, limit: Option<Duration>, mask: Option<&sigset_t>) -> Resu
         .as_ref()
         .map_or(core::ptr::null(), core::ptr::from_ref);
     let mask = mask.map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the entry, the time and the mask outlive the call.
-    let found = unsafe { real::ppoll(&raw mut one, 1, time, mask) };
-    errno::check(found as isize).map(|_| one.revents)
+    // SAFETY: the entries, the time and the mask outlive the call.
+    let found = unsafe { real::ppoll(both.as_mut_ptr(), 2, time, mask) };
+    errno::check(found as isize).map(|_| both.map(|one| one.revents))
 }
 
 /// What a sleep has been ended by.

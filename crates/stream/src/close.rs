@@ -16,7 +16,8 @@ use crosslane_sys::{Errno, kernel};
 use crate::bell::Bells;
 use crate::family::Family;
 use crate::{
-    End, bell, control, doubt, ending, ledger, lost, register, replay, stay, step, switch, within,
+    End, bell, control, doubt, ending, ledger, lost, register, replay, stay, step, stir, switch,
+    within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -48,6 +49,9 @@ pub(crate) fn drop_name(end: &End) {
         end.local.place.spoil();
     }
     let outlived = is_asleep && keep(end);
+    if outlived {
+        stir::wake(end);
+    }
     if !is_last {
         return;
     }

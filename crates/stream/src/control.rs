@@ -52,7 +52,7 @@ static CONTROL: Mutex<Control> = Mutex::new(Control::new());
 /// The connection to the monitor, and the arenas it has passed.
 pub struct Control {
     socket: Option<OwnFd>,
-    /// Held by forked children for as long as they live; see [`lease`].
+    /// Held by forked children for as long as they live; see `lease`.
     inherited: Vec<OwnFd>,
     failed: Option<(Instant, Reason)>,
     /// Counts the monitors met, because each numbers its arenas by itself.
@@ -97,6 +97,11 @@ impl OwnFd {
         // Were there no place, a program that closes everything could close it: then the
         // connections stay as they are and new ones stay on TCP.
         let _ = OWN.iter().find(free);
+        Self(fd)
+    }
+
+    /// One whose number alone has been kept.
+    pub(crate) fn known(fd: RawFd) -> Self {
         Self(fd)
     }
 

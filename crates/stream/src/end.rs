@@ -56,6 +56,10 @@ pub struct Local {
     waiting: AtomicU32,
     /// Calls of this process that sleep on it; see [`crate::stay`].
     pub(crate) calls: AtomicU32,
+    /// Those of them that sleep in poll(2) by a number of the program's; see [`crate::stir`].
+    pub(crate) polls: AtomicU32,
+    /// 1 while the process's event is raised for these.
+    pub(crate) stirred: AtomicU32,
     /// Where they look to.
     pub(crate) place: restart::Place,
     /// What the peer had taken when it was last seen to take something, while we wait for room.

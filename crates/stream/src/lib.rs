@@ -13,7 +13,7 @@
 //! Read [`end`] for where state lives, [`receive`], [`step`] and [`send`] for the data path,
 //! [`raw`] for what the kernel moves, [`reserve`] for sends without a copy, [`fill`] for files,
 //! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor,
-//! [`rest`] and [`adopt`] for ends whose sockets go to other processes, [`lost`] for windows that are lost, [`doubt`] for
+//! [`rest`] and [`adopt`] for ends whose sockets go to other processes, [`lost`] for windows that are lost, `doubt` for
 //! ends of streams that may come before what stands in a window.
 //!
 //! Invariants, each with the place that keeps it:
@@ -22,7 +22,8 @@
 //!    total of TCP bytes before each, and says STOP in the lane before data may follow.
 //! 3. Before a receiver takes bytes from TCP as data it asks how many there are, then looks for
 //!    START ([`step`]).
-//! 4. No call sleeps with a lock held; every sleep is in the kernel on the program's own socket.
+//! 4. No call sleeps with a lock held; every sleep is in the kernel on the program's own socket. Who closes it under a sleep
+//!    sees to it that the sleep goes on with it ([`stay`], `stir`).
 //! 5. Data before endings: TCP's end or error is reported when the lane is empty ([`ending`]).
 
 pub mod adopt;
@@ -65,6 +66,7 @@ mod spare;
 pub mod standard;
 pub mod stay;
 pub mod step;
+mod stir;
 mod strict;
 pub mod switch;
 mod table;

@@ -180,9 +180,11 @@ impl Process {
         }
         let used = self.own.header().entries_used.load(Ordering::Relaxed);
         for index in 0..used.min(SLAB_ENTRIES) {
-            let calls = &self.local(index).calls;
-            if calls.load(Ordering::Relaxed) != 0 {
-                calls.store(0, Ordering::Relaxed);
+            let local = self.local(index);
+            if local.calls.load(Ordering::Relaxed) != 0 {
+                for word in [&local.calls, &local.polls, &local.stirred] {
+                    word.store(0, Ordering::Relaxed);
+                }
             }
         }
     }

@@ -144,6 +144,8 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
         &local.reserved,
         &local.kept,
         &local.calls,
+        &local.polls,
+        &local.stirred,
         &local.chaos,
     ] {
         word.store(0, Ordering::Relaxed);

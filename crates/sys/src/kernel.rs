@@ -333,7 +333,16 @@ pub fn disconnect(fd: c_int) -> Result<(), Errno> {
 
 /// A descriptor of its own (eventfd(2)), for the caller to [`close`].
 pub fn event_descriptor() -> Result<c_int, Errno> {
-    let args = [0, arg(libc::EFD_CLOEXEC), 0, 0, 0, 0];
+    event(libc::EFD_CLOEXEC)
+}
+
+/// As [`event_descriptor`], readable until it has been [lowered](lower_event) as often as it was raised.
+pub fn event_semaphore() -> Result<c_int, Errno> {
+    event(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE)
+}
+
+fn event(flags: c_int) -> Result<c_int, Errno> {
+    let args = [0, arg(flags), 0, 0, 0, 0];
     // SAFETY: numbers only.
     let fd = unsafe { syscall(libc::SYS_eventfd2, args) }?;
     c_int::try_from(fd).map_err(|_| Errno::INVAL)
@@ -352,6 +361,21 @@ pub fn raise_event(event: c_int) -> Result<(), Errno> {
     ];
     // SAFETY: the number outlives the call, which only reads it.
     unsafe { syscall(libc::SYS_write, args) }.map(|_| ())
+}
+
+/// Take back one [`raise_event`] of an [`event_semaphore`], if there is one left.
+pub fn lower_event(event: c_int) {
+    let mut count = 0u64;
+    let args = [
+        arg(event),
+        core::ptr::from_mut(&mut count).addr(),
+        size_of::<u64>(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the number outlives the call, which writes nothing else.
+    let _ = unsafe { syscall(libc::SYS_read, args) };
 }
 
 /// Change an epoll set.

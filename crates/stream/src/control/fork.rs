@@ -8,7 +8,7 @@ use crosslane_window::arena::Arena;
 
 use super::{CONTROL, Control, OwnFd};
 use crate::process::{Children, Process};
-use crate::{spare, watcher, within};
+use crate::{spare, stir, watcher, within};
 
 /// Held while the process forks, so that the child finds the control socket in order.
 pub struct Fork {
@@ -58,6 +58,7 @@ impl Fork {
     pub fn child(mut self, process: &'static Process) {
         process.adopt(self.child);
         watcher::leave_behind(&mut self.watcher);
+        stir::leave_behind();
         self.control.socket = None;
         self.control.failed = None;
         self.control.waiting = None;
