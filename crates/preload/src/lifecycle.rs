@@ -64,6 +64,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
             switch::dissolve(&end);
             epoll::hand_back(&end);
         }
+        epoll::dissolved(&end);
         register::forget(fd);
     }
     // SAFETY: passed on.

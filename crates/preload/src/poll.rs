@@ -303,7 +303,9 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
         return unsafe { poll(fds, count, timeout) };
     };
     // SAFETY: passed on.
-    unsafe { real::poll(fds, count, timeout) }
+    let found = unsafe { real::poll(fds, count, timeout) };
+    // SAFETY: the program's promise.
+    unsafe { look_again(found, fds, count) }
 }
 
 #[unsafe(no_mangle)]
@@ -330,7 +332,30 @@ pub unsafe extern "C" fn ppoll(
         return unsafe { ppoll(fds, count, timeout, mask) };
     };
     // SAFETY: passed on.
-    unsafe { real::ppoll(fds, count, timeout, mask) }
+    let found = unsafe { real::ppoll(fds, count, timeout, mask) };
+    // SAFETY: the program's promise.
+    unsafe { look_again(found, fds, count) }
+}
+
+/// The kernel's last look, before its poll ends without news, is at what the descriptors name by then: another
+/// thread may have made one name a connection that is in its rings.
+///
+/// # Safety
+/// As poll(2) demands.
+unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t) -> c_int {
+    let errno = Errno::last();
+    if found > 0 || found < 0 && errno != Errno::INTR {
+        return found;
+    }
+    // SAFETY: the caller's promise.
+    let ringed = unsafe { slice(fds, count) }.filter(|fds| granted(fds).next().is_some());
+    match ringed.map(|fds| look(fds, true)) {
+        Some(Ok(news @ 1..)) => answer(Ok(news)),
+        _ => {
+            errno.set();
+            found
+        }
+    }
 }
 
 fn answer(found: Result<usize, Errno>) -> c_int {

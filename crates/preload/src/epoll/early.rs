@@ -1,6 +1,7 @@
 //! Sockets that a program adds to a set before it connects them, as nginx does with those to its
 //! upstreams. They are no connections when they are added, so what the program asked for is kept
-//! until they are.
+//! until they are. So is what the kernel has no registration for any more when a program dissolves a
+//! connection: those that EPOLLONESHOT has spent.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +9,12 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use crosslane_ctl::reason::Reason;
 use crosslane_stream::family::Family;
 use crosslane_stream::{End, switch};
-use crosslane_sys::kernel;
+use crosslane_sys::{Errno, kernel};
 use libc::epoll_event;
 
 use super::control::record;
 use super::set::{self, Set};
+use crate::c;
 
 /// Whether any socket has been noted: most programs have none.
 static IS_USED: AtomicBool = AtomicBool::new(false);
@@ -27,6 +29,8 @@ pub struct Early {
     cookie: u64,
     events: u32,
     data: u64,
+    /// The kernel has none: see `Reg::absent`.
+    absent: bool,
 }
 
 /// The kernel has carried out this operation on a descriptor that is no known connection.
@@ -34,7 +38,7 @@ pub fn note(epoll: c_int, operation: c_int, fd: c_int, event: Option<epoll_event
     match (operation, event) {
         (libc::EPOLL_CTL_ADD, Some(wish)) => add(epoll, fd, wish),
         (libc::EPOLL_CTL_MOD, Some(wish)) => change(epoll, fd, |early| {
-            (early.events, early.data) = (wish.events, wish.u64);
+            (early.events, early.data, early.absent) = (wish.events, wish.u64, false);
             true
         }),
         (libc::EPOLL_CTL_DEL, _) => change(epoll, fd, |_| false),
@@ -60,6 +64,7 @@ fn add(epoll: c_int, fd: c_int, wish: epoll_event) {
         cookie,
         events: wish.events,
         data: wish.u64,
+        absent: false,
     });
     drop(inner);
     IS_USED.store(true, Ordering::SeqCst);
@@ -67,6 +72,58 @@ fn add(epoll: c_int, fd: c_int, wish: epoll_event) {
     if let Some(end) = End::of(fd) {
         connected(&end);
     }
+}
+
+/// The program dissolves a connection; the socket stays in its sets.
+pub fn dissolved(end: &End) {
+    for set in set::sets_of(end) {
+        let Ok(mut inner) = set.inner.lock() else {
+            continue;
+        };
+        let Some((key, _)) = inner.find(end).filter(|(_, reg)| reg.absent) else {
+            continue;
+        };
+        if let (Some(cookie), Some(reg)) = (cookie(end.fd), inner.remove(key)) {
+            inner.early.push(Early {
+                fd: end.fd,
+                cookie,
+                events: reg.events,
+                data: reg.data,
+                absent: true,
+            });
+            IS_USED.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Carry out an operation on a registration that the kernel does not have. `None` if it is not one.
+pub fn control_absent(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    wish: Option<epoll_event>,
+) -> Option<c_int> {
+    if !IS_USED.load(Ordering::SeqCst) || !is_absent(epoll, fd) {
+        return None;
+    }
+    match (operation, wish) {
+        (libc::EPOLL_CTL_ADD, Some(_)) => Some(c::fail(Errno(libc::EEXIST))),
+        (libc::EPOLL_CTL_MOD, Some(wish)) => {
+            let added = kernel::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, wish);
+            Some(added.map_or_else(c::fail, |()| 0))
+        }
+        (libc::EPOLL_CTL_DEL, _) => Some(0),
+        _ => None,
+    }
+}
+
+fn is_absent(epoll: c_int, fd: c_int) -> bool {
+    let find = |set: &'static Set| {
+        let inner = set.inner.lock().ok()?;
+        let early = inner.early.iter().find(|early| early.fd == fd)?;
+        Some(early.absent && Some(early.cookie) == cookie(fd))
+    };
+    set::get(epoll).and_then(find).unwrap_or(false)
 }
 
 /// Change what was noted, or forget it when `keep` says no.
@@ -105,11 +162,14 @@ fn take_from(set: &'static Set, end: &End) {
     if Some(early.cookie) != cookie(end.fd) {
         return;
     }
-    if early.events & BEYOND_US != 0 {
+    if early.events & BEYOND_US != 0 && !early.absent {
         switch::pin(end, Reason::EpollUse);
         return;
     }
-    record(set, &mut inner, end, (early.events, early.data));
+    let key = record(set, &mut inner, end, (early.events, early.data));
+    if let Some(reg) = inner.reg(key).filter(|_| early.absent) {
+        (reg.spent, reg.absent) = (true, true);
+    }
 }
 
 fn cookie(fd: c_int) -> Option<u64> {

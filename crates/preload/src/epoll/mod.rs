@@ -21,7 +21,7 @@ pub use control::{
     adopt, epoll_ctl, forget, hand_back, leave_nested, named, note_low_water, note_shutdown,
     received, want_room,
 };
-pub use early::connected;
+pub use early::{connected, dissolved};
 pub use set::{Fork, before_fork, copied, forget_set, is_known, sets};
 #[cfg(target_arch = "x86_64")]
 pub use wait::epoll_wait;

@@ -174,8 +174,14 @@ impl Edges {
         };
         let asked = |words: &[&str]| words.len().saturating_sub(4);
         let is_same_step = native[..asked(&native)] == other[..asked(&other)];
-        let has_edges = self.sets.contains(&format!("{process} {set}"));
-        is_same_step && has_edges && of_one == of_one_here
+        is_same_step && self.has_edges(process, set) && of_one == of_one_here
+    }
+
+    /// Whether a set, by any of its names, has registrations for edges.
+    fn has_edges(&self, process: &str, set: &str) -> bool {
+        let named = self.sets.iter().filter_map(|known| known.split_once(' '));
+        let mut of_process = named.filter(|(owner, _)| *owner == process);
+        of_process.any(|(_, known)| self.names.are_one(known, set))
     }
 
     /// Whether a registration is told of room that no send has missed: the kernel says what is ready whenever
@@ -323,6 +329,7 @@ mod tests {
                 "@0 epoll-add h5 h2 IN 2 => 0",
                 "@0 epoll-add h5 h3 IN|ET|ONESHOT 3 => 0",
                 "@0 epoll-add h5 h2 IN|ET 2 => EEXIST",
+                "@0 dup h5 h7 => 9",
                 last,
             ]
             .map(str::to_owned)
@@ -439,6 +446,8 @@ mod tests {
     fn a_set_with_edges_may_be_ready_once_more() {
         let native = "@0 poll-both h9 h5 IN 0 => 1 OUT -";
         assert!(are_alike(native, "@0 poll-both h9 h5 IN 0 => 2 OUT IN"));
+        let by_dup = "@0 poll-both h9 h7 IN 0 => 1 OUT -";
+        assert!(are_alike(by_dup, "@0 poll-both h9 h7 IN 0 => 2 OUT IN"));
         assert!(!are_alike(native, "@0 poll-both h9 h5 IN 0 => 2 IN IN"));
         assert!(!are_alike(native, "@1 poll-both h9 h5 IN 0 => 2 OUT IN"));
         let plain = "@0 poll-both h9 h6 IN 0 => 0 - -";
