@@ -35,4 +35,5 @@ mod select;
 mod signals;
 mod splice;
 mod stdio;
+mod strays;
 mod ways;

@@ -6,12 +6,14 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_stream::send::STANDSTILL;
+use crosslane_stream::stir::Sleep;
 use crosslane_stream::{End, lost, place, raw, ready, wait};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cpu, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
 use crate::progress::is_granted;
+use crate::strays::{Kept, Stray};
 use crate::{c, epoll};
 
 /// Spinning looks at every ring in turn; with more than these it would find old news.
@@ -26,6 +28,9 @@ const KERNEL_LOOK_US: u64 = 20;
 
 /// The time between two looks at a connection whose window is lost, while it is not known what stood there.
 const UNSETTLED_SLICE: Duration = Duration::from_millis(1);
+
+/// The time between two looks at a connection whose number names something else, and which has been ready.
+const STRAY_SLICE: Duration = Duration::from_millis(1);
 
 thread_local! {
     /// When this thread has last asked the kernel, in ticks.
@@ -46,7 +51,7 @@ fn as_timespec(duration: Duration) -> timespec {
 }
 
 /// The ends among the descriptors that have rings, with their places.
-fn granted(fds: &[pollfd]) -> impl Iterator<Item = (usize, End)> {
+pub fn granted(fds: &[pollfd]) -> impl Iterator<Item = (usize, End)> {
     fds.iter().enumerate().filter_map(|(place, one)| {
         let end = End::of(one.fd)?;
         is_granted(&end).then_some((place, end))
@@ -89,8 +94,10 @@ pub fn wait_any(
 ) -> Result<usize, Errno> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (mut rounds, mut held) = (0, None);
+    let mut kept = Kept::default();
     loop {
-        let found = look(fds, rounds > 0 || is_kernels_turn())?;
+        let strays = kept.strays(fds);
+        let found = look_but_for(&strays, fds, rounds > 0 || is_kernels_turn())?;
         if found > 0 {
             return Ok(found);
         }
@@ -106,7 +113,8 @@ pub fn wait_any(
             // A signal that is handled between two sleeps would be missed.
             held.get_or_insert_with(SignalsHeld::hold);
         }
-        match sleep(fds, left, mask, (rounds, held.as_ref())) {
+        kept.begin_once(fds);
+        match sleep(fds, &strays, left, mask, (rounds, held.as_ref())) {
             // The kernel, too, looks once more at what the descriptors name now.
             Err(Errno::INTR) => {
                 let found = look(fds, true)?;
@@ -131,6 +139,21 @@ fn is_kernels_turn() -> bool {
         KERNEL_LOOKED.set(now);
     }
     is_due
+}
+
+/// What is ready now, if anything that the call sleeps on is: of `strays` their numbers tell nothing.
+fn look_but_for(strays: &[Stray], fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
+    if !strays.is_empty() && !strays.iter().any(|stray| stray.wakes) {
+        let mut others = fds.to_vec();
+        for stray in strays {
+            others[stray.place].fd = -1;
+        }
+        if look(&mut others, ask_kernel)? == 0 {
+            fds.iter_mut().for_each(|one| one.revents = 0);
+            return Ok(0);
+        }
+    }
+    look(fds, ask_kernel)
 }
 
 /// What is ready now. The kernel is asked for descriptors without rings, and with `ask_kernel`
@@ -221,12 +244,13 @@ fn spin(fds: &[pollfd], mut overdue: Overdue) -> bool {
 /// Sleep in the kernel until something may be ready.
 fn sleep(
     fds: &[pollfd],
+    strays: &[Stray],
     left: Option<Duration>,
     mask: *const sigset_t,
     (rounds, held): (u32, Option<&SignalsHeld>),
 ) -> Result<(), Errno> {
     let mut wishes: Vec<pollfd> = fds.to_vec();
-    let ends: Vec<(usize, End)> = granted(fds).collect();
+    let ends = sleepers(fds, strays, &mut wishes);
     let mut quiet = true;
     for (place, end) in &ends {
         wishes[*place].events = ready::kernel_wish(end, fds[*place].events);
@@ -241,25 +265,17 @@ fn sleep(
     }
     let waits_for_room =
         |(place, end): &(usize, End)| ready::waits_for_room(end, fds[*place].events);
-    let slice = if ends.iter().any(waits_for_room) {
-        Some(left.map_or(STANDSTILL, |left| left.min(STANDSTILL)))
-    } else {
-        left
-    };
+    let least = |slice| Some(left.map_or(slice, |left| left.min(slice)));
     let limit = match quiet {
-        true => slice,
-        false if unsettled => Some(left.map_or(UNSETTLED_SLICE, |left| left.min(UNSETTLED_SLICE))),
+        true if strays.iter().any(|stray| stray.has_woken) => least(STRAY_SLICE),
+        true if ends.iter().any(waits_for_room) => least(STANDSTILL),
+        true => left,
+        false if unsettled => least(UNSETTLED_SLICE),
         false => Some(Duration::ZERO),
     };
-    let limit = limit.map(as_timespec);
-    let time = limit
-        .as_ref()
-        .map_or(core::ptr::null(), core::ptr::from_ref);
     let own = held.filter(|_| mask.is_null()).map(SignalsHeld::mask);
     let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
-    // SAFETY: the array, the time and our own mask outlive the call; another mask is the program's.
-    let result = unsafe { real::ppoll(wishes.as_mut_ptr(), wishes.len() as nfds_t, time, mask) };
-    let slept = crosslane_sys::errno::check(result as isize);
+    let slept = poll_by_name(&mut wishes, &ends, limit, mask);
     for (place, end) in &ends {
         ready::after_sleep(end);
         let found = wishes[*place].revents;
@@ -270,7 +286,54 @@ fn sleep(
             }
         }
     }
-    slept.map(|_| ())
+    slept
+}
+
+/// The connections to be woken by, with their places: of those whose numbers name something else what they were.
+fn sleepers(fds: &[pollfd], strays: &[Stray], wishes: &mut [pollfd]) -> Vec<(usize, End)> {
+    let mut ends: Vec<(usize, End)> = granted(fds).collect();
+    for stray in strays {
+        ends.retain(|(place, _)| *place != stray.place);
+        // For what has been there the kernel would not wake the call again.
+        wishes[stray.place].fd = match stray.has_woken {
+            true => -1,
+            false => stray.end.fd(),
+        };
+        if !stray.has_woken {
+            ends.push((stray.place, stray.end));
+        }
+    }
+    ends
+}
+
+/// As ppoll(2), but woken, too, when another thread takes the number of one of `ends` away.
+fn poll_by_name(
+    wishes: &mut Vec<pollfd>,
+    ends: &[(usize, End)],
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> Result<(), Errno> {
+    let sleeps = ends.iter().filter_map(|(_, end)| Sleep::begin(end));
+    let sleeps: Vec<Sleep> = sleeps.collect();
+    if let Some(sleep) = sleeps.first() {
+        wishes.push(pollfd {
+            fd: sleep.event,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+    }
+    let is_taken = |(place, end): &(usize, End)| wishes[*place].fd == end.fd && end.fd() != end.fd;
+    let limit = match ends.iter().any(is_taken) {
+        true => Some(Duration::ZERO),
+        false => limit,
+    };
+    let limit = limit.map(as_timespec);
+    let time = limit
+        .as_ref()
+        .map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: the array and the time outlive the call; the mask is ours or the program's.
+    let result = unsafe { real::ppoll(wishes.as_mut_ptr(), wishes.len() as nfds_t, time, mask) };
+    crosslane_sys::errno::check(result as isize).map(|_| ())
 }
 
 /// The descriptors of a program.

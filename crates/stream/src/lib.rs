@@ -23,7 +23,7 @@
 //! 3. Before a receiver takes bytes from TCP as data it asks how many there are, then looks for
 //!    START ([`step`]).
 //! 4. No call sleeps with a lock held; every sleep is in the kernel on the program's own socket. Who closes it under a sleep
-//!    sees to it that the sleep goes on with it ([`stay`], `stir`).
+//!    sees to it that the sleep goes on with it ([`stay`], [`stir`]).
 //! 5. Data before endings: TCP's end or error is reported when the lane is empty ([`ending`]).
 
 pub mod adopt;
@@ -66,7 +66,7 @@ mod spare;
 pub mod standard;
 pub mod stay;
 pub mod step;
-mod stir;
+pub mod stir;
 mod strict;
 pub mod switch;
 mod table;

@@ -39,6 +39,18 @@ impl Stay {
     }
 }
 
+impl Stay {
+    /// What it sleeps on.
+    pub fn end(&self) -> End {
+        self.0
+    }
+
+    /// Whether the descriptor by which the call came still names it.
+    pub fn has_name(&self) -> bool {
+        has_name(&self.0)
+    }
+}
+
 impl Drop for Stay {
     fn drop(&mut self) {
         leave(&self.0);

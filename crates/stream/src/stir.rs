@@ -17,27 +17,27 @@ use crate::control::OwnFd;
 static EVENT: AtomicI32 = AtomicI32::new(0);
 
 /// A sleep in poll(2) by the program's own number.
-pub(crate) struct Sleep<'a> {
-    end: &'a End,
+pub struct Sleep {
+    end: End,
     /// What it is to watch, too.
     pub event: RawFd,
 }
 
-impl<'a> Sleep<'a> {
+impl Sleep {
     /// `None` if nobody can take the number away any more, or there is no descriptor for an event.
-    pub fn begin(end: &'a End) -> Option<Self> {
+    pub fn begin(end: &End) -> Option<Self> {
         let event = current().or_else(create)?;
         end.local.polls.fetch_add(1, Ordering::SeqCst); // SYNC: stir
-        let sleep = Self { end, event };
+        let sleep = Self { end: *end, event };
         let is_kept = end.local.kept.load(Ordering::SeqCst) != 0; // SYNC: stir
         (!is_kept).then_some(sleep)
     }
 }
 
-impl Drop for Sleep<'_> {
+impl Drop for Sleep {
     fn drop(&mut self) {
         if self.end.local.polls.fetch_sub(1, Ordering::SeqCst) == 1 {
-            settle(self.end, self.event);
+            settle(&self.end, self.event);
         }
     }
 }

@@ -102,18 +102,4 @@ pub const KNOWN: &[Known] = &[
                 && (messages > 1 || connection.is_some_and(|connection| connection.wild))
         },
     },
-    Known {
-        name: "replaced-under-a-poll",
-        why: "poll(2) looks again at what its descriptors name, and keeps what they named, whose peer sees no end: the \
-              library does the one or the other",
-        is_it: |world, process, call| {
-            let (Call::Dup2 { onto, .. } | Call::Dup3 { onto, .. }) = call else {
-                return false;
-            };
-            world.sleepers.iter().any(|sleeper| {
-                let polls = matches!(sleeper.call, Call::Poll { .. } | Call::Select { .. });
-                polls && sleeper.process == process && sleeper.call.main_handle() == Some(*onto)
-            })
-        },
-    },
 ];

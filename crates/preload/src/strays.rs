@@ -1,0 +1,95 @@
+//! Connections that a poll sleeps on, whatever their numbers name by now.
+//!
+//! The kernel keeps the files that a poll has begun to sleep on until it returns, and wakes it for what comes to them;
+//! what it then tells is of what the numbers name by then. A doorbell or a passage between memory and TCP, of which
+//! the program is to see nothing, must not have it look.
+
+use crosslane_ctl::slab::Mode;
+use crosslane_stream::End;
+use crosslane_stream::ready::{self, SeenByTcp};
+use crosslane_stream::stay::Stay;
+use libc::pollfd;
+
+use crate::poll::granted;
+
+/// The connections of one call.
+#[derive(Default)]
+pub struct Kept(Vec<One>);
+
+struct One {
+    /// Of its number in the call.
+    place: usize,
+    stay: Stay,
+    /// What had come when it last woke the call in vain.
+    woke: Option<Arrivals>,
+}
+
+#[derive(Clone, Copy)]
+struct Arrivals {
+    line: u64,
+    tcp: SeenByTcp,
+}
+
+/// A connection whose number names something else, or nothing.
+pub struct Stray {
+    pub place: usize,
+    pub end: End,
+    /// Whether something has come that wakes the call.
+    pub wakes: bool,
+    /// Whether what is there has woken the call, now or before.
+    pub has_woken: bool,
+}
+
+impl Kept {
+    /// Before a sleep; the first of a call counts.
+    pub fn begin_once(&mut self, fds: &[pollfd]) {
+        if !self.0.is_empty() {
+            return;
+        }
+        let stays = granted(fds).filter_map(|(place, end)| {
+            let stay = Stay::begin(&end).ok()?;
+            let woke = None;
+            Some(One { place, stay, woke })
+        });
+        self.0 = stays.collect();
+    }
+
+    /// Those whose number names something else. One that wakes the call does so once.
+    pub fn strays(&mut self, fds: &[pollfd]) -> Vec<Stray> {
+        let strays = self.0.iter_mut().filter(|one| !one.stay.has_name());
+        strays.map(|one| one.look(fds[one.place].events)).collect()
+    }
+}
+
+impl One {
+    fn look(&mut self, wanted: i16) -> Stray {
+        let end = self.stay.end();
+        let is_ready = ready::look(&end, wanted, true) != 0;
+        let wakes = is_ready && self.woke.is_none_or(|before| before.is_behind(&end));
+        if wakes {
+            self.woke = Some(Arrivals::now(&end));
+        }
+        Stray {
+            place: self.place,
+            end,
+            wakes,
+            has_woken: is_ready,
+        }
+    }
+}
+
+impl Arrivals {
+    fn now(end: &End) -> Self {
+        Self {
+            line: ready::arrived_up_to(end, 0),
+            tcp: ready::seen_by_tcp(end),
+        }
+    }
+
+    /// Whether something has come since. What TCP brings beside a ring are doorbells.
+    fn is_behind(&self, end: &End) -> bool {
+        let tcp = ready::seen_by_tcp(end);
+        let by_tcp = end.rx_mode() != Mode::Ring && tcp.arrived > self.tcp.arrived;
+        by_tcp || tcp.ends & !self.tcp.ends != 0 || ready::has_arrived_since(end, self.line)
+    }
+}
