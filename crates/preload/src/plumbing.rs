@@ -23,6 +23,7 @@ pub fn copied(fd: c_int, new: c_int) {
         Some(end) => {
             closing::add_name(&end, new);
             epoll::named(&end.by_name(new));
+            leave_to_kernel(&end, new);
             if standard::is(new) {
                 stdio::leave(&end);
             }
@@ -72,19 +73,18 @@ fn make_room(fd: c_int, to: c_int) {
     // SAFETY: numbers only.
     let open = unsafe { real::fcntl(fd, libc::F_GETFD, 0) } >= 0;
     if open {
-        leave_to_kernel(fd, to);
+        if let Some(end) = End::of(fd).filter(|_| is_own()) {
+            leave_to_kernel(&end, to);
+        }
         lifecycle::before_close(to);
     }
 }
 
-/// A call that sleeps in the kernel by the number `to` may be begun again there, after a signal, by what `fd` names: that
-/// must be plain TCP then.
-fn leave_to_kernel(fd: c_int, to: c_int) {
-    if is_own()
-        && let Some(end) = End::of(fd)
-        && End::of(to).is_some_and(|old| raw::is_in_kernel(&old))
-    {
-        closing::make_plain(&end, Reason::Call, PATIENCE);
+/// A call that sleeps in the kernel by a number may be begun again there, after a signal, by what the number is about to
+/// name, or names already: that must be plain TCP then.
+fn leave_to_kernel(end: &End, number: c_int) {
+    if raw::is_in_kernel(number) {
+        closing::make_plain(end, Reason::Call, PATIENCE);
     }
 }
 

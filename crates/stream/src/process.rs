@@ -52,6 +52,7 @@ pub struct Process {
     /// Where the next sweep begins.
     swept: AtomicU32,
     fds: Mapping,
+    calls: Mapping,
     locals: Mapping,
     /// Entries that were given back. Only hints: entries are claimed in the slab itself.
     returned: Mutex<Vec<u32>>,
@@ -134,6 +135,7 @@ impl Process {
             .pid_namespace
             .store(system::pid_namespace(), Ordering::Relaxed);
         let fds = Mapping::private(MAX_FDS as usize * size_of::<AtomicU32>())?;
+        let calls = Mapping::private(MAX_FDS as usize * size_of::<AtomicU32>())?;
         let locals = Mapping::private(SLAB_ENTRIES as usize * size_of::<Local>())?;
         Ok(Self {
             pid: AtomicU32::new(pid),
@@ -141,6 +143,7 @@ impl Process {
             guests: [const { OnceLock::new() }; GUESTS],
             swept: AtomicU32::new(0),
             fds,
+            calls,
             locals,
             returned: Mutex::new(Vec::new()),
             highest_fd: AtomicU32::new(0),
@@ -186,6 +189,11 @@ impl Process {
                     word.store(0, Ordering::Relaxed);
                 }
             }
+        }
+        let highest = self.highest_fd.load(Ordering::Relaxed).cast_signed();
+        let by_number = (0..=highest).filter_map(|fd| self.calls_by(fd));
+        for calls in by_number.filter(|calls| calls.load(Ordering::Relaxed) != 0) {
+            calls.store(0, Ordering::Relaxed);
         }
     }
 
@@ -240,8 +248,18 @@ impl Process {
     }
 
     fn cell(&self, fd: RawFd) -> Option<&AtomicU32> {
+        Self::cell_of(&self.fds, fd)
+    }
+
+    /// Calls that are inside the kernel by a number; see [`crate::raw`].
+    pub(crate) fn calls_by(&self, fd: RawFd) -> Option<&AtomicU32> {
+        Self::cell_of(&self.calls, fd)
+    }
+
+    #[inline]
+    fn cell_of(table: &Mapping, fd: RawFd) -> Option<&AtomicU32> {
         let fd = u32::try_from(fd).ok().filter(|fd| *fd < MAX_FDS)?;
-        let cells = self.fds.start().cast::<AtomicU32>();
+        let cells = table.start().cast::<AtomicU32>();
         // SAFETY: the mapping has MAX_FDS cells.
         let cell = unsafe { cells.add(fd as usize) };
         // SAFETY: inside the mapping, which is never unmapped; zeroed memory is a valid atomic.

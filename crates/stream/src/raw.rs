@@ -2,15 +2,18 @@
 //! direction stays on TCP; what it has moved is counted before it counts as over.
 //!
 //! The kernel keeps a socket for the calls inside it, however its descriptors are closed meanwhile. The entry of the
-//! connection it does not keep: another may have it when such a call returns.
+//! connection it does not keep: another may have it when such a call returns. Nor does it know of memory when a signal
+//! has it begin a call again, by what the number names then: so what gets such a number stays on TCP.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::RawFd;
 
+use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_sys::{Errno, errno};
 
-use crate::{End, ending, kernel_view, watcher};
+use crate::{End, ending, kernel_view, process, switch, watcher};
 
 /// A call that has gone into the kernel, or is about to.
 #[derive(Clone, Copy)]
@@ -71,6 +74,7 @@ fn generation(end: &End) -> u32 {
 pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<isize> {
     let tx = &end.entry.tx;
     let call = Call::begin(end, &tx.raw_calls);
+    let _by_number = ByNumber::begin(end);
     if tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {
         call.end();
         return None;
@@ -99,6 +103,7 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
 pub fn receive(end: &End, peeks: bool, kernel: impl FnOnce() -> isize) -> Option<isize> {
     let rx = &end.entry.rx;
     let call = Call::begin(end, &rx.raw_calls);
+    let _by_number = ByNumber::begin(end);
     if end.phase() == EndPhase::Granted {
         call.end();
         return None;
@@ -122,8 +127,36 @@ pub fn receive(end: &End, peeks: bool, kernel: impl FnOnce() -> isize) -> Option
     Some(received)
 }
 
-/// Whether a call of the program's is inside the kernel.
-pub fn is_in_kernel(end: &End) -> bool {
-    let (rx, tx) = (&end.entry.rx.raw_calls, &end.entry.tx.raw_calls);
-    rx.load(Ordering::SeqCst) > 0 || tx.load(Ordering::SeqCst) > 0
+/// A call that the kernel may begin again, counted with the number by which it came.
+struct ByNumber(Option<&'static AtomicU32>);
+
+impl ByNumber {
+    fn begin(end: &End) -> Self {
+        let calls = end.process().calls_by(end.fd);
+        if let Some(calls) = calls {
+            calls.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(calls)
+    }
+}
+
+impl Drop for ByNumber {
+    fn drop(&mut self) {
+        if let Some(calls) = self.0 {
+            calls.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether a call of this process is inside the kernel by this number, whatever it names.
+pub fn is_in_kernel(fd: RawFd) -> bool {
+    let calls = process::get().and_then(|process| process.calls_by(fd));
+    calls.is_some_and(|calls| calls.load(Ordering::Relaxed) > 0)
+}
+
+/// What has just got this number stays on TCP if a call that began before is still inside the kernel by it.
+pub(crate) fn keep_on_tcp(end: &End) {
+    if is_in_kernel(end.fd) {
+        switch::pin(end, Reason::Call);
+    }
 }

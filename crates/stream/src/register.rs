@@ -18,7 +18,7 @@ use crosslane_window::arena::Arena;
 use crate::end::End;
 use crate::family::Family;
 use crate::process::{self, Process};
-use crate::{bell, config, control, ledger, lost, rest, spare, standard, strict, switch};
+use crate::{bell, config, control, ledger, lost, raw, rest, spare, standard, strict, switch};
 
 /// Calls that move data before a connection is registered. A request and its answer with the
 /// end of the stream are fewer.
@@ -73,6 +73,7 @@ pub fn track(fd: RawFd, family: Family, passive: bool, port: Option<u16>) -> Opt
     end.set_phase(EndPhase::Plain);
     process.name(fd, Some(index));
     standard::keep_on_tcp(&end);
+    raw::keep_on_tcp(&end);
     Some(end)
 }
 

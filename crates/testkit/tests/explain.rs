@@ -143,6 +143,7 @@ thread = threading.Thread(target=call, args=[near.fileno()])
 thread.start()
 time.sleep(0.2)
 os.close(near.detach())
+other = os.open("/dev/null", os.O_RDONLY)
 client, server = pair()
 if call is write:
     assert len(far.recv(MUCH, socket.MSG_WAITALL)) == MUCH
@@ -173,6 +174,49 @@ for _ in range(1000):
         moved.sort_unstable();
         assert_eq!(moved, [(6000, 7000), (7000, 6000)], "{call}: {ends:#?}");
     }
+}
+
+/// After a signal the kernel begins the call again by its number, and knows nothing of rings.
+#[test]
+fn a_number_by_which_a_call_still_sleeps_names_no_accelerated_connection() {
+    let script = r#"
+import ctypes, os, signal, socket, threading, time
+
+def sleep():
+    buffer = ctypes.create_string_buffer(100)
+    count = libc.recv(number, buffer, 100, 0)
+    got.append(buffer.raw[:count])
+
+libc, got = ctypes.CDLL(None), []
+signal.signal(signal.SIGUSR1, lambda *_: None)
+signal.siginterrupt(signal.SIGUSR1, False)
+listener = socket.create_server(("127.0.0.1", 0))
+near = socket.create_connection(listener.getsockname())
+far, _ = listener.accept()
+number = near.fileno()
+thread = threading.Thread(target=sleep)
+thread.start()
+time.sleep(0.2)
+os.close(near.detach())
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+assert client.fileno() == number
+for _ in range(200):
+    client.sendall(b"request")
+    assert server.recv(7, socket.MSG_WAITALL) == b"request"
+    server.sendall(b"answer")
+    assert client.recv(6, socket.MSG_WAITALL) == b"answer"
+signal.pthread_kill(thread.ident, signal.SIGUSR1)
+time.sleep(0.2)
+server.sendall(b"hello")
+thread.join()
+assert got == [b"hello"], got
+"#;
+    let host = Host::new(Route::Crosslane);
+    let run = host.program(PYTHON).explained("told");
+    run.args(["-c", script]).run();
+    let (ends, _) = told(&host, "told");
+    assert!(ends.iter().any(|end| end["reason"] == "call"), "{ends:#?}");
 }
 
 #[test]
