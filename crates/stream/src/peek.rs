@@ -25,6 +25,14 @@ enum Place<'a> {
     Ring(&'a WindowLane, &'a mut RxCursor),
 }
 
+/// What a visit has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Once,
+    /// The sender has begun to send again what stands in the ring, of which TCP may have shown some.
+    Twice,
+}
+
 /// Copy what the stream holds now into `parts`, on both sides of passages, and take nothing.
 ///
 /// # Errors
@@ -39,7 +47,7 @@ pub(crate) fn peek_on(
     let queued = u64::from(kernel::queued(end.fd(), libc::FIONREAD)?);
     // What stands beside some bytes ends a peek behind them.
     let mut has_ended = false;
-    visit(end, |place| match place {
+    let seen = visit(end, |place| match place {
         _ if has_ended => Ok(0),
         Place::Tcp { skipped, most } => {
             let has_some = parts.left() < asked;
@@ -63,7 +71,7 @@ pub(crate) fn peek_on(
             Ok(copied as u64)
         }
     })?;
-    match lost::is_found(end) {
+    match lost::is_found(end) || seen == Seen::Twice {
         true => Ok(0),
         false => Ok(asked - parts.left()),
     }
@@ -79,7 +87,7 @@ pub(crate) fn count(end: &End) -> Result<usize, Errno> {
     }
     let queued = u64::from(kernel::queued(end.fd(), libc::FIONREAD)?);
     let mut total = 0;
-    visit(end, |place| {
+    let seen = visit(end, |place| {
         let bytes = match place {
             Place::Tcp { skipped, most } => queued.saturating_sub(skipped).min(most),
             Place::Ring(lane, cursor) => pass_data(end, lane, cursor)?,
@@ -90,6 +98,7 @@ pub(crate) fn count(end: &End) -> Result<usize, Errno> {
     // A START that is not seen has doorbells counted.
     match lost::is_found(end) {
         true => Ok(0),
+        false if seen == Seen::Twice => count(end),
         false => Ok(usize::try_from(total).unwrap_or(usize::MAX)),
     }
 }
@@ -108,6 +117,18 @@ pub fn take_beside(end: &End, options: Options<'_>) {
 pub fn look_beside(end: &End, beside: &Beside) {
     let _rx = end.lock_rx();
     receive_nothing(end, true, Some(beside));
+}
+
+/// Whether what a look at the kernel's first `bytes` has found beside them stands behind them: the kernel of AF_UNIX looks there,
+/// too, and no look of it goes on behind what it has found.
+pub(crate) fn stands_behind(end: &End, bytes: usize) -> bool {
+    let mut room = vec![0u8; bytes.saturating_add(1)];
+    let whole = [Part::of_mut(&mut room)];
+    // SAFETY: the part is the vector.
+    let Some(whole) = (unsafe { Parts::new(&whole) }) else {
+        return false;
+    };
+    receive_parts(end, &whole, true, None).is_ok_and(|(seen, _)| seen > bytes)
 }
 
 /// A receive of no byte, from the kernel. What it is told is for the next call.
@@ -141,20 +162,20 @@ fn pass_data(end: &End, lane: &WindowLane, cursor: &mut RxCursor) -> Result<u64,
 }
 
 /// Visit the places where the stream goes on, in order, until one has less than there may come.
-fn visit(end: &End, mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>) -> Result<(), Errno> {
+fn visit(end: &End, mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>) -> Result<Seen, Errno> {
     let _rx = end.lock_rx();
     if lost::is_dry(end) {
-        return Ok(());
+        return Ok(Seen::Once);
     }
     let Some(lane) = end.rx_lane() else {
         let all = Place::Tcp {
             skipped: 0,
             most: u64::MAX,
         };
-        return match end.is_kernels() {
-            true => look(all).map(drop),
-            false => Ok(()),
-        };
+        if end.is_kernels() {
+            look(all)?;
+        }
+        return Ok(Seen::Once);
     };
     let rx = &end.entry.rx;
     let taken = rx.tcp_bytes.load(Ordering::Relaxed);
@@ -185,22 +206,38 @@ fn visit(end: &End, mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>) -> Re
                 };
                 (mode, on_tcp) = (Mode::Tcp, stop);
             }
-            Mode::Replay => {
-                let place = match replayed_at(end, &lane) {
-                    None => Place::Ring(&lane, &mut cursor),
-                    Some(at) => Place::Tcp {
-                        skipped: at.saturating_sub(taken),
-                        most: u64::MAX,
-                    },
-                };
-                look(place)?;
-                break;
-            }
+            Mode::Replay => return visit_frozen(end, &lane, (taken, cursor), look),
             Mode::Drain => break,
         }
         cursor.head += 1;
     }
-    Ok(())
+    Ok(Seen::Once)
+}
+
+/// As [`visit`], in a ring that is frozen: what stands there, and behind a STOP what TCP holds, unless it is sent again.
+fn visit_frozen(
+    end: &End,
+    lane: &WindowLane,
+    (taken, mut cursor): (u64, RxCursor),
+    mut look: impl FnMut(Place<'_>) -> Result<u64, Errno>,
+) -> Result<Seen, Errno> {
+    let on_tcp = |at: u64| Place::Tcp {
+        skipped: at.saturating_sub(taken),
+        most: u64::MAX,
+    };
+    if let Some(at) = replayed_at(end, lane) {
+        look(on_tcp(at))?;
+        return Ok(Seen::Once);
+    }
+    look(Place::Ring(lane, &mut cursor))?;
+    let Some(stop) = next_control(end, lane, &cursor, Control::Stop)? else {
+        return Ok(Seen::Once);
+    };
+    look(on_tcp(stop))?;
+    Ok(match replayed_at(end, lane) {
+        None => Seen::Once,
+        Some(_) => Seen::Twice,
+    })
 }
 
 /// Where on TCP the peer sends again what is in the ring, if it has begun to.
@@ -250,6 +287,7 @@ fn peek_tcp(
         return Ok((0, false));
     };
     let (held, is_last) = receive_parts(end, &whole, true, beside)?;
+    let is_last = is_last && !(held == wanted && stands_behind(end, held));
     let mut rest = bytes.get(skipped..held).unwrap_or_default();
     let copied = rest.len();
     while let Some((to, piece)) = parts.take(rest.len())

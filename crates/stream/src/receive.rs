@@ -240,7 +240,7 @@ fn peeked<'a>(
     // Known before the look: what stands before an end, or before an urgent byte, is all there is, on TCP too,
     // where the end is taken notice of behind the data only.
     let is_over = options.wait_all && (has_kernel_end(end) || has_mark_ahead(end));
-    if parts.left() > 0 && end.rx_mode() != Mode::Replay {
+    if parts.left() > 0 {
         *parts = whole.clone();
         bytes = peek::peek_on(end, parts, options.beside)?;
         if bytes == 0 {

@@ -16,7 +16,7 @@ use crate::ending::{lied, look_behind_bells, look_for_end, note_error};
 use crate::family::Family;
 use crate::pieces::Pieces;
 use crate::receive::Options;
-use crate::{End, bell, gone, lost, switch};
+use crate::{End, bell, gone, lost, peek, switch};
 
 /// What one look at the stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,6 +389,8 @@ fn take_from_kernel(
             return Ok(Step::Nothing);
         }
     };
+    let is_cut = options.peek && bytes == most;
+    let is_last = is_last && !(is_cut && peek::stands_behind(end, bytes));
     if !options.peek {
         // A call from before the grant may still be in the kernel and count at the same time.
         let rx = &end.entry.rx;
