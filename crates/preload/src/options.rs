@@ -6,7 +6,9 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::family::Family;
-use crosslane_stream::{End, close as closing, gone, receive, register, switch, unconsumed};
+use crosslane_stream::{
+    End, close as closing, gone, patience, receive, register, switch, unconsumed,
+};
 use crosslane_sys::real;
 use libc::socklen_t;
 
@@ -109,6 +111,9 @@ pub unsafe extern "C" fn setsockopt(
             own.fetch_and(!bit, Ordering::Relaxed);
         }
         return 0;
+    }
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVTIMEO) {
+        patience::before_change(&end);
     }
     let result = kernel();
     let is_low_water = (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT);

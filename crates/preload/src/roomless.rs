@@ -7,7 +7,7 @@ use crosslane_ring::Part;
 use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
 use crosslane_stream::stay::Stay;
-use crosslane_stream::{End, peek};
+use crosslane_stream::{End, patience, peek};
 use crosslane_sys::{Errno, kernel};
 use libc::{msghdr, sockaddr, socklen_t, ssize_t};
 
@@ -60,7 +60,7 @@ fn wait_without_room(end: &End, options: Options<'_>) -> Result<usize, Errno> {
                 revents: 0,
             }];
             // Unlike a receive, it is not begun again after a signal.
-            let _ = poll::wait_any(&mut one, receive::time_limit(end), core::ptr::null());
+            let _ = poll::wait_any(&mut one, patience::time_limit(end), core::ptr::null());
             Ok(0)
         }
         outcome => outcome.map(|_| 0),

@@ -11,7 +11,7 @@ use libc::sigset_t;
 
 use crate::ending::{look_for_end, note_eof, note_error};
 use crate::interrupt::Interrupt;
-use crate::{End, bell, control, lost, place, receive, restart, stir, switch, wait};
+use crate::{End, bell, control, lost, place, restart, stir, switch, wait};
 
 /// A pause while others have to take notice of a doorbell.
 const NAP: Duration = Duration::from_micros(50);
@@ -102,22 +102,32 @@ fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Err
     }
     let mask = interrupt.mask();
     // The kernel begins no receive again that has something. At O_NONBLOCK it looks when a call begins.
-    let may_restart = mask.is_none() && !has_some && !end.is_nonblocking();
+    let may_restart = mask.is_none()
+        && !has_some
+        && !end.is_nonblocking()
+        && !interrupt.patience.is_outdated(end);
     match may_restart && restart::prepare(end) {
         true => {
             let peeked = restart::peek(end);
             interrupt.hold(has_some);
             conclude(end, peeked)
         }
-        false => sleep_by_poll(end, has_some, mask.as_ref()),
+        false => {
+            let limit = interrupt.patience.limit(end);
+            sleep_by_poll(end, has_some, limit, mask.as_ref())
+        }
     }
 }
 
 /// As [`restart::peek`], where the descriptor is no longer the program's, the call must not be begun again, O_NONBLOCK
 /// has been set since it began, at which the kernel does not look, or signals are held back, which come in by the mask.
 #[cold]
-fn sleep_by_poll(end: &End, has_some: bool, mask: Option<&sigset_t>) -> Result<(), Errno> {
-    let limit = receive::time_limit(end);
+fn sleep_by_poll(
+    end: &End,
+    has_some: bool,
+    limit: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> Result<(), Errno> {
     let by_name = stir::Sleep::begin(end);
     // The kernel passes over a negative number.
     let event = by_name.as_ref().map_or(-1, |sleep| sleep.event);

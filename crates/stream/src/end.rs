@@ -19,6 +19,7 @@ use crosslane_sys::{kernel, process as system};
 use crate::doubt;
 use crate::lock::{self, Guard};
 use crate::lost::Clock;
+use crate::patience;
 use crate::process::{self, Process};
 use crate::restart;
 use crate::spare::{self, Behind};
@@ -72,6 +73,8 @@ pub struct Local {
     pub(crate) twin: AtomicU64,
     /// 1 after a receive has taken part of a message whose sender is writing the rest.
     pub(crate) goes_on: AtomicU32,
+    /// Changes of SO_RCVTIMEO under calls that sleep.
+    pub(crate) limits: patience::Changes,
     /// Calls until the chaos knob acts.
     pub chaos: AtomicU32,
     /// What stands behind the lanes of an end whose other end is on another host.

@@ -10,6 +10,7 @@ use libc::sigset_t;
 
 use crate::End;
 use crate::config::{self, Waiting};
+use crate::patience::Patience;
 use crate::receive::Options;
 use crate::stay::Stay;
 
@@ -30,12 +31,17 @@ pub(crate) struct Waits {
 pub(crate) struct Interrupt {
     held: Option<SignalsHeld>,
     looks: u32,
+    /// Of a receive.
+    pub patience: Patience,
 }
 
 impl Interrupt {
     /// Of a receive that has `taken` so much, before it looks for more.
     pub fn of_receive(end: &End, options: Options<'_>, taken: usize) -> Self {
-        let mut interrupt = Self::default();
+        let mut interrupt = Self {
+            patience: Patience::of(end),
+            ..Self::default()
+        };
         if !options.dont_wait && end.is_blocking() {
             interrupt.hold(options.has_some || taken > 0);
         }

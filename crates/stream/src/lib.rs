@@ -46,6 +46,7 @@ mod ledger;
 pub mod lock;
 pub mod lost;
 mod packet;
+pub mod patience;
 pub mod peek;
 mod pieces;
 pub mod place;

@@ -17,7 +17,7 @@ use crate::family::Family;
 use crate::interrupt::Interrupt;
 use crate::stay::Stay;
 use crate::step::{Step, left_on_tcp, settle, step};
-use crate::{End, bell, lost, peek, place, switch, wait};
+use crate::{End, bell, lost, patience, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
 /// for programs that poll by reading.
@@ -278,14 +278,6 @@ fn waits_for_more(end: &End, options: Options<'_>, watch: &mut Option<Watch>) ->
     watch.get_or_insert_with(|| Watch::new(end)).goes_on()
 }
 
-/// How long a receive may wait (SO_RCVTIMEO).
-pub fn time_limit(end: &End) -> Option<Duration> {
-    let limit = kernel::getsockopt::<[u64; 2]>(end.fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO);
-    let [seconds, micros] = limit.unwrap_or_default();
-    let limit = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
-    (!limit.is_zero()).then_some(limit)
-}
-
 /// The wait of a peek for all that it wants.
 struct Watch {
     signals: SignalsHeld,
@@ -296,7 +288,7 @@ impl Watch {
     fn new(end: &End) -> Self {
         Self {
             signals: SignalsHeld::hold(),
-            deadline: time_limit(end).and_then(|limit| Instant::now().checked_add(limit)),
+            deadline: patience::time_limit(end).and_then(|limit| Instant::now().checked_add(limit)),
         }
     }
 

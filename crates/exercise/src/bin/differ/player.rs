@@ -16,6 +16,9 @@ use crate::world::World;
 
 /// A sleeper that must wake does within this, unless something is wrong.
 const WAKING: Duration = Duration::from_secs(2);
+
+/// How long one that may have woken is waited for.
+const COMING: Duration = Duration::from_millis(5);
 /// What is left over at the end is read in one piece.
 const REST: usize = 60_000;
 /// Longer than any time limit of a receive that programs set.
@@ -66,6 +69,7 @@ impl Player<'_> {
                 self.say(&step.to_string(), &seen);
                 self.rest()?;
                 self.wake_sleepers();
+                self.await_waiters(step);
             }
         }
         Ok(())
@@ -96,7 +100,38 @@ impl Player<'_> {
             text: "sleeps on".into(),
             ..Outcome::default()
         });
-        let sleeper = self.world.end_sleep(index, &outcome);
+        self.end_sleep(index, &outcome);
+    }
+
+    /// Those who wait in a set to which something has just been added may come back, and are not to find more by then.
+    fn await_waiters(&mut self, step: &Step) {
+        let Step::Call {
+            process,
+            call: Call::EpollAdd { epoll, .. } | Call::EpollMod { epoll, .. },
+            ..
+        } = step
+        else {
+            return;
+        };
+        let Some(set) = self.world.entry(*process, *epoll) else {
+            return;
+        };
+        let mut index = 0;
+        while let Some(sleeper) = self.world.sleepers.get(index) {
+            let ended = match sleeper.file == set.file {
+                true => self.cast.ended(sleeper.process, sleeper.thread, COMING),
+                false => None,
+            };
+            match ended {
+                Some(outcome) => self.end_sleep(index, &outcome),
+                None => index += 1,
+            }
+        }
+    }
+
+    fn end_sleep(&mut self, index: usize, outcome: &Outcome) {
+        let sleeper = self.world.end_sleep(index, outcome);
+        let (process, thread) = (sleeper.process, sleeper.thread);
         let what = format!("  @{process}/{thread} {}", sleeper.call);
         self.say(&what, &outcome.text);
     }

@@ -1,0 +1,65 @@
+//! How long a receive may wait (SO_RCVTIMEO). The kernel reads that when a call begins, while here a call may sleep several
+//! times: a change in between is for the next call.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+
+use crosslane_sys::kernel;
+
+use crate::{End, stay};
+
+/// What a process remembers of changes under sleeping calls.
+#[derive(Default)]
+pub(crate) struct Changes {
+    count: AtomicU32,
+    /// What it was before the last one, in microseconds; 0 for no limit.
+    before: AtomicU64,
+}
+
+/// The limit of a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// Changes before the call began.
+    changes: u32,
+}
+
+impl Patience {
+    pub fn of(end: &End) -> Self {
+        let changes = end.local.limits.count.load(Ordering::Acquire);
+        Self { changes }
+    }
+
+    /// Whether the kernel's own limit is not the call's.
+    pub fn is_outdated(self, end: &End) -> bool {
+        end.local.limits.count.load(Ordering::Acquire) != self.changes
+    }
+
+    /// How long a sleep of the call may last.
+    pub fn limit(self, end: &End) -> Option<Duration> {
+        if !self.is_outdated(end) {
+            return time_limit(end);
+        }
+        let before = end.local.limits.before.load(Ordering::Relaxed);
+        (before != 0).then(|| Duration::from_micros(before))
+    }
+}
+
+/// The program is about to set SO_RCVTIMEO.
+pub fn before_change(end: &End) {
+    if !stay::is_asleep(end) {
+        return;
+    }
+    let limits = &end.local.limits;
+    let now = time_limit(end).map_or(0, |limit| limit.as_micros());
+    let now = u64::try_from(now).unwrap_or(u64::MAX);
+    limits.before.store(now, Ordering::Relaxed);
+    limits.count.fetch_add(1, Ordering::Release);
+}
+
+/// SO_RCVTIMEO as it is now.
+pub fn time_limit(end: &End) -> Option<Duration> {
+    let limit = kernel::getsockopt::<[u64; 2]>(end.fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+    let [seconds, micros] = limit.unwrap_or_default();
+    let limit = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+    (!limit.is_zero()).then_some(limit)
+}
