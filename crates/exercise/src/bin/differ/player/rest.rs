@@ -1,5 +1,7 @@
 //! Waits until what was sent has arrived, by looks at the kernel that no library sees.
 //!
+//! A set that has news in memory asks the kernel for that of other descriptors every 20 us only (docs/design.md, 3.4).
+//!
 //! On one machine TCP delivers at once but for a few cases (Nagle, an acknowledgement that is
 //! delayed, a busy softirq); without this, those would be taken for differences.
 
@@ -14,6 +16,8 @@ use crate::world::{Connection, Kind};
 
 /// Then something is stuck for good, such as bytes that find no room.
 const PATIENCE: Duration = Duration::from_millis(600);
+/// Longer than a set with news in memory leaves the kernel unasked.
+const UNASKED: Duration = Duration::from_micros(30);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(150);
 /// So often must nothing have changed where it is not known what to wait for.
 const STILL: u32 = 4;
@@ -33,6 +37,7 @@ type Looks = [Option<TcpLook>; 2];
 
 impl Player<'_> {
     pub(super) fn rest(&mut self) -> Result<(), Hung> {
+        std::thread::sleep(UNASKED);
         for number in 0..self.world.connections.len() {
             if std::mem::take(&mut self.world.connections[number].dirty) {
                 self.rest_of(number)?;
