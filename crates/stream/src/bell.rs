@@ -151,6 +151,15 @@ pub(crate) fn arm(end: &End, lane: &WindowLane) {
     fence(Ordering::SeqCst);
 }
 
+/// Before a freeze is taken back, with which the requests of those who sleep were: a sender that finds it gone looks for
+/// them. The caller holds the receiving direction.
+pub(crate) fn arm_again(end: &End, lane: &WindowLane) {
+    let wait = &end.entry.wait;
+    if wait.sleepers.load(Ordering::SeqCst) > 0 || wait.epolls.load(Ordering::Relaxed) > 0 {
+        arm(end, lane);
+    }
+}
+
 /// Take the request back. The caller holds the receiving direction.
 pub(crate) fn disarm(end: &End, lane: &WindowLane) {
     if end.entry.wait.armed.load(Ordering::Relaxed) != 0 {

@@ -17,7 +17,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, WindowLane};
 
 use crate::register::{self, CALLS_BEFORE_REGISTERING};
-use crate::{End, close, ending, lost, step, switch};
+use crate::{End, bell, close, ending, lost, step, switch};
 
 /// A rest is twice as long as the one before, in calls, so many times. A peer that goes to and fro
 /// cannot make us follow it often.
@@ -177,6 +177,7 @@ fn withdraw(end: &End) -> bool {
 
 /// Take a freeze back, or pass what its answer was about. The caller holds the receiving direction.
 fn end_freeze(end: &End, lane: &WindowLane) -> bool {
+    bell::arm_again(end, lane);
     if step::take_back_freeze(lane) {
         end.clear_flags(end_flags::FROZEN);
         if end.rx_mode() == Mode::Replay {

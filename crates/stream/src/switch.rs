@@ -421,7 +421,11 @@ pub fn unfreeze(end: &End) {
     let is_frozen = end.has_flags(end_flags::FROZEN)
         && end.rx_mode() == Mode::Replay
         && !end.has_flags(end_flags::LOST);
-    if is_frozen && step::take_back_freeze(&lane) {
+    if !is_frozen {
+        return;
+    }
+    bell::arm_again(end, &lane);
+    if step::take_back_freeze(&lane) {
         step::thaw(end, &lane);
     }
 }

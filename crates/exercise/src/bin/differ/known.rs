@@ -61,6 +61,17 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
+        name: "disconnect-of-what-another-process-has",
+        why: "the process that has it, too, is not told, and goes on reading what stands in memory (README)",
+        is_it: |world, process, call| {
+            let Call::Disconnect { fd } = call else {
+                return false;
+            };
+            let entry = world.entry(process, *fd);
+            entry.is_some_and(|entry| world.is_elsewhere(process, entry.file))
+        },
+    },
+    Known {
         name: "more-in-a-half-closed-connection",
         why: "bytes marked MSG_MORE may be held back or not, and meet an end or urgent data then",
         is_it: |world, process, call| {

@@ -14,6 +14,10 @@ use super::{Check, pair};
 use crate::Stage;
 use crate::stage::{digest, drain, hears, pattern, says, take};
 
+/// Bytes that come one by one to a receive that sleeps between them.
+const WORDS: usize = 5;
+const ENOUGH_CALLS: usize = 40;
+
 /// Fork; the child runs `child`, whose success is its exit status, and the parent goes on.
 fn in_child(child: impl FnOnce() -> bool) -> libc::pid_t {
     match fork().expect("a process can be made") {
@@ -440,6 +444,37 @@ pub const CHECKS: &[Check] = &[
             s.say("close", close(s.fd));
         },
         two_lines_in_silence,
+    ),
+    pair(
+        "a_receive_sleeps_while_system_runs",
+        |s| {
+            let fd = s.fd;
+            let sleeper = std::thread::spawn(move || {
+                let mut heard = [0; WORDS];
+                for byte in heard.chunks_mut(1) {
+                    recv(fd, byte, 0).expect("a byte comes");
+                }
+                digest(&heard)
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            s.say("system", system(c"true"));
+            // As many as have it leave TCP again.
+            for _ in 0..ENOUGH_CALLS {
+                send(fd, b"z", MSG_NOSIGNAL).expect("there is room");
+            }
+            s.go();
+            s.say("heard", sleeper.join().expect("it received"));
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            s.wait();
+            s.read_exactly(ENOUGH_CALLS);
+            for _ in 0..WORDS {
+                s.send(b"w");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            s.say("end", drain(s.fd).map(|bytes| digest(&bytes)));
+        },
     ),
     pair(
         "popen_uses_the_connection",
