@@ -158,7 +158,8 @@ fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Err
         // SAFETY: the part is the array above.
         let mut parts = unsafe { c::cursor(&part) }?;
         let options = Options {
-            dont_wait: options.dont_wait || total > 0,
+            dont_wait: options.dont_wait || total > 0 && !options.wait_all,
+            has_some: options.has_some || total > 0,
             ..options
         };
         match receive::receive(end, &mut parts, options) {

@@ -46,8 +46,8 @@ pub unsafe extern "C" fn epoll_ctl(
         if operation == libc::EPOLL_CTL_ADD {
             leave_nested(fd);
         }
-        let absent = early::control_absent(epoll, operation, fd, wish);
-        let result = absent.unwrap_or_else(kernel);
+        let odd = early::control_odd(epoll, operation, fd, wish);
+        let result = odd.unwrap_or_else(kernel);
         if result == 0 {
             early::note(epoll, operation, fd, wish);
         }

@@ -1,7 +1,7 @@
 //! Sockets that a program adds to a set before it connects them, as nginx does with those to its
 //! upstreams. They are no connections when they are added, so what the program asked for is kept
-//! until they are. So is what the kernel has no registration for any more when a program dissolves a
-//! connection: those that EPOLLONESHOT has spent.
+//! until they are. So is what the kernel knows otherwise, or not at all, when a program dissolves a connection:
+//! registrations with EPOLLEXCLUSIVE, and those that EPOLLONESHOT has spent.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +13,16 @@ use crosslane_sys::{Errno, kernel};
 use libc::epoll_event;
 
 use super::control::record;
-use super::set::{self, Set};
+use super::set::{self, Reg, Set};
 use crate::c;
 
 /// Whether any socket has been noted: most programs have none.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 
 /// What the kernel refuses to change, or has perhaps switched off already.
-const BEYOND_US: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned() | libc::EPOLLONESHOT.cast_unsigned();
+const BEYOND_US: u32 = EXCLUSIVE | libc::EPOLLONESHOT.cast_unsigned();
+
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
 /// A registration of a socket that is no connection yet.
 pub struct Early {
@@ -80,33 +82,40 @@ pub fn dissolved(end: &End) {
         let Ok(mut inner) = set.inner.lock() else {
             continue;
         };
-        let Some((key, _)) = inner.find(end).filter(|(_, reg)| reg.absent) else {
+        let is_odd = |reg: &Reg| reg.absent || reg.events & EXCLUSIVE != 0;
+        let Some((key, _)) = inner.find(end).filter(|(_, reg)| is_odd(reg)) else {
             continue;
         };
         if let (Some(cookie), Some(reg)) = (cookie(end.fd), inner.remove(key)) {
+            inner.early.retain(|early| early.fd != end.fd);
             inner.early.push(Early {
                 fd: end.fd,
                 cookie,
                 events: reg.events,
                 data: reg.data,
-                absent: true,
+                absent: reg.absent,
             });
             IS_USED.store(true, Ordering::SeqCst);
         }
     }
 }
 
-/// Carry out an operation on a registration that the kernel does not have. `None` if it is not one.
-pub fn control_absent(
+/// Carry out an operation on a registration that the kernel knows otherwise. `None` if it is not one.
+pub fn control_odd(
     epoll: c_int,
     operation: c_int,
     fd: c_int,
     wish: Option<epoll_event>,
 ) -> Option<c_int> {
-    if !IS_USED.load(Ordering::SeqCst) || !is_absent(epoll, fd) {
+    if !IS_USED.load(Ordering::SeqCst) {
         return None;
     }
+    let (events, absent) = find(epoll, fd)?;
     match (operation, wish) {
+        (libc::EPOLL_CTL_MOD, Some(_)) if events & EXCLUSIVE != 0 => {
+            Some(c::fail(Errno(libc::EINVAL)))
+        }
+        _ if !absent => None,
         (libc::EPOLL_CTL_ADD, Some(_)) => Some(c::fail(Errno(libc::EEXIST))),
         (libc::EPOLL_CTL_MOD, Some(wish)) => {
             let added = kernel::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, wish);
@@ -117,13 +126,11 @@ pub fn control_absent(
     }
 }
 
-fn is_absent(epoll: c_int, fd: c_int) -> bool {
-    let find = |set: &'static Set| {
-        let inner = set.inner.lock().ok()?;
-        let early = inner.early.iter().find(|early| early.fd == fd)?;
-        Some(early.absent && Some(early.cookie) == cookie(fd))
-    };
-    set::get(epoll).and_then(find).unwrap_or(false)
+/// What was asked for, and whether the kernel has none of it.
+fn find(epoll: c_int, fd: c_int) -> Option<(u32, bool)> {
+    let inner = set::get(epoll)?.inner.lock().ok()?;
+    let early = inner.early.iter().find(|early| early.fd == fd)?;
+    (Some(early.cookie) == cookie(fd)).then_some((early.events, early.absent))
 }
 
 /// Change what was noted, or forget it when `keep` says no.
