@@ -228,7 +228,7 @@ fn values_come_back_whole(runner: &str, client: &mut Machine, server: &str) {
     client.run(&format!("{cli} -x set key </tmp/value"));
     // The answer ends on a line of its own.
     client.run(&format!(
-        "(yes PING | head -n 200; echo GET key) | {cli} | grep -v PONG | sed '$d' >/tmp/answer"
+        "(yes PING | head -n 200; echo GET key) | {cli} | grep -vx PONG | sed '$d' >/tmp/answer"
     ));
     client.run("test -s /tmp/answer && cmp /tmp/value /tmp/answer");
 }
