@@ -2,6 +2,7 @@
 //! instructions, so that they can be counted.
 
 use std::io::{self, Read, Write};
+use std::thread;
 use std::time::Duration;
 
 use crate::address::Address;
@@ -11,11 +12,17 @@ use crate::connection::{Connection, Listener};
 const WARMUP: u64 = 50;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Sends `messages` of `bytes` each, in turn from either end, after a warm-up.
+/// Messages that a receiver is behind.
+const BACKLOG: usize = 100;
+/// Until a receiver sleeps, however slow the machine.
+const ASLEEP: Duration = Duration::from_millis(300);
+
+/// Sends `messages` of `bytes` each, in turn from either end, after a warm-up; or all from one end, to a receiver that
+/// was woken and is `behind` from then on.
 ///
 /// # Errors
 /// As the system gives them.
-pub fn run(messages: u64, bytes: usize) -> io::Result<()> {
+pub fn run(messages: u64, bytes: usize, behind: bool) -> io::Result<()> {
     let any = Address::Tcp(([127, 0, 0, 1], 0).into());
     let (listener, address) = Listener::open(&any)?;
     let mut one = Connection::open(&address)?;
@@ -23,7 +30,15 @@ pub fn run(messages: u64, bytes: usize) -> io::Result<()> {
     let mut message = vec![0; bytes];
     for _ in 0..WARMUP {
         round_trip(&mut one, &mut other, &mut message)?;
-        std::thread::sleep(PAUSE);
+        thread::sleep(PAUSE);
+    }
+    if behind {
+        fall_behind(&mut one, &mut other, &mut message)?;
+        for _ in 0..messages {
+            one.write_all(&message)?;
+            other.read_exact(&mut message)?;
+        }
+        return Ok(());
     }
     for _ in 0..messages / 2 {
         round_trip(&mut one, &mut other, &mut message)?;
@@ -36,4 +51,17 @@ fn round_trip(one: &mut Connection, other: &mut Connection, message: &mut [u8]) 
     other.read_exact(message)?;
     other.write_all(message)?;
     one.read_exact(message)
+}
+
+/// Have `other` woken by more than it reads then.
+fn fall_behind(one: &mut Connection, other: &mut Connection, message: &mut [u8]) -> io::Result<()> {
+    let backlog = message.repeat(BACKLOG);
+    thread::scope(|scope| {
+        let woken = scope.spawn(|| other.read_exact(message));
+        thread::sleep(ASLEEP);
+        one.write_all(&backlog)?;
+        woken
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }

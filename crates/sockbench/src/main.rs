@@ -94,6 +94,9 @@ enum Role {
         /// How many to send after the warm-up
         #[arg(long, default_value_t = 10_000)]
         messages: u64,
+        /// All from one end, to a receiver that was woken and is behind from then on
+        #[arg(long)]
+        behind: bool,
     },
     /// Fetch one file again and again by HTTP, over one connection
     Fetch(FetchArgs),
@@ -252,7 +255,11 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             };
             crowd::run(connect, &crowd).with_context(|| format!("{connect}"))
         }
-        Role::Both { bytes, messages } => Ok(both::run(*messages, *bytes)?),
+        Role::Both {
+            bytes,
+            messages,
+            behind,
+        } => Ok(both::run(*messages, *bytes, *behind)?),
         Role::Fetch(args) => fetch_file(args),
         Role::Store(args) => load_store(args),
         Role::Moments(args) => note_moments(args),

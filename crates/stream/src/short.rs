@@ -11,7 +11,7 @@ use crosslane_ring::short::{SHORT_BYTES, Whole};
 use crosslane_ring::trace::{Point, mark};
 
 use crate::end::add;
-use crate::{End, bell, place, send, wait};
+use crate::{End, asleep, bell, place, send, wait};
 
 /// What another call has to look at first.
 pub(crate) const UNUSUAL: u32 = end_flags::PINNED
@@ -28,7 +28,6 @@ fn is_usual(end: &End) -> bool {
     let unusual = [
         &end.entry.wait.ending,
         &local.chaos,
-        &local.rung,
         &local.kept,
         &local.blocked,
     ];
@@ -91,10 +90,7 @@ pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
         }
         may_wait = false;
     };
-    if taken.passed_quarter {
-        bell::answer_space(end);
-    }
-    Some(taken.bytes)
+    Some(note_taken(end, taken))
 }
 
 /// Wait for a record for the moment that an answer takes, and copy it to the front of `room`. Nothing is looked
@@ -108,10 +104,16 @@ pub fn receive_next(end: &End, room: &mut [u8]) -> Option<usize> {
     let part = Part::of_mut(room.get_mut(..bytes)?);
     // SAFETY: a slice is valid for its length.
     let taken = unsafe { take(end, part) }?;
+    Some(note_taken(end, taken))
+}
+
+#[inline(always)]
+fn note_taken(end: &End, taken: Whole) -> usize {
     if taken.passed_quarter {
         bell::answer_space(end);
     }
-    Some(taken.bytes)
+    asleep::take_late_bells(end);
+    taken.bytes
 }
 
 /// Take a record that is there into `part`.

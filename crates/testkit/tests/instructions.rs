@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crosslane_testkit::{Host, Route, binary};
 
-/// The counts by bytes of the message, of one send and one receive.
+/// The counts of one send and one receive, by the options of `crosslane-sockbench both`.
 const KEPT: &str = include_str!("instructions.json");
 
 /// Compilers and C libraries differ by as much.
@@ -17,47 +17,53 @@ const LONG: u64 = 12_000;
 
 #[test]
 fn a_message_takes_no_more_instructions_than_before() {
-    let kept: BTreeMap<u64, f64> = serde_json::from_str(KEPT).expect("the counts are JSON");
+    let kept: BTreeMap<String, f64> = serde_json::from_str(KEPT).expect("the counts are JSON");
     let host = Host::new(Route::Crosslane);
-    let found: BTreeMap<u64, f64> = kept
+    let found: BTreeMap<&str, f64> = kept
         .keys()
-        .map(|bytes| (*bytes, per_message(&host, *bytes)))
+        .map(|options| (options.as_str(), per_message(&host, options)))
         .collect();
     let text = serde_json::to_string(&found).expect("numbers");
-    eprintln!("instructions per message, by bytes: {text}");
-    for (bytes, before) in &kept {
-        let now = found[bytes];
+    eprintln!("instructions per message: {text}");
+    for (options, before) in &kept {
+        let now = found[options.as_str()];
         let ratio = now / before;
         assert!(
             ratio < 1.0 + TOLERANCE,
-            "a message of {bytes} B takes {now} instructions, {ratio:.2} times the {before} before: {text}"
+            "a message of {options} takes {now} instructions, {ratio:.2} times the {before} before: {text}"
         );
         assert!(
             ratio > 1.0 - TOLERANCE,
-            "a message of {bytes} B takes {now} instructions only: keep that instead of {before}: {text}"
+            "a message of {options} takes {now} instructions only: keep that instead of {before}: {text}"
         );
     }
 }
 
-fn per_message(host: &Host, bytes: u64) -> f64 {
-    let [short, long] = [SHORT, LONG].map(|messages| count(host, bytes, messages));
+fn per_message(host: &Host, options: &str) -> f64 {
+    let [short, long] = [SHORT, LONG].map(|messages| count(host, options, messages));
     ((long - short) as f64 / (LONG - SHORT) as f64).round()
 }
 
 /// All instructions of a run that sends so many messages through rings.
-fn count(host: &Host, bytes: u64, messages: u64) -> u64 {
+fn count(host: &Host, options: &str, messages: u64) -> u64 {
     let ring_bytes = || host.stats().count("ring_bytes_received");
     let before = ring_bytes();
-    let file = host.folder().join(format!("{bytes}.{messages}"));
+    let file = host.folder().join(format!("{options}.{messages}"));
     let valgrind = host.program("valgrind").run_option("--eager", "1-65535");
     valgrind
         .arg("--tool=callgrind")
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(binary("crosslane-sockbench"))
-        .args(["both", "--bytes", &bytes.to_string()])
+        .arg("both")
+        .args(options.split(' '))
         .args(["--messages", &messages.to_string()])
         .run();
     let by_ring = ring_bytes() - before;
+    let bytes: u64 = options
+        .split(' ')
+        .nth(1)
+        .and_then(|bytes| bytes.parse().ok())
+        .expect("--bytes N");
     assert!(
         by_ring >= bytes * messages,
         "{by_ring} of {} bytes went by rings",
