@@ -103,7 +103,7 @@ pub fn at(number: u64) -> impl Fn(io::Error) -> CaseError {
     clippy::cast_precision_loss,
     reason = "counts and times stay far below 2^53"
 )]
-pub(crate) fn per_second(count: u64, nanos: u64) -> f64 {
+pub fn per_second(count: u64, nanos: u64) -> f64 {
     count as f64 * 1e9 / nanos as f64
 }
 

@@ -166,7 +166,11 @@ fn nginx_serves_files_both_ways_over_both() {
     let fetches: Vec<_> = (lines[1..].iter())
         .filter(|row| row["case"] == "fetch")
         .collect();
-    assert_eq!(fetches.len(), 2 * 2 * 2, "sizes, ways, transports");
+    assert_eq!(
+        fetches.len(),
+        2 * 2 * 3,
+        "sizes, ways, transports and the limit"
+    );
     for row in fetches {
         assert!(number(row, "p50_ns") <= number(row, "p99_ns") && number(row, "gbps") > 0.0);
     }

@@ -12,6 +12,7 @@ use super::rows::{Data, Row};
 use super::sockets::{size, title};
 
 const BENCH: &str = "files";
+const LIMIT: &str = "limit";
 
 /// The section; nothing where the bench was not run.
 pub fn section(data: &Data) -> Markup {
@@ -23,7 +24,7 @@ pub fn section(data: &Data) -> Markup {
             h2 { "Files from nginx" }
             p {
                 "An unmodified nginx and one client that gets a file again and again over one connection; by sendfile, and by "
-                "reading and writing. Requests per second are wrk\u{2019}s, of a small file over 16 connections."
+                "reading and writing. Requests per second are wrk\u{2019}s, of a small file over 16 connections. The limit is what the copies alone take, with no server and no client."
             }
             div.charts {
                 (lines::curves(&LATENCY, &latency(data)))
@@ -45,14 +46,14 @@ const LATENCY: Axes<'static> = Axes {
 #[expect(clippy::cast_precision_loss, reason = "sizes of files")]
 fn latency(data: &Data) -> Vec<Curve> {
     let mut curves = Vec::new();
-    for class in ["tcp", "crosslane"] {
+    for class in ["tcp", "crosslane", LIMIT] {
         for (way, dashed) in [("sendfile", false), ("write", true)] {
             let rows = data.of(BENCH).filter(|row| {
                 row.key.case == "fetch" && row.key.transport == class && row.key.way == way
             });
             let point = |row: &Row| Some((row.key.bytes? as f64, row.figure("p50_ns")?));
             curves.push(Curve {
-                label: format!("{}, {way}", title(class)),
+                label: format!("{}, {way}", name(class)),
                 class,
                 dashed,
                 points: rows.filter_map(point).collect(),
@@ -85,7 +86,15 @@ fn bars(data: &Data) -> Vec<Bar> {
             is_accelerated: row.accelerated != Some(false),
         })
     };
-    data.of(BENCH).filter_map(bar).collect()
+    let programs = data.of(BENCH).filter(|row| row.key.transport != LIMIT);
+    programs.filter_map(bar).collect()
+}
+
+fn name(transport: &str) -> &str {
+    match transport {
+        LIMIT => "the copies alone",
+        other => title(other),
+    }
 }
 
 fn size_of(row: &Row) -> String {
@@ -100,7 +109,7 @@ fn figures(data: &Data) -> Markup {
         vec![
             format!("{} {}", row.key.case, size_of(row)),
             row.key.way.clone(),
-            title(&row.key.transport).to_owned(),
+            name(&row.key.transport).to_owned(),
             shown(row, "p50_ns", nanoseconds),
             against(row, "p50_ns", Better::Lower),
             shown(row, "p99_ns", nanoseconds),

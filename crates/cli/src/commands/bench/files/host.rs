@@ -1,6 +1,7 @@
 //! nginx and those who ask it for files.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -14,6 +15,7 @@ use super::super::daemon::{Daemon, address, find, free_port, verdict};
 use super::super::over::Over;
 use super::super::programs::{GRACE, Programs, folder, parse};
 use super::super::rounds::Measured;
+use super::limit;
 use super::results::{Figures, Key, Kind, Way};
 
 pub const NGINX: &str = "nginx";
@@ -113,18 +115,26 @@ impl Host {
         )
     }
 
-    fn fetch(&self, key: Key, port: u16) -> anyhow::Result<Measured<Figures>> {
-        let mut command = key.over.sockbench(&self.programs);
+    /// The copies alone, of the file that would be fetched.
+    fn limit(&self, key: Key) -> anyhow::Result<Measured<Figures>> {
+        let file = self.folder.path().join(key.bytes.to_string());
+        let figures = limit::measure(&file, key.bytes, key.way, self.span)?;
+        let verdict = None;
+        Ok(Measured { figures, verdict })
+    }
+
+    fn fetch(&self, key: Key, over: Over, port: u16) -> anyhow::Result<Measured<Figures>> {
+        let mut command = over.sockbench(&self.programs);
         command.args(["fetch", "--connect", &address(port)]);
         let bytes = key.bytes.to_string();
         command.args(["--bytes", &bytes, "--path", &format!("/{bytes}")]);
         let milliseconds = |time: Duration| time.as_millis().to_string();
         command.args(["--warmup", &milliseconds(self.span.warmup)]);
         command.args(["--measure", &milliseconds(self.span.measure)]);
-        let mut client = Process::spawn(format!("client over {}", key.over), &mut command)?;
+        let mut client = Process::spawn(format!("client over {over}"), &mut command)?;
         let patience = GRACE + self.span.warmup + self.span.measure;
         let line: Line = parse(&client.next_line(patience)?)?;
-        let verdict = self.verdict(key, port)?;
+        let verdict = self.verdict(over, port)?;
         client.close_stdin();
         client.finish(GRACE)?;
         let Outcome::Fetch {
@@ -145,15 +155,15 @@ impl Host {
     }
 
     /// wrk is asked about in the middle, because its connections end with it.
-    fn requests(&self, key: Key, port: u16) -> anyhow::Result<Measured<Figures>> {
+    fn requests(&self, key: Key, over: Over, port: u16) -> anyhow::Result<Measured<Figures>> {
         let seconds = self.span.measure.as_secs().max(1);
-        let mut command = key.over.program(&self.programs, WRK);
+        let mut command = over.program(&self.programs, WRK);
         command.args(["-t", "1", "-c", CONNECTIONS]);
         command.args(["-d", &format!("{seconds}s")]);
         command.arg(format!("http://127.0.0.1:{port}/{}", key.bytes));
-        let wrk = Process::spawn(format!("wrk over {}", key.over), &mut command)?;
+        let wrk = Process::spawn(format!("wrk over {over}"), &mut command)?;
         wrk.runs_after(Duration::from_secs(seconds) / 2)?;
-        let verdict = self.verdict(key, port)?;
+        let verdict = self.verdict(over, port)?;
         let text = wrk.finish(GRACE + Duration::from_secs(seconds))?.stdout;
         let per_s = requests_per_second(&text).with_context(|| format!("wrk printed {text:?}"))?;
         let figures = Figures::Requests { per_s };
@@ -161,9 +171,14 @@ impl Host {
     }
 
     /// Each over a connection of its own, too short to be worth a ring.
-    fn short_connections(&self, key: Key, port: u16) -> anyhow::Result<Measured<Figures>> {
+    fn short_connections(
+        &self,
+        key: Key,
+        over: Over,
+        port: u16,
+    ) -> anyhow::Result<Measured<Figures>> {
         let seconds = self.span.measure.as_secs().max(1);
-        let mut command = key.over.program(&self.programs, AB);
+        let mut command = over.program(&self.programs, AB);
         command.args([
             "-q",
             "-c",
@@ -174,7 +189,7 @@ impl Host {
             ENDLESS,
         ]);
         command.arg(format!("http://127.0.0.1:{port}/{}", key.bytes));
-        let ab = Process::spawn(format!("ab over {}", key.over), &mut command)?;
+        let ab = Process::spawn(format!("ab over {over}"), &mut command)?;
         let text = ab.finish(GRACE + Duration::from_secs(seconds))?.stdout;
         let per_s =
             connections_per_second(&text).with_context(|| format!("ab printed {text:?}"))?;
@@ -182,8 +197,8 @@ impl Host {
         Ok(Measured { figures, verdict })
     }
 
-    fn verdict(&self, key: Key, port: u16) -> anyhow::Result<Option<Verdict>> {
-        match key.over {
+    fn verdict(&self, over: Over, port: u16) -> anyhow::Result<Option<Verdict>> {
+        match over {
             Over::Tcp => Ok(None),
             Over::Crosslane => verdict(&self.programs.crosslane, port).map(Some),
         }
@@ -193,23 +208,26 @@ impl Host {
 impl Servers<'_> {
     /// Measures one case. After a failure the server is a new one.
     pub fn measure(&mut self, key: Key) -> anyhow::Result<Measured<Figures>> {
-        let measured = self.try_to_measure(key);
+        let Some(over) = key.carrier.over() else {
+            return self.host.limit(key);
+        };
+        let measured = self.measure_over(key, over);
         if measured.is_err() {
-            self.running.remove(&key.over);
+            self.running.remove(&over);
         }
         measured
     }
 
-    fn try_to_measure(&mut self, key: Key) -> anyhow::Result<Measured<Figures>> {
-        if !self.running.contains_key(&key.over) {
-            let site = self.host.start(key.over)?;
-            self.running.insert(key.over, site);
-        }
-        let port = self.running[&key.over].port(key.way);
+    fn measure_over(&mut self, key: Key, over: Over) -> anyhow::Result<Measured<Figures>> {
+        let site = match self.running.entry(over) {
+            Entry::Occupied(site) => site.into_mut(),
+            Entry::Vacant(place) => place.insert(self.host.start(over)?),
+        };
+        let port = site.port(key.way);
         match key.kind {
-            Kind::Fetch => self.host.fetch(key, port),
-            Kind::Requests => self.host.requests(key, port),
-            Kind::Short => self.host.short_connections(key, port),
+            Kind::Fetch => self.host.fetch(key, over, port),
+            Kind::Requests => self.host.requests(key, over, port),
+            Kind::Short => self.host.short_connections(key, over, port),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The comparison of NTSocks' figure 14, whose nginx was changed for it.
 
 mod host;
+mod limit;
 mod results;
 
 use std::process::ExitCode;
@@ -16,10 +17,9 @@ use serde::Serialize;
 use super::daemon::missing;
 use super::effort::Effort;
 use super::output::{as_notes, finish, heading, json};
-use super::over::Over;
 use super::rounds::Rounds;
 use host::{AB, Host, NGINX, WRK};
-use results::{Key, Kind, Results, Way};
+use results::{Carrier, Key, Kind, Results, Way};
 
 const ROUNDS: u8 = 5;
 const QUICK_ROUNDS: u8 = 2;
@@ -63,8 +63,8 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
     /// What they go over
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Over::ALL)]
-    transports: Vec<Over>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Carrier::ALL)]
+    transports: Vec<Carrier>,
 }
 
 const HELP: &str = "\
@@ -73,6 +73,10 @@ the request to the last byte, and Gb/s are those of the same fetches. requests: 
 gets a file of 1 KiB. short: ab gets it with 8 clients, each time over a new connection, which Crosslane leaves on \
 TCP. nginx has one worker, unless --workers says otherwise. With `sendfile` nginx has the kernel copy from the file to the \
 socket, with `write` it reads and writes itself.
+
+limit: the least that a file takes, with no server and no client: one thread has the kernel copy it from the page cache into a ring \
+of 4 MiB (by `write`, into 32 KiB as nginx does, and copies from there), and another one copies it out. `tcp to it` is how \
+many times better than TCP that is.
 
 nginx is Debian's; what is missing is named, and left out.
 
@@ -144,13 +148,15 @@ fn plan(args: &Args, notes: &mut Vec<String>) -> anyhow::Result<Vec<Key>> {
     let mut plan = Vec::new();
     for (kind, bytes) in cases {
         for &way in &args.ways {
-            let over = |&over: &Over| Key {
+            let key = |&carrier: &Carrier| Key {
                 kind,
                 bytes,
                 way,
-                over,
+                carrier,
             };
-            plan.extend(args.transports.iter().map(over));
+            let mut carriers = args.transports.clone();
+            carriers.retain(|carrier| kind == Kind::Fetch || carrier.over().is_some());
+            plan.extend(carriers.iter().map(key));
         }
     }
     ensure!(

@@ -20,6 +20,18 @@ pub enum Way {
     Write,
 }
 
+/// What a file goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// TCP over the loopback device
+    Tcp,
+    /// TCP under `crosslane run`
+    Crosslane,
+    /// No server and no client: the copies from the page cache to another processor alone
+    Limit,
+}
+
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -42,7 +54,7 @@ pub struct Key {
     /// How nginx sends it.
     pub way: Way,
     /// Over what.
-    pub over: Over,
+    pub carrier: Carrier,
 }
 
 /// The figures of one round.
@@ -66,7 +78,7 @@ pub struct Row {
     case: Kind,
     bytes: u64,
     way: Way,
-    transport: Over,
+    transport: Carrier,
     #[serde(skip_serializing_if = "Option::is_none")]
     p50_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,6 +102,20 @@ const PER_S: Figure = (Figures::per_s, show::count, Better::Higher);
 impl Way {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Sendfile, Self::Write];
+}
+
+impl Carrier {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Crosslane, Self::Limit];
+
+    /// What connections go over, where there are any.
+    pub fn over(self) -> Option<Over> {
+        match self {
+            Self::Tcp => Some(Over::Tcp),
+            Self::Crosslane => Some(Over::Crosslane),
+            Self::Limit => None,
+        }
+    }
 }
 
 impl Figures {
@@ -145,6 +171,9 @@ impl Results {
         for (name, _) in figures {
             header.extend([format!("{name} tcp"), "crosslane".into(), "ratio".into()]);
         }
+        if kind == Kind::Fetch {
+            header.extend(["p50 limit".to_owned(), "tcp to it".to_owned()]);
+        }
         let mut files: Vec<_> = (self.0.cells().iter())
             .filter(|cell| cell.key.kind == kind)
             .map(|cell| (cell.key.bytes, cell.key.way))
@@ -152,23 +181,26 @@ impl Results {
         files.dedup();
         let row = |&(bytes, way): &(u64, Way)| {
             let mut row = vec![show::bytes(bytes), way.to_string()];
-            for (_, (figure, show, better)) in figures {
-                let value = |over| {
-                    let key = Key {
-                        kind,
-                        bytes,
-                        way,
-                        over,
-                    };
-                    self.0.cell(key)?.median(figure)
+            let value = |carrier, figure: fn(&Figures) -> Option<f64>| {
+                let key = Key {
+                    kind,
+                    bytes,
+                    way,
+                    carrier,
                 };
-                let (tcp, ours) = (value(Over::Tcp), value(Over::Crosslane));
-                let ratio = tcp.zip(ours).map(|(tcp, ours)| better.ratio(tcp, ours));
-                row.extend([
-                    shown(tcp, *show),
-                    shown(ours, *show),
-                    shown(ratio, show::ratio),
-                ]);
+                self.0.cell(key)?.median(figure)
+            };
+            let tcp_to = |carrier, (figure, show, better): Figure| {
+                let (tcp, other) = (value(Carrier::Tcp, figure), value(carrier, figure));
+                let ratio = tcp.zip(other).map(|(tcp, other)| better.ratio(tcp, other));
+                [shown(other, show), shown(ratio, show::ratio)]
+            };
+            for (_, figure) in figures {
+                row.push(shown(value(Carrier::Tcp, figure.0), figure.1));
+                row.extend(tcp_to(Carrier::Crosslane, *figure));
+            }
+            if kind == Kind::Fetch {
+                row.extend(tcp_to(Carrier::Limit, P50));
             }
             row
         };
@@ -189,7 +221,7 @@ fn row(cell: &Cell) -> Row {
         case: cell.key.kind,
         bytes: cell.key.bytes,
         way: cell.key.way,
-        transport: cell.key.over,
+        transport: cell.key.carrier,
         p50_ns: value(P50).map(whole),
         p99_ns: value(P99).map(whole),
         gbps: value(GBPS).map(rounded),
@@ -207,6 +239,15 @@ impl fmt::Display for Way {
     }
 }
 
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.over() {
+            Some(over) => over.fmt(f),
+            None => f.write_str("limit"),
+        }
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.kind {
@@ -215,7 +256,11 @@ impl fmt::Display for Key {
             Kind::Short => "a connection for each request for",
         };
         let bytes = show::bytes(self.bytes);
-        write!(f, "{what} {bytes} sent by {} over {}", self.way, self.over)
+        write!(
+            f,
+            "{what} {bytes} sent by {} over {}",
+            self.way, self.carrier
+        )
     }
 }
 
@@ -225,17 +270,18 @@ mod tests {
     use crate::commands::bench::rounds::Measured;
 
     fn results() -> Results {
-        let key = |kind, over| Key {
+        let key = |kind, carrier| Key {
             kind,
             bytes: 8192,
             way: Way::Sendfile,
-            over,
+            carrier,
         };
         let keys = [
-            (key(Kind::Fetch, Over::Tcp), fetch(90_000)),
-            (key(Kind::Fetch, Over::Crosslane), fetch(30_000)),
+            (key(Kind::Fetch, Carrier::Tcp), fetch(90_000)),
+            (key(Kind::Fetch, Carrier::Crosslane), fetch(30_000)),
+            (key(Kind::Fetch, Carrier::Limit), fetch(20_000)),
             (
-                key(Kind::Requests, Over::Tcp),
+                key(Kind::Requests, Carrier::Tcp),
                 Figures::Requests { per_s: 2e4 },
             ),
         ];
@@ -264,7 +310,7 @@ mod tests {
             r#"{"bench":"files","case":"fetch","bytes":8192,"way":"sendfile","transport":"crosslane","p50_ns":30000,"p99_ns":60000,"gbps":1.5}"#
         );
         assert_eq!(
-            json(&rows[2]),
+            json(&rows[3]),
             r#"{"bench":"files","case":"requests","bytes":8192,"way":"sendfile","transport":"tcp","per_s":20000.0}"#
         );
     }
@@ -273,6 +319,7 @@ mod tests {
     fn the_table_says_how_many_times_better() {
         let table = results().table();
         assert!(table.contains("90.0 us    30.0 us  3.00x"), "{table}");
+        assert!(table.contains("20.0 us      4.50x"), "{table}");
         assert!(table.contains("20.0 k"), "{table}");
     }
 }
