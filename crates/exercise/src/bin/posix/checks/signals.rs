@@ -168,22 +168,32 @@ impl Drop for Alarm {
     }
 }
 
-/// Near: one signal, which comes 10 to 69 microseconds after a timer has been set, ends a receive. Where that is a matter of moments in the
-/// kernel, too, a few may need a second one.
+/// Moments at which a signal comes after a timer has been set, from the first one on. Of those that come earlier most are too early
+/// natively as well, in some virtual machines.
+const MOMENTS: [u64; 12] = [18, 23, 28, 33, 38, 43, 48, 53, 58, 63, 68, 73];
+/// How often each is tried, all others in between: a processor that is taken away spoils what comes within a second.
+const TRIES: usize = ROUNDS as usize / MOMENTS.len();
+
+/// Near: one signal ends a receive, at whatever moment it comes. Where that is a matter of moments in the kernel, too, a few may need
+/// a second one, but hardly at the same moment each time.
 fn one_signal_each(s: &mut Stage, before: fn(&mut Stage)) {
     catch(SIGUSR1, 0);
     let alarm = Alarm::new();
-    let mut late = 0;
-    for round in 0..ROUNDS {
-        before(s);
-        let fd = s.fd;
-        let first = Duration::from_micros(u64::from(10 + round * 7 % ROUNDS));
-        let mut answer = Ok(0);
-        let signals = alarm.signals_of(first, || answer = recv(fd, &mut [0; 10], 0));
-        assert!(answer.is_err(), "nobody sends anything");
-        late += u32::from(signals > 1);
+    let mut late = [0; MOMENTS.len()];
+    for _ in 0..TRIES {
+        for (late, moment) in late.iter_mut().zip(MOMENTS) {
+            before(s);
+            let fd = s.fd;
+            let mut answer = Ok(0);
+            let receive = || answer = recv(fd, &mut [0; 10], 0);
+            let signals = alarm.signals_of(Duration::from_micros(moment), receive);
+            assert!(answer.is_err(), "nobody sends anything");
+            *late += usize::from(signals > 1);
+        }
     }
-    s.say("by one signal", late <= ROUNDS / 4);
+    let mostly = late.iter().filter(|late| **late > TRIES / 2).count();
+    let all: usize = late.iter().sum();
+    s.say("by one signal", mostly <= 1 && all <= ROUNDS as usize / 4);
 }
 
 /// As many round trips as make it worth to look for an answer rather than to sleep.
