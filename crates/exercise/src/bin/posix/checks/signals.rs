@@ -176,25 +176,31 @@ const MOMENTS: [u64; 12] = [18, 23, 28, 33, 38, 43, 48, 53, 58, 63, 68, 73];
 const TRIES: usize = ROUNDS as usize / MOMENTS.len();
 
 /// Near: one signal ends a receive, at whatever moment it comes. Where that is a matter of moments in the kernel, too, a few may need
-/// a second one, but hardly at the same moment each time.
+/// a second one, but hardly at the same moment in most tries, and at a quarter of the moments in the better tries.
 fn one_signal_each(s: &mut Stage, before: fn(&mut Stage)) {
     catch(SIGUSR1, 0);
     let alarm = Alarm::new();
-    let mut late = [0; MOMENTS.len()];
-    for _ in 0..TRIES {
-        for (late, moment) in late.iter_mut().zip(MOMENTS) {
-            before(s);
-            let fd = s.fd;
-            let mut answer = Ok(0);
-            let receive = || answer = recv(fd, &mut [0; 10], 0);
-            let signals = alarm.signals_of(Duration::from_micros(moment), receive);
-            assert!(answer.is_err(), "nobody sends anything");
-            *late += usize::from(signals > 1);
-        }
+    let mut late = [[false; MOMENTS.len()]; TRIES];
+    for (late, moment) in late
+        .iter_mut()
+        .flat_map(|tried| tried.iter_mut().zip(MOMENTS))
+    {
+        before(s);
+        let fd = s.fd;
+        let mut answer = Ok(0);
+        let receive = || answer = recv(fd, &mut [0; 10], 0);
+        let signals = alarm.signals_of(Duration::from_micros(moment), receive);
+        assert!(answer.is_err(), "nobody sends anything");
+        *late = signals > 1;
     }
-    let mostly = late.iter().filter(|late| **late > TRIES / 2).count();
-    let all: usize = late.iter().sum();
-    s.say("by one signal", mostly <= 1 && all <= ROUNDS as usize / 2);
+    let mostly_late = |at: &usize| late.iter().filter(|tried| tried[*at]).count() > TRIES / 2;
+    let mostly = (0..MOMENTS.len()).filter(mostly_late).count();
+    let mut of_try = late.map(|tried| tried.iter().filter(|late| **late).count());
+    of_try.sort_unstable();
+    let best = &of_try[..=TRIES / 2];
+    let all: usize = best.iter().sum();
+    let few = best.len() * MOMENTS.len() / 4;
+    s.say("by one signal", mostly <= 1 && all <= few);
 }
 
 /// As many round trips as make it worth to look for an answer rather than to sleep.
