@@ -173,7 +173,7 @@ impl Drop for Alarm {
 const MOMENTS: [u64; 12] = [18, 23, 28, 33, 38, 43, 48, 53, 58, 63, 68, 73];
 /// How often each is tried, all others in between: a processor that is taken away spoils what comes within a second, which is all of
 /// one try.
-const TRIES: usize = ROUNDS as usize / MOMENTS.len();
+const TRIES: usize = 15;
 
 /// Near: one signal ends a receive, at whatever moment it comes. Where that is a matter of moments in the kernel, too, a few may need
 /// a second one, but hardly at the same moment in most tries, and at a quarter of the moments in the better tries.
