@@ -24,7 +24,8 @@ pub fn section(data: &Data) -> Markup {
             h2 { "Files from nginx" }
             p {
                 "An unmodified nginx and one client that gets a file again and again over one connection; by sendfile, and by "
-                "reading and writing. Requests per second are wrk\u{2019}s, of a small file over 16 connections. The limit is what the copies alone take, with no server and no client."
+                "reading and writing. Requests per second are wrk\u{2019}s, of a small file over 16 connections. "
+                "The limit is what the copies alone take, with no server and no client."
             }
             div.charts {
                 (lines::curves(&LATENCY, &latency(data)))
