@@ -9,8 +9,9 @@ use crosslane_ring::Part;
 use crosslane_stream::beside::Beside;
 use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
+use crosslane_stream::short::{self, Missed};
 use crosslane_stream::stay::Stay;
-use crosslane_stream::{End, ending, peek, raw, send, short};
+use crosslane_stream::{End, ending, peek, raw, send};
 use crosslane_sys::{Errno, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
@@ -28,6 +29,8 @@ struct Wish<'a> {
     beside: Option<&'a Beside>,
     /// Whether its call has received something before.
     has_some: bool,
+    /// Whether nothing has come in the moment that an answer takes.
+    is_late: bool,
     /// Set where a call that asks for no byte has found some.
     has_found: Option<&'a Cell<bool>>,
 }
@@ -48,11 +51,12 @@ fn receive_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssiz
     if flags & !SHORT_FLAGS == 0 && part.bytes > 0 && c::is_plausible(&part) {
         // SAFETY: the program's buffer, by the manual of its call.
         let received = unsafe { short::receive(end, part, flags & libc::MSG_DONTWAIT == 0) };
-        if let Some(bytes) = received {
-            return c::count(Ok(bytes));
+        match received {
+            Ok(bytes) => return c::count(Ok(bytes)),
+            Err(missed) => return receive(end, &[part], flags, missed, kernel),
         }
     }
-    receive(end, &[part], flags, kernel)
+    receive(end, &[part], flags, Missed::Unusual, kernel)
 }
 
 /// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted. Not inlined, so that
@@ -62,11 +66,13 @@ fn receive(
     end: &End,
     parts: &[Part],
     flags: c_int,
+    missed: Missed,
     mut kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
     let mut end = *end;
     let wish = Wish {
         flags,
+        is_late: missed == Missed::Late,
         beside: None,
         has_some: false,
         has_found: None,
@@ -115,6 +121,7 @@ fn by_ring(end: &End, parts: &[Part], wish: Wish<'_>) -> Result<usize, Errno> {
     let options = Options {
         beside: wish.beside,
         has_some: wish.has_some,
+        is_late: wish.is_late,
         peek,
         dont_wait: flags & libc::MSG_DONTWAIT != 0,
         // A peek at AF_UNIX never waits for more than something.
@@ -209,7 +216,7 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
     // SAFETY: the program's promise.
     match unsafe { c::parts(parts, count.max(0) as usize) } {
         Ok(buffers) if count > 0 && buffers.iter().any(|part| part.bytes > 0) => {
-            receive(&end, buffers, 0, kernel)
+            receive(&end, buffers, 0, Missed::Unusual, kernel)
         }
         _ => kernel(),
     }
@@ -372,6 +379,7 @@ unsafe fn receive_message(
         flags,
         beside: Some(&beside).filter(|_| is_unix),
         has_some,
+        is_late: false,
         has_found: Some(&has_found),
     };
     // Whose name is asked for may be closed while the call sleeps.

@@ -40,10 +40,11 @@ pub enum Peer {
     Here,
 }
 
-/// Whether spinning for `end` makes sense where we are.
+/// Whether spinning for `end` makes sense where we are. Moves nobody: that takes long, and the caller holds no signals
+/// back, which would end a call of the kernel.
 #[inline]
 pub fn is_worth_spinning(end: &End) -> bool {
-    peer(end) == Peer::Elsewhere
+    shared_with_peer(end, 1).is_none()
 }
 
 /// Where the peers of `ends` run, if any of them is elsewhere.
@@ -65,28 +66,40 @@ pub fn peer(end: &End) -> Peer {
 
 /// As [`peer`], where `count` ends are waited for.
 pub fn peer_of_many(end: &End, count: usize) -> Peer {
-    let (Some(rx), Some(tx)) = (end.rx_lane(), end.tx_lane()) else {
+    let Some(shared) = shared_with_peer(end, count) else {
         return Peer::Elsewhere;
     };
-    let Some(here) = cpu::current() else {
-        return Peer::Elsewhere;
-    };
-    let Some(word) = word(end, here) else {
-        return Peer::Elsewhere;
-    };
-    say(&rx, word);
-    set(&rx.control().place.waits_for_many, u32::from(count > 1));
-    let place = &tx.control().place;
-    if place.receiver_cpu.load(Ordering::Relaxed) != word {
-        return Peer::Elsewhere;
-    }
-    let is_pair = count == 1 && place.waits_for_many.load(Ordering::Relaxed) == 0;
+    let is_pair = count == 1 && !shared.waits_for_many;
     // Of the two, the end with role 0 moves.
-    if end.entry.id.role.load(Ordering::Relaxed) != 0 || !may_move(is_pair) || !cpu::leave(here) {
+    if end.entry.id.role.load(Ordering::Relaxed) != 0
+        || !may_move(is_pair)
+        || !cpu::leave(shared.processor)
+    {
         return Peer::Here;
     }
     tell(end);
     Peer::Elsewhere
+}
+
+/// The processor on which both ends wait.
+struct Shared {
+    processor: u32,
+    /// The peer waits for others, too.
+    waits_for_many: bool,
+}
+
+/// Say where we wait for `end`, one of `count`. None if its peer is elsewhere.
+fn shared_with_peer(end: &End, count: usize) -> Option<Shared> {
+    let (rx, tx) = (end.rx_lane()?, end.tx_lane()?);
+    let processor = cpu::current()?;
+    let word = word(end, processor)?;
+    say(&rx, word);
+    set(&rx.control().place.waits_for_many, u32::from(count > 1));
+    let place = &tx.control().place;
+    (place.receiver_cpu.load(Ordering::Relaxed) == word).then(|| Shared {
+        processor,
+        waits_for_many: place.waits_for_many.load(Ordering::Relaxed) != 0,
+    })
 }
 
 /// Say where we are to a peer that is about to wake on our processor, without having waited.

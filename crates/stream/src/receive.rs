@@ -36,6 +36,8 @@ pub struct Options<'a> {
     pub wait_all: bool,
     /// The call has received something before: a signal ends it, whatever SA_RESTART says.
     pub has_some: bool,
+    /// Nothing has come in the moment that an answer takes.
+    pub is_late: bool,
 }
 
 /// Receive into `parts` as recv(2) does.
@@ -50,6 +52,7 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result
         if taken == 0
             && end.is_blocking()
             && !options.dont_wait
+            && !options.is_late
             && place::is_worth_spinning(end)
             && wait::spin_briefly(|| end.watches_record())
         {

@@ -69,15 +69,26 @@ pub unsafe fn send(end: &End, part: Part) -> bool {
     is_written
 }
 
-/// Receive into `part`, waiting for the moment that an answer takes if the call `waits`. `None` if
-/// nothing was received.
+/// Why nothing was received the short way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// Something is unusual.
+    Unusual,
+    /// Nothing has come in the moment that an answer takes.
+    Late,
+}
+
+/// Receive into `part`, waiting for the moment that an answer takes if the call `waits`.
+///
+/// # Errors
+/// If nothing was received.
 ///
 /// # Safety
 /// The part must be valid for writes.
 #[inline(always)]
-pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
+pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Result<usize, Missed> {
     if !is_usual(end) {
-        return None;
+        return Err(Missed::Unusual);
     }
     let mut may_wait = waits;
     let taken = loop {
@@ -85,12 +96,15 @@ pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Option<usize> {
         if let Some(taken) = unsafe { take(end, part) } {
             break taken;
         }
-        if !may_wait || end.has_record() || !comes_soon(end) {
-            return None;
+        if !may_wait || end.has_record() {
+            return Err(Missed::Unusual);
+        }
+        if !comes_soon(end) {
+            return Err(Missed::Late);
         }
         may_wait = false;
     };
-    Some(note_taken(end, taken))
+    Ok(note_taken(end, taken))
 }
 
 /// Wait for a record for the moment that an answer takes, and copy it to the front of `room`. Nothing is looked

@@ -10,7 +10,8 @@ use crosslane_sys::{Errno, errno, real};
 
 use crate::receive::{self, Options};
 use crate::send::{self, Sent};
-use crate::{End, raw, register, short, switch};
+use crate::short::{self, Missed};
+use crate::{End, raw, register, switch};
 
 /// Move a connection towards its rings. Returns whether they have been granted; then it is for
 /// the library, not for the kernel alone, to move its bytes.
@@ -78,15 +79,21 @@ pub fn receive(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize, Er
     if !bytes.is_empty() {
         // SAFETY: a slice is valid for its length.
         let received = unsafe { short::receive(end, Part::of_mut(bytes), !dont_wait) };
-        if let Some(received) = received {
-            return Ok(received);
+        match received {
+            Ok(received) => return Ok(received),
+            Err(missed) => return receive_slowly(end, bytes, dont_wait, missed),
         }
     }
-    receive_slowly(end, bytes, dont_wait)
+    receive_slowly(end, bytes, dont_wait, Missed::Unusual)
 }
 
 #[inline(never)]
-fn receive_slowly(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize, Errno> {
+fn receive_slowly(
+    end: &End,
+    bytes: &mut [u8],
+    dont_wait: bool,
+    missed: Missed,
+) -> Result<usize, Errno> {
     let (start, length) = (bytes.as_mut_ptr(), bytes.len());
     let part = [Part::of_mut(bytes)];
     loop {
@@ -95,6 +102,7 @@ fn receive_slowly(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize,
             let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
             let options = Options {
                 dont_wait,
+                is_late: missed == Missed::Late,
                 ..Options::default()
             };
             match receive::receive(end, &mut parts, options) {

@@ -1,7 +1,8 @@
 //! Signals: SIGPIPE, and what interrupts what.
 
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crosslane_exercise::Answer;
@@ -19,9 +20,30 @@ use crate::stage::{data, pattern};
 use crate::warm::v4;
 
 static CAUGHT: AtomicU32 = AtomicU32::new(0);
+/// When the call began that signals are to end, as [`nanos_now`] tells. 0: it has not begun.
+static BEGAN: AtomicU64 = AtomicU64::new(0);
+/// How long that call had been running when the first signal came, in nanoseconds. 0: it had not begun.
+static AGE: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn count(_signal: i32) {
-    CAUGHT.fetch_add(1, Ordering::Relaxed);
+    if CAUGHT.fetch_add(1, Ordering::Relaxed) == 0 {
+        let age = match BEGAN.load(Ordering::Relaxed) {
+            0 => 0,
+            began => nanos_now() - began,
+        };
+        AGE.store(age, Ordering::Relaxed);
+    }
+}
+
+/// The monotonic clock, which a handler may ask, too.
+fn nanos_now() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Count `signal` from now on instead of dying from it.
@@ -168,39 +190,54 @@ impl Drop for Alarm {
     }
 }
 
-/// Moments at which a signal comes, in microseconds after a timer has been set. The first ones are too early natively as well, in some
-/// virtual machines.
-const MOMENTS: [u64; 12] = [10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65];
-/// How often each is tried, all others in between: a processor that is taken away spoils what comes within a second, which is all of
-/// one try.
-const TRIES: usize = 15;
+/// Ages of a receive, in nanoseconds, at which its signal is handled, if it counts. A younger one may not have begun to listen for
+/// signals, and an older one was asleep for long.
+const AGES: Range<u64> = 4_000..250_000;
+/// Signals that count.
+const SIGNALS: u64 = 200;
+/// Those of them that may have come too early to be seen, as their handlers were late. A receive that sees none while it spins
+/// misses 70 to 80 after answers.
+const MOST_LATE: u64 = SIGNALS / 4;
+/// Receives that are tried until so many have come.
+const TRIES: u64 = 100 * SIGNALS;
+/// When a timer is set to, in nanoseconds: while a receive spins after answers, and while one prepares to sleep or sleeps.
+const SPINNING: Range<u64> = 5_000..55_000;
+const SLEEPING: Range<u64> = 5_000..105_000;
+/// How much later, in nanoseconds, if the timer before was too early. Four that were not take it back.
+const STEP: u64 = 2_000;
 
-/// Near: one signal ends a receive, at whatever moment it comes. Where that is a matter of moments in the kernel, too, a few may need
-/// a second one: a quarter of the moments in most tries, and a quarter of all in the better tries.
-fn one_signal_each(s: &mut Stage, before: fn(&mut Stage)) {
+/// Near: one signal ends a receive, whenever it comes while that waits. A timer tells no exact moment, least of all in a virtual machine,
+/// so the handler tells how old the call is: what came before it, or long after, says nothing.
+fn one_signal_each(s: &mut Stage, moments: Range<u64>, before: fn(&mut Stage)) {
     catch(SIGUSR1, 0);
     let alarm = Alarm::new();
-    let mut late = [[false; MOMENTS.len()]; TRIES];
-    for (late, moment) in late
-        .iter_mut()
-        .flat_map(|tried| tried.iter_mut().zip(MOMENTS))
-    {
+    let (mut counted, mut late, mut ahead) = (0, 0, 0);
+    for tried in 0..TRIES {
         before(s);
         let fd = s.fd;
         let mut answer = Ok(0);
-        let receive = || answer = recv(fd, &mut [0; 10], 0);
-        let signals = alarm.signals_of(Duration::from_micros(moment), receive);
+        let moment = moments.start + tried * 7 * STEP % (moments.end - moments.start) + ahead;
+        let signals = alarm.signals_of(Duration::from_nanos(moment), || {
+            BEGAN.store(nanos_now(), Ordering::Relaxed);
+            answer = recv(fd, &mut [0; 10], 0);
+            BEGAN.store(0, Ordering::Relaxed);
+        });
         assert!(answer.is_err(), "nobody sends anything");
-        *late = signals > 1;
+        let age = AGE.load(Ordering::Relaxed);
+        if AGES.contains(&age) {
+            counted += 1;
+            late += u64::from(signals > 1);
+        }
+        if counted == SIGNALS {
+            break;
+        }
+        ahead = match age {
+            0 => ahead + STEP,
+            _ => ahead.saturating_sub(STEP / 4),
+        };
     }
-    let mostly_late = |at: &usize| late.iter().filter(|tried| tried[*at]).count() > TRIES / 2;
-    let mostly = (0..MOMENTS.len()).filter(mostly_late).count();
-    let mut of_try = late.map(|tried| tried.iter().filter(|late| **late).count());
-    of_try.sort_unstable();
-    let best = &of_try[..=TRIES / 2];
-    let all: usize = best.iter().sum();
-    let few = best.len() * MOMENTS.len() / 4;
-    s.say("by one signal", mostly <= MOMENTS.len() / 4 && all <= few);
+    assert_eq!(counted, SIGNALS, "signals come while a call waits");
+    s.say("by one signal", late <= MOST_LATE);
 }
 
 /// As many round trips as make it worth to look for an answer rather than to sleep.
@@ -331,13 +368,13 @@ pub const CHECKS: &[Check] = &[
     }),
     pair(
         "one_signal_ends_a_receive",
-        |s| one_signal_each(s, |_| {}),
+        |s| one_signal_each(s, SLEEPING, |_| {}),
         |_| {},
     ),
     pair(
         "one_signal_ends_a_receive_after_answers",
         |s| {
-            one_signal_each(s, talk);
+            one_signal_each(s, SPINNING, talk);
             shutdown(s.fd, SHUT_WR).expect("it is connected");
         },
         answer_all,
