@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use core::time::Duration;
 use std::time::Instant;
 
+use crosslane_stream::interrupt::Spinning;
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::stir::Sleep;
 use crosslane_stream::{End, lost, place, raw, ready, wait};
@@ -105,9 +106,13 @@ pub fn wait_any(
         if left == Some(Duration::ZERO) {
             return look(fds, true);
         }
-        if rounds == 0 && spin(fds, Overdue::after(deadline)) {
-            rounds += 1;
-            continue;
+        if rounds == 0 {
+            // SAFETY: the program's mask, by the manual of its call.
+            let spinning = unsafe { Spinning::new(&mut held, mask) };
+            if spin(fds, Overdue::after(deadline), spinning) {
+                rounds += 1;
+                continue;
+            }
         }
         if rounds > 0 {
             // A signal that is handled between two sleeps would be missed.
@@ -226,18 +231,20 @@ impl Overdue {
     }
 }
 
-/// Whether there is something to look at: news, or that time is up.
-fn spin(fds: &[pollfd], mut overdue: Overdue) -> bool {
+/// Whether there is something to look at: news, that time is up, or that a signal has come.
+fn spin(fds: &[pollfd], mut overdue: Overdue, mut spinning: Spinning<'_>) -> bool {
     if fds.len() > MOST_TO_SPIN {
         return false;
     }
-    let peers = place::peers(fds.iter().filter_map(|one| End::of(one.fd)));
+    let ends = fds.iter().filter_map(|one| End::of(one.fd));
+    let peers = place::peers(ends, || spinning.hold());
+    spinning.hold_if(wait::gives_way());
     wait::look(peers, || {
         let news = fds.iter().any(|one| {
             End::of(one.fd)
                 .is_some_and(|end| !ready::is_kernels(&end) && ready::glance(&end, one.events))
         });
-        news || overdue.is_due()
+        news || overdue.is_due() || spinning.is_interrupted()
     })
 }
 

@@ -5,13 +5,13 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::slab::Mode;
+use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_sys::{Errno, errno, kernel, real};
 use libc::sigset_t;
 
 use crate::ending::{look_for_end, note_eof, note_error};
 use crate::interrupt::Interrupt;
-use crate::{End, bell, control, lost, place, restart, stir, switch, wait};
+use crate::{End, bell, control, lost, patience, place, restart, stir, switch, wait};
 
 /// A pause while others have to take notice of a doorbell.
 const NAP: Duration = Duration::from_micros(50);
@@ -101,11 +101,14 @@ fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Err
         interrupt.let_in()?;
     }
     let mask = interrupt.mask();
-    // The kernel begins no receive again that has something. At O_NONBLOCK it looks when a call begins.
+    let is_first = interrupt.patience.begin_sleep();
+    // The kernel begins no receive again that has something. At O_NONBLOCK it looks when a call begins, and it would
+    // wait for all of SO_RCVTIMEO once more.
     let may_restart = mask.is_none()
         && !has_some
         && !end.is_nonblocking()
-        && !interrupt.patience.is_outdated(end);
+        && !interrupt.patience.is_outdated(end)
+        && (is_first || patience::time_limit(end).is_none());
     match may_restart && restart::prepare(end) {
         true => {
             let peeked = restart::peek(end);
@@ -113,10 +116,18 @@ fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Err
             conclude(end, peeked)
         }
         false => {
-            let limit = interrupt.patience.limit(end);
-            sleep_by_poll(end, has_some, limit, mask.as_ref())
+            let left = interrupt.patience.left(end);
+            sleep_by_poll(end, has_some, left, mask.as_ref())?;
+            // What has woken the call may be for others; its time is over all the same.
+            let is_late = left.is_some_and(|left| left.is_zero()) && !has_come(end);
+            if is_late { Err(Errno::AGAIN) } else { Ok(()) }
         }
     }
+}
+
+/// Whether a receive finds something, or an end.
+fn has_come(end: &End) -> bool {
+    end.rx_mode() != Mode::Ring || end.has_record() || end.ending() != Ending::Open
 }
 
 /// As [`restart::peek`], where the descriptor is no longer the program's, the call must not be begun again, O_NONBLOCK

@@ -16,6 +16,8 @@ use crate::stay::Stay;
 
 /// Looks of a long spin between two for signals.
 const LOOKS: u32 = 256;
+/// Looks of what takes no longer than an answer, some microseconds.
+const BRIEF_LOOKS: u32 = 64;
 
 /// What a send has from its first wait on.
 #[derive(Default)]
@@ -33,6 +35,62 @@ pub(crate) struct Interrupt {
     looks: u32,
     /// Of a receive.
     pub patience: Patience,
+}
+
+/// What a poll, a select or an epoll_wait holds back while it spins. Any handler ends these calls. The caller keeps it
+/// held until it sleeps, which lets the signals in, or returns.
+#[derive(Debug)]
+pub struct Spinning<'a> {
+    held: &'a mut Option<SignalsHeld>,
+    /// The mask of the sleep; null: the thread's own.
+    mask: *const sigset_t,
+    looks: u32,
+}
+
+impl<'a> Spinning<'a> {
+    /// Of a call that sleeps under `mask`, null for the thread's own. Nothing is held back at first: an answer that comes at
+    /// once should not pay for it, and a signal in that moment counts as one before the call.
+    ///
+    /// # Safety
+    /// The mask must be valid for reads, or null.
+    pub unsafe fn new(held: &'a mut Option<SignalsHeld>, mask: *const sigset_t) -> Self {
+        Self {
+            held,
+            mask,
+            looks: 0,
+        }
+    }
+
+    /// As [`Spinning::hold`], if something takes longer.
+    pub fn hold_if(&mut self, takes_long: bool) {
+        if takes_long {
+            self.hold();
+        }
+    }
+
+    /// Before something that takes longer than looks do.
+    pub fn hold(&mut self) {
+        if self.held.is_none() && signals::may_end_calls(true) {
+            *self.held = Some(SignalsHeld::hold());
+        }
+    }
+
+    /// Whether a spin that is longer than a handler may be late should end, asked after each look.
+    pub fn is_interrupted(&mut self) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks == BRIEF_LOOKS {
+            self.hold();
+        }
+        if config::get().waiting == Waiting::Adaptive || !self.looks.is_multiple_of(LOOKS) {
+            return false;
+        }
+        let Some(held) = &self.held else {
+            return false;
+        };
+        // SAFETY: the caller's promise.
+        let pending = unsafe { held.pending_under(self.mask) };
+        signals::first_to_end_calls(pending).is_some()
+    }
 }
 
 impl Interrupt {
@@ -53,6 +111,11 @@ impl Interrupt {
         if self.held.is_none() && signals::may_end_calls(has_some) {
             self.held = Some(SignalsHeld::hold());
         }
+    }
+
+    /// Before naps between which any signal may come, of handlers that are not known, too.
+    pub fn hold_all(&mut self) {
+        self.held.get_or_insert_with(SignalsHeld::hold);
     }
 
     /// Whether a spin that is longer than a handler may be late should end.

@@ -40,7 +40,7 @@ pub mod family;
 pub mod fill;
 pub mod gone;
 mod holders;
-mod interrupt;
+pub mod interrupt;
 pub mod kernel_view;
 mod ledger;
 pub mod lock;

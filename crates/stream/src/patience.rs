@@ -1,8 +1,9 @@
 //! How long a receive may wait (SO_RCVTIMEO). The kernel reads that when a call begins, while here a call may sleep several
-//! times: a change in between is for the next call.
+//! times: the limit is for all of them together, and a change in between is for the next call.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_sys::kernel;
 
@@ -21,12 +22,23 @@ pub(crate) struct Changes {
 pub(crate) struct Patience {
     /// Changes before the call began.
     changes: u32,
+    first_sleep: Option<Instant>,
 }
 
 impl Patience {
     pub fn of(end: &End) -> Self {
         let changes = end.local.limits.count.load(Ordering::Acquire);
-        Self { changes }
+        Self {
+            changes,
+            first_sleep: None,
+        }
+    }
+
+    /// A sleep begins. Returns whether it is the call's first.
+    pub fn begin_sleep(&mut self) -> bool {
+        let is_first = self.first_sleep.is_none();
+        self.first_sleep.get_or_insert_with(Instant::now);
+        is_first
     }
 
     /// Whether the kernel's own limit is not the call's.
@@ -35,7 +47,15 @@ impl Patience {
     }
 
     /// How long a sleep of the call may last.
-    pub fn limit(self, end: &End) -> Option<Duration> {
+    pub fn left(self, end: &End) -> Option<Duration> {
+        let slept = self
+            .first_sleep
+            .map_or(Duration::ZERO, |first| first.elapsed());
+        Some(self.limit(end)?.saturating_sub(slept))
+    }
+
+    /// How long all its sleeps may last.
+    fn limit(self, end: &End) -> Option<Duration> {
         if !self.is_outdated(end) {
             return time_limit(end);
         }

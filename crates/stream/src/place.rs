@@ -47,9 +47,15 @@ pub fn is_worth_spinning(end: &End) -> bool {
     shared_with_peer(end, 1).is_none()
 }
 
-/// Where the peers of `ends` run, if any of them is elsewhere.
-pub fn peers(ends: impl Iterator<Item = End> + Clone) -> Peer {
+/// Where the peers of `ends` run, if any of them is elsewhere. `before_move` is called first if one of them may have to
+/// move away, or they are to take turns.
+pub fn peers(ends: impl Iterator<Item = End> + Clone, before_move: impl FnOnce()) -> Peer {
     let count = ends.clone().count();
+    let mut shared = ends.clone().map(|end| shared_with_peer(&end, count));
+    if shared.any(|shared| shared.is_none()) {
+        return Peer::Elsewhere;
+    }
+    before_move();
     match ends
         .map(|end| peer_of_many(&end, count))
         .any(|peer| peer == Peer::Elsewhere)
@@ -64,8 +70,17 @@ pub fn peer(end: &End) -> Peer {
     peer_of_many(end, 1)
 }
 
+/// As [`peers`], where `end` stands for the `count` ends that are waited for.
+pub fn peer_for_many(end: &End, count: usize, before_move: impl FnOnce()) -> Peer {
+    if shared_with_peer(end, count).is_none() {
+        return Peer::Elsewhere;
+    }
+    before_move();
+    peer_of_many(end, count)
+}
+
 /// As [`peer`], where `count` ends are waited for.
-pub fn peer_of_many(end: &End, count: usize) -> Peer {
+fn peer_of_many(end: &End, count: usize) -> Peer {
     let Some(shared) = shared_with_peer(end, count) else {
         return Peer::Elsewhere;
     };

@@ -7,7 +7,6 @@ use std::time::Instant;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::Parts;
 use crosslane_ring::trace::{Point, mark};
-use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::{take_late_bells, wait_readable};
@@ -144,7 +143,8 @@ fn receive_slowly(
             Ok(Step::Last(bytes)) => return Ok(total + bytes),
             Ok(Step::Bytes(bytes)) if options.peek => {
                 stay_for_all(end, options, &mut stay)?;
-                if let Some(bytes) = peeked(end, parts, &whole, (bytes, options), &mut watch)? {
+                let waits = (&mut watch, &mut interrupt);
+                if let Some(bytes) = peeked(end, parts, &whole, (bytes, options), waits)? {
                     return Ok(bytes);
                 }
                 *parts = whole.clone();
@@ -238,7 +238,7 @@ fn peeked<'a>(
     parts: &mut Parts<'a>,
     whole: &Parts<'a>,
     (mut bytes, options): (usize, Options<'_>),
-    watch: &mut Option<Watch>,
+    waits: (&mut Option<Watch>, &mut Interrupt),
 ) -> Result<Option<usize>, Errno> {
     // Known before the look: what stands before an end, or before an urgent byte, is all there is, on TCP too,
     // where the end is taken notice of behind the data only.
@@ -252,7 +252,7 @@ fn peeked<'a>(
         }
     }
     let is_enough =
-        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options, watch);
+        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options, waits);
     Ok(is_enough.then_some(bytes))
 }
 
@@ -271,37 +271,41 @@ fn has_mark_ahead(end: &End) -> bool {
 
 /// A peek that wants all it asked for must look again, because what it has seen stays there.
 /// Returns whether more may come; a signal ends the wait, and SO_RCVTIMEO does.
-fn waits_for_more(end: &End, options: Options<'_>, watch: &mut Option<Watch>) -> bool {
+fn waits_for_more(
+    end: &End,
+    options: Options<'_>,
+    (watch, interrupt): (&mut Option<Watch>, &mut Interrupt),
+) -> bool {
     look_at_kernel(end);
     // Whether it waits is decided once.
     let waits = |watch: &Option<Watch>| watch.is_some() || !end.is_nonblocking();
     if options.dont_wait || end.ending() != Ending::Open || !waits(watch) {
         return false;
     }
-    watch.get_or_insert_with(|| Watch::new(end)).goes_on()
+    let watch = watch.get_or_insert_with(|| Watch::new(end));
+    interrupt.hold_all();
+    watch.goes_on(interrupt)
 }
 
 /// The wait of a peek for all that it wants.
 struct Watch {
-    signals: SignalsHeld,
     deadline: Option<Instant>,
 }
 
 impl Watch {
     fn new(end: &End) -> Self {
         Self {
-            signals: SignalsHeld::hold(),
             deadline: patience::time_limit(end).and_then(|limit| Instant::now().checked_add(limit)),
         }
     }
 
     /// Nap. Returns whether to look again.
-    fn goes_on(&self) -> bool {
+    fn goes_on(&self, interrupt: &Interrupt) -> bool {
         let is_late = || {
             self.deadline
                 .is_some_and(|deadline| Instant::now() >= deadline)
         };
-        !is_late() && !self.signals.nap(Duration::from_micros(500))
+        !is_late() && interrupt.nap(Duration::from_micros(500)).is_ok()
     }
 }
 

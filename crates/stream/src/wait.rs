@@ -68,6 +68,11 @@ pub fn look_and_rest(
     }
 }
 
+/// Whether the next look gives the processor away first, which takes as long as others want it.
+pub fn gives_way() -> bool {
+    RUNG.get()
+}
+
 /// This thread has rung a doorbell: who wakes may do so on this processor.
 pub(crate) fn note_rung() {
     RUNG.set(true);

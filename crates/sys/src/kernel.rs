@@ -543,12 +543,26 @@ impl SignalsHeld {
 
     /// Which of them have come.
     pub fn pending(&self) -> u64 {
+        Self::all_pending() & !self.0
+    }
+
+    /// As [`Self::pending`], of those that another mask than the thread's own lets in, if one is given.
+    ///
+    /// # Safety
+    /// The mask must be valid for reads, or null.
+    pub unsafe fn pending_under(&self, mask: *const sigset_t) -> u64 {
+        // SAFETY: the caller's promise; libc's masks begin with the kernel's.
+        let mask = unsafe { mask.cast::<u64>().as_ref() };
+        Self::all_pending() & !mask.unwrap_or(&self.0)
+    }
+
+    fn all_pending() -> u64 {
         let mut pending = 0_u64;
         let pending_at = core::ptr::from_mut(&mut pending).addr();
         let args = [pending_at, size_of::<u64>(), 0, 0, 0, 0];
         // SAFETY: the set is of the kernel's size and outlives the call.
         let _ = unsafe { syscall(libc::SYS_rt_sigpending, args) };
-        pending & !self.0
+        pending
     }
 
     /// The thread's own mask, for a call that lets in what is held back.

@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
+use crosslane_stream::interrupt::Spinning;
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{control, lost, place, ready, wait, watcher};
 use crosslane_sys::kernel::SignalsHeld;
@@ -87,10 +88,13 @@ fn wait_set(
         }
     }
     view.scan();
-    if view.found == 0 && timeout != Some(Duration::ZERO) && view.spin(Overdue::after(deadline)) {
+    let (mut waiting, mut held) = (None, None);
+    // SAFETY: the program's mask, by the manual of its call.
+    let spinning = unsafe { Spinning::new(&mut held, mask) };
+    let may_wait = view.found == 0 && timeout != Some(Duration::ZERO);
+    if may_wait && view.spin(Overdue::after(deadline), spinning) {
         view.scan();
     }
-    let (mut waiting, mut held) = (None, None);
     while view.found == 0 {
         if waiting.is_some() {
             // A signal that is handled between two sleeps would be missed.
@@ -199,8 +203,8 @@ impl Wait<'_> {
         }
     }
 
-    /// Whether there is something to look at: news, or that time is up.
-    fn spin(&self, mut overdue: Overdue) -> bool {
+    /// Whether there is something to look at: news, that time is up, or that a signal has come.
+    fn spin(&self, mut overdue: Overdue, mut spinning: Spinning<'_>) -> bool {
         let Ok(mut inner) = self.set.inner.lock() else {
             return false;
         };
@@ -217,16 +221,19 @@ impl Wait<'_> {
         drop(inner);
         // The one that was heated last stands for all: their peers tend to be one program.
         let found = watched.last().is_some_and(|(end, _)| {
+            let peer = place::peer_for_many(end, watched.len(), || spinning.hold());
+            spinning.hold_if(wait::gives_way());
             let ready = || {
                 let mut watched = watched.iter();
-                watched.any(|(end, wanted)| ready::glance(end, *wanted)) || overdue.is_due()
+                let news = watched.any(|(end, wanted)| ready::glance(end, *wanted));
+                news || overdue.is_due() || spinning.is_interrupted()
             };
             let rest = |how, ticks| match watched.len() {
                 1 => end.rest_for_record(how, ticks),
                 // News may come by any of them.
                 _ => cpu::relax(),
             };
-            wait::look_and_rest(place::peer_of_many(end, watched.len()), ready, rest)
+            wait::look_and_rest(peer, ready, rest)
         });
         watched.clear();
         if let Ok(mut inner) = self.set.inner.lock() {

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crosslane_exercise::Answer;
 use crosslane_exercise::calls::{
     Readiness, accept, bind, epoll_create, epoll_ctl, epoll_wait, file_of, kill, listen, poll_one,
     recv, select_one, send, sendfile, sendmsg, shutdown, socket, write, writev,
 };
+use crosslane_exercise::{Answer, Errno};
 use libc::{
     MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, POLLIN, SA_RESTART, SHUT_WR, SIGPIPE, SIGUSR1,
 };
@@ -96,7 +96,7 @@ fn late(s: &mut Stage) {
     s.send(b"word");
 }
 
-fn receive(fd: i32, most: usize, flags: i32) -> Result<String, crosslane_exercise::Errno> {
+fn receive(fd: i32, most: usize, flags: i32) -> Result<String, Errno> {
     let mut buffer = vec![0; most];
     let answer = recv(fd, &mut buffer, flags);
     data(&buffer, answer)
@@ -206,20 +206,24 @@ const SLEEPING: Range<u64> = 5_000..105_000;
 /// How much later, in nanoseconds, if the timer before was too early. Four that were not take it back.
 const STEP: u64 = 2_000;
 
-/// Near: one signal ends a receive, whenever it comes while that waits. A timer tells no exact moment, least of all in a virtual machine,
+/// Near: one signal ends a call, whenever it comes while that waits. A timer tells no exact moment, least of all in a virtual machine,
 /// so the handler tells how old the call is: what came before it, or long after, says nothing.
-fn one_signal_each(s: &mut Stage, moments: Range<u64>, before: fn(&mut Stage)) {
+fn one_signal_each(
+    s: &mut Stage,
+    moments: Range<u64>,
+    before: impl Fn(&mut Stage),
+    call: impl Fn() -> Result<usize, Errno>,
+) {
     catch(SIGUSR1, 0);
     let alarm = Alarm::new();
     let (mut counted, mut late, mut ahead) = (0, 0, 0);
     for tried in 0..TRIES {
         before(s);
-        let fd = s.fd;
         let mut answer = Ok(0);
         let moment = moments.start + tried * 7 * STEP % (moments.end - moments.start) + ahead;
         let signals = alarm.signals_of(Duration::from_nanos(moment), || {
             BEGAN.store(nanos_now(), Ordering::Relaxed);
-            answer = recv(fd, &mut [0; 10], 0);
+            answer = call();
             BEGAN.store(0, Ordering::Relaxed);
         });
         assert!(answer.is_err(), "nobody sends anything");
@@ -243,12 +247,19 @@ fn one_signal_each(s: &mut Stage, moments: Range<u64>, before: fn(&mut Stage)) {
 /// As many round trips as make it worth to look for an answer rather than to sleep.
 const TRIPS: usize = 30;
 
-fn talk(s: &mut Stage) {
+/// Near: ask for answers, and wait for each of them by `wait` first.
+fn talk(s: &mut Stage, wait: impl Fn() -> Result<usize, Errno>) {
     for _ in 0..TRIPS {
         send(s.fd, b"?", MSG_NOSIGNAL).expect("there is room for a byte");
-        let mut answer = [0];
-        while recv(s.fd, &mut answer, 0).is_err() {}
+        while wait().is_err() {}
+        while recv(s.fd, &mut [0], 0).is_err() {}
     }
+}
+
+/// Near: one signal ends `call`, which has waited for answers before.
+fn one_signal_after_answers(s: &mut Stage, call: impl Fn() -> Result<usize, Errno>) {
+    one_signal_each(s, SPINNING, |s| talk(s, &call), &call);
+    shutdown(s.fd, SHUT_WR).expect("it is connected");
 }
 
 /// Far: answer each byte until the end.
@@ -368,14 +379,41 @@ pub const CHECKS: &[Check] = &[
     }),
     pair(
         "one_signal_ends_a_receive",
-        |s| one_signal_each(s, SLEEPING, |_| {}),
+        |s| {
+            let fd = s.fd;
+            one_signal_each(s, SLEEPING, |_| {}, || recv(fd, &mut [0; 10], 0));
+        },
         |_| {},
     ),
     pair(
         "one_signal_ends_a_receive_after_answers",
         |s| {
-            one_signal_each(s, SPINNING, talk);
-            shutdown(s.fd, SHUT_WR).expect("it is connected");
+            let fd = s.fd;
+            one_signal_each(
+                s,
+                SPINNING,
+                |s| talk(s, || Ok(0)),
+                || recv(fd, &mut [0; 10], 0),
+            );
+            shutdown(fd, SHUT_WR).expect("it is connected");
+        },
+        answer_all,
+    ),
+    pair(
+        "one_signal_ends_a_poll_after_answers",
+        |s| {
+            let fd = s.fd;
+            one_signal_after_answers(s, || poll_one(fd, POLLIN, None).map(|_| 1));
+        },
+        answer_all,
+    ),
+    pair(
+        "one_signal_ends_an_epoll_wait_after_answers",
+        |s| {
+            let set = epoll_create().expect("a set can be made");
+            let events = libc::EPOLLIN as u32;
+            epoll_ctl(set, libc::EPOLL_CTL_ADD, s.fd, events, 1).expect("it can be added");
+            one_signal_after_answers(s, || epoll_wait(set, 1, None).map(|events| events.len()));
         },
         answer_all,
     ),
