@@ -36,6 +36,9 @@ const _: () = {
 /// TCP_ESTABLISHED of the kernel's state machine.
 const ESTABLISHED: u8 = 1;
 
+/// Those after the peer's FIN: TCP_TIME_WAIT, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING.
+const ENDED: [u8; 5] = [6, 7, 8, 9, 11];
+
 /// How long a sender begins no call because the receiver counts: it may have to be woken first.
 const STAND_BY_US: u64 = 100;
 
@@ -102,6 +105,12 @@ pub(crate) fn arrived(end: &End) -> u64 {
     }
     let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
     taken + u64::from(kernel::queued(end.fd(), libc::FIONREAD).unwrap_or(0))
+}
+
+/// Whether the kernel knows that the peer sends nothing any more, behind an own shutdown for reading, too. AF_UNIX does not tell
+/// whose shutdown it was.
+pub(crate) fn has_ended(end: &End) -> bool {
+    end.family() == Family::Unix || info(end.fd()).is_none_or(|info| ENDED.contains(&info.state))
 }
 
 fn is_open(fd: RawFd) -> bool {

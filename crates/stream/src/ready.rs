@@ -262,6 +262,11 @@ pub fn seen_by_tcp(end: &End) -> SeenByTcp {
     }
 }
 
+/// Whether the peer sends nothing any more, as far as the kernel knows.
+pub fn has_ended(end: &End) -> bool {
+    kernel_view::has_ended(end)
+}
+
 /// Whether data have arrived at or after line `from`, which [`arrived_up_to`] gave.
 #[inline]
 pub fn has_arrived_since(end: &End, from: u64) -> bool {

@@ -163,9 +163,13 @@ pub fn reported(reg: &mut Reg, events: u32) {
     reg.quiet_waits = 0;
     reg.reported_broken |= events & BROKEN;
     if events & !libc::EPOLLOUT.cast_unsigned() != 0 {
-        let own = reg.end.has_flags(end_flags::SHUT_READ);
-        let known = if own { Ending::Eof } else { Ending::Open };
-        reg.reported_ending = (reg.end.ending() as u32).max(known as u32);
+        let known = match (reg.end.has_flags(end_flags::SHUT_READ), reg.end.ending()) {
+            // The peer's end behind an own one is an edge once more, and looks like that until it has come.
+            (true, Ending::Open | Ending::Eof) if !ready::has_ended(&reg.end) => Ending::Open,
+            (true, Ending::Open) => Ending::Eof,
+            (_, ending) => ending,
+        };
+        reg.reported_ending = known as u32;
     }
     // Records that arrive after the look are read with those before, or reported next.
     if reg.is_edge() && events & libc::EPOLLIN.cast_unsigned() != 0 {
