@@ -311,7 +311,7 @@ fn spin(watches: &[Watch<'_>], deadline: Option<Instant>) -> bool {
     if watches.len() > MOST_TO_SPIN {
         return false;
     }
-    let peers = place::peers(watches.iter().filter_map(Watch::end));
+    let peers = place::peers(watches.iter().filter_map(Watch::end), || {});
     let mut looks = 0_u32;
     spinning::look(peers, || {
         looks = looks.wrapping_add(1);

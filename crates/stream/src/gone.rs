@@ -96,8 +96,16 @@ fn is_closed(end: &End, lane: &WindowLane) -> bool {
     flags & CLOSED != 0 || !by_us && flags & SHUT == 0
 }
 
+/// What has been shut down, for which the kernel wakes everybody: by whatever process has the end, and reading by the peer of
+/// an AF_UNIX stream. Only good to be compared.
+pub fn shutdowns(end: &End) -> u32 {
+    let own =
+        end.entry.id.flags.load(Ordering::Relaxed) & (end_flags::SHUT_READ | end_flags::SHUT_WRITE);
+    own | u32::from(has_shut(end))
+}
+
 /// Whether the peer of an AF_UNIX stream has shut down reading.
-pub fn has_shut(end: &End) -> bool {
+fn has_shut(end: &End) -> bool {
     let has_said =
         |lane: WindowLane| lane.control().receiver.flags.load(Ordering::Relaxed) & SHUT != 0;
     end.family() == Family::Unix && end.tx_lane().is_some_and(has_said)

@@ -55,8 +55,8 @@ pub(crate) fn step(
             Mode::Ring => step_ring(end, &lane, parts, peek),
             Mode::Drain => step_drain(end),
             Mode::Replay => step_replay(end, &lane, parts, peek),
-            // A receive ends before urgent data.
-            Mode::Tcp if goes_on && kernel::is_at_mark(end.fd()) => Ok(Passage::Out(Step::Nothing)),
+            // A receive ends before urgent data, also one that wants all.
+            Mode::Tcp if goes_on && kernel::is_at_mark(end.fd()) => Ok(Passage::Out(Step::Last(0))),
             Mode::Tcp => step_tcp(end, &lane, parts, options),
         };
         match outcome? {

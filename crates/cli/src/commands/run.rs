@@ -81,8 +81,8 @@ pub struct Args {
     )]
     explain: Option<Format>,
 
-    /// Write what --explain tells into this file
-    #[arg(long, value_name = "FILE", requires = "explain")]
+    /// Write what --explain tells into this file; alone, a table
+    #[arg(long, value_name = "FILE")]
     explain_to: Option<PathBuf>,
 
     /// The program
@@ -175,7 +175,8 @@ const NOT_FOUND: u8 = 127;
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&args.program);
     command.args(&args.args);
-    let mut explanation = args.explain.map(|format| {
+    let to_file = args.explain_to.as_ref().map(|_| Format::Table);
+    let mut explanation = args.explain.or(to_file).map(|format| {
         let program = args.program.display().to_string();
         Explanation::begin(program, format, args.explain_to.clone())
     });

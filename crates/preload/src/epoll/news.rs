@@ -46,7 +46,7 @@ pub fn has_news(reg: &Reg) -> bool {
     let due = !reg.is_edge()
         || reg.fresh
         || is_to_begin_anew(reg)
-        || reg.peer_shut != gone::has_shut(&reg.end)
+        || reg.shutdowns != gone::shutdowns(&reg.end)
         || has_arrivals(reg);
     due && ready::look(&reg.end, reg.wanted(), false) & reg.wanted() != 0
 }
@@ -74,7 +74,7 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     if !ask_kernel && !ready::glance(&reg.end, wanted) {
         return 0;
     }
-    let is_woken = has_peer_shut(reg) || reg.missed && may_be_edge(reg);
+    let is_woken = has_been_shut(reg) || reg.missed && may_be_edge(reg);
     let due = !reg.is_edge() || reg.fresh || is_woken || has_arrivals(reg);
     let due_for_room = may_have_room(reg);
     let was_missed = reg.missed && !reg.echoes;
@@ -99,10 +99,10 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     }
 }
 
-/// Whether the peer has shut down reading since this was asked last, for which the kernel of AF_UNIX wakes everybody.
-fn has_peer_shut(reg: &mut Reg) -> bool {
-    let has_shut = gone::has_shut(&reg.end);
-    core::mem::replace(&mut reg.peer_shut, has_shut) != has_shut
+/// Whether a direction has been shut down since this was asked last.
+fn has_been_shut(reg: &mut Reg) -> bool {
+    let shutdowns = gone::shutdowns(&reg.end);
+    core::mem::replace(&mut reg.shutdowns, shutdowns) != shutdowns
 }
 
 fn on_tcp(end: &End) -> bool {

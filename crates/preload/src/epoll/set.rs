@@ -143,8 +143,8 @@ pub struct Reg {
     pub reported_tcp: SeenByTcp,
     /// The [`stage`](crosslane_stream::lost::stage) of lost windows at which edges have been due again.
     pub stage: u32,
-    /// Whether the peer had shut down reading when edges were last looked for.
-    pub peer_shut: bool,
+    /// What had been shut down when edges were last looked for.
+    pub shutdowns: u32,
     /// Which end of the stream has been reported.
     pub reported_ending: u32,
     /// Which of POLLERR and POLLHUP have been reported.
@@ -183,7 +183,7 @@ impl Reg {
             reported_line: 0,
             reported_tcp: SeenByTcp::default(),
             stage: lost::stage(end),
-            peer_shut: gone::has_shut(end),
+            shutdowns: gone::shutdowns(end),
             reported_ending: 0,
             reported_broken: 0,
             quiet_waits: 0,
