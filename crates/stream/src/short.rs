@@ -22,20 +22,16 @@ pub(crate) const UNUSUAL: u32 = end_flags::PINNED
     | end_flags::FAR
     | end_flags::UNIX;
 
+/// Whether nothing is unusual, and `also` is 0.
 #[inline]
-fn is_usual(end: &End) -> bool {
+fn is_usual(end: &End, also: u32) -> bool {
     let local = end.local;
-    let unusual = [
-        &end.entry.wait.ending,
-        &local.chaos,
-        &local.kept,
-        &local.blocked,
-    ];
+    let unusual = [&end.entry.wait.ending, &local.chaos, &local.kept];
     end.phase() == EndPhase::Granted
         && local.adopted.load(Ordering::Acquire) != 0
         && end.entry.id.flags.load(Ordering::Relaxed) & UNUSUAL == 0
         // One branch for all of them.
-        && unusual.iter().fold(0, |sum, cell| sum | cell.load(Ordering::Relaxed)) == 0
+        && unusual.iter().fold(also, |sum, cell| sum | cell.load(Ordering::Relaxed)) == 0
 }
 
 /// Send all of `part`. False if it was not sent.
@@ -44,7 +40,8 @@ fn is_usual(end: &End) -> bool {
 /// The part must be valid for reads.
 #[inline(always)]
 pub unsafe fn send(end: &End, part: Part) -> bool {
-    if part.bytes > SHORT_BYTES || !is_usual(end) {
+    let blocked = end.local.blocked.load(Ordering::Relaxed);
+    if part.bytes > SHORT_BYTES || !is_usual(end, blocked) {
         return false;
     }
     let _tx = end.lock_tx();
@@ -87,7 +84,7 @@ pub enum Missed {
 /// The part must be valid for writes.
 #[inline(always)]
 pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Result<usize, Missed> {
-    if !is_usual(end) {
+    if !is_usual(end, 0) {
         return Err(Missed::Unusual);
     }
     let mut may_wait = waits;
@@ -111,7 +108,7 @@ pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Result<usize, Misse
 /// for behind it: that would take a line away from the sender, who is about to write there. `None` if none has come, or
 /// one that does not fit.
 pub fn receive_next(end: &End, room: &mut [u8]) -> Option<usize> {
-    if !is_usual(end) || !comes_soon(end) {
+    if !is_usual(end, 0) || !comes_soon(end) {
         return None;
     }
     let bytes = end.rx_cursor().whole_bytes(&end.rx_lane()?)?;
