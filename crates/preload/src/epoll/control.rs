@@ -81,10 +81,34 @@ pub fn leave_nested(fd: c_int) {
             // Nobody reads it past the library, so what stands in the ring may be read there.
             switch::unfreeze(&end);
         }
-        progress::hand_back(&end);
+        if !progress::hand_back(&end) {
+            show_broken(set, &end);
+        }
     }
     if let Ok(mut inner) = set.inner.lock() {
         beacon::look(set, &mut inner);
+    }
+}
+
+/// Have a polled set show once more that a connection is broken which cannot go back to TCP: the kernel has told of that by
+/// an edge, which may have been taken.
+fn show_broken(set: &Set, end: &End) {
+    if kernel::poll_now(end.fd(), 0) & UNASKED == 0 {
+        return;
+    }
+    let Ok(mut inner) = set.inner.lock() else {
+        return;
+    };
+    for key in inner.keys_of(end) {
+        let shows =
+            |reg: &&mut Reg| reg.ringed && !reg.is_edge() && !reg.is_silent() && !reg.nameless;
+        if let Some(reg) = inner.reg(key).filter(shows) {
+            let event = epoll_event {
+                events: wish_of(reg),
+                u64: set::tagged(key),
+            };
+            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_MOD, reg.end.fd, event);
+        }
     }
 }
 
