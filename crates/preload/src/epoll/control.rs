@@ -306,7 +306,10 @@ fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
     let Some(reg) = inner.reg(key) else { return };
     let (end, wanted) = (reg.end, reg.wanted());
     sync(set.fd(), key, reg);
-    if !ready::arm(&end, wanted) || ready::glance(&end, wanted) {
+    // What stands in a frozen ring is found by a look only.
+    let is_ready =
+        |end| ready::glance(end, wanted) || ready::look(end, wanted, false) & wanted != 0;
+    if !ready::arm(&end, wanted) || is_ready(&end) {
         // A socket can nearly always be written to, so this wakes exactly one sleeper.
         let events = OUT | IN | EDGE;
         let event = epoll_event {
