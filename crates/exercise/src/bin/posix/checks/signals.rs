@@ -22,7 +22,7 @@ use crate::warm::v4;
 static CAUGHT: AtomicU32 = AtomicU32::new(0);
 /// When the call began that signals are to end, as [`nanos_now`] tells. 0: it has not begun.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
-/// How long that call had been running when the first signal came, in nanoseconds. 0: it had not begun.
+/// How long that call had been running when the first signal came, in nanoseconds. 0: it had not begun, or none has come.
 static AGE: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn count(_signal: i32) {
@@ -162,6 +162,7 @@ impl Alarm {
     /// How many signals `call` needs until it returns. They come 50 ms apart, the first after a while.
     fn signals_of(&self, first: Duration, call: impl FnOnce()) -> u32 {
         CAUGHT.store(0, Ordering::Relaxed);
+        AGE.store(0, Ordering::Relaxed);
         self.set(first, Duration::from_millis(50));
         call();
         self.set(Duration::ZERO, Duration::ZERO);
@@ -194,51 +195,74 @@ impl Drop for Alarm {
 /// signals, and an older one was asleep for long.
 const AGES: Range<u64> = 4_000..250_000;
 /// Signals that count.
-const SIGNALS: u64 = 200;
+const SIGNALS: u64 = 100;
 /// Those of them that may have come too early to be seen, as their handlers were late. A receive that sees none while it spins
-/// misses 70 to 80 after answers.
+/// misses 35 to 50 after answers.
 const MOST_LATE: u64 = SIGNALS / 4;
 /// Receives that are tried until so many have come.
 const TRIES: u64 = 100 * SIGNALS;
-/// When a timer is set to, in nanoseconds: while a receive spins after answers, and while one prepares to sleep or sleeps.
+/// When a timer is set to, in nanoseconds: while a call spins, and while a receive prepares to sleep or sleeps.
 const SPINNING: Range<u64> = 5_000..55_000;
 const SLEEPING: Range<u64> = 5_000..105_000;
 /// How much later, in nanoseconds, if the timer before was too early. Four that were not take it back.
 const STEP: u64 = 2_000;
 
-/// Near: one signal ends a call, whenever it comes while that waits. A timer tells no exact moment, least of all in a virtual machine,
-/// so the handler tells how old the call is: what came before it, or long after, says nothing.
+/// Signals at moments of calls. A timer tells no exact moment, least of all in a virtual machine, so the handler tells how old the call
+/// is: what came before it, or long after, says nothing.
+struct Moments {
+    alarm: Alarm,
+    range: Range<u64>,
+    tried: u64,
+    ahead: u64,
+}
+
+impl Moments {
+    fn new(range: Range<u64>) -> Self {
+        catch(SIGUSR1, 0);
+        Self {
+            alarm: Alarm::new(),
+            range,
+            tried: 0,
+            ahead: 0,
+        }
+    }
+
+    /// How many signals `call` needed until it returned. None: the first says nothing.
+    fn signals_of(&mut self, call: impl FnOnce()) -> Option<u32> {
+        let place = self.tried * 7 * STEP % (self.range.end - self.range.start);
+        let moment = Duration::from_nanos(self.range.start + place + self.ahead);
+        let signals = self.alarm.signals_of(moment, || {
+            BEGAN.store(nanos_now(), Ordering::Relaxed);
+            call();
+            BEGAN.store(0, Ordering::Relaxed);
+        });
+        let age = AGE.load(Ordering::Relaxed);
+        self.ahead = match age {
+            0 => self.ahead + STEP,
+            _ => self.ahead.saturating_sub(STEP / 4),
+        };
+        self.tried += 1;
+        AGES.contains(&age).then_some(signals)
+    }
+}
+
+/// Near: one signal ends a call, whenever it comes while that waits.
 fn one_signal_each(
     s: &mut Stage,
     moments: Range<u64>,
     before: impl Fn(&mut Stage),
     call: impl Fn() -> Result<usize, Errno>,
 ) {
-    catch(SIGUSR1, 0);
-    let alarm = Alarm::new();
-    let (mut counted, mut late, mut ahead) = (0, 0, 0);
-    for tried in 0..TRIES {
+    let mut moments = Moments::new(moments);
+    let (mut counted, mut late) = (0, 0);
+    while counted < SIGNALS && moments.tried < TRIES {
         before(s);
         let mut answer = Ok(0);
-        let moment = moments.start + tried * 7 * STEP % (moments.end - moments.start) + ahead;
-        let signals = alarm.signals_of(Duration::from_nanos(moment), || {
-            BEGAN.store(nanos_now(), Ordering::Relaxed);
-            answer = call();
-            BEGAN.store(0, Ordering::Relaxed);
-        });
-        assert!(answer.is_err(), "nobody sends anything");
-        let age = AGE.load(Ordering::Relaxed);
-        if AGES.contains(&age) {
+        if let Some(signals) = moments.signals_of(|| answer = call()) {
             counted += 1;
             late += u64::from(signals > 1);
         }
-        if counted == SIGNALS {
-            break;
-        }
-        ahead = match age {
-            0 => ahead + STEP,
-            _ => ahead.saturating_sub(STEP / 4),
-        };
+        assert!(answer.is_err(), "nobody sends anything");
     }
     assert_eq!(counted, SIGNALS, "signals come while a call waits");
     s.say("by one signal", late <= MOST_LATE);
@@ -272,21 +296,23 @@ fn answer_all(s: &mut Stage) {
 /// Near: a signal comes while it sends and there is no room at all, for a moment.
 fn one_signal_ends_a_send(s: &mut Stage) {
     let bytes = vec![0; 1 << 20];
-    catch(SIGUSR1, 0);
-    let alarm = Alarm::new();
-    let mut interrupted = 0;
-    for round in 0..ROUNDS {
+    let mut moments = Moments::new(SPINNING);
+    let (mut counted, mut interrupted) = (0, 0);
+    for _ in 0..ROUNDS {
         while send(s.fd, &bytes, MSG_DONTWAIT | MSG_NOSIGNAL).is_ok() {}
         let fd = s.fd;
-        let first = Duration::from_micros(u64::from(10 + round * 7 % ROUNDS));
-        alarm.signals_of(first, || {
-            interrupted += u32::from(send(fd, &[1], MSG_NOSIGNAL).is_err());
-        });
+        let mut answer = Ok(0);
+        let signals = moments.signals_of(|| answer = send(fd, &[1], MSG_NOSIGNAL));
+        if signals.is_some() {
+            counted += 1;
+            interrupted += u32::from(answer.is_err());
+        }
         s.go();
         while send(s.fd, &[1], MSG_NOSIGNAL).is_err() {}
         while receive(s.fd, 1, 0).is_err() {}
     }
-    s.say("interrupted", interrupted >= ROUNDS * 3 / 4);
+    assert!(counted >= ROUNDS / 4, "signals come while a call waits");
+    s.say("interrupted", interrupted >= counted * 3 / 4);
 }
 
 fn broken_pipe(s: &mut Stage, what: &str, call: impl FnOnce() -> Answer) {
