@@ -211,6 +211,24 @@ mod crosslane {
         assert_same(&lines(program.run().text().lines()), native());
     }
 
+    /// A spin may take 50 ms by `spin`: a signal ends it as it ends a sleep.
+    #[test]
+    fn one_signal_ends_a_long_spin() {
+        const CHECKS: &[&str] = &[
+            "--only",
+            "one_signal_ends_a_receive_after_answers",
+            "--only",
+            "one_signal_ends_a_poll_after_answers",
+            "--only",
+            "one_signal_ends_an_epoll_wait_after_answers",
+        ];
+        let host = Host::new(Route::Crosslane);
+        let program = host
+            .program(binary("crosslane-posix"))
+            .run_option("--wait", "spin");
+        assert_same_when_stepped(&host, program.args(CHECKS), &Native::run(CHECKS));
+    }
+
     /// Where both directions have left the rings, each end could wait for the other for ever.
     #[test]
     fn both_directions_come_back_more_than_once() {
