@@ -80,6 +80,23 @@ fn accelerated_connections_and_others_are_told_apart() {
     );
 }
 
+#[test]
+fn a_file_alone_gets_the_table() {
+    let host = Host::new(Route::Crosslane);
+    let redis = Redis::start(&host, &[]);
+    let told = host.folder().join("told");
+    host.program(PYTHON)
+        .run_option("--explain-to", told.to_str().expect("it is plain"))
+        .args([
+            "-c",
+            &client("ping(connect(), 500)"),
+            &redis.port.to_string(),
+        ])
+        .run();
+    let text = std::fs::read_to_string(told).expect("it was told");
+    assert!(text.contains("1 of 1 ends of connections"), "{text}");
+}
+
 /// One that was killed, one that has called `_exit`, and one that goes on in a child.
 #[test]
 fn nothing_is_lost_with_the_processes() {

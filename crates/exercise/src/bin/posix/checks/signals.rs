@@ -197,7 +197,7 @@ const AGES: Range<u64> = 4_000..250_000;
 /// Signals that count.
 const SIGNALS: u64 = 100;
 /// Those of them that may have come too early to be seen, as their handlers were late. A receive that sees none while it spins
-/// misses 35 to 50 after answers.
+/// misses 35 to 40 after answers.
 const MOST_LATE: u64 = SIGNALS / 4;
 /// Receives that are tried until so many have come.
 const TRIES: u64 = 100 * SIGNALS;
