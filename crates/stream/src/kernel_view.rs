@@ -260,7 +260,7 @@ fn established(fd: RawFd) -> Option<TcpInfo> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{ErrorKind, Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
 
@@ -282,7 +282,9 @@ mod tests {
         assert_eq!(compare_tcp_sent(far, 7, true), Count::Agrees);
         assert_eq!(compare_tcp_sent(far, 6, true), Count::Differs);
         assert_eq!(compare_tcp_sent(near, 999, false), Count::Differs);
-        drop(server);
+        drop(server); // with 700 bytes unread
+        let ended = client.read_to_end(&mut Vec::new());
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
         assert_eq!(compare_tcp_sent(near, 1000, false), Count::Closing);
     }
 }
