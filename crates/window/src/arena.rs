@@ -203,11 +203,16 @@ mod tests {
         ));
     }
 
-    /// The flags of the mapping at an address, as proc(5) names them.
+    /// The flags of the mapping around an address, as proc(5) names them. Anonymous memory that
+    /// another test maps beside it may have become part of it.
     fn flags_at(address: usize) -> String {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let start = format!("{address:x}-");
-        let lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let holds_it = |line: &str| {
+            let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+            let [start, end] = [start, end].map(|end| usize::from_str_radix(end, 16).ok());
+            Some((start?..end?).contains(&address))
+        };
+        let lines = maps.lines().skip_while(|line| holds_it(line) != Some(true));
         let flags = lines.skip(1).find(|line| line.starts_with("VmFlags:"));
         flags.expect("every mapping has flags").to_owned()
     }
