@@ -228,6 +228,11 @@ impl<B: Backing> Registry<B> {
         self.say(client, MonitorMessage::Welcome);
     }
 
+    /// Whether the family has processes, or forked children that may use what it was granted.
+    pub fn knows(&self, family: FamilyId) -> bool {
+        self.families.contains_key(&family)
+    }
+
     /// What has to be said since the last call, in order.
     pub fn take_actions(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.actions)

@@ -259,6 +259,7 @@ impl Monitor {
                 let lease = *lease;
                 self.sources.remove(&id);
                 self.registry.lease_ended(lease);
+                self.families.forget(|family| self.registry.knows(family));
             }
             Some(Source::Guest(pid, _)) => {
                 self.guests.remove(pid);
@@ -376,6 +377,7 @@ impl Monitor {
                 self.families.part(member.client, family);
             }
             self.registry.gone(member.client);
+            self.families.forget(|family| self.registry.knows(family));
         }
     }
 }

@@ -113,6 +113,29 @@ fn a_lease_outlives_the_process_until_its_children_are_gone() {
 }
 
 #[test]
+fn a_child_lends_what_its_parent_was_granted_before_it_ended() {
+    let monitor = monitor();
+    let (mut parent, peer) = (monitor.client(), monitor.client());
+    let (a, b) = tcp_pair();
+    pair((&parent, 1, &a), (&peer, 1, &b));
+    let (child, watched) = UnixStream::pair().unwrap();
+    parent.send(ClientMessage::Lease, &[watched.as_fd()]);
+    drop(watched);
+    parent.expect_silence();
+    parent.socket = monitor.connect().socket;
+    monitor.wait_until("the parent is gone", |c| c.monitor.processes == 1);
+    parent.hello();
+    let lend = ClientMessage::Lend {
+        token: 1,
+        member: 7,
+        has_rings: true,
+    };
+    parent.send(lend, &[parent.slab_fd.as_fd()]);
+    assert_eq!(parent.expect(), MonitorMessage::Lendable { token: 1 });
+    drop(child);
+}
+
+#[test]
 fn what_is_written_to_a_lease_does_not_end_it() {
     use std::io::Write;
     let monitor = monitor();

@@ -137,10 +137,24 @@ fn by_ring(end: &End, parts: &[Part], wish: Wish<'_>) -> Result<usize, Errno> {
     let mut parts = match unsafe { c::cursor(parts) } {
         Ok(parts) => parts,
         // A bad address matters when there is something to store.
-        Err(errno) if roomless::peek_one(end, options)? > 0 => return Err(errno),
+        Err(errno) if roomless::peek_one(end, options)? > 0 => {
+            if !peek && receive::is_before_urgent_byte(end) {
+                pass_urgent_byte(end, parts);
+            }
+            return Err(errno);
+        }
         Err(_) => return Ok(0),
     };
     receive::receive(end, &mut parts, options)
+}
+
+/// The kernel goes past an urgent byte before it fails to store what comes next.
+#[cold]
+fn pass_urgent_byte(end: &End, parts: &[Part]) {
+    if let Some(bad) = parts.iter().find(|part| !c::is_plausible(part)) {
+        // SAFETY: passed on: the kernel stores nothing there.
+        unsafe { real::recv(end.fd, bad.start.cast(), bad.bytes, libc::MSG_DONTWAIT) };
+    }
 }
 
 /// More than net.ipv4.tcp_rmem ever allows.
@@ -534,7 +548,9 @@ unsafe fn receive_messages(
         // SAFETY: as above.
         unsafe { (*message).msg_len = length };
         done += 1;
-        if limit.is_some_and(|limit| started.elapsed() >= limit) {
+        // SAFETY: as above.
+        let is_urgent = unsafe { (*message).msg_hdr.msg_flags } & libc::MSG_OOB != 0;
+        if is_urgent || limit.is_some_and(|limit| started.elapsed() >= limit) {
             break;
         }
     }

@@ -122,11 +122,9 @@ pub fn wait_any(
         match sleep(fds, &strays, left, mask, (rounds, held.as_ref())) {
             // The kernel, too, looks once more at what the descriptors name now.
             Err(Errno::INTR) => {
-                let found = look(fds, true)?;
-                return if found > 0 {
-                    Ok(found)
-                } else {
-                    Err(Errno::INTR)
+                return match look_anew(fds)? {
+                    0 => Err(Errno::INTR),
+                    found => Ok(found),
                 };
             }
             slept => slept?,
@@ -144,6 +142,12 @@ fn is_kernels_turn() -> bool {
         KERNEL_LOOKED.set(now);
     }
     is_due
+}
+
+/// What is ready of what the descriptors name by now, sets of connections among them.
+fn look_anew(fds: &mut [pollfd]) -> Result<usize, Errno> {
+    fds.iter().for_each(|one| epoll::leave_nested(one.fd));
+    look(fds, true)
 }
 
 /// What is ready now, if anything that the call sleeps on is: of `strays` their numbers tell nothing.
@@ -418,8 +422,10 @@ unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t) -> c_int {
         return found;
     }
     // SAFETY: the caller's promise.
-    let ringed = unsafe { slice(fds, count) }.filter(|fds| granted(fds).next().is_some());
-    match ringed.map(|fds| look(fds, true)) {
+    let ours = unsafe { slice(fds, count) }.filter(|fds| {
+        granted(fds).next().is_some() || fds.iter().any(|one| epoll::is_known(one.fd))
+    });
+    match ours.map(look_anew) {
         Some(Ok(news @ 1..)) => answer(Ok(news)),
         _ => {
             errno.set();

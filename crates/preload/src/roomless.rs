@@ -53,6 +53,8 @@ fn wait_without_room(end: &End, options: Options<'_>) -> Result<usize, Errno> {
         ..options
     };
     match peek_one(end, look) {
+        // The kernel has found an urgent byte, and has no room to go past it.
+        Err(Errno::AGAIN) if receive::is_before_urgent_byte(end) => Ok(0),
         Err(Errno::AGAIN) if waits => {
             let mut one = [libc::pollfd {
                 fd: end.fd,

@@ -69,10 +69,14 @@ fn generation(end: &End) -> u32 {
 }
 
 /// Let the kernel send `bytes` while the direction is on TCP, and count what it took. `None` when
-/// the direction has entered the ring meanwhile, and nothing was done.
+/// the direction has entered the ring meanwhile, or has to send again by TCP what stood there, and nothing was done.
 #[inline]
 pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<isize> {
     let tx = &end.entry.tx;
+    if end.phase() == EndPhase::Granted {
+        // What a receiver wants to have again comes before these bytes.
+        switch::attend_lane(end);
+    }
     let call = Call::begin(end, &tx.raw_calls);
     let _by_number = ByNumber::begin(end);
     if tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {

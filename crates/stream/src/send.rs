@@ -362,10 +362,13 @@ pub(crate) fn wait_for_room(end: &End, dont_wait: bool, waits: &mut Waits) -> Re
 /// the direction has entered the ring.
 fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize, Errno> {
     let mut total = 0;
-    finish_replay(end, dont_wait)?;
     check_open(end)?;
     let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
     while parts.left() > 0 {
+        match finish_replay(end, dont_wait) {
+            Err(_) if total > 0 => return Ok(total),
+            done => done?,
+        }
         let mut pieces = Pieces::of(parts.clone());
         let message = pieces.message();
         // SAFETY: the message and its pieces live, and the pieces are valid.
@@ -373,7 +376,10 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
             real::sendmsg(end.fd(), &raw const message, flags)
         });
         let Some(sent) = sent else {
-            return Ok(total);
+            if end.tx_mode() == Mode::Ring {
+                return Ok(total);
+            }
+            continue;
         };
         match crosslane_sys::errno::check(sent) {
             Ok(sent) => {

@@ -469,7 +469,17 @@ fn is_out(end: &End) -> bool {
         Mode::Replay => is_empty(),
         Mode::Ring => end.ending() != Ending::Open && is_empty(),
     };
-    end.tx_mode() == Mode::Tcp && is_received && !lost::is_unknown(end)
+    end.tx_mode() == Mode::Tcp && is_received && is_heard(end) && !lost::is_unknown(end)
+}
+
+/// Whether the receiver cannot ask us any more to send again what stands before our STOP.
+fn is_heard(end: &End) -> bool {
+    let has_stopped = end.entry.wait.replayed.load(Ordering::Relaxed) != 0;
+    let passed = |lane: WindowLane| {
+        let is_closed = || lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0;
+        is_empty(end, &lane) || is_closed()
+    };
+    !has_stopped || end.has_flags(end_flags::LOST) || end.tx_lane().is_none_or(passed)
 }
 
 /// Leave an end to the kernel, whatever stands in its rings, in every process that has it. Returns

@@ -181,6 +181,8 @@ pub struct Families {
     pub runs: Runs,
     families: HashMap<FamilyId, Family>,
     by_identity: HashMap<SlabIdentity, FamilyId>,
+    /// Families whose processes are all gone; forked children may yet say Hello.
+    orphaned: HashMap<SlabIdentity, FamilyId>,
     leaving: VecDeque<Leaving>,
     finished: VecDeque<Finished>,
     totals: HashMap<u32, Tally>,
@@ -189,7 +191,7 @@ pub struct Families {
 }
 
 impl Families {
-    /// A process has shown its slab.
+    /// A process has shown its slab. The forked child of one that is gone is of its family.
     pub fn join(
         &mut self,
         client: ClientId,
@@ -206,8 +208,10 @@ impl Families {
         self.finished
             .retain(|finished| finished.identity != identity);
         self.runs.revived(identity);
-        let id = FamilyId(self.next);
-        self.next += 1;
+        let id = self.orphaned.remove(&identity).unwrap_or_else(|| {
+            self.next += 1;
+            FamilyId(self.next - 1)
+        });
         let family = Family {
             slab,
             identity,
@@ -232,9 +236,15 @@ impl Families {
         }
         if let Some(family) = self.families.remove(&id) {
             self.by_identity.remove(&family.identity);
+            self.orphaned.insert(family.identity, id);
             self.runs.ended(id, &family, &last);
             self.leave(Leaving::new(family));
         }
+    }
+
+    /// Forget which families those without processes have been, but for what `is_held` for forked children.
+    pub fn forget(&mut self, is_held: impl Fn(FamilyId) -> bool) {
+        self.orphaned.retain(|_, id| is_held(*id));
     }
 
     /// Count what a family leaves, at once if it is little.

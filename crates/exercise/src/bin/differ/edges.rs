@@ -4,8 +4,9 @@
 //! and what is there is told again: whether the program has been told of it already, nobody can
 //! know for sure, and an edge too many is what epoll(7) has programs expect, one too few stops them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::names::Names;
 use crate::side::Trace;
 
 /// Whether `other` shows what `native` does, but for edges that it tells once more.
@@ -40,8 +41,8 @@ pub fn ended_once_more(native: &Trace, other: &Trace) -> Option<String> {
 /// What has been registered for edges.
 #[derive(Default)]
 struct Edges {
-    /// By the data of each registration, its last one.
-    of: BTreeMap<String, Registration>,
+    /// By a set and the data of each registration there, its last one.
+    of: BTreeMap<(String, String), Registration>,
     /// Sets with some for edges, as `@0 h5`.
     sets: BTreeSet<String>,
     names: Names,
@@ -83,7 +84,9 @@ impl Edges {
             let for_edges = has("ET") && !has("ONESHOT");
             let is_its = |name: &String| self.names.are_one(name, handle);
             let misses_room = self.were_blocked.iter().any(is_its);
-            let registration = self.of.entry(data.to_owned()).or_default();
+            let key = self.key(set, data).cloned();
+            let key = key.unwrap_or_else(|| (set.to_owned(), data.to_owned()));
+            let registration = self.of.entry(key).or_default();
             registration.misses_room |= misses_room;
             (registration.handle, registration.for_edges) = (handle.to_owned(), for_edges);
             registration.ends.clear();
@@ -109,9 +112,10 @@ impl Edges {
 
     /// Who knows of all that can be read, after a step.
     fn learn(&mut self, line: &str, words: &[&str]) {
-        if let Some((_, events)) = events(line) {
+        if let Some((step, events)) = events(line) {
             for (data, bits) in events.iter().filter_map(|event| event.split_once(':')) {
-                if let Some(registration) = self.of.get_mut(data) {
+                let key = self.key(set_of(step), data).cloned();
+                if let Some(registration) = key.and_then(|key| self.of.get_mut(&key)) {
                     let has = |name| bits.split('|').any(|bit| bit == name);
                     registration.knows_all = has("IN");
                     registration.misses_room &= !has("OUT");
@@ -129,6 +133,19 @@ impl Edges {
         }
     }
 
+    /// The registration with this data in a set, by any of its names.
+    fn key(&self, set: &str, data: &str) -> Option<&(String, String)> {
+        let is_it =
+            |(known, its): &&(String, String)| its == data && self.names.are_one(known, set);
+        self.of.keys().find(is_it)
+    }
+
+    /// The registration that an event of a step is of.
+    fn registration(&self, step: &str, event: &str) -> Option<&Registration> {
+        let data = event.split(':').next()?;
+        self.of.get(self.key(set_of(step), data)?)
+    }
+
     fn are_once_more(&self, native: &str, other: &str) -> bool {
         if self.is_set_once_more(native, other) {
             return true;
@@ -140,11 +157,11 @@ impl Edges {
         step == same_step
             && native
                 .iter()
-                .all(|event| other.contains(event) || self.is_needless(event))
+                .all(|event| other.contains(event) || self.is_needless(step, event))
             && other
                 .iter()
                 .filter(|event| !native.contains(event))
-                .all(|event| self.is_edge(event))
+                .all(|event| self.is_edge(step, event))
     }
 
     /// The step, if an edge has ended a sleep that natively goes on.
@@ -152,7 +169,8 @@ impl Edges {
         let (step, told) = events(other)?;
         let slept_on = step.starts_with(' ');
         let sleeps = slept_on || native.strip_prefix(step) == Some(" => sleeps");
-        let is_it = sleeps && !told.is_empty() && told.iter().all(|event| self.is_edge(event));
+        let is_it =
+            sleeps && !told.is_empty() && told.iter().all(|event| self.is_edge(step, event));
         is_it.then_some(step)
     }
 
@@ -163,7 +181,8 @@ impl Edges {
         // At the end of a program those who sleep are sent a signal.
         let is_sent_home = step.starts_with(' ') && answer.starts_with("EINTR SIGUSR1");
         let sleeps = is_sent_home || matches!(answer, "sleeps" | "sleeps on");
-        let is_it = sleeps && !told.is_empty() && told.iter().all(|event| self.is_needless(event));
+        let is_needless = |event: &&str| self.is_needless(step, event);
+        let is_it = sleeps && !told.is_empty() && told.iter().all(is_needless);
         is_it.then_some(step)
     }
 
@@ -193,11 +212,11 @@ impl Edges {
     /// something else has come, even if that has been read since, and over AF_UNIX whenever the peer has received
     /// something, with what is there to be read and was told before. The library tells of room that was missed.
     /// Or it is told once more of an end: of a HUP also when the other host has acknowledged it.
-    fn is_needless(&self, event: &str) -> bool {
-        let Some((data, bits)) = event.split_once(':') else {
+    fn is_needless(&self, step: &str, event: &str) -> bool {
+        let Some((_, bits)) = event.split_once(':') else {
             return false;
         };
-        self.of.get(data).is_some_and(|registration| {
+        self.registration(step, event).is_some_and(|registration| {
             let is_known = |bit| is_lasting_end(bit) && registration.ends.contains(bit);
             let is_room = bits == "OUT" || bits == "IN|OUT" && registration.knows_all;
             let is_old = is_room && !registration.misses_room || bits.split('|').all(is_known);
@@ -205,12 +224,15 @@ impl Edges {
         })
     }
 
-    fn is_edge(&self, event: &str) -> bool {
-        let data = event.split(':').next().unwrap_or_default();
-        self.of
-            .get(data)
+    fn is_edge(&self, step: &str, event: &str) -> bool {
+        self.registration(step, event)
             .is_some_and(|registration| registration.for_edges)
     }
+}
+
+/// The set of `@0 epoll-wait h5 32 0`.
+fn set_of(step: &str) -> &str {
+    step.split_whitespace().nth(2).unwrap_or_default()
 }
 
 /// Whether an event stays once it is told.
@@ -233,69 +255,6 @@ const QUIET: [&str; 12] = [
     "socket",
     "listen",
 ];
-
-/// Which handles name one descriptor, or have at some time.
-#[derive(Default)]
-struct Names {
-    classes: Vec<BTreeSet<String>>,
-    /// The first names of the ends of connections.
-    pairs: Vec<[String; 2]>,
-    /// Passed, and not taken yet.
-    passed: VecDeque<String>,
-}
-
-impl Names {
-    /// Takes note of `@0 dup h1 h2 => 5`, or `@0 pass h1` and then `@1 take h2`.
-    fn note(&mut self, words: &[&str]) {
-        match words {
-            [_, "dup" | "dup2" | "dup3" | "dupfd", one, other, ..] => self.join(one, other),
-            ["pair", one, other, ..] => {
-                let ends =
-                    [one, other].map(|end| end.split(':').nth(1).unwrap_or_default().to_owned());
-                self.pairs.push(ends);
-            }
-            [_, "pass", one, ..] => self.passed.push_back((*one).to_owned()),
-            [_, "take", other, ..] => {
-                if let Some(one) = self.passed.pop_front() {
-                    self.join(&one, other);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn join(&mut self, one: &str, other: &str) {
-        let has_either = |class: &BTreeSet<String>| class.contains(one) || class.contains(other);
-        let (joined, others): (Vec<_>, Vec<_>) = self.classes.drain(..).partition(has_either);
-        let mut class: BTreeSet<String> = joined.into_iter().flatten().collect();
-        class.extend([one.to_owned(), other.to_owned()]);
-        self.classes = others;
-        self.classes.push(class);
-    }
-
-    fn are_one(&self, one: &str, other: &str) -> bool {
-        let has_both = |class: &BTreeSet<String>| class.contains(one) && class.contains(other);
-        one == other || self.classes.iter().any(has_both)
-    }
-}
-
-impl Names {
-    /// Whether what is sent by `from` may come to who receives by `to`.
-    fn may_reach(&self, from: &str, to: &str) -> bool {
-        let mut is_known = false;
-        for [one, other] in &self.pairs {
-            for (near, far) in [(one, other), (other, one)] {
-                if self.are_one(from, near) {
-                    is_known = true;
-                    if self.are_one(to, far) {
-                        return true;
-                    }
-                }
-            }
-        }
-        !is_known
-    }
-}
 
 /// The handle by which a step sends, if it is one that does.
 fn sender<'a>(words: &[&'a str]) -> Option<&'a str> {
@@ -546,6 +505,25 @@ mod tests {
         assert_eq!(ended(&missed, &told("[1:OUT]"), &sleeps), None);
         let by_level = ["@0 epoll-add h5 h1 IN|OUT 1 => 0"];
         assert_eq!(ended(&by_level, &told("[1:OUT]"), &sleeps), None);
+    }
+
+    #[test]
+    fn the_same_data_in_another_set_is_another_registration() {
+        let told = |add: &str| {
+            let trace = |last: &str| Trace {
+                lines: ["@0 epoll-add h5 h1 IN|ET 1 => 0", add, last]
+                    .map(str::to_owned)
+                    .to_vec(),
+                ..Trace::default()
+            };
+            let (native, other) = (
+                "@0 epoll-wait h5 9 0 => []",
+                "@0 epoll-wait h5 9 0 => [1:IN]",
+            );
+            super::are_alike(&trace(native), &trace(other))
+        };
+        assert!(told("@0 epoll-add h6 h1 IN 1 => 0"));
+        assert!(!told("@0 epoll-mod h5 h1 IN 1 => 0"));
     }
 
     #[test]

@@ -29,9 +29,9 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
-        name: "closed-here-but-not-elsewhere-in-a-set",
-        why: "a set goes on telling of what its process has closed while another has it (epoll(7), Questions), \
-              the library forgets it",
+        name: "closed-and-still-open-in-a-set",
+        why: "a set goes on telling of what its process has closed while another process has it, or a call sleeps on \
+              it (epoll(7), Questions); the library forgets it",
         is_it: |world, process, call| {
             let (Call::Close { fd }
             | Call::CloseRange { fd }
@@ -42,7 +42,10 @@ pub const KNOWN: &[Known] = &[
             };
             world.entry(process, *fd).is_some_and(|entry| {
                 let is_last = world.names_of(process, entry.file) == 1;
-                is_last && world.is_member(entry.file) && world.is_elsewhere(process, entry.file)
+                let sleeps_on_it = |sleeper: &Sleeper| sleeper.file == entry.file;
+                let stays_open = world.is_elsewhere(process, entry.file)
+                    || world.sleepers.iter().any(sleeps_on_it);
+                is_last && world.is_member(entry.file) && stays_open
             })
         },
     },

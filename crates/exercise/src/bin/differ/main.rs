@@ -16,6 +16,7 @@ mod edges;
 mod generate;
 mod hunt;
 mod known;
+mod names;
 mod player;
 mod program;
 mod serve;
