@@ -176,7 +176,10 @@ fn look(fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
                 one.revents = ready::look(&end, one.events, ask_kernel);
             }
             Some(_) => {}
-            None => others += 1,
+            None => {
+                one.revents = UNASKED;
+                others += 1;
+            }
         }
     }
     if others > 0 {
@@ -184,6 +187,9 @@ fn look(fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
     }
     Ok(fds.iter().filter(|one| one.revents != 0).count())
 }
+
+/// What the kernel is to be asked for, whatever another thread is granted meanwhile: no event of poll(2).
+const UNASKED: i16 = i16::MIN;
 
 fn on_tcp(end: &End) -> bool {
     use crosslane_ctl::slab::Mode;
@@ -193,21 +199,18 @@ fn on_tcp(end: &End) -> bool {
 fn look_at_others(fds: &mut [pollfd]) -> Result<(), Errno> {
     let mut copy: Vec<pollfd> = fds.to_vec();
     for one in &mut copy {
-        if is_ringed(one.fd) {
+        if one.revents != UNASKED {
             one.fd = -1;
         }
+        one.revents = 0;
     }
-    crosslane_sys::kernel::poll(&mut copy, Some(as_timespec(Duration::ZERO)))?;
+    let asked = crosslane_sys::kernel::poll(&mut copy, Some(as_timespec(Duration::ZERO)));
     for (one, found) in fds.iter_mut().zip(&copy) {
-        if !is_ringed(one.fd) {
+        if one.revents == UNASKED {
             one.revents = found.revents;
         }
     }
-    Ok(())
-}
-
-fn is_ringed(fd: c_int) -> bool {
-    End::of(fd).is_some_and(|end| !ready::is_kernels(&end))
+    asked.map(|_| ())
 }
 
 /// Whether a spin has lasted until the caller's deadline, asked after each look.

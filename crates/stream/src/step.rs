@@ -55,8 +55,7 @@ pub(crate) fn step(
             Mode::Ring => step_ring(end, &lane, parts, peek),
             Mode::Drain => step_drain(end),
             Mode::Replay => step_replay(end, &lane, parts, peek),
-            // A receive ends before urgent data, also one that wants all.
-            Mode::Tcp if goes_on && kernel::is_at_mark(end.fd()) => Ok(Passage::Out(Step::Last(0))),
+            Mode::Tcp if goes_on && ends_at_mark(end, &lane)? => Ok(Passage::Out(Step::Last(0))),
             Mode::Tcp => step_tcp(end, &lane, parts, options),
         };
         match outcome? {
@@ -294,6 +293,25 @@ pub(crate) fn thaw(end: &End, lane: &WindowLane) {
     end.set_rx_mode(Mode::Ring);
 }
 
+/// Whether urgent data comes next, before which a receive ends, also one that wants all. What stands in the lane may
+/// come before it.
+fn ends_at_mark(end: &End, lane: &WindowLane) -> Result<bool, Errno> {
+    if !kernel::is_at_mark(end.fd()) {
+        return Ok(false);
+    }
+    if may_start(end) {
+        find_start(end, lane)?;
+    }
+    Ok(left_on_tcp(end)? > 0)
+}
+
+/// Whether a START is looked for.
+fn may_start(end: &End) -> bool {
+    end.phase() == EndPhase::Granted
+        && !end.has_flags(end_flags::FROZEN)
+        && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
+}
+
 /// On TCP, perhaps up to the count that a START has told.
 fn step_tcp(
     end: &End,
@@ -303,10 +321,9 @@ fn step_tcp(
 ) -> Result<Passage, Errno> {
     let rx = &end.entry.rx;
     let mut most = usize::MAX;
-    let may_start = end.phase() == EndPhase::Granted && !end.has_flags(end_flags::FROZEN);
     if parts.left() == 0 {
         // Only passages are wanted; a look at TCP would take its error.
-        if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+        if may_start(end) {
             find_start(end, lane)?;
         }
         if lost::is_found(end) {
@@ -316,7 +333,7 @@ fn step_tcp(
             return Ok(Passage::Out(Step::Nothing));
         }
     }
-    if may_start && rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+    if may_start(end) {
         // The sender says START before it sends doorbells. So what TCP holds now is data, if no
         // START is seen after this look.
         let held = end.family().available(end.fd(), parts.left().max(1));
