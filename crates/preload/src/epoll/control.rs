@@ -431,16 +431,16 @@ fn other_name(end: &End) -> End {
 
 /// Rings have been granted: let the sets that hold the end know, then let it take part. Whether the
 /// kernel has told already what is to be told by EPOLLONESHOT, nobody can know; so the end waits until the
-/// program renews such a registration.
+/// program renews such a registration. And one by a number that is closed nobody can change: the kernel would show
+/// doorbells by it.
 #[cold]
 pub fn adopt(end: &End) {
     watcher::on_loss(beacon::wake);
     let mut waits = false;
     for_each(end, |set, inner, key| {
-        if inner
-            .reg(key)
-            .is_some_and(|reg| !reg.ringed && reg.events & ONCE != 0)
-        {
+        let is_to_stay = |reg: &mut Reg| reg.nameless || reg.events & ONCE != 0;
+        let reg = inner.reg(key).filter(|reg| !reg.ringed);
+        if reg.is_some_and(is_to_stay) {
             waits = true;
             return;
         }
