@@ -131,11 +131,13 @@ pub fn receive(end: &End, peeks: bool, kernel: impl FnOnce() -> isize) -> Option
     Some(received)
 }
 
-/// A call that the kernel may begin again, counted with the number by which it came.
-struct ByNumber(Option<&'static AtomicU32>);
+/// A call that the kernel may look up again, when it begins it again or a poll wakes, counted with the number by
+/// which it came.
+pub struct ByNumber(Option<&'static AtomicU32>);
 
 impl ByNumber {
-    fn begin(end: &End) -> Self {
+    /// It is about to go into the kernel.
+    pub fn begin(end: &End) -> Self {
         let calls = end.process().calls_by(end.fd);
         if let Some(calls) = calls {
             calls.fetch_add(1, Ordering::Relaxed);
