@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::cell::{Cell, RefCell};
 use std::sync::MutexGuard;
 
-use crosslane_stream::{adopt, close as closing, config, control, process};
+use crosslane_ctl::slab::EndPhase;
+use crosslane_stream::{End, adopt, close as closing, config, control, process, rest};
 use crosslane_sys::{kernel, process as system, real};
 
 use crate::{borrow, epoll};
@@ -75,6 +76,7 @@ struct Held {
 }
 
 unsafe extern "C" fn before_fork() {
+    unused_ends().for_each(|end| epoll::adopt(&end));
     let start = process::hold_start();
     let fork = Held {
         control: process::get().and_then(control::before_fork),
@@ -101,6 +103,18 @@ unsafe extern "C" fn after_in_child() {
         control.child(process);
     }
     fork.epoll.child();
+    let is_waited_for = |end: &End| end.local.registrations.load(Ordering::Relaxed) > 0;
+    unused_ends()
+        .filter(is_waited_for)
+        .for_each(|end| rest::share(&end));
+}
+
+/// Ends that have been granted rings which this process does not use yet.
+fn unused_ends() -> impl Iterator<Item = End> {
+    let ends = process::get().into_iter().flat_map(process::Process::ends);
+    ends.filter(|end| {
+        end.phase() == EndPhase::Granted && end.local.adopted.load(Ordering::Acquire) == 0
+    })
 }
 
 /// The handlers do not learn which child there is, if any. Forks that libc makes by itself are not

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
-use crosslane_ctl::lane::receiver_flags::{ANSWERED, FROZEN};
+use crosslane_ctl::lane::receiver_flags::{ANSWERED, CLOSED, FROZEN};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::{LaneMemory, Next, PeerLied, RxCursor, WindowLane};
@@ -23,10 +23,12 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_micros(100);
 
-/// The receiver has frozen before it read our STOP. The caller holds the sending direction.
+/// The receiver has frozen before it read our STOP. One that has shut down gets no answer: its kernel would reset the
+/// connection for what is sent again. The caller holds the sending direction.
 pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
     let stop_at = end.entry.wait.replayed.load(Ordering::Relaxed);
-    if end.tx_mode() != Mode::Tcp || stop_at == 0 || !claim_freeze(end, lane) {
+    let is_closed = lane.control().receiver.flags.load(Ordering::SeqCst) & CLOSED != 0;
+    if end.tx_mode() != Mode::Tcp || stop_at == 0 || is_closed || !claim_freeze(end, lane) {
         return;
     }
     end.entry.wait.replayed.store(0, Ordering::Relaxed);

@@ -43,6 +43,14 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
     is_plain
 }
 
+/// A forked child has an end whose rings its parent had been granted and does not use yet: there, epoll sets wait
+/// for it in the kernel alone, which the child cannot change. It stays on TCP until one of them alone has it.
+pub fn share(end: &End) {
+    begin_alone(end, Reason::Shared);
+    object(end);
+    switch::leave(end, Reason::Shared);
+}
+
 /// As [`begin`], against a thread that is about to end an earlier rest.
 fn begin_alone(end: &End, reason: Reason) {
     let _tx = end.lock_tx();

@@ -385,9 +385,8 @@ pub fn freeze(end: &End) {
         let Some((lane, _rx)) = end.hold_rx_lane() else {
             return;
         };
-        // Who has left a window gets all by TCP already, and who has shut down gets nothing more by it.
-        let any = [end_flags::FROZEN, end_flags::LOST, end_flags::SHUT_READ];
-        if any.into_iter().any(|flag| end.has_flags(flag)) {
+        // Who has left a window gets all by TCP already.
+        if end.has_flags(end_flags::FROZEN) || end.has_flags(end_flags::LOST) {
             return;
         }
         bell::disarm(end, &lane);

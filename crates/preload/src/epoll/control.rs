@@ -82,7 +82,7 @@ pub fn leave_nested(fd: c_int) {
             switch::unfreeze(&end);
         }
         if !progress::hand_back(&end) {
-            show_broken(set, &end);
+            show_what_stays(set, &end);
         }
     }
     if let Ok(mut inner) = set.inner.lock() {
@@ -90,19 +90,20 @@ pub fn leave_nested(fd: c_int) {
     }
 }
 
-/// Have a polled set show once more that a connection is broken which cannot go back to TCP: the kernel has told of that by
-/// an edge, which may have been taken.
-fn show_broken(set: &Set, end: &End) {
-    if kernel::poll_now(end.fd(), 0) & UNASKED == 0 {
-        return;
-    }
+/// Have a polled set show no more and no less of a connection that cannot go back to TCP: nothing by what is spent, and
+/// once more that it is broken, of which the kernel has told by an edge, which may have been taken.
+fn show_what_stays(set: &Set, end: &End) {
+    let is_broken = kernel::poll_now(end.fd(), 0) & UNASKED != 0;
     let Ok(mut inner) = set.inner.lock() else {
         return;
     };
     for key in inner.keys_of(end) {
-        let shows =
-            |reg: &&mut Reg| reg.ringed && !reg.is_edge() && !reg.is_silent() && !reg.nameless;
-        if let Some(reg) = inner.reg(key).filter(shows) {
+        let Some(reg) = inner.reg(key).filter(|reg| reg.ringed && !reg.nameless) else {
+            continue;
+        };
+        if reg.spent {
+            give_back(set, &mut inner, key);
+        } else if is_broken && !reg.is_edge() && !reg.is_silent() {
             let event = epoll_event {
                 events: wish_of(reg),
                 u64: set::tagged(key),
@@ -219,7 +220,8 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
     }
     if !reg.ringed {
         let has_rings = end.phase() == EndPhase::Granted && !end.is_pinned();
-        let takes_over = has_rings && wish.events & ONCE != 0;
+        let is_used = end.local.adopted.load(Ordering::Relaxed) != 0;
+        let takes_over = has_rings && (is_used || wish.events & ONCE != 0);
         let result = match (reg.absent, takes_over) {
             (true, true) => add_as(epoll, end, EDGE, set::tagged(NO_KEY)),
             (true, false) => add_as(epoll, end, wish.events, wish.u64),
@@ -482,31 +484,35 @@ pub fn hand_back(end: &End) {
         if reg.nameless {
             return;
         }
-        let fd = reg.end.fd;
         if reg.deleted {
             let nothing = epoll_event { events: 0, u64: 0 };
-            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, fd, nothing);
+            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, reg.end.fd, nothing);
             set.ringed.fetch_sub(1, Ordering::Relaxed);
             inner.remove(key);
             return;
         }
-        // What is spent by EPOLLONESHOT is silent until the program's next EPOLL_CTL_MOD, but the
-        // kernel tells errors and ends of whatever it is given.
-        let event = epoll_event {
-            events: reg.events & !EXCLUSIVE,
-            u64: reg.data,
-        };
-        let operation = match reg.spent {
-            true => libc::EPOLL_CTL_DEL,
-            false => libc::EPOLL_CTL_MOD,
-        };
-        if kernel::epoll_ctl(set.fd(), operation, fd, event).is_ok() {
-            reg.absent = reg.spent;
-            set.ringed.fetch_sub(1, Ordering::Relaxed);
-            (reg.ringed, reg.hot) = (false, false);
-            inner.hot.retain(|hot| *hot != key);
-        }
+        give_back(set, inner, key);
     });
+}
+
+/// The kernel gets a registration as the program made it. What is spent by EPOLLONESHOT is silent until the program's
+/// next EPOLL_CTL_MOD, but the kernel tells errors and ends of whatever it is given, and so gets none.
+fn give_back(set: &Set, inner: &mut Inner, key: u32) {
+    let Some(reg) = inner.reg(key) else { return };
+    let event = epoll_event {
+        events: reg.events & !EXCLUSIVE,
+        u64: reg.data,
+    };
+    let operation = match reg.spent {
+        true => libc::EPOLL_CTL_DEL,
+        false => libc::EPOLL_CTL_MOD,
+    };
+    if kernel::epoll_ctl(set.fd(), operation, reg.end.fd, event).is_ok() {
+        reg.absent = reg.spent;
+        set.ringed.fetch_sub(1, Ordering::Relaxed);
+        (reg.ringed, reg.hot) = (false, false);
+        inner.hot.retain(|hot| *hot != key);
+    }
 }
 
 /// What the kernel should look for on behalf of a registration.
