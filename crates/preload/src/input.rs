@@ -139,7 +139,7 @@ fn by_ring(end: &End, parts: &[Part], wish: Wish<'_>) -> Result<usize, Errno> {
         // A bad address matters when there is something to store.
         Err(errno) if roomless::peek_one(end, options)? > 0 => {
             if !peek && receive::is_before_urgent_byte(end) {
-                pass_urgent_byte(end, parts);
+                pass_urgent_byte(end);
             }
             return Err(errno);
         }
@@ -150,11 +150,9 @@ fn by_ring(end: &End, parts: &[Part], wish: Wish<'_>) -> Result<usize, Errno> {
 
 /// The kernel goes past an urgent byte before it fails to store what comes next.
 #[cold]
-fn pass_urgent_byte(end: &End, parts: &[Part]) {
-    if let Some(bad) = parts.iter().find(|part| !c::is_plausible(part)) {
-        // SAFETY: passed on: the kernel stores nothing there.
-        unsafe { real::recv(end.fd, bad.start.cast(), bad.bytes, libc::MSG_DONTWAIT) };
-    }
+fn pass_urgent_byte(end: &End) {
+    // SAFETY: the kernel stores nothing at a null pointer.
+    unsafe { real::recv(end.fd, core::ptr::null_mut(), 1, libc::MSG_DONTWAIT) };
 }
 
 /// More than net.ipv4.tcp_rmem ever allows.

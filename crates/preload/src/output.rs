@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::Mode;
 use crosslane_ring::Part;
 use crosslane_ring::short::SHORT_BYTES;
 use crosslane_stream::end::Blocked;
@@ -125,23 +126,19 @@ pub fn refuse(errno: Errno, flags: c_int) -> ssize_t {
 
 /// Urgent data and other flags that a ring cannot carry: the connection goes back to TCP.
 #[cold]
-fn by_kernel_only(end: &End, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
+fn by_kernel_only(end: &End, flags: c_int, mut kernel: impl FnMut() -> ssize_t) -> ssize_t {
     let urgent = flags & libc::MSG_OOB != 0;
     switch::pin(end, if urgent { Reason::Urgent } else { Reason::Call });
-    behind_ring(end, flags, kernel)
-}
-
-/// Have the kernel send, behind all that is in the ring.
-fn behind_ring(end: &End, flags: c_int, mut kernel: impl FnMut() -> ssize_t) -> ssize_t {
     let dont_wait = flags & libc::MSG_DONTWAIT != 0;
     loop {
-        if is_granted(end)
-            && let Err(errno) = send::leave_ring(end, dont_wait)
-        {
+        if let Err(errno) = send::finish_replay(end, dont_wait) {
             return refuse(errno, flags);
         }
         if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
             return sent;
+        }
+        if end.tx_mode() == Mode::Ring {
+            return c::fail(Errno::AGAIN);
         }
     }
 }
@@ -275,12 +272,24 @@ fn pass_along(
     end: &End,
     header: &msghdr,
     flags: c_int,
-    kernel: impl FnMut() -> ssize_t,
+    mut kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
     if flags & !RING_FLAGS != 0 {
         return pass(header, || by_kernel_only(end, flags, kernel));
     }
-    pass(header, || behind_ring(end, flags, kernel))
+    let dont_wait = flags & libc::MSG_DONTWAIT != 0;
+    pass(header, || {
+        loop {
+            if is_granted(end)
+                && let Err(errno) = send::leave_ring(end, dont_wait)
+            {
+                return refuse(errno, flags);
+            }
+            if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
+                return sent;
+            }
+        }
+    })
 }
 
 /// Whether control data goes along, as descriptors do.

@@ -183,7 +183,7 @@ fn look(fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
             }
             Some(_) => {}
             None => {
-                one.revents = UNASKED;
+                one.revents = TO_BE_ASKED;
                 others += 1;
             }
         }
@@ -195,7 +195,7 @@ fn look(fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
 }
 
 /// What the kernel is to be asked for, whatever another thread is granted meanwhile: no event of poll(2).
-const UNASKED: i16 = i16::MIN;
+const TO_BE_ASKED: i16 = i16::MIN;
 
 fn on_tcp(end: &End) -> bool {
     use crosslane_ctl::slab::Mode;
@@ -205,14 +205,14 @@ fn on_tcp(end: &End) -> bool {
 fn look_at_others(fds: &mut [pollfd]) -> Result<(), Errno> {
     let mut copy: Vec<pollfd> = fds.to_vec();
     for one in &mut copy {
-        if one.revents != UNASKED {
+        if one.revents != TO_BE_ASKED {
             one.fd = -1;
         }
         one.revents = 0;
     }
     let asked = crosslane_sys::kernel::poll(&mut copy, Some(as_timespec(Duration::ZERO)));
     for (one, found) in fds.iter_mut().zip(&copy) {
-        if one.revents == UNASKED {
+        if one.revents == TO_BE_ASKED {
             one.revents = found.revents;
         }
     }

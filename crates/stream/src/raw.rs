@@ -74,8 +74,8 @@ fn generation(end: &End) -> u32 {
 pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<isize> {
     let tx = &end.entry.tx;
     if end.phase() == EndPhase::Granted {
-        // What a receiver wants to have again comes before these bytes.
-        switch::attend_lane(end);
+        // What the receiver wants to have again comes before these bytes.
+        switch::answer_freeze(end);
     }
     let call = Call::begin(end, &tx.raw_calls);
     let _by_number = ByNumber::begin(end);
@@ -149,7 +149,10 @@ impl ByNumber {
 impl Drop for ByNumber {
     fn drop(&mut self) {
         if let Some(calls) = self.0 {
-            calls.fetch_sub(1, Ordering::Relaxed);
+            // None is left of those that have been forgotten in a forked child.
+            let _ = calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| {
+                calls.checked_sub(1)
+            });
         }
     }
 }

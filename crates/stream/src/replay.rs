@@ -23,20 +23,22 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_micros(100);
 
-/// The receiver has frozen before it read our STOP. One that has shut down gets no answer: its kernel would reset the
-/// connection for what is sent again. The caller holds the sending direction.
+/// The receiver has frozen before it read our STOP. The caller holds the sending direction.
 pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
     let stop_at = end.entry.wait.replayed.load(Ordering::Relaxed);
-    let is_closed = lane.control().receiver.flags.load(Ordering::SeqCst) & CLOSED != 0;
-    if end.tx_mode() != Mode::Tcp || stop_at == 0 || is_closed || !claim_freeze(end, lane) {
+    if end.tx_mode() != Mode::Tcp || stop_at == 0 || !claim_freeze(end, lane) {
         return;
     }
     end.entry.wait.replayed.store(0, Ordering::Relaxed);
-    let quiet = end.entry.tx.raw_calls.load(Ordering::SeqCst) == 0;
-    if quiet && end.entry.tx.tcp_bytes.load(Ordering::Relaxed) + 1 == stop_at {
+    let tx = &end.entry.tx;
+    // A call that enters the kernel's send counts itself, then looks at the mode.
+    tx.mode.store(Mode::Replay as u32, Ordering::SeqCst); // SYNC: raw
+    let quiet = tx.raw_calls.load(Ordering::SeqCst) == 0; // SYNC: raw
+    if quiet && tx.tcp_bytes.load(Ordering::Relaxed) + 1 == stop_at {
         begin_replay(end, lane);
         return;
     }
+    end.set_tx_mode(Mode::Tcp);
     answer_freeze(end, lane, NO_REPLAY);
 }
 
@@ -59,13 +61,13 @@ fn answer_freeze(end: &End, lane: &WindowLane, at: u64) {
 }
 
 /// Say that the freeze is being answered. Returns whether the receiver still wants it. Never after our
-/// own end: nothing could be sent again, and a receiver that sees the end reads the lane. The caller holds
-/// the sending direction.
+/// own end: nothing could be sent again, and a receiver that sees the end reads the lane; nor for one that has shut down,
+/// whose kernel would reset the connection for what is sent again. The caller holds the sending direction.
 pub(crate) fn claim_freeze(end: &End, lane: &WindowLane) -> bool {
     if end.has_flags(end_flags::SHUT_WRITE) {
         return false;
     }
-    let answer = |flags| (flags & FROZEN != 0).then_some(flags | ANSWERED);
+    let answer = |flags| (flags & (FROZEN | CLOSED) == FROZEN).then_some(flags | ANSWERED);
     let flags = &lane.control().receiver.flags;
     flags
         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, answer) // SYNC: frozen

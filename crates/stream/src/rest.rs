@@ -2,10 +2,11 @@
 //! somebody who may know nothing of rings, and goes back into the same lanes when all who have the
 //! socket are known again.
 //!
-//! Both ends rest: the one whose socket was given away (`passed`, `exec`), and its peer, which has been asked
-//! to send again by TCP what stood in the lane (`peer-asked`). Each decides by itself when its rest
-//! is over, and says so by no longer objecting; the rings are used when neither objects. The rules
-//! are in `docs/decisions/lending.md`.
+//! Both ends rest: the one whose socket was given away (`passed`, `exec`), and its peer, which has been
+//! asked to send again by TCP what stood in the lane (`peer-asked`). So does one that was inherited by a
+//! fork before its rings were used (`shared`). Each decides by itself when its rest is over, and says so
+//! by no longer objecting; the rings are used when neither objects. The rules are in
+//! `docs/decisions/lending.md`.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;

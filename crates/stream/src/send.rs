@@ -93,17 +93,19 @@ pub fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
 /// Send what a frozen receiver has not taken.
 ///
 /// # Errors
-/// EAGAIN if TCP has no room and the call must not wait; what the kernel says of a broken one.
+/// EAGAIN if TCP has no room and the call must not wait; what the kernel says of a broken one; EBADF if another thread
+/// has closed it meanwhile.
 pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
     if end.tx_mode() != Mode::Replay {
         return Ok(());
     }
     loop {
         {
-            let held = end.hold_tx_lane().filter(|_| end.tx_mode() == Mode::Replay);
-            let Some((lane, _tx)) = held else {
+            let held = end.hold_tx_lane();
+            if end.tx_mode() != Mode::Replay {
                 return Ok(());
-            };
+            }
+            let (lane, _tx) = held.ok_or(Errno::BADF)?;
             match replay::continue_replay(end, &lane) {
                 Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(ending::take_error(end).unwrap_or(errno)),
@@ -366,7 +368,10 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
     let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
     while parts.left() > 0 {
         match finish_replay(end, dont_wait) {
-            Err(_) if total > 0 => return Ok(total),
+            Err(errno) if total > 0 => {
+                keep_error(end, errno);
+                return Ok(total);
+            }
             done => done?,
         }
         let mut pieces = Pieces::of(parts.clone());

@@ -241,6 +241,14 @@ pub(crate) fn attend_lane(end: &End) {
     }
 }
 
+/// Answer a receiver that wants to have again what it has not read, before more is sent by TCP.
+pub(crate) fn answer_freeze(end: &End) {
+    let flags = |lane: WindowLane| lane.control().receiver.flags.load(Ordering::Relaxed);
+    if end.tx_lane().is_some_and(|lane| flags(lane) & FROZEN != 0) {
+        attend_lane(end);
+    }
+}
+
 /// After a record has been published: ring the receiver if it is armed, and do what it asks for.
 /// The caller holds the sending direction.
 #[inline]
@@ -469,17 +477,7 @@ fn is_out(end: &End) -> bool {
         Mode::Replay => is_empty(),
         Mode::Ring => end.ending() != Ending::Open && is_empty(),
     };
-    end.tx_mode() == Mode::Tcp && is_received && is_heard(end) && !lost::is_unknown(end)
-}
-
-/// Whether the receiver cannot ask us any more to send again what stands before our STOP.
-fn is_heard(end: &End) -> bool {
-    let has_stopped = end.entry.wait.replayed.load(Ordering::Relaxed) != 0;
-    let passed = |lane: WindowLane| {
-        let is_closed = || lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0;
-        is_empty(end, &lane) || is_closed()
-    };
-    !has_stopped || end.has_flags(end_flags::LOST) || end.tx_lane().is_none_or(passed)
+    end.tx_mode() == Mode::Tcp && is_received && !lost::is_unknown(end)
 }
 
 /// Leave an end to the kernel, whatever stands in its rings, in every process that has it. Returns

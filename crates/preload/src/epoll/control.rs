@@ -219,9 +219,9 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
         return c::fail(Errno::INVAL);
     }
     if !reg.ringed {
-        let has_rings = end.phase() == EndPhase::Granted && !end.is_pinned();
+        let has_rings = end.phase() == EndPhase::Granted;
         let is_used = end.local.adopted.load(Ordering::Relaxed) != 0;
-        let takes_over = has_rings && (is_used || wish.events & ONCE != 0);
+        let takes_over = has_rings && (is_used || !end.is_pinned() && wish.events & ONCE != 0);
         let result = match (reg.absent, takes_over) {
             (true, true) => add_as(epoll, end, EDGE, set::tagged(NO_KEY)),
             (true, false) => add_as(epoll, end, wish.events, wish.u64),
