@@ -96,12 +96,12 @@ impl Edges {
             }
         }
         self.names.note(&words);
-        if let Some(sender) = sender(&words) {
-            if may_fill(&words) || native.ends_with("EAGAIN") {
-                self.were_blocked.insert(sender.to_owned());
-                for registration in self.of.values_mut() {
-                    registration.misses_room |= self.names.are_one(sender, &registration.handle);
-                }
+        if let Some(sender) = sender(&words)
+            && (may_fill(&words) || native.ends_with("EAGAIN"))
+        {
+            self.were_blocked.insert(sender.to_owned());
+            for registration in self.of.values_mut() {
+                registration.misses_room |= self.names.are_one(sender, &registration.handle);
             }
         }
         // An event that differs itself is judged by what was known before.
