@@ -70,26 +70,21 @@ pub fn is_kernels(fds: &[pollfd]) -> bool {
 
 /// Connections without rings on which the kernel alone lets a call sleep. They get none while it
 /// does, nor does what their numbers name meanwhile: nobody would ring for it.
-pub struct Asleep {
-    calls: Vec<raw::Call>,
-    _numbers: Vec<raw::ByNumber>,
-}
+pub struct Asleep(Vec<(raw::Call, raw::ByNumber)>);
 
 impl Asleep {
     /// Known connections among `fds`; `None` if one has rings.
     pub fn new(fds: &[pollfd]) -> Option<Self> {
         let ends: Vec<End> = fds.iter().filter_map(|one| End::of(one.fd)).collect();
-        let asleep = Self {
-            calls: ends.iter().map(raw::Call::begin_wait).collect(),
-            _numbers: ends.iter().map(raw::ByNumber::begin).collect(),
-        };
+        let begin = |end| (raw::Call::begin_wait(end), raw::ByNumber::begin(end));
+        let asleep = Self(ends.iter().map(begin).collect());
         ends.iter().all(ready::is_kernels).then_some(asleep)
     }
 }
 
 impl Drop for Asleep {
     fn drop(&mut self) {
-        self.calls.drain(..).for_each(raw::Call::end);
+        self.0.drain(..).for_each(|(call, _number)| call.end());
     }
 }
 

@@ -44,7 +44,7 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
     is_plain
 }
 
-/// A forked child has an end whose rings its parent had been granted and does not use yet: there, epoll sets wait
+/// A forked child has an end whose rings its parent had been granted and does not use yet: the parent's epoll sets wait
 /// for it in the kernel alone, which the child cannot change. It stays on TCP until one of them alone has it.
 pub fn share(end: &End) {
     begin_alone(end, Reason::Shared);

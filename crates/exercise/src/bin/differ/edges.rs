@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::Names;
 use crate::side::Trace;
-use crate::world::ROOM;
 
 /// Whether `other` shows what `native` does, but for edges that it tells once more.
 pub fn are_alike(native: &Trace, other: &Trace) -> bool {
@@ -97,7 +96,7 @@ impl Edges {
         }
         self.names.note(&words);
         if let Some(sender) = sender(&words)
-            && (may_fill(&words) || native.ends_with("EAGAIN"))
+            && (matches!(words[0], "fill-and-drain" | "transfer") || native.ends_with("EAGAIN"))
         {
             self.were_blocked.insert(sender.to_owned());
             for registration in self.of.values_mut() {
@@ -270,15 +269,6 @@ fn sender<'a>(words: &[&'a str]) -> Option<&'a str> {
     }
 }
 
-/// Whether a step may find no room on its way, whatever comes of it.
-fn may_fill(words: &[&str]) -> bool {
-    match words {
-        ["transfer", _, _, bytes, ..] => bytes.parse().is_ok_and(|bytes: usize| bytes > ROOM),
-        ["fill-and-drain", ..] => true,
-        _ => false,
-    }
-}
-
 /// Whether a step is one that brings nobody anything to read.
 fn brings_nothing(words: &[&str]) -> bool {
     let [_, call, ..] = words else { return false };
@@ -382,7 +372,6 @@ mod tests {
         assert!(!told(&["fill-and-drain @0:h1 @1:h2 => ok"]));
         assert!(told(&["fill-and-drain @1:h2 @0:h1 => ok"]));
         assert!(!told(&["transfer @0:h1 @1:h2 503586 => 503586 all"]));
-        assert!(told(&["transfer @0:h1 @1:h2 1 => 1 all"]));
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod apply;
 mod judge;
 
 /// More than this is not left unread, so that room is never a matter of buffers.
-pub const ROOM: usize = 12_000;
+const ROOM: usize = 12_000;
 
 /// A name of a descriptor in a process.
 #[derive(Clone, Copy, Debug)]
