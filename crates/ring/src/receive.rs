@@ -188,7 +188,8 @@ impl RxCursor {
         cursor.copy(lane, parts).map(|(bytes, _)| bytes)
     }
 
-    /// Copy bytes out as `read` does and move over them, telling nobody: for looking further.
+    /// Copy bytes out as `read` does and move over them, telling nobody: for looking further. Returns how many, and
+    /// [`Taken::goes_on`].
     ///
     /// # Errors
     /// As [`RxCursor::read`].
@@ -196,8 +197,8 @@ impl RxCursor {
         &mut self,
         lane: &impl LaneMemory,
         parts: &mut Parts<'_>,
-    ) -> Result<usize, PeerLied> {
-        self.copy(lane, parts).map(|(bytes, _)| bytes)
+    ) -> Result<(usize, bool), PeerLied> {
+        self.copy(lane, parts)
     }
 
     /// Bytes of data up to the next control record, counted up to `most`.

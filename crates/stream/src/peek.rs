@@ -12,7 +12,7 @@ use crate::beside::Beside;
 use crate::ending::{self, lied};
 use crate::receive::Options;
 use crate::step::receive_parts;
-use crate::{End, lost};
+use crate::{End, lost, place, wait};
 
 /// Passages that one look follows.
 const MOST_PASSAGES: usize = 8;
@@ -66,14 +66,31 @@ pub(crate) fn peek_on(
                 Err(errno) => Err(errno),
             }
         }
-        Place::Ring(lane, cursor) => {
-            let copied = cursor.copy_on(lane, parts).map_err(|lie| lied(end, lie))?;
-            Ok(copied as u64)
-        }
+        Place::Ring(lane, cursor) => copy_message(end, lane, cursor, parts),
     })?;
     match lost::is_found(end) || seen == Seen::Twice {
         true => Ok(0),
         false => Ok(asked - parts.left()),
+    }
+}
+
+/// Copy what stands in the ring, with the rest of a message whose sender is in the middle of the call. A rest that does
+/// not come soon is not waited for.
+fn copy_message(
+    end: &End,
+    lane: &WindowLane,
+    cursor: &mut RxCursor,
+    parts: &mut Parts<'_>,
+) -> Result<u64, Errno> {
+    let mut total = 0;
+    loop {
+        let copied = cursor.copy_on(lane, parts);
+        let (bytes, goes_on) = copied.map_err(|lie| lied(end, lie))?;
+        total += bytes as u64;
+        let comes_rest = || wait::wait_for_rest(place::peer(end), || cursor.has_record(lane));
+        if !goes_on || !comes_rest() {
+            return Ok(total);
+        }
     }
 }
 

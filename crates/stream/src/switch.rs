@@ -21,7 +21,7 @@ use crosslane_ring::{Control, LaneMemory, WindowLane};
 use crate::bell::Bells;
 use crate::family::Family;
 use crate::kernel_view::{self, Count};
-use crate::{End, bell, config, gone, lost, register, replay, rest, send, step};
+use crate::{End, bell, config, gone, lost, register, replay, rest, send, step, unconsumed};
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
 /// granted end is not in the rings in both directions.
@@ -477,7 +477,16 @@ fn is_out(end: &End) -> bool {
         Mode::Replay => is_empty(),
         Mode::Ring => end.ending() != Ending::Open && is_empty(),
     };
-    end.tx_mode() == Mode::Tcp && is_received && !lost::is_unknown(end)
+    end.tx_mode() == Mode::Tcp && is_received && !lost::is_unknown(end) && !is_missed_at_close(end)
+}
+
+/// Whether the lane holds what a peer over AF_UNIX leaves unread if it closes now: only who looks there knows that of
+/// the error which it leaves behind.
+fn is_missed_at_close(end: &End) -> bool {
+    end.family() == Family::Unix
+        && end
+            .tx_lane()
+            .is_some_and(|lane| unconsumed::in_lane(end, &lane) > 0)
 }
 
 /// Leave an end to the kernel, whatever stands in its rings, in every process that has it. Returns

@@ -17,8 +17,8 @@ pub fn bytes(end: &End) -> usize {
     }
 }
 
-/// Bytes in the lane that the peer has not consumed. Exact if the caller holds the sending direction,
-/// or nobody sends.
+/// Bytes in the lane that the peer has not consumed and that have not been sent again by TCP. Exact if the caller
+/// holds the sending direction, or nobody sends.
 pub(crate) fn in_lane(end: &End, lane: &WindowLane) -> usize {
     let consumed = lane.consumed();
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
@@ -27,7 +27,8 @@ pub(crate) fn in_lane(end: &End, lane: &WindowLane) -> usize {
         taken: usize::try_from(consumed & 0xffff).unwrap_or(0),
     };
     let lines = u64::from(lane.lines());
-    if at.head > tail || tail - at.head > lines {
+    let is_replayed = end.entry.tx.credit.load(Ordering::Relaxed) > at.head;
+    if is_replayed || at.head > tail || tail - at.head > lines {
         return 0;
     }
     let mut total = 0;

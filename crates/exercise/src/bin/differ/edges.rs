@@ -123,10 +123,13 @@ impl Edges {
                 }
             }
         } else if !brings_nothing(words) {
-            let sender = sender(words);
+            let (sender, refused) = (sender(words), refused(words));
             for registration in self.of.values_mut() {
                 let handle = &registration.handle;
-                let may_reach = sender.is_none_or(|from| self.names.may_reach(from, handle));
+                let may_reach = match refused {
+                    Some(refused) => self.names.are_one(refused, handle),
+                    None => sender.is_none_or(|from| self.names.may_reach(from, handle)),
+                };
                 registration.knows_all &= !may_reach;
             }
         }
@@ -210,16 +213,19 @@ impl Edges {
     /// Whether a registration is told of room that no send has missed: the kernel says what is ready whenever
     /// something else has come, even if that has been read since, and over AF_UNIX whenever the peer has received
     /// something, with what is there to be read and was told before. The library tells of room that was missed.
-    /// Or it is told once more of an end: of a HUP also when the other host has acknowledged it.
+    /// Or it is told once more of an end, of a HUP also when the other host has acknowledged it; with such room, too.
     fn is_needless(&self, step: &str, event: &str) -> bool {
         let Some((_, bits)) = event.split_once(':') else {
             return false;
         };
         self.registration(step, event).is_some_and(|registration| {
-            let is_known = |bit| is_lasting_end(bit) && registration.ends.contains(bit);
-            let is_room = bits == "OUT" || bits == "IN|OUT" && registration.knows_all;
-            let is_old = is_room && !registration.misses_room || bits.split('|').all(is_known);
-            is_old && registration.for_edges
+            let has_old_room = bits.split('|').any(|bit| bit == "OUT") && !registration.misses_room;
+            let is_old = |bit| match bit {
+                "OUT" => has_old_room,
+                "IN" => has_old_room && registration.knows_all,
+                end => is_lasting_end(end) && registration.ends.contains(end),
+            };
+            bits.split('|').all(is_old) && registration.for_edges
         })
     }
 
@@ -269,6 +275,14 @@ fn sender<'a>(words: &[&'a str]) -> Option<&'a str> {
     }
 }
 
+/// The handle of a connection that finds nobody, which concerns nobody else.
+fn refused<'a>(words: &[&'a str]) -> Option<&'a str> {
+    match words {
+        [_, "connect-nobody", handle, ..] => Some(handle),
+        _ => None,
+    }
+}
+
 /// Whether a step is one that brings nobody anything to read.
 fn brings_nothing(words: &[&str]) -> bool {
     let [_, call, ..] = words else { return false };
@@ -278,7 +292,7 @@ fn brings_nothing(words: &[&str]) -> bool {
         || call.starts_with("dup")
         || call.starts_with("get");
     (receives || QUIET.contains(call)) && words[0].starts_with('@')
-        || matches!(words[0], "pair" | "pause")
+        || matches!(words[0], "pair" | "pause" | "fork")
 }
 
 /// The step and the events of `@0 epoll-wait h5 32 0 => [1:IN 2:OUT]`.
@@ -397,6 +411,9 @@ mod tests {
             super::are_alike(&trace(native), &trace(other))
         };
         assert!(told(&["@1 read h2 1 => 1"]));
+        assert!(told(&["fork @1 @2 => forked", "@1 read h2 1 => 1"]));
+        assert!(told(&["@1 connect-nobody h9 unix => ECONNREFUSED"]));
+        assert!(!told(&["@0 connect-nobody h1 unix => ECONNREFUSED"]));
         assert!(told(&[
             "@0 dup h1 h7 => 9",
             "@0 sendfile h7 1 => 1",
@@ -433,6 +450,9 @@ mod tests {
         assert!(!told(&[], "HUP"));
         assert!(!told(&[hup], "ERR|HUP"));
         assert!(!told(&[hup], "IN|HUP"));
+        assert!(told(&[hup], "OUT|HUP"));
+        assert!(!told(&[], "OUT|HUP"));
+        assert!(!told(&[hup, "@0 send h1 5 DONTWAIT => EAGAIN"], "OUT|HUP"));
         assert!(!told(&[hup, "@0 epoll-mod h5 h1 ET 1 => 0"], "HUP"));
     }
 

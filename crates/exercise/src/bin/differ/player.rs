@@ -140,7 +140,7 @@ impl Player<'_> {
     fn epilogue(&mut self) -> Result<(), Hung> {
         while let Some(sleeper) = self.world.sleepers.first() {
             let (process, thread) = (sleeper.process, sleeper.thread);
-            let is_impatient = self.world.files[sleeper.file].impatient;
+            let is_impatient = self.world.files[sleeper.file].is_impatient();
             if !self.comes_back(process, thread, is_impatient)? {
                 self.cast.signal(process, thread, false)?;
             }

@@ -29,8 +29,8 @@ pub struct Entry {
 pub struct File {
     pub kind: Kind,
     pub nonblocking: bool,
-    /// Reads give up after a while.
-    pub impatient: bool,
+    /// SO_RCVTIMEO; 0 for none.
+    pub limit_ms: u32,
     /// SO_RCVLOWAT.
     pub least: usize,
     lingers_not: bool,
@@ -121,10 +121,15 @@ impl File {
         Self {
             kind,
             nonblocking,
-            impatient: false,
+            limit_ms: 0,
             least: 1,
             lingers_not: false,
         }
+    }
+
+    /// Whether reads give up after a moment.
+    pub fn is_impatient(&self) -> bool {
+        (1..1000).contains(&self.limit_ms)
     }
 }
 

@@ -157,7 +157,12 @@ impl Generator {
             11 => Call::GetLinger { fd },
             12 => Call::Rcvtimeo {
                 fd,
-                timeout_ms: if on { 12 } else { 0 },
+                // Surely over before anything comes, or surely not.
+                timeout_ms: match (on, fd.0.is_multiple_of(2)) {
+                    (false, _) => 0,
+                    (true, true) => 12,
+                    (true, false) => 60_000,
+                },
             },
             13 => Call::Names { fd },
             14 => Call::Stat { fd },

@@ -3,7 +3,7 @@
 //! A set that has news in memory asks the kernel for that of other descriptors every 20 us only (docs/design.md, 3.4).
 //!
 //! On one machine TCP delivers at once but for a few cases (Nagle, an acknowledgement that is
-//! delayed, a busy softirq); without this, those would be taken for differences.
+//! delayed, of a FIN, too, a busy softirq); without this, those would be taken for differences.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,8 @@ impl Player<'_> {
                 false => (0, Instant::now()),
             };
             let rests = if connection.wild {
-                still >= STILL && (have_arrived(&looks) || since.elapsed() >= HELD_BACK)
+                let is_done = have_arrived(&looks) && !looks.iter().flatten().any(is_moving);
+                still >= STILL && (is_done || since.elapsed() >= HELD_BACK)
             } else {
                 is_at_rest(connection, &looks) && self.has_reached_listener(number)?
             };
@@ -117,14 +118,18 @@ fn is_at_rest(connection: &Connection, looks: &Looks) -> bool {
     let are_told = (0..2).all(|side| {
         let Some(look) = looks[side] else { return true };
         let (own, other) = (connection.ends[side], connection.ends[1 - side]);
-        let is_moving = matches!(look.state, SYN_SENT | FIN_WAIT1 | LAST_ACK | CLOSING);
         let knows_end =
             !(other.gone || other.shut_writing) || !matches!(look.state, ESTABLISHED | FIN_WAIT2);
         let knows_reset = !own.reset || look.state == CLOSE;
         let has_told = !own.shut_writing || look.state != ESTABLISHED;
-        !is_moving && knows_end && knows_reset && has_told
+        !is_moving(&look) && knows_end && knows_reset && has_told
     });
     are_told && have_arrived(looks)
+}
+
+/// Whether the other host has yet to acknowledge that a connection begins or ends, which is an event, too.
+fn is_moving(look: &TcpLook) -> bool {
+    matches!(look.state, SYN_SENT | FIN_WAIT1 | LAST_ACK | CLOSING)
 }
 
 /// Whether what each end has sent has arrived at the other, or never will.

@@ -13,6 +13,8 @@ use crate::world::{Entry, Kind, Sleeper};
 /// Long enough for a connection to be switched by whoever wants to.
 const PAUSE: Duration = Duration::from_millis(8);
 const AFTER_PAUSE: usize = 4;
+/// A short limit of a receive is over, or is not kept.
+const OVERDUE: Duration = Duration::from_millis(500);
 /// More than any event takes on one machine.
 const PATIENCE_MS: i32 = 3_000;
 
@@ -75,7 +77,12 @@ impl Player<'_> {
         let file = entry.expect("it was resolved").file;
         self.cast.begin(process, thread, matter, resolved)?;
         self.world.begin(process, thread, call.clone(), file);
-        let Some(outcome) = self.cast.ended(process, thread, Duration::ZERO) else {
+        let patience = match call.reads().is_some() && self.world.files[file].is_impatient() {
+            // What comes before that would depend on time.
+            true => OVERDUE,
+            false => Duration::ZERO,
+        };
+        let Some(outcome) = self.cast.ended(process, thread, patience) else {
             return Ok(Some("sleeps".into()));
         };
         let last = self.world.sleepers.len() - 1;
@@ -331,8 +338,8 @@ impl Player<'_> {
         let sleeper = &mut self.world.sleepers[index];
         let restarts =
             sleeper.call.reads().is_some() || matches!(sleeper.call, Call::Accept { .. });
-        let is_impatient = self.world.files[sleeper.file].impatient;
-        sleeper.interrupted = !restart || !restarts || is_impatient;
+        let has_limit = self.world.files[sleeper.file].limit_ms > 0;
+        sleeper.interrupted = !restart || !restarts || has_limit;
         self.cast.signal(process, thread, restart)?;
         Ok(Some("sent".into()))
     }

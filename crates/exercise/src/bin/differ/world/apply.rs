@@ -126,7 +126,7 @@ impl World {
         let it = &mut self.files[file];
         match *call {
             Call::SetNonblocking { on, .. } | Call::Fionbio { on, .. } => it.nonblocking = on,
-            Call::Rcvtimeo { timeout_ms, .. } => it.impatient = timeout_ms > 0,
+            Call::Rcvtimeo { timeout_ms, .. } => it.limit_ms = timeout_ms,
             Call::Linger { seconds, .. } => it.lingers_not = seconds == 0,
             Call::Setsockopt {
                 option: Choice::RCVLOWAT,

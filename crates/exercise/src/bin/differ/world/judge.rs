@@ -81,7 +81,7 @@ impl World {
 
     fn returns(&self, file: &File, call: &Call) -> bool {
         if let Some(reading) = call.reads() {
-            if file.nonblocking || file.impatient || reading.flags.has(libc::MSG_DONTWAIT) {
+            if file.nonblocking || file.is_impatient() || reading.flags.has(libc::MSG_DONTWAIT) {
                 // A stream asks again and again.
                 return !matches!(call, Call::Drain { .. });
             }
