@@ -58,6 +58,10 @@ pub fn at_once(end: &End, wanted: i16) -> i16 {
 /// ends and errors that only the kernel knows are included; directions on TCP always are.
 pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
     step::settle(end);
+    if is_kernels(end) {
+        // Its modes tell nothing: a freeze may never have been answered.
+        return kernel::poll_now(end.fd(), wanted) & (wanted | BROKEN);
+    }
     let (rx, tx) = (end.rx_mode(), end.tx_mode());
     if lost::is_dry(end) {
         // What there is to read, and whether the stream has ended, is not known yet.

@@ -17,6 +17,8 @@ use super::kept;
 const TAG: u64 = 0xC055_1A9E_0000_0000;
 const TAG_MASK: u64 = 0xffff_ffff_0000_0000;
 
+const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
+
 /// Sets by descriptor. A set that has been made stays for the next epoll descriptor of its number.
 static SETS: OnceLock<Option<Mapping>> = OnceLock::new();
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
@@ -224,6 +226,8 @@ impl Reg {
     pub fn renew(&mut self, events: u32, data: u64) {
         (self.events, self.data) = (events, data);
         (self.deleted, self.spent, self.fresh) = (false, false, true);
+        // The kernel was not to tell of the peer's end meanwhile.
+        self.missed |= events & !self.kernel_events & RDHUP != 0;
     }
 
     /// Whether its connection still exists.
