@@ -163,6 +163,10 @@ fn look_but_for(strays: &[Stray], fds: &mut [pollfd], ask_kernel: bool) -> Resul
             return Ok(0);
         }
     }
+    // A number may name a set by now.
+    strays
+        .iter()
+        .for_each(|stray| epoll::leave_nested(fds[stray.place].fd));
     look(fds, ask_kernel)
 }
 

@@ -71,12 +71,30 @@ fn take_last_bells(end: &End) {
 /// or has not told yet.
 pub fn take_error(end: &End) -> Option<Errno> {
     gone::look_again(end);
-    match end.entry.wait.error.swap(0, Ordering::Relaxed) {
-        0 => kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR)
+    take_kept(end).or_else(|| {
+        kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR)
             .ok()
             .filter(|error| *error != 0)
-            .map(Errno),
-        error => Some(Errno(error)),
+            .map(Errno)
+    })
+}
+
+/// As [`take_error`], of what the kernel has told the library only.
+fn take_kept(end: &End) -> Option<Errno> {
+    let error = end.entry.wait.error.swap(0, Ordering::Relaxed);
+    (error != 0).then_some(Errno(error))
+}
+
+/// The error that a send by the kernel is told, which has told the library already. That nothing more can be sent the
+/// kernel says itself, and over AF_UNIX the error is for a receive.
+pub(crate) fn take_from_send(end: &End) -> Option<Errno> {
+    let is_kept = !matches!(
+        end.entry.wait.error.load(Ordering::Relaxed),
+        0 | libc::EPIPE
+    );
+    match is_kept && end.family() == Family::Tcp {
+        true => take_kept(end),
+        false => None,
     }
 }
 

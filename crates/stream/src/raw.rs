@@ -77,6 +77,10 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
         // What the receiver wants to have again comes before these bytes.
         switch::answer_freeze(end);
     }
+    if let Some(errno) = ending::take_from_send(end) {
+        errno.set();
+        return Some(-1);
+    }
     let call = Call::begin(end, &tx.raw_calls);
     let _by_number = ByNumber::begin(end);
     if tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {

@@ -337,11 +337,10 @@ fn has_time_limit(end: &End) -> bool {
 
 /// An error that a send meets after it has sent something is the next call's.
 pub fn keep_error(end: &End, errno: Errno) {
-    if !matches!(
-        errno,
-        Errno::AGAIN | Errno::INTR | Errno::RESTART | Errno::PIPE
-    ) {
-        end.entry.wait.error.store(errno.0, Ordering::Relaxed);
+    match errno {
+        Errno::AGAIN | Errno::INTR | Errno::RESTART | Errno::PIPE => {}
+        Errno::CONNRESET if end.family() == Family::Tcp => ending::note_error(end, errno),
+        errno => end.entry.wait.error.store(errno.0, Ordering::Relaxed),
     }
 }
 

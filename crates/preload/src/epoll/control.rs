@@ -377,8 +377,8 @@ pub fn received(fd: c_int) {
     if is_done(fd, libc::EPOLL_CTL_ADD) {
         let has_probe = |set: &c_int| *set != fd && is_done(*set, libc::EPOLL_CTL_DEL);
         match set::sets().into_iter().find(has_probe) {
-            Some(set) => set::copied(set, fd),
-            None => set::created(fd),
+            Some(set) => super::copied(set, fd),
+            None => super::created(fd),
         }
     }
     kernel::close(probe);

@@ -22,20 +22,39 @@ pub use control::{
     received, want_room,
 };
 pub use early::{connected, dissolved};
-pub use set::{Fork, before_fork, copied, forget_set, is_known, sets};
+pub use set::{Fork, before_fork, forget_set, is_known, sets};
 #[cfg(target_arch = "x86_64")]
 pub use wait::epoll_wait;
 pub use wait::{epoll_pwait, epoll_pwait2};
 
 use core::ffi::c_int;
 
+use crosslane_stream::raw;
 use crosslane_sys::real;
+
+/// `new` is a copy of `fd`, which may be an epoll descriptor.
+pub fn copied(fd: c_int, new: c_int) {
+    set::copied(fd, new);
+    show_to_polls(new);
+}
+
+fn created(fd: c_int) {
+    set::created(fd);
+    show_to_polls(fd);
+}
+
+/// A poll that has gone into the kernel with this number looks, when it wakes, at what the number names by then.
+fn show_to_polls(fd: c_int) {
+    if set::is_known(fd) && raw::is_in_kernel(fd) {
+        leave_nested(fd);
+    }
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: passed on.
     let fd = unsafe { real::epoll_create(size) };
-    set::created(fd);
+    created(fd);
     fd
 }
 
@@ -43,6 +62,6 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: passed on.
     let fd = unsafe { real::epoll_create1(flags) };
-    set::created(fd);
+    created(fd);
     fd
 }
