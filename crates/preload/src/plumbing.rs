@@ -112,6 +112,7 @@ pub fn after_receiving(message: &msghdr) {
         adopt::adopt(fd);
         if let Some(end) = End::of(fd) {
             epoll::named(&end);
+            leave_to_kernel(&end, fd);
         }
     });
 }

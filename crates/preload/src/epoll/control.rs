@@ -401,7 +401,9 @@ pub fn forget(end: &End) {
             }
             // The kernel still has what the program has deleted.
             let nothing = epoll_event { events: 0, u64: 0 };
-            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, end.fd, nothing);
+            if !reg.inherited {
+                let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, end.fd, nothing);
+            }
         }
         if let Some(mut reg) = inner.remove(key) {
             reg.uncount();
@@ -440,15 +442,18 @@ pub fn adopt(end: &End) {
     watcher::on_loss(beacon::wake);
     let mut waits = false;
     for_each(end, |set, inner, key| {
-        let is_to_stay = |reg: &mut Reg| reg.nameless || reg.events & ONCE != 0;
-        let reg = inner.reg(key).filter(|reg| !reg.ringed);
-        if reg.is_some_and(is_to_stay) {
+        let Some(reg) = inner.reg(key) else { return };
+        if reg.ringed {
+            // It has stayed with us; these may be other lanes than before.
+            (reg.reported_line, reg.fresh, reg.missed) = (0, true, true);
+            inner.heat(key);
+        } else if reg.nameless || reg.events & ONCE != 0 {
             waits = true;
             return;
+        } else {
+            let is_told = reg.is_edge() && is_told(set.fd(), reg);
+            take_over(set, inner, key, is_told);
         }
-        let reg = inner.reg(key).filter(|reg| !reg.ringed && reg.is_edge());
-        let is_told = reg.is_some_and(|reg| is_told(set.fd(), reg));
-        take_over(set, inner, key, is_told);
         // Who fell asleep before could not ask to be rung.
         tell_sleepers(set, inner, key);
     });
@@ -480,8 +485,8 @@ pub fn hand_back(end: &End) {
         let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) else {
             return;
         };
-        // What nobody can change stays with us.
-        if reg.nameless {
+        // What nobody can change stays with us, and what a parent uses as it is.
+        if reg.nameless || reg.inherited {
             return;
         }
         if reg.deleted {

@@ -164,6 +164,8 @@ pub struct Reg {
     /// This process has counted it in the end's `epolls`. A forked child inherits registrations
     /// that its parent has counted.
     counted: bool,
+    /// A parent has made it, with which this process shares what the kernel has of it.
+    pub inherited: bool,
 }
 
 impl Reg {
@@ -194,6 +196,7 @@ impl Reg {
             number: end.fd,
             nameless: false,
             counted: false,
+            inherited: false,
         }
     }
 
@@ -226,6 +229,7 @@ impl Reg {
     pub fn renew(&mut self, events: u32, data: u64) {
         (self.events, self.data) = (events, data);
         (self.deleted, self.spent, self.fresh) = (false, false, true);
+        self.inherited = false;
         // The kernel was not to tell of the peer's end meanwhile.
         self.missed |= events & !self.kernel_events & RDHUP != 0;
     }
@@ -545,7 +549,7 @@ impl Fork {
             set.sleepers.store(0, Ordering::Relaxed);
             set.waits.store(0, Ordering::Relaxed);
             for reg in inner.regs.iter_mut().flatten() {
-                reg.counted = false;
+                (reg.counted, reg.inherited) = (false, true);
             }
         }
         let at = |set: &Set| core::ptr::from_ref(set).addr();

@@ -18,7 +18,7 @@ use super::beacon;
 use super::control::sync;
 use super::kept::Waiting;
 use super::news::{begins_anew, news, reported, waits_for_look};
-use super::set::{self, Inner, Set};
+use super::set::{self, Inner, Reg, Set};
 use crate::c;
 use crate::poll::{self, Overdue};
 
@@ -189,7 +189,9 @@ impl Wait<'_> {
     fn look_at(&mut self, inner: &mut Inner, key: u32) {
         let scan = inner.scan;
         let reg = inner.reg(key);
-        let Some(reg) = reg.filter(|reg| reg.is_live() && reg.scan != scan) else {
+        // Of one that another thread has handed back meanwhile the kernel tells.
+        let is_ours = |reg: &&mut Reg| reg.is_live() && reg.ringed && reg.scan != scan;
+        let Some(reg) = reg.filter(is_ours) else {
             return;
         };
         reg.scan = scan;

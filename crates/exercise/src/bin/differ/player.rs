@@ -29,6 +29,8 @@ pub struct Player<'a> {
     cast: Cast,
     world: World,
     trace: &'a mut dyn Write,
+    /// Threads that have not come back although they were to.
+    stuck: Vec<(usize, usize)>,
     /// Steps that were made.
     made: usize,
     /// Whether what is known to differ is left out.
@@ -43,6 +45,7 @@ pub fn play(program: &Program, cautious: bool, trace: &mut dyn Write) {
         cast: Cast::new(),
         world: World::default(),
         trace,
+        stuck: Vec::new(),
         made: 0,
         cautious,
         left_out: [0; KNOWN.len()],
@@ -96,6 +99,9 @@ impl Player<'_> {
         let sleeper = &self.world.sleepers[index];
         let (process, thread) = (sleeper.process, sleeper.thread);
         let ended = self.cast.ended(process, thread, WAKING);
+        if ended.is_none() {
+            self.stuck.push((process, thread));
+        }
         let outcome = ended.unwrap_or_else(|| Outcome {
             text: "sleeps on".into(),
             ..Outcome::default()

@@ -65,7 +65,9 @@ impl Player<'_> {
         thread: usize,
         call: &Call,
     ) -> Result<Option<String>, Hung> {
-        if !self.world.may_sleep(process, thread, call) || self.is_known(process, call) {
+        let is_stuck = self.stuck.contains(&(process, thread));
+        if is_stuck || !self.world.may_sleep(process, thread, call) || self.is_known(process, call)
+        {
             return Ok(None);
         }
         let Some((resolved, matter)) = self.world.resolve(process, call) else {
