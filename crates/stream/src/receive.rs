@@ -143,8 +143,8 @@ fn receive_slowly(
             Ok(Step::Last(bytes)) => return Ok(total + bytes),
             Ok(Step::Bytes(bytes)) if options.peek => {
                 stay_for_all(end, options, &mut stay)?;
-                let waits = (&mut watch, &mut interrupt);
-                if let Some(bytes) = peeked(end, parts, &whole, (bytes, options), waits)? {
+                let waiting = (&mut watch, &mut interrupt, &mut waits);
+                if let Some(bytes) = peeked(end, parts, &whole, (bytes, options), waiting)? {
                     return Ok(bytes);
                 }
                 *parts = whole.clone();
@@ -174,7 +174,7 @@ fn receive_slowly(
         if end.ending() != Ending::Open && !lost::is_dry(end) {
             continue;
         }
-        if !*waits.get_or_insert_with(|| !options.dont_wait && !end.is_nonblocking()) {
+        if !may_wait(end, options, &mut waits) {
             if finds_more(end) {
                 continue;
             }
@@ -201,6 +201,11 @@ fn at_end_behind(end: &End, total: usize) -> Result<usize, Errno> {
     }
     let told = at_end(end);
     if total > 0 { Ok(total) } else { told }
+}
+
+/// Whether the call may wait, which is decided once: what a program makes of O_NONBLOCK meanwhile is for later calls.
+fn may_wait(end: &End, options: Options<'_>, waits: &mut Option<bool>) -> bool {
+    *waits.get_or_insert_with(|| !options.dont_wait && !end.is_nonblocking())
 }
 
 /// Whether a receive that must not wait finds something when it looks at the kernel.
@@ -238,7 +243,7 @@ fn peeked<'a>(
     parts: &mut Parts<'a>,
     whole: &Parts<'a>,
     (mut bytes, options): (usize, Options<'_>),
-    waits: (&mut Option<Watch>, &mut Interrupt),
+    waiting: (&mut Option<Watch>, &mut Interrupt, &mut Option<bool>),
 ) -> Result<Option<usize>, Errno> {
     // Known before the look: what stands before an end, or before an urgent byte, is all there is, on TCP too,
     // where the end is taken notice of behind the data only.
@@ -252,7 +257,7 @@ fn peeked<'a>(
         }
     }
     let is_enough =
-        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options, waits);
+        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options, waiting);
     Ok(is_enough.then_some(bytes))
 }
 
@@ -274,12 +279,10 @@ fn has_mark_ahead(end: &End) -> bool {
 fn waits_for_more(
     end: &End,
     options: Options<'_>,
-    (watch, interrupt): (&mut Option<Watch>, &mut Interrupt),
+    (watch, interrupt, waits): (&mut Option<Watch>, &mut Interrupt, &mut Option<bool>),
 ) -> bool {
     look_at_kernel(end);
-    // Whether it waits is decided once.
-    let waits = |watch: &Option<Watch>| watch.is_some() || !end.is_nonblocking();
-    if options.dont_wait || end.ending() != Ending::Open || !waits(watch) {
+    if end.ending() != Ending::Open || !may_wait(end, options, waits) {
         return false;
     }
     let watch = watch.get_or_insert_with(|| Watch::new(end));
