@@ -75,6 +75,12 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
+        name: "copied-onto-the-number-of-a-call",
+        why: "a poll or a receive that the kernel sleeps in by a number does not see what stands in the memory of the \
+              connection that gets this number, if the peer makes no call that brings it to TCP (README)",
+        is_it: World::may_get_the_number_of_a_call,
+    },
+    Known {
         name: "more-in-a-half-closed-connection",
         why: "bytes marked MSG_MORE may be held back or not, and meet an end or urgent data then",
         is_it: |world, process, call| {

@@ -12,6 +12,7 @@ use crate::call::Call;
 use crate::word::{Choice, EpollEvents, Handle, How};
 
 mod apply;
+mod copies;
 mod judge;
 
 /// More than this is not left unread, so that room is never a matter of buffers.
@@ -99,6 +100,8 @@ pub struct Sleeper {
     pub call: Call,
     /// What it holds open and waits for.
     pub file: usize,
+    /// The numbers that it was called with.
+    numbers: Vec<RawFd>,
     /// How much its connections had seen when it began.
     progress: usize,
     /// It has been told to come back.

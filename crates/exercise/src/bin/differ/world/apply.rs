@@ -231,11 +231,16 @@ impl World {
 
     pub fn begin(&mut self, process: usize, thread: usize, call: Call, file: usize) {
         let progress = self.progress(file);
+        let mut same = call.clone();
+        let handles = same.handles().into_iter();
+        let entries = handles.filter_map(|handle| self.entry(process, *handle));
+        let numbers = entries.map(|entry| entry.fd).collect();
         self.sleepers.push(Sleeper {
             process,
             thread,
             call,
             file,
+            numbers,
             progress,
             interrupted: false,
         });

@@ -1,0 +1,55 @@
+//! Copies of connections that get the number of a call that sleeps.
+
+use std::os::fd::RawFd;
+
+use super::{Kind, Sleeper, World};
+use crate::call::Call;
+
+impl World {
+    /// Whether a connection with something unread from another process gets the number that a call sleeps by, or may get
+    /// it.
+    pub fn may_get_the_number_of_a_call(&self, process: usize, call: &Call) -> bool {
+        let entry_of = |handle| self.entry(process, handle);
+        let copied = match *call {
+            Call::Dup { fd, .. } | Call::DupFrom { fd, .. } => {
+                entry_of(fd).map(|entry| (entry.file, None))
+            }
+            Call::Dup2 { fd, onto } | Call::Dup3 { fd, onto } => entry_of(fd)
+                .zip(entry_of(onto))
+                .map(|(entry, onto)| (entry.file, Some(onto.fd))),
+            Call::Take { .. } => self.passed.front().map(|file| (*file, None)),
+            _ => None,
+        };
+        copied.is_some_and(|(file, number)| {
+            let sleeps_by = |sleeper: &Sleeper| {
+                let mut numbers = sleeper.numbers.iter();
+                sleeper.process == process
+                    && numbers.any(|by| match number {
+                        Some(number) => number == *by,
+                        None => !self.is_named(process, *by),
+                    })
+            };
+            self.sleepers.iter().any(sleeps_by) && self.has_unread_from_elsewhere(process, file)
+        })
+    }
+
+    fn is_named(&self, process: usize, number: RawFd) -> bool {
+        let mut names = self.names.iter();
+        names.any(|((of, _), entry)| *of == process && entry.fd == number)
+    }
+
+    fn has_unread_from_elsewhere(&self, process: usize, file: usize) -> bool {
+        let Kind::End { connection, side } = self.files[file].kind else {
+            return false;
+        };
+        let peer = Kind::End {
+            connection,
+            side: 1 - side,
+        };
+        let is_here = self
+            .names
+            .iter()
+            .any(|((of, _), entry)| *of == process && self.files[entry.file].kind == peer);
+        !is_here && self.connections[connection].unread(side) > 0
+    }
+}
