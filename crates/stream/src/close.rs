@@ -385,36 +385,36 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
 /// Wait at most for `patience` until a frozen and pinned end is all on TCP. Returns whether it is.
 pub(crate) fn await_plain(end: &End, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
-    let is_back = || switch::is_plain(end) || switch::is_quiet(end);
-    if is_back() {
-        return true;
-    }
-    let peer = peer_here(end);
-    loop {
-        if let Some(peer) = &peer {
-            // It may be waited for by nobody else.
-            switch::attend(peer);
-        }
-        if is_back() {
-            return true;
-        }
+    while !switch::is_plain(end) && !switch::is_quiet(end) {
         if Instant::now() > deadline {
             return false;
         }
+        if let Some(peer) = peer_here(end) {
+            // Nobody else may call for it.
+            switch::attend(&peer);
+        }
         kernel::nap(Duration::from_micros(50));
     }
+    true
 }
 
-/// The other end of the connection, if this process has a name for it.
+/// The other end of the connection, if this process has it, by one name only: whoever closes that waits for a call.
 fn peer_here(end: &End) -> Option<End> {
-    let lanes = |end: &End| {
+    let id = |end: &End| {
         let id = &end.entry.id;
-        let arena = id.arena.load(Ordering::Relaxed);
-        (arena, id.slot.load(Ordering::Relaxed))
+        let lanes = (
+            id.arena.load(Ordering::Relaxed),
+            id.slot.load(Ordering::Relaxed),
+        );
+        (lanes, id.role.load(Ordering::Relaxed))
     };
-    let role = |end: &End| end.entry.id.role.load(Ordering::Relaxed);
+    let (lanes, role) = id(end);
     end.process().ends().find(|other| {
-        other.phase() == EndPhase::Granted && lanes(other) == lanes(end) && role(other) != role(end)
+        let (its, side) = id(other);
+        other.phase() == EndPhase::Granted
+            && its == lanes
+            && side != role
+            && other.local.fds.load(Ordering::Relaxed) == 1
     })
 }
 

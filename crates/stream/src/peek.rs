@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::lane::NO_REPLAY;
-use crosslane_ctl::slab::{Mode, end_flags};
+use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
@@ -33,7 +33,8 @@ enum Seen {
     Twice,
 }
 
-/// Copy what the stream holds now into `parts`, on both sides of passages, and take nothing.
+/// Copy what the stream holds now into `parts`, on both sides of passages, and take nothing. The rest of a message whose
+/// sender is in the middle of the call is waited for, if it comes soon.
 ///
 /// # Errors
 /// If the peer has broken the ring's rules, or as recv(2).
@@ -42,11 +43,32 @@ pub(crate) fn peek_on(
     parts: &mut Parts<'_>,
     beside: Option<&Beside>,
 ) -> Result<usize, Errno> {
+    let whole = parts.clone();
+    let mut seen = 0;
+    loop {
+        let (bytes, rest) = peek_once(end, parts, beside)?;
+        let has_grown = bytes > core::mem::replace(&mut seen, bytes);
+        let comes = |(lane, cursor): (WindowLane, RxCursor)| {
+            wait::wait_for_rest(place::peer(end), || cursor.has_record(&lane))
+        };
+        if !has_grown || end.ending() != Ending::Open || !rest.is_some_and(comes) {
+            return Ok(bytes);
+        }
+        *parts = whole.clone();
+    }
+}
+
+/// Returns how much has been copied, and where the rest of a message is to come.
+fn peek_once(
+    end: &End,
+    parts: &mut Parts<'_>,
+    beside: Option<&Beside>,
+) -> Result<(usize, Option<(WindowLane, RxCursor)>), Errno> {
     let asked = parts.left();
     // Before a START is looked for: what comes behind one is doorbells.
     let queued = u64::from(kernel::queued(end.fd(), libc::FIONREAD)?);
     // What stands beside some bytes ends a peek behind them.
-    let mut has_ended = false;
+    let (mut has_ended, mut rest) = (false, None);
     let seen = visit(end, |place| match place {
         _ if has_ended => Ok(0),
         Place::Tcp { skipped, most } => {
@@ -66,31 +88,16 @@ pub(crate) fn peek_on(
                 Err(errno) => Err(errno),
             }
         }
-        Place::Ring(lane, cursor) => copy_message(end, lane, cursor, parts),
+        Place::Ring(lane, cursor) => {
+            let copied = cursor.copy_on(lane, parts);
+            let (bytes, goes_on) = copied.map_err(|lie| lied(end, lie))?;
+            rest = goes_on.then_some((*lane, *cursor));
+            Ok(bytes as u64)
+        }
     })?;
     match lost::is_found(end) || seen == Seen::Twice {
-        true => Ok(0),
-        false => Ok(asked - parts.left()),
-    }
-}
-
-/// Copy what stands in the ring, with the rest of a message whose sender is in the middle of the call. A rest that does
-/// not come soon is not waited for.
-fn copy_message(
-    end: &End,
-    lane: &WindowLane,
-    cursor: &mut RxCursor,
-    parts: &mut Parts<'_>,
-) -> Result<u64, Errno> {
-    let mut total = 0;
-    loop {
-        let copied = cursor.copy_on(lane, parts);
-        let (bytes, goes_on) = copied.map_err(|lie| lied(end, lie))?;
-        total += bytes as u64;
-        let comes_rest = || wait::wait_for_rest(place::peer(end), || cursor.has_record(lane));
-        if !goes_on || !comes_rest() {
-            return Ok(total);
-        }
+        true => Ok((0, None)),
+        false => Ok((asked - parts.left(), rest)),
     }
 }
 

@@ -393,7 +393,10 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
                     return Ok(total);
                 }
             }
-            Err(_) if total > 0 => return Ok(total),
+            Err(errno) if total > 0 => {
+                keep_error(end, errno);
+                return Ok(total);
+            }
             Err(errno) => return Err(errno),
         }
     }

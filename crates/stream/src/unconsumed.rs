@@ -21,14 +21,24 @@ pub fn bytes(end: &End) -> usize {
 /// holds the sending direction, or nobody sends.
 pub(crate) fn in_lane(end: &End, lane: &WindowLane) -> usize {
     let consumed = lane.consumed();
-    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    let tx = &end.entry.tx;
+    let (tail, replayed_to) = (
+        tx.tail.load(Ordering::Relaxed),
+        tx.credit.load(Ordering::Relaxed),
+    );
+    let (head, taken) = match replayed_to > consumed >> 16 {
+        true if end.tx_mode() == Mode::Replay => {
+            (replayed_to, end.entry.wait.replayed.load(Ordering::Relaxed))
+        }
+        true => (replayed_to, 0),
+        false => (consumed >> 16, consumed & 0xffff),
+    };
     let mut at = RxCursor {
-        head: consumed >> 16,
-        taken: usize::try_from(consumed & 0xffff).unwrap_or(0),
+        head,
+        taken: usize::try_from(taken).unwrap_or(0),
     };
     let lines = u64::from(lane.lines());
-    let is_replayed = end.entry.tx.credit.load(Ordering::Relaxed) > at.head;
-    if is_replayed || at.head > tail || tail - at.head > lines {
+    if at.head > tail || tail - at.head > lines {
         return 0;
     }
     let mut total = 0;

@@ -42,6 +42,9 @@ pub unsafe extern "C" fn epoll_ctl(
     let kernel = || unsafe { real::epoll_ctl(epoll, operation, fd, event) };
     // SAFETY: the program's promise; null is legal for EPOLL_CTL_DEL only.
     let wish = unsafe { event.as_ref() }.copied();
+    if let Some(set) = set::known(epoll) {
+        set.use_here();
+    }
     let Some(end) = End::of(fd) else {
         if operation == libc::EPOLL_CTL_ADD {
             leave_nested(fd);
@@ -64,6 +67,7 @@ pub unsafe extern "C" fn epoll_ctl(
 /// A set that is watched by another set must show its readiness in the kernel.
 pub fn leave_nested(fd: c_int) {
     let Some(set) = set::known(fd) else { return };
+    set.use_here();
     set.is_nested.store(true, Ordering::Relaxed);
     let Ok(mut inner) = set.inner.lock() else {
         return;
@@ -394,16 +398,14 @@ pub fn forget(end: &End) {
             if reg.end.fd != end.fd {
                 return;
             }
-            if reg.nameless || !reg.deleted {
+            if reg.nameless || !reg.deleted || set.is_parents() {
                 reg.nameless = true;
                 reg.end = other_name(end);
                 return;
             }
             // The kernel still has what the program has deleted.
             let nothing = epoll_event { events: 0, u64: 0 };
-            if !reg.inherited {
-                let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, end.fd, nothing);
-            }
+            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, end.fd, nothing);
         }
         if let Some(mut reg) = inner.remove(key) {
             reg.uncount();
@@ -444,9 +446,10 @@ pub fn adopt(end: &End) {
     for_each(end, |set, inner, key| {
         let Some(reg) = inner.reg(key) else { return };
         if reg.ringed {
-            // It has stayed with us; these may be other lanes than before.
-            (reg.reported_line, reg.fresh, reg.missed) = (0, true, true);
-            inner.heat(key);
+            // It has stayed as it was; these may be other lanes than those that it knows, which another process has left.
+            if reg.reported_line > ready::arrived_up_to(end, 0) {
+                reg.reported_line = 0;
+            }
         } else if reg.nameless || reg.events & ONCE != 0 {
             waits = true;
             return;
@@ -485,8 +488,10 @@ pub fn hand_back(end: &End) {
         let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) else {
             return;
         };
-        // What nobody can change stays with us, and what a parent uses as it is.
-        if reg.nameless || reg.inherited {
+        // What nobody can change stays with us, and what is a parent's stays as it is.
+        if reg.nameless || set.is_parents() {
+            // Later lanes begin anew.
+            reg.reported_line = 0;
             return;
         }
         if reg.deleted {
@@ -544,7 +549,7 @@ fn wish_of(reg: &Reg) -> u32 {
 /// Tell the kernel what to look for, if that has changed.
 pub fn sync(epoll: c_int, key: u32, reg: &mut Reg) {
     let wish = wish_of(reg);
-    if wish == reg.kernel_events || reg.nameless {
+    if wish == reg.kernel_events || reg.nameless || !reg.ringed {
         return;
     }
     let event = epoll_event {

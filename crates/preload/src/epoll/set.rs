@@ -42,6 +42,8 @@ pub struct Set {
     pub kept: AtomicI32,
     /// It is polled, or in another set: its connections stay on TCP.
     pub is_nested: AtomicBool,
+    /// A parent has made it, and this process has not used it: what the kernel has of it is the parent's.
+    is_parents: AtomicBool,
 }
 
 /// What is known of the descriptors that lead to a record.
@@ -68,12 +70,25 @@ impl Set {
             waits: AtomicU32::new(0),
             kept: AtomicI32::new(0),
             is_nested: AtomicBool::new(false),
+            is_parents: AtomicBool::new(false),
         }
     }
 
     /// A descriptor of the set.
     pub fn fd(&self) -> c_int {
         self.epoll.load(Ordering::Relaxed)
+    }
+
+    /// This process uses it.
+    pub fn use_here(&self) {
+        if self.is_parents() {
+            self.is_parents.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is left to a parent.
+    pub fn is_parents(&self) -> bool {
+        self.is_parents.load(Ordering::Relaxed)
     }
 
     /// Whether it has not been closed.
@@ -164,8 +179,6 @@ pub struct Reg {
     /// This process has counted it in the end's `epolls`. A forked child inherits registrations
     /// that its parent has counted.
     counted: bool,
-    /// A parent has made it, with which this process shares what the kernel has of it.
-    pub inherited: bool,
 }
 
 impl Reg {
@@ -196,7 +209,6 @@ impl Reg {
             number: end.fd,
             nameless: false,
             counted: false,
-            inherited: false,
         }
     }
 
@@ -229,7 +241,6 @@ impl Reg {
     pub fn renew(&mut self, events: u32, data: u64) {
         (self.events, self.data) = (events, data);
         (self.deleted, self.spent, self.fresh) = (false, false, true);
-        self.inherited = false;
         // The kernel was not to tell of the peer's end meanwhile.
         self.missed |= events & !self.kernel_events & RDHUP != 0;
     }
@@ -248,6 +259,14 @@ impl Reg {
     /// Whether the program is to be told nothing.
     pub fn is_silent(&self) -> bool {
         self.spent || self.deleted
+    }
+
+    /// The events that a sleep is to be ended by. To ask a peer for room of which nothing would be told has it ring for
+    /// nothing.
+    pub fn awaited(&self) -> i16 {
+        let is_due = !self.is_edge() || self.fresh || self.end.is_blocked();
+        let room = if is_due { 0 } else { libc::POLLOUT };
+        self.wanted() & !room
     }
 
     /// The events wanted, as poll(2) names them: the bits that both know have the same values.
@@ -422,6 +441,7 @@ fn make(epoll: c_int, state: State) -> Option<&'static Set> {
             set.epoll.store(epoll, Ordering::Relaxed);
             set.names.store(1, Ordering::Relaxed);
             set.is_nested.store(false, Ordering::Relaxed);
+            set.use_here();
         }
         set.enter(state);
         return Some(set);
@@ -548,8 +568,9 @@ impl Fork {
         for (set, inner) in &mut self.0 {
             set.sleepers.store(0, Ordering::Relaxed);
             set.waits.store(0, Ordering::Relaxed);
+            set.is_parents.store(true, Ordering::Relaxed);
             for reg in inner.regs.iter_mut().flatten() {
-                (reg.counted, reg.inherited) = (false, true);
+                reg.counted = false;
             }
         }
         let at = |set: &Set| core::ptr::from_ref(set).addr();

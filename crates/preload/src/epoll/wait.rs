@@ -67,6 +67,7 @@ fn wait_set(
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     beacon::refresh();
     watcher::tend();
+    set.use_here();
     let mut view = Wait {
         set,
         out,
@@ -113,6 +114,12 @@ fn wait_set(
         if left == Some(Duration::ZERO) {
             break;
         }
+    }
+    if set.is_nested.load(Ordering::Relaxed)
+        && let Ok(mut inner) = set.inner.lock()
+    {
+        // Something may be left, which who watches the set is to see.
+        beacon::look(set, &mut inner);
     }
     Ok(view.found)
 }
@@ -269,7 +276,7 @@ impl Wait<'_> {
         let is_one_of_many = inner.hot.len() > 1;
         for place in 0..inner.hot.len() {
             let key = inner.hot[place];
-            let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) else {
+            let Some(reg) = inner.reg(key).filter(|reg| reg.is_live() && reg.ringed) else {
                 continue;
             };
             sync(self.set.fd(), key, reg);
@@ -277,7 +284,7 @@ impl Wait<'_> {
                 place::say_many(&reg.end);
             }
             let modes = (reg.end.rx_mode(), reg.end.tx_mode());
-            let armed = ready::arm(&reg.end, reg.wanted());
+            let armed = ready::arm(&reg.end, reg.awaited());
             let mut is_quiet = true;
             if modes != (reg.end.rx_mode(), reg.end.tx_mode()) {
                 // What the kernel has to tell about TCP it may have told before.
@@ -365,14 +372,15 @@ impl Wait<'_> {
         let Ok(mut inner) = self.set.inner.lock() else {
             return;
         };
-        inner.heat(key);
-        if let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) {
-            reg.missed = true;
-            ready::note_bell(&reg.end);
-            if !reg.deleted && !ready::glance(&reg.end, libc::POLLIN) {
-                ready::take_bells(&reg.end);
-            }
+        let Some(reg) = inner.reg(key).filter(|reg| reg.is_live() && reg.ringed) else {
+            return;
+        };
+        reg.missed = true;
+        ready::note_bell(&reg.end);
+        if !reg.deleted && !ready::glance(&reg.end, libc::POLLIN) {
+            ready::take_bells(&reg.end);
         }
+        inner.heat(key);
     }
 }
 
@@ -440,6 +448,9 @@ fn wait_without_rings(
     let set = set::for_wait(epoll);
     let _waiting = set.map(Waiting::begin);
     let asleep = set.map(Asleep::new);
+    if let Some(set) = set {
+        set.use_here();
+    }
     if let Some(set) = ringed(epoll) {
         drop(asleep);
         return answer(wait_set(set, out, limit, mask));
@@ -490,9 +501,9 @@ fn recheck(
         match ours(&out[place]) {
             Some(key) => {
                 if let Some(Ok(mut inner)) = set.map(|set| set.inner.lock()) {
-                    inner.heat(key);
-                    if let Some(reg) = inner.reg(key) {
+                    if let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) {
                         reg.missed = true;
+                        inner.heat(key);
                     }
                 }
             }

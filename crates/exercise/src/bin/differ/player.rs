@@ -11,6 +11,7 @@ use crate::call::Call;
 use crate::cast::{Cast, Hung};
 use crate::known::{KNOWN, Known};
 use crate::program::{Program, Step};
+use crate::side::FULL;
 use crate::word::MessageFlags;
 use crate::world::World;
 
@@ -29,6 +30,8 @@ pub struct Player<'a> {
     cast: Cast,
     world: World,
     trace: &'a mut dyn Write,
+    /// The send of this step has found no room.
+    was_full: bool,
     /// Threads that have not come back although they were to.
     stuck: Vec<(usize, usize)>,
     /// Steps that were made.
@@ -45,6 +48,7 @@ pub fn play(program: &Program, cautious: bool, trace: &mut dyn Write) {
         cast: Cast::new(),
         world: World::default(),
         trace,
+        was_full: false,
         stuck: Vec::new(),
         made: 0,
         cautious,
@@ -70,6 +74,9 @@ impl Player<'_> {
             if let Some(seen) = self.step(step)? {
                 self.made += 1;
                 self.say(&step.to_string(), &seen);
+                if std::mem::take(&mut self.was_full) {
+                    let _ = writeln!(self.trace, "# {FULL}");
+                }
                 self.rest()?;
                 self.wake_sleepers();
                 self.await_waiters(step);
@@ -124,8 +131,13 @@ impl Player<'_> {
         };
         let mut index = 0;
         while let Some(sleeper) = self.world.sleepers.get(index) {
+            let (process, thread) = (sleeper.process, sleeper.thread);
             let ended = match sleeper.file == set.file {
-                true => self.cast.ended(sleeper.process, sleeper.thread, COMING),
+                // On a busy machine one that is on its way takes longer.
+                true => self.cast.ended(process, thread, COMING).or_else(|| {
+                    let _ = self.cast.has_come_back(process, thread);
+                    self.cast.ended(process, thread, Duration::ZERO)
+                }),
                 false => None,
             };
             match ended {

@@ -1,6 +1,6 @@
 //! One of the two ways in which programs are played: a command that plays what it is given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -13,6 +13,8 @@ use crate::program::Program;
 
 /// The line after each program and each trace.
 pub const END: &str = ".";
+/// The remark behind a line whose send has found no room.
+pub const FULL: &str = "full";
 /// Longer than any program is played.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -20,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     pub lines: Vec<String>,
+    /// Of which lines, whose sends found no room at some time.
+    pub full: BTreeSet<usize>,
     pub tally: Tally,
 }
 
@@ -114,6 +118,9 @@ impl Trace {
     fn read(&mut self, line: String) {
         match line.strip_prefix("# ") {
             None => self.lines.push(line),
+            Some(FULL) => {
+                self.full.extend(self.lines.len().checked_sub(1));
+            }
             Some(remark) => {
                 if let Some((number, what)) = remark.split_once(' ') {
                     let count = number.parse().unwrap_or(0);

@@ -275,8 +275,10 @@ impl Player<'_> {
             return Ok(None);
         };
         self.cast.begin(from.0, thread, out, sending)?;
+        let at_once = self.cast.ended(from.0, thread, Duration::ZERO);
+        self.was_full = at_once.is_none();
         let drained = self.cast.call(to.0, into, reading)?;
-        let written = self.cast.ended(from.0, thread, WAKING);
+        let written = at_once.or_else(|| self.cast.ended(from.0, thread, WAKING));
         let written = written.unwrap_or_else(|| Outcome {
             text: "sleeps on".into(),
             ..Outcome::default()
