@@ -500,11 +500,11 @@ fn recheck(
     for place in 0..taken {
         match ours(&out[place]) {
             Some(key) => {
-                if let Some(Ok(mut inner)) = set.map(|set| set.inner.lock()) {
-                    if let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) {
-                        reg.missed = true;
-                        inner.heat(key);
-                    }
+                if let Some(Ok(mut inner)) = set.map(|set| set.inner.lock())
+                    && let Some(reg) = inner.reg(key).filter(|reg| reg.ringed)
+                {
+                    reg.missed = true;
+                    inner.heat(key);
                 }
             }
             None => {
