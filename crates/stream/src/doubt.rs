@@ -12,12 +12,12 @@ use core::time::Duration;
 use crosslane_ctl::lane::LaneControl;
 use crosslane_ctl::lane::receiver_flags::ENTERED;
 use crosslane_ctl::message::ClientMessage;
-use crosslane_ctl::slab::{EndPhase, Ending, end_flags};
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{RxCursor, WindowLane};
 use crosslane_sys::cpu;
 
 use crate::process::Process;
-use crate::{End, control, lost, register};
+use crate::{End, control, lost, posted, register};
 
 use end_flags::{FAR, LOST, READ_OUT, SURE};
 
@@ -54,11 +54,26 @@ fn is_open_far(end: &End) -> bool {
 
 /// Whether the peer, which has been in these lanes, may have sent more there than has come.
 fn is_missing(end: &End, rx: &WindowLane, tx: &WindowLane) -> bool {
+    if posted::is_posted(end) {
+        return is_behind(end, rx);
+    }
     let cursor = end.rx_cursor();
     let has_entered = cursor != RxCursor::default()
         || flags_of(rx.control()) & ENTERED != 0
         || flags_of(tx.control()) != 0;
     has_entered && !cursor.has_record(rx) && !is_told(rx, cursor.head)
+}
+
+/// The same over posted writes, which the end overtakes: the START may be missing, too, and the answer to a freeze.
+fn is_behind(end: &End, rx: &WindowLane) -> bool {
+    let cursor = end.rx_cursor();
+    let may_have_entered = cursor != RxCursor::default() || flags_of(rx.control()) != 0;
+    let has_ended = || rx.control().sender.ended.load(Ordering::Acquire) != 0; // SYNC: ended
+    may_have_entered
+        && match end.rx_mode() {
+            Mode::Replay => !has_ended(),
+            _ => !is_told(rx, cursor.head) && !cursor.has_record(rx),
+        }
 }
 
 fn flags_of(control: &LaneControl) -> u32 {
@@ -77,6 +92,7 @@ pub(crate) fn say_end(end: &End, tx: &WindowLane) {
         let tail = end.entry.tx.tail.load(Ordering::Relaxed);
         let ended = &tx.control().sender.ended;
         ended.store(tail.saturating_add(1), Ordering::Release); // SYNC: ended
+        posted::tell_end(end, tx);
     }
 }
 

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::lane::{Geometry, Location, Posting};
 
 const POSITION: Position = Position {
     token: 11,
@@ -72,6 +73,20 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             geometry,
             location: Location::Sealed,
             pair: 0,
+        }),
+        MonitorMessage::Beyond { token: 9 },
+        MonitorMessage::Grant(Grant {
+            token: 9,
+            arena: 2,
+            slot: 7,
+            role: 1,
+            geometry,
+            location: Location::Apart {
+                offset: 7 << 32,
+                beyond: 3 << 12,
+                posting: Posting::Combined,
+            },
+            pair: u64::MAX - 4,
         }),
         MonitorMessage::Lendable { token: 8 },
         MonitorMessage::Lent(Loan {
