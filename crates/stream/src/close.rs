@@ -129,6 +129,8 @@ fn let_go(end: &End) {
     if phase == EndPhase::Granted && !shared {
         finish_replay(end, Instant::now() + replay::PATIENCE);
         finish_rings(end, Instant::now() + PATIENCE);
+    } else if !shared {
+        say_end(end);
     }
     if register::is_in_flight(end) {
         let acknowledged = || !register::is_in_flight(end);
@@ -283,6 +285,15 @@ fn say_closing(end: &End) {
     doubt::say_end(end, &lane);
 }
 
+/// An end that has left its lanes between hosts says, too, how far its stream has gone there.
+fn say_end(end: &End) {
+    if end.has_flags(end_flags::FAR)
+        && let Some((lane, _tx)) = end.hold_tx_lane()
+    {
+        doubt::say_end(end, &lane);
+    }
+}
+
 pub(crate) fn count_totals(end: &End) {
     register::judge_unmet(end);
     ledger::close(end);
@@ -309,6 +320,9 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
         libc::SHUT_WR => end_flags::SHUT_WRITE,
         _ => end_flags::SHUT_READ | end_flags::SHUT_WRITE,
     };
+    if how != libc::SHUT_RD && !writes {
+        say_end(end);
+    }
     if writes {
         lost::finish_sending(end);
         switch::attend(end);

@@ -165,10 +165,10 @@ pub(crate) fn standing(end: &End) -> u32 {
 }
 
 /// Whether what has just been seen of the receiving lane says nothing: the window is lost, and what stood there
-/// has not come yet. Asked after the look, by who holds the receiving direction.
+/// has not come yet; or more is on its way. Asked after the look, by who holds the receiving direction.
 #[inline]
 pub(crate) fn is_unknown(end: &End) -> bool {
-    is_dry(end) || is_found(end)
+    is_dry(end) || is_found(end) || doubt::lacks_word(end)
 }
 
 /// Whether the peer may still look into the window, where it would find no STOP: whatever came by TCP it would

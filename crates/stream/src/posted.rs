@@ -219,7 +219,8 @@ pub(crate) fn tell_total(end: &End, lane: &WindowLane) {
 pub(crate) fn ring_before_stop(end: &End, lane: &WindowLane) {
     let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
     let may_sleep = there(end, lane, SENT).is_some() && flags & (CLOSED | FROZEN) == 0;
-    if may_sleep && unconsumed::in_lane(end, lane) > 0 {
+    // One that was owed before may be taken before what was sent since has come.
+    if may_sleep && unconsumed::in_lane(end, lane) > 0 && bell::pay(end) {
         bell::probe_locked(end, lane);
     }
 }
@@ -254,6 +255,15 @@ pub(crate) fn tell_end(end: &End, lane: &WindowLane) {
     if let Some(there) = there(end, lane, SENT) {
         there.say(ENDED, lane.control().sender.ended.load(Ordering::Relaxed));
     }
+}
+
+/// Whether we have said that our stream ends: the receiver waits for no answer to a freeze any more.
+pub(crate) fn has_ended(end: &End, lane: &WindowLane) -> bool {
+    there(end, lane, SENT).is_some() && ends(lane)
+}
+
+fn ends(lane: &WindowLane) -> bool {
+    lane.control().sender.ended.load(Ordering::Acquire) != 0 // SYNC: ended
 }
 
 /// A START is the record before this line, and about to be posted.
@@ -417,6 +427,11 @@ fn is_echoed(lane: &WindowLane) -> bool {
     let control = lane.control();
     let (number, _) = posted_flags::of(control.receiver.posted.load(Ordering::SeqCst));
     control.sender.echo.load(Ordering::Acquire) == u64::from(number)
+}
+
+/// Whether the sender has said that its stream ends, as far as that is posted.
+pub(crate) fn is_over(end: &End, lane: &WindowLane) -> bool {
+    there(end, lane, RECEIVED).is_some() && ends(lane)
 }
 
 /// Post where we wait.

@@ -65,7 +65,7 @@ fn answer_freeze(end: &End, lane: &WindowLane, at: u64) {
 /// own end: nothing could be sent again, and a receiver that sees the end reads the lane; nor for one that has shut down,
 /// whose kernel would reset the connection for what is sent again. The caller holds the sending direction.
 pub(crate) fn claim_freeze(end: &End, lane: &WindowLane) -> bool {
-    if end.has_flags(end_flags::SHUT_WRITE) {
+    if end.has_flags(end_flags::SHUT_WRITE) || posted::has_ended(end, lane) {
         return false;
     }
     let answer = |flags| (flags & (FROZEN | CLOSED) == FROZEN).then_some(flags | ANSWERED);

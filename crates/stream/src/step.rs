@@ -196,6 +196,10 @@ fn step_replay(
     }
     let sender = &lane.control().sender;
     let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    if is_freeze_over(end, lane) {
+        thaw(end, lane);
+        return Ok(Passage::Again);
+    }
     // SYNC: frozen
     if sender.replay_seq.load(Ordering::SeqCst) == seen {
         if lost::is_found(end) {
@@ -293,14 +297,32 @@ fn read_frozen(
     Ok(Some(bytes))
 }
 
+/// Between hosts: whether the sender's stream has ended without an answer to our freeze. Who has said that it ends answers
+/// nothing after that.
+fn is_freeze_over(end: &End, lane: &WindowLane) -> bool {
+    if !posted::is_posted(end) || !end.has_flags(end_flags::FROZEN) {
+        return false;
+    }
+    let has_ended = || end.ending() != Ending::Open && !lost::is_dry(end);
+    let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    let answers = &lane.control().sender.replay_seq;
+    // In this order: an answer came before the end.
+    (posted::is_over(end, lane) || has_ended()) && answers.load(Ordering::SeqCst) == seen
+}
+
 /// Read the ring after all.
 pub(crate) fn thaw(end: &End, lane: &WindowLane) {
+    thaw_on_tcp(end, lane);
+    end.set_rx_mode(Mode::Ring);
+}
+
+/// Take a freeze back before the stream has come into the ring.
+fn thaw_on_tcp(end: &End, lane: &WindowLane) {
     let flags = &end.entry.id.flags;
     flags.fetch_and(!end_flags::FROZEN, Ordering::Relaxed);
     let told = &lane.control().receiver.flags;
     told.fetch_and(!(FROZEN | ANSWERED), Ordering::SeqCst);
     posted::tell_flags(end);
-    end.set_rx_mode(Mode::Ring);
 }
 
 /// Whether urgent data comes next, before which a receive ends, also one that wants all. What stands in the lane may
@@ -331,6 +353,10 @@ fn step_tcp(
 ) -> Result<Passage, Errno> {
     let rx = &end.entry.rx;
     let mut most = usize::MAX;
+    if is_freeze_over(end, lane) {
+        // A START may have come since.
+        thaw_on_tcp(end, lane);
+    }
     if parts.left() == 0 {
         // Only passages are wanted; a look at TCP would take its error.
         if may_start(end) {

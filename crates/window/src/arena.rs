@@ -11,7 +11,6 @@ use crosslane_sys::memory::{Mapping, is_sealed, reaches};
 use thiserror::Error;
 
 use crate::outbound::Outbound;
-use crate::policy::Traits;
 use crate::view::View;
 
 /// Why an arena could not be opened.
@@ -218,13 +217,8 @@ impl Beyond {
         };
         let (fd, offset) = check_beyond(fd, bytes, location)?;
         let mapping = map(fd, offset, bytes)?;
-        let traits = match posting {
-            Posting::Memory => Traits::MEMORY,
-            Posting::Uncached => Traits::UNCACHED_BAR,
-            Posting::Combined => Traits::COMBINED_BAR,
-        };
         // SAFETY: whoever writes there keeps the arena, as with lanes.
-        let outbound = Outbound::new(unsafe { View::of(&mapping) }, traits);
+        let outbound = Outbound::new(unsafe { View::of(&mapping) }, posting.into());
         Ok(outbound.map(|outbound| Self {
             mapping,
             posting,

@@ -259,8 +259,12 @@ fn describe(end: &End) -> String {
     };
     let (tx, rx) = (&end.entry.tx, &end.entry.rx);
     format!(
-        "end {} {:?} {:?} tx {:?} tail {} tcp {} owed {} [{:?}] rx {:?} head {} tcp {} limit {} record {} [{:?}]",
+        "end {} {:#x} poll {:#x} seen {} seq {:?} {:?} {:?} tx {:?} tail {} tcp {} owed {} [{:?}] rx {:?} head {} tcp {} limit {} record {} [{:?}]",
         end.index,
+        end.entry.id.flags.load(Ordering::Relaxed),
+        kernel::poll_now(end.fd(), libc::POLLIN | libc::POLLRDHUP),
+        end.entry.wait.replay_seen.load(Ordering::Relaxed),
+        end.rx_lane().map(|lane| lane.control().sender.replay_seq.load(Ordering::Relaxed)),
         end.phase(),
         end.ending(),
         end.tx_mode(),

@@ -67,7 +67,10 @@ fn messages_of_pairing() -> Vec<HostMessage> {
             reason: 31,
         },
         HostMessage::Retire { arena: 4 },
-        HostMessage::Probe { epoch: 5 },
+        HostMessage::Probe {
+            epoch: 5,
+            parts: vec![0b101],
+        },
         HostMessage::InUse {
             epoch: 5,
             parts: vec![255; MAX_EXTENTS / 8],
