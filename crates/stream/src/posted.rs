@@ -530,7 +530,7 @@ fn waits_for_start(end: &End, is_idle: bool) -> bool {
     let may_come = |lane: &WindowLane| {
         let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
         end.rx_mode() == Mode::Tcp
-            && flags & (READY | FROZEN) == READY
+            && flags & FROZEN == 0
             && end.phase() == EndPhase::Granted
             && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
     };
@@ -543,10 +543,14 @@ fn waits_for_start(end: &End, is_idle: bool) -> bool {
         }
         return false;
     }
+    let flags = &lane.control().receiver.flags;
+    if flags.load(Ordering::Relaxed) & READY == 0 {
+        // It may just have been taken back.
+        return !is_heard(end, &lane);
+    }
     if !is_idle {
         return true;
     }
-    let flags = &lane.control().receiver.flags;
     if flags.fetch_or(DROWSY, Ordering::SeqCst) & DROWSY == 0 {
         tell_flags(end);
     }

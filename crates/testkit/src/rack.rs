@@ -92,7 +92,15 @@ impl Rack {
         reason = "it makes namespaces and processes, which nobody expects of a default"
     )]
     pub fn new() -> Self {
-        let rack = Self::with(&Plan::default());
+        Self::of_kind(Plan::default().kind)
+    }
+
+    /// The same, with a window that `rack.toml` calls so.
+    pub fn of_kind(kind: &'static str) -> Self {
+        let rack = Self::with(&Plan {
+            kind,
+            ..Plan::default()
+        });
         rack.wait_for_window();
         rack
     }

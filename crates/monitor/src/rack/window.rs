@@ -144,9 +144,9 @@ impl Window {
         let file = match config.kind {
             WindowKind::File => open_shared(config, end)?,
             WindowKind::Posted => beyond::open_file(&config.path, end).map_err(failed)?,
-            WindowKind::Bar | WindowKind::Dax => open_options(false)
-                .open(&config.path)
-                .map_err(failed)?,
+            WindowKind::Bar | WindowKind::Dax => {
+                open_options(false).open(&config.path).map_err(failed)?
+            }
         };
         let found = file.metadata().map_err(failed)?;
         let bytes = match is_fit(config.kind, &config.path, &found)? {
@@ -465,7 +465,11 @@ fn is_fit(kind: WindowKind, path: &Path, found: &Metadata) -> Result<bool, Windo
 fn open_options(creates: bool) -> OpenOptions {
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(creates).truncate(false);
+    options
+        .read(true)
+        .write(true)
+        .create(creates)
+        .truncate(false);
     options.mode(0o600).custom_flags(no_follow);
     options
 }
@@ -500,8 +504,7 @@ fn map(config: &WindowConfig, file: &File, bytes: u64) -> io::Result<Span> {
 
 fn map_at(file: &File, offset: u64, bytes: u64) -> io::Result<Span> {
     let number = |bytes: u64| usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory.into());
-    let (offset, bytes): (io::Result<usize>, io::Result<usize>) =
-        (number(offset), number(bytes));
+    let (offset, bytes): (io::Result<usize>, io::Result<usize>) = (number(offset), number(bytes));
     Span::open(file.as_fd(), offset?, bytes?)
 }
 

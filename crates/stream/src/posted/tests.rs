@@ -42,6 +42,18 @@ struct Side {
 struct Link {
     sides: [Side; 2],
     _couriers: [Courier; 2],
+    _memory: Memory,
+}
+
+/// What both have mapped, for as long as couriers may write there. So many can be watched at a time.
+struct Memory([&'static Arena; 2]);
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        for arena in self.0 {
+            arena.retire().unwrap();
+        }
+    }
 }
 
 fn arenas() -> [&'static Arena; 2] {
@@ -88,6 +100,7 @@ impl Link {
         Self {
             sides,
             _couriers: couriers,
+            _memory: Memory(arenas),
         }
     }
 }
@@ -264,7 +277,8 @@ fn describe(end: &End) -> String {
         end.entry.id.flags.load(Ordering::Relaxed),
         kernel::poll_now(end.fd(), libc::POLLIN | libc::POLLRDHUP),
         end.entry.wait.replay_seen.load(Ordering::Relaxed),
-        end.rx_lane().map(|lane| lane.control().sender.replay_seq.load(Ordering::Relaxed)),
+        end.rx_lane()
+            .map(|lane| lane.control().sender.replay_seq.load(Ordering::Relaxed)),
         end.phase(),
         end.ending(),
         end.tx_mode(),

@@ -43,7 +43,12 @@ pub struct Args {
 
     /// The other host's memory, which this one can only write, where each host has its own and --window is this
     /// host's: a bridge's region, such as /sys/bus/pci/devices/ADDRESS/resource2_wc; or a file in tmpfs
-    #[arg(long, value_name = "PATH", requires = "window", conflicts_with = "coherent")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "window",
+        conflicts_with = "coherent"
+    )]
     beyond: Option<PathBuf>,
 
     /// It is DAX memory, a device or a file, that the hosts keep coherent, as CXL can
@@ -159,7 +164,9 @@ fn tables(args: &Args, own: &str) -> anyhow::Result<String> {
         let bytes = args.window_bytes.or(region).unwrap_or(FILE_BYTES);
         writeln!(text, "kind = \"{kind}\"\npath = {}", quoted(path))?;
         if let Some(beyond) = &args.beyond {
-            let path = beyond.to_str().context("the path of --beyond is not UTF-8")?;
+            let path = beyond
+                .to_str()
+                .context("the path of --beyond is not UTF-8")?;
             writeln!(text, "beyond = {}", quoted(path))?;
         }
         if args.coherent {

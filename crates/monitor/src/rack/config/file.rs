@@ -13,8 +13,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    Allow, BeyondConfig, ConfigError, DEFAULT_CONNECTIONS_PER_USER, DEFAULT_PORT, HostConfig, NAME_BYTES,
-    RackConfig, WindowConfig, WindowKind,
+    Allow, BeyondConfig, ConfigError, DEFAULT_CONNECTIONS_PER_USER, DEFAULT_PORT, HostConfig,
+    NAME_BYTES, RackConfig, WindowConfig, WindowKind,
 };
 use crate::rack::identity::Fingerprint;
 use crate::rack::window::HEADER_BYTES;
@@ -296,7 +296,8 @@ fn beyond(
             let path = absolute(place, "beyond", text)?;
             let offset = on_page(place, "beyond_offset", table.beyond_offset.as_ref())?;
             if (path.as_path(), offset) == own {
-                let problem = "is this host's memory, too: name the other host's, as it is reached from here";
+                let problem =
+                    "is this host's memory, too: name the other host's, as it is reached from here";
                 return Err(place.error(text.span(), "beyond", text.as_ref(), problem));
             }
             Ok(Some(BeyondConfig { path, offset }))

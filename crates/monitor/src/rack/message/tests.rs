@@ -135,7 +135,10 @@ fn a_frame_of_another_length_than_its_message_is_refused() {
         let whole = message.encode();
         let has_any_length = matches!(
             message,
-            HostMessage::Hello { .. } | HostMessage::WindowOffer(_) | HostMessage::InUse { .. }
+            HostMessage::Hello { .. }
+                | HostMessage::WindowOffer(_)
+                | HostMessage::Probe { .. }
+                | HostMessage::InUse { .. }
         );
         for change in [-1i32, 1] {
             let mut frame = whole.clone();

@@ -79,14 +79,20 @@ fn of_two_memories_each_monitor_writes_the_others_and_reads_its_own() {
     owner.beat(true, 77, 3).unwrap();
     guest.beat(false, 77, 9).unwrap();
     assert!(guest.shows_beat(true, 77, 3) && owner.shows_beat(false, 77, 9));
-    assert!(!owner.shows_beat(true, 77, 3), "it is written to the other host");
+    assert!(
+        !owner.shows_beat(true, 77, 3),
+        "it is written to the other host"
+    );
     assert!(owner.is_there() && guest.is_there());
     // Cut short, it is another's from then on, so that nobody writes into what comes in its place.
     let file = std::fs::File::options().write(true).open(&configs[1].path);
     file.unwrap().set_len(0).unwrap();
     assert!(!owner.is_there() && !guest.is_there());
     let mut again = Window::open(&configs[1]).unwrap();
-    assert!(again.accept(&offer).is_err(), "nothing has been written there");
+    assert!(
+        again.accept(&offer).is_err(),
+        "nothing has been written there"
+    );
     let owner = Window::open(&configs[0]).unwrap();
     again.accept(&owner.offer(78).unwrap()).unwrap();
     owner.confirm(78).unwrap();
@@ -106,12 +112,19 @@ fn a_guest_clears_its_own_memory_of_what_is_asked_about_and_in_no_use() {
     written.iter().for_each(|at| bytes[*at] = 7);
     std::fs::write(&configs[1].path, &bytes).unwrap();
     let held = guest.hold(0).unwrap();
-    assert_eq!(guest.clear_parts(&[0b011])[0] & 0b111, 0b001, "the first is in use");
+    assert_eq!(
+        guest.clear_parts(&[0b011])[0] & 0b111,
+        0b001,
+        "the first is in use"
+    );
     let found = std::fs::read(&configs[1].path).unwrap();
     assert_eq!(written.map(|at| found[at]), [7, 0, 7]);
     drop(held);
     let (_fd, offset, posting) = owner.beyond(1).unwrap().unwrap();
-    assert_eq!((offset, posting), (guest.offset_of(1).unwrap(), Posting::Memory));
+    assert_eq!(
+        (offset, posting),
+        (guest.offset_of(1).unwrap(), Posting::Memory)
+    );
 }
 
 #[test]
