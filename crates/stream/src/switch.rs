@@ -106,10 +106,9 @@ fn start(end: &End) {
     let Some((lane, _tx)) = end.hold_tx_lane() else {
         return;
     };
-    let may_enter = if returns {
-        is_empty(end, &lane)
-    } else {
-        is_half_empty(end, &lane)
+    let may_enter = match returns {
+        true => is_empty(end, &lane),
+        false => is_half_empty(end, &lane),
     };
     if end.tx_mode() != Mode::Tcp
         || end.is_reserved()

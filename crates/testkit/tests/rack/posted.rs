@@ -4,7 +4,7 @@
 use crosslane_testkit::rack::{POSTED, Rack, can_run};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
-use crate::{endings, losses, programs};
+use crate::{endings, losses, programs, stalls};
 
 /// Losses under load here; coherent windows are lost more often.
 const LOSSES: usize = 40;
@@ -34,6 +34,20 @@ fn a_connection_goes_back_to_tcp_when_its_window_is_lost_and_over_the_next_one()
 fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
     if can_run() {
         losses::lose_at_random(&Rack::of_kind(POSTED), LOSSES);
+    }
+}
+
+#[test]
+fn a_window_that_carries_nothing_is_lost_and_used_again_when_it_does() {
+    if can_run() {
+        stalls::stand_still(&Rack::of_kind(POSTED));
+    }
+}
+
+#[test]
+fn nothing_is_missing_without_an_error_from_a_window_that_stands_still() {
+    if can_run() {
+        endings::end_while_it_stands_still(&Rack::of_kind(POSTED));
     }
 }
 
