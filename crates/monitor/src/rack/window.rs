@@ -415,8 +415,14 @@ impl Window {
         self.offset_of(part).is_some_and(|at| self.clear(at, bytes))
     }
 
+    /// Where the header is read and written as programs do it: what another host posts is seen there.
+    fn mapped(&self) -> Option<&Span> {
+        let apart = self.beyond.as_ref().map(|_| &self.header);
+        self.span.as_ref().or(apart)
+    }
+
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), WindowError> {
-        let written = match &self.span {
+        let written = match self.mapped() {
             Some(span) => inside(span.write(at, bytes)),
             None => self.file.write_all_at(bytes, self.config.offset + at),
         };
@@ -432,7 +438,7 @@ impl Window {
     }
 
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), WindowError> {
-        let read = match &self.span {
+        let read = match self.mapped() {
             Some(span) => inside(span.read(at, bytes)),
             None => self.file.read_exact_at(bytes, self.config.offset + at),
         };
