@@ -19,7 +19,7 @@
 //! thread ([`crate::watcher`]), which calls [`tend`].
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crosslane_ctl::lane::receiver_flags::{
     ANSWERED, ARMED, CLOSED, DROWSY, ENTERED, FROZEN, READY,
@@ -31,6 +31,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::memory::full_fence;
 use crosslane_ring::posted::memory::Remote;
 use crosslane_ring::{LaneMemory, WindowLane, mirror};
+use crosslane_sys::cpu;
 use crosslane_window::arena::Arena;
 use crosslane_window::outbound::Outbound;
 
@@ -61,6 +62,9 @@ const _: () = {
 /// What the sender adds to the flags that it merges.
 const SENDERS: u32 = ENTERED | ANSWERED;
 
+/// What was posted so long ago has arrived, or the window is lost.
+const LONG_US: u64 = 2_000_000;
+
 /// So often a thread posts what others have changed meanwhile.
 const MOST_POSTS: u32 = 64;
 
@@ -77,6 +81,8 @@ pub(crate) struct Beyond {
     at: [AtomicUsize; 2],
     /// Points to a word that is not 0 once it has been found missing.
     lost: AtomicPtr<AtomicU32>,
+    /// When this process has posted the last START, in ticks; 0 for never.
+    started: AtomicU64,
 }
 
 /// One lane in the other host's memory.
@@ -151,7 +157,9 @@ pub(crate) fn keep(end: &End, arena: &'static Arena, lanes: [&WindowLane; 2]) {
 
 /// The end has no lanes any more.
 pub(crate) fn forget(end: &End) {
-    for own in &end.local.behind.beyond.own {
+    let beyond = &end.local.behind.beyond;
+    beyond.started.store(0, Ordering::Relaxed);
+    for own in &beyond.own {
         own.store(core::ptr::null_mut(), Ordering::SeqCst);
     }
 }
@@ -274,6 +282,8 @@ pub(crate) fn note_start(end: &End, lane: &WindowLane, line: u64) {
     if there(end, lane, SENT).is_some() {
         let started = &lane.control().credit.started;
         started.store(line, Ordering::Relaxed);
+        let since = &end.local.behind.beyond.started;
+        since.store(cpu::ticks(), Ordering::Relaxed);
         end.add_flags(end_flags::AWAITED);
     }
 }
@@ -290,12 +300,25 @@ pub(crate) fn is_start_found(end: &End) -> bool {
     let is_found = match end.has_flags(end_flags::LOST) {
         true => end.has_flags(end_flags::HEARD),
         // In this order: what is lost says that nothing was ever started.
-        false => has_found(&lane) && !lost::is_found(end),
+        false => (has_found(&lane) || is_past_finding(end, &lane)) && !lost::is_found(end),
     };
     if is_found {
         end.clear_flags(end_flags::AWAITED);
     }
     is_found
+}
+
+/// Whether a receiver whose stream has ended finds no START any more: it is dead, or has closed, and its kernel is to say so;
+/// or what we have posted came long ago.
+fn is_past_finding(end: &End, lane: &WindowLane) -> bool {
+    let has_closed = || lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0;
+    let since = end.local.behind.beyond.started.load(Ordering::Relaxed);
+    let is_old = || since != 0 && cpu::ticks().wrapping_sub(since) / cpu::ticks_per_us() > LONG_US;
+    match end.ending() {
+        Ending::Open => false,
+        Ending::Eof => end.has_flags(end_flags::SURE) || has_closed() || is_old(),
+        Ending::Reset => true,
+    }
 }
 
 fn has_found(lane: &WindowLane) -> bool {
