@@ -83,6 +83,8 @@ pub struct SenderLine {
     pub grown: AtomicU32,
     /// Between hosts, once the sender has ended its stream: 1 more than the line behind its last record. 0 before.
     pub ended: AtomicU64,
+    /// Where each host has a slot of its own: number of the last [`ReceiverLine::posted`] that the sender has merged.
+    pub echo: AtomicU64,
 }
 
 /// How many bytes a sender has given to the kernel, and how many calls are doing so now.
@@ -113,6 +115,36 @@ pub mod counted {
 pub struct ReceiverLine {
     /// A set of [`receiver_flags`].
     pub flags: AtomicU32,
+    /// Where each host has a slot of its own: the flags as the receiver has posted them last, as [`posted_flags`] has it.
+    /// The same word is posted into the sender's memory, who merges it into the flags there.
+    pub posted: AtomicU64,
+}
+
+/// [`ReceiverLine::posted`]: flags in the lower half, and above them a number that is another one for each word.
+pub mod posted_flags {
+    /// The number of the word, from 1 on, and the flags in it.
+    pub const fn of(word: u64) -> (u32, u32) {
+        let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+        (
+            u32::from_le_bytes([e, f, g, h]),
+            u32::from_le_bytes([a, b, c, d]),
+        )
+    }
+
+    /// The word with these flags after this one.
+    pub const fn next(word: u64, flags: u32) -> u64 {
+        let number = match of(word).0.wrapping_add(1) {
+            0 => 1,
+            number => number,
+        };
+        (number as u64) << 32 | flags as u64
+    }
+
+    /// Whether a number is that of a later word, of two that are seen at about the same time.
+    pub const fn is_later(number: u32, than: u32) -> bool {
+        let ahead = number.wrapping_sub(than);
+        ahead != 0 && ahead < 1 << 31
+    }
 }
 
 /// How far the receiver has read.
@@ -123,6 +155,10 @@ pub struct CreditLine {
     pub consumed: AtomicU64,
     /// Bytes that the receiver has taken from TCP in all, as of its last look there.
     pub tcp_taken: AtomicU64,
+    /// Where each host has a slot of its own: the line behind the last START that the receiver has found.
+    pub found: AtomicU64,
+    /// There, too, for the sender alone: the line behind its last START. Nothing is put on TCP until that has been found.
+    pub started: AtomicU64,
 }
 
 /// Where the receiver runs.
@@ -160,6 +196,8 @@ pub mod receiver_flags {
     /// while calls are inside the kernel. Begin none for a moment. The sender takes it back when the
     /// moment is over.
     pub const STAND_BY: u32 = 256;
+    /// Where each host has a slot of its own: nobody looks for a START just now. The next bytes on TCP wake who does.
+    pub const DROWSY: u32 = 512;
 }
 
 /// How an arena is cut.
@@ -228,6 +266,27 @@ pub enum Location {
         /// Where the arena begins, a multiple of a page.
         offset: u64,
     },
+    /// Two memories, behind a descriptor each: this host's, which the other one writes, and the other's, which is
+    /// only written here.
+    Apart {
+        /// Where the arena begins in this host's, a multiple of a page.
+        offset: u64,
+        /// Where it begins in the other's, a multiple of a page.
+        beyond: u64,
+        /// How to write there.
+        posting: Posting,
+    },
+}
+
+/// How writes into another host's memory leave the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posting {
+    /// As into any memory.
+    Memory,
+    /// Uncached: each store is a transaction of its own.
+    Uncached,
+    /// Through write-combining buffers.
+    Combined,
 }
 
 const _: () = {
@@ -272,6 +331,17 @@ mod tests {
         assert_eq!(end, geometry.arena_bytes());
         assert_eq!(geometry.lane_offset(3, 0), None);
         assert_eq!(geometry.lane_offset(0, 2), None);
+    }
+
+    #[test]
+    fn posted_flags_are_numbered_from_1_on() {
+        let word = posted_flags::next(0, 7);
+        assert_eq!(posted_flags::of(word), (1, 7));
+        let last = u64::from(u32::MAX) << 32;
+        assert_eq!(posted_flags::of(posted_flags::next(last, 3)), (1, 3));
+        assert!(posted_flags::is_later(1, u32::MAX));
+        assert!(!posted_flags::is_later(u32::MAX, 1));
+        assert!(!posted_flags::is_later(5, 5));
     }
 
     #[test]

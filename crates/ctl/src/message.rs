@@ -13,18 +13,20 @@
 //! | Adopt | the TCP socket, as for Register |
 //! | Lent | the slab of the process that lends, when this process has not been sent it before |
 //! | Grant | the arena, when this process has not been sent it before |
+//! | Beyond | the other host's memory of that arena, where each has its own |
 //! | Position, from a program | the TCP socket, as for Register |
 //! | Remainder | a memory object with the lines |
 
+mod grant;
 mod kind;
 mod lost;
 
 use thiserror::Error;
 
+pub use grant::Grant;
 pub use lost::{ANY_LANES, Position, Remainder, position_flags};
 
 use crate::ABI_VERSION;
-use crate::lane::{Geometry, Location, PAGE_BYTES};
 
 /// First four bytes of every message.
 pub const MESSAGE_MAGIC: u32 = u32::from_le_bytes(*b"XLAN");
@@ -142,6 +144,11 @@ pub enum MonitorMessage {
     Lent(Loan),
     /// The other end has been found; these are the rings.
     Grant(Grant),
+    /// The other host's memory of the arena whose first grant follows, where each has its own.
+    Beyond {
+        /// The token of the end that is granted its rings.
+        token: u64,
+    },
     /// All slots of this arena are free and the other process is gone: unmap it.
     Retire {
         /// The arena.
@@ -205,26 +212,6 @@ pub struct Loan {
     pub member: u16,
 }
 
-/// Rings for one end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The end's token.
-    pub token: u64,
-    /// The arena, numbered within this monitor and process; the descriptor comes with the first
-    /// grant that names it.
-    pub arena: u32,
-    /// Slot in the arena.
-    pub slot: u32,
-    /// 0 or 1: this end sends in the lane of its role.
-    pub role: u32,
-    /// How the arena is cut.
-    pub geometry: Geometry,
-    /// Where it lies behind its descriptor.
-    pub location: Location,
-    /// Names these lanes to both hosts, never used twice; 0 within one host.
-    pub pair: u64,
-}
-
 /// Why a message could not be understood. All of these are the sender's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MessageError {
@@ -260,11 +247,6 @@ pub enum MessageError {
         /// Its value.
         value: u64,
     },
-}
-
-mod location {
-    pub const SEALED: u32 = 0;
-    pub const FILE: u32 = 1;
 }
 
 /// An encoded message of fixed size.
@@ -456,6 +438,7 @@ impl MonitorMessage {
                 .with(&[loan.family, loan.member.into()])
                 .with_long(loan.original),
             Self::Grant(grant) => grant.encode(),
+            Self::Beyond { token } => Packet::new(kind::BEYOND, *token),
             Self::Retire { arena } => Packet::new(kind::RETIRE, 0).with(&[*arena]),
             Self::Refused { token, reason } => Packet::new(kind::REFUSED, *token).with(&[*reason]),
             Self::Position(position) => position.encode(kind::POSITION_OF_PEER),
@@ -490,6 +473,7 @@ impl MonitorMessage {
                 member: received.member(1)?,
             })),
             kind::GRANT => Grant::decode(&received).map(Self::Grant),
+            kind::BEYOND => Ok(Self::Beyond { token }),
             kind::RETIRE => Ok(Self::Retire {
                 arena: received.field(0)?,
             }),
@@ -518,75 +502,6 @@ impl MonitorMessage {
             kind::TEXT => Ok(Self::Text(received.body.to_vec())),
             kind => Err(MessageError::Kind { kind }),
         }
-    }
-}
-
-impl Grant {
-    fn encode(&self) -> Packet {
-        let (kind, offset) = match self.location {
-            Location::Sealed => (location::SEALED, 0),
-            Location::File { offset } => (location::FILE, offset),
-        };
-        Packet::new(kind::GRANT, self.token)
-            .with(&[
-                self.arena,
-                self.slot,
-                self.role,
-                self.geometry.ring_lines,
-                self.geometry.slots,
-                kind,
-            ])
-            .with_long(offset)
-            .with_long(self.pair)
-    }
-
-    fn location(received: &Received<'_>) -> Result<Location, MessageError> {
-        let (kind, offset) = (received.field(5)?, received.long(6)?);
-        match kind {
-            location::SEALED if offset == 0 => Ok(Location::Sealed),
-            location::FILE if offset.is_multiple_of(PAGE_BYTES as u64) => {
-                Ok(Location::File { offset })
-            }
-            location::SEALED | location::FILE => Err(MessageError::Field {
-                field: "offset",
-                value: offset,
-            }),
-            kind => Err(MessageError::Field {
-                field: "location",
-                value: kind.into(),
-            }),
-        }
-    }
-
-    fn decode(received: &Received<'_>) -> Result<Self, MessageError> {
-        let geometry = Geometry {
-            ring_lines: received.field(3)?,
-            slots: received.field(4)?,
-        };
-        if !geometry.is_valid() {
-            let value = u64::from(geometry.ring_lines) << 32 | u64::from(geometry.slots);
-            return Err(MessageError::Field {
-                field: "geometry",
-                value,
-            });
-        }
-        let (slot, role) = (received.field(1)?, received.field(2)?);
-        if geometry.lane_offset(slot, role).is_none() {
-            let value = u64::from(role) << 32 | u64::from(slot);
-            return Err(MessageError::Field {
-                field: "slot",
-                value,
-            });
-        }
-        Ok(Self {
-            token: received.token,
-            arena: received.field(0)?,
-            slot,
-            role,
-            geometry,
-            location: Self::location(received)?,
-            pair: received.long(8)?,
-        })
     }
 }
 

@@ -42,6 +42,12 @@ pub trait Backing {
         drop(memory);
     }
 
+    /// Whether what [`Backing::punch`] has cleared is so for everybody who will use it.
+    fn may_reuse(&self, memory: &Self::Memory) -> bool {
+        let _ = memory;
+        true
+    }
+
     /// How programs find the memory behind its descriptor.
     fn location(&self, memory: &Self::Memory) -> Location {
         let _ = memory;
@@ -474,7 +480,11 @@ impl<B: Backing> Arenas<B> {
         self.slots_in_use -= 1;
         let bytes = arena.geometry.slot_bytes();
         let offset = side.slot as usize * bytes;
-        let may_return = !arena.retired && arena.origin != Origin::Imported;
+        let is_ours = !arena.retired && arena.origin != Origin::Imported;
+        let may_return = is_ours && self.backing.may_reuse(&arena.memory);
+        if is_ours && !may_return && arena.slots_in_use == 0 && arena.free.is_empty() {
+            arena.retired = true;
+        }
         // A slot that cannot be zeroed is lost: it must not show its past to another connection.
         if may_return && self.backing.punch(&arena.memory, offset, bytes) {
             arena.free.push(side.slot);

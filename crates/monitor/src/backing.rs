@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crosslane_ctl::lane::{Geometry, Location};
+use crosslane_ctl::lane::{Geometry, Location, Posting};
 use crosslane_window::memory::create_sealed;
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -105,6 +105,16 @@ pub struct Part {
     opening: u64,
     part: u32,
     offset: u64,
+    /// The other host's memory, if it is not the same.
+    beyond: Option<PartBeyond>,
+}
+
+/// The other host's memory of a part.
+#[derive(Debug)]
+struct PartBeyond {
+    fd: Arc<OwnedFd>,
+    offset: u64,
+    posting: Posting,
 }
 
 impl Memory {
@@ -113,6 +123,14 @@ impl Memory {
         match self {
             Self::Sealed(fd) => Arc::clone(fd),
             Self::Part(part) => Arc::clone(&part.fd),
+        }
+    }
+
+    /// What they map the other host's memory by, if it is not the same.
+    pub fn beyond(&self) -> Option<Arc<OwnedFd>> {
+        match self {
+            Self::Sealed(_) => None,
+            Self::Part(part) => Some(Arc::clone(&part.beyond.as_ref()?.fd)),
         }
     }
 }
@@ -174,16 +192,25 @@ impl Memories {
     fn hold(&self, id: WindowId, part: u32) -> Option<(Memory, Geometry)> {
         let open = self.windows.get(&id)?;
         let window = &open.window;
-        let offset = window.offset_of(usize::try_from(part).ok()?)?;
-        match window.hold(usize::try_from(part).ok()?) {
-            Ok(fd) => {
-                let fd = Arc::new(fd);
+        let index = usize::try_from(part).ok()?;
+        let offset = window.offset_of(index)?;
+        let held = window
+            .hold(index)
+            .and_then(|fd| Ok((fd, window.beyond(index)?)));
+        match held {
+            Ok((fd, beyond)) => {
+                let beyond = beyond.map(|(fd, offset, posting)| PartBeyond {
+                    fd: Arc::new(fd),
+                    offset,
+                    posting,
+                });
                 let part = Part {
-                    fd,
+                    fd: Arc::new(fd),
                     window: id,
                     opening: open.opening,
                     part,
                     offset,
+                    beyond,
                 };
                 Some((Memory::Part(Arc::new(part)), window.geometry()))
             }
@@ -248,10 +275,22 @@ impl Backing for Memories {
     fn location(&self, memory: &Memory) -> Location {
         match memory {
             Memory::Sealed(_) => Location::Sealed,
-            Memory::Part(part) => Location::File {
-                offset: part.offset,
+            Memory::Part(part) => match &part.beyond {
+                None => Location::File {
+                    offset: part.offset,
+                },
+                Some(beyond) => Location::Apart {
+                    offset: part.offset,
+                    beyond: beyond.offset,
+                    posting: beyond.posting,
+                },
             },
         }
+    }
+
+    /// The other host's memory is cleared by that host, a part at a time.
+    fn may_reuse(&self, memory: &Memory) -> bool {
+        memory.beyond().is_none()
     }
 
     fn place(&self, memory: &Memory) -> Option<(WindowId, u32)> {

@@ -70,6 +70,8 @@ pub struct Action {
 pub enum Beside {
     /// That of an arena.
     Arena(ArenaId),
+    /// The other host's, of an arena of which each host has its own.
+    Beyond(ArenaId),
     /// The slab of a family that lends.
     Slab(FamilyId),
 }

@@ -340,6 +340,7 @@ impl Monitor {
         };
         let memory = action.beside.and_then(|beside| match beside {
             Beside::Arena(arena) => self.registry.memory(arena).map(Memory::descriptor),
+            Beside::Beyond(arena) => self.registry.memory(arena).and_then(Memory::beyond),
             Beside::Slab(family) => self.lent_slabs.get(&family).map(Arc::clone),
         });
         let bytes = action.message.encode();

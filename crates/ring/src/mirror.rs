@@ -2,11 +2,12 @@
 //! into the copy first and from there into the window, so that what the receiver has not read can be
 //! sent again from memory that is ours.
 
-use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::lane::{LANE_CONTROL_BYTES, LINE_BYTES};
 use crosslane_window::bytes::Bytes;
 
 use crate::header::PeerLied;
 use crate::memory::{LaneMemory, WindowLane};
+use crate::posted::memory::Remote;
 use crate::receive::{Next, RxCursor};
 use crate::reserve::Piece;
 use crate::send::TxCursor;
@@ -30,6 +31,33 @@ pub fn post(own: &WindowLane, window: &WindowLane, first: u64, end: u64) {
     copy(own, window, offset, before_end);
     copy(own, window, 0, bytes - before_end);
     window.publish(start, header);
+}
+
+/// As [`post`], into a lane of another host's memory, which nobody here can read: its bytes begin at `at` of
+/// `remote`. What is written before is seen there before the header, which leaves this processor now.
+pub fn post_away(own: &WindowLane, remote: &impl Remote, at: usize, first: u64, end: u64) {
+    if first == end {
+        return;
+    }
+    let line = |line| at + LANE_CONTROL_BYTES + TxCursor::offset(own, line);
+    remote.store(line(end), 0);
+    let start = TxCursor::offset(own, first);
+    let lines = usize::try_from(end - first).unwrap_or(usize::MAX);
+    let ring_bytes = own.lines() as usize * LINE_BYTES;
+    let offset = start + size_of::<u64>();
+    let bytes = lines.saturating_mul(LINE_BYTES).min(ring_bytes) - size_of::<u64>();
+    let before_end = bytes.min(ring_bytes - offset);
+    for (offset, bytes) in [(offset, before_end), (0, bytes - before_end)] {
+        if let Some(view) = own.view(Piece { offset, bytes }) {
+            let words = bytes / size_of::<u64>();
+            let from = view.start().as_ptr();
+            // SAFETY: the view has so many bytes, which are whole words.
+            unsafe { remote.write(at + LANE_CONTROL_BYTES + offset, from, words) };
+        }
+    }
+    remote.fence();
+    remote.store(line(first), own.header(TxCursor::wrapped(own, first)));
+    remote.fence();
 }
 
 fn copy(from: &WindowLane, to: &WindowLane, offset: usize, bytes: usize) {
@@ -83,7 +111,9 @@ pub fn is_whole(lane: &WindowLane, position: u64, end: u64) -> Result<bool, Peer
 mod tests {
     use core::ptr::NonNull;
 
-    use crosslane_ctl::lane::{LANE_CONTROL_BYTES, MIN_RING_LINES};
+    use crosslane_ctl::lane::MIN_RING_LINES;
+    use crosslane_window::outbound::Outbound;
+    use crosslane_window::policy::Traits;
     use crosslane_window::view::View;
 
     use super::*;
@@ -105,12 +135,41 @@ mod tests {
         WindowLane::new(view, MIN_RING_LINES).unwrap()
     }
 
-    /// Several laps of messages of all lengths, so that records lie over the ring's end.
     #[test]
     fn a_receiver_finds_in_the_window_what_stands_in_the_copy() {
-        let (mut ours, mut theirs) = (memory(), memory());
-        let (own, window) = (lane(&mut ours), lane(&mut theirs));
-        let sending = window.with_ring_of(&own).unwrap();
+        let mut theirs = memory();
+        let window = lane(&mut theirs);
+        find_what_is_posted(&window, &window, |own, first, end| {
+            post(own, &window, first, end);
+        });
+    }
+
+    #[test]
+    fn a_receiver_finds_in_its_memory_what_another_host_has_posted() {
+        for traits in [Traits::MEMORY, Traits::UNCACHED_BAR, Traits::COMBINED_BAR] {
+            let (mut credit, mut theirs) = (memory(), memory());
+            let bytes = size_of_val(theirs.as_slice());
+            let start = NonNull::from(theirs.as_mut_slice()).cast();
+            // SAFETY: the memory outlives the view.
+            let remote = Outbound::new(unsafe { View::from_raw(start, bytes) }, traits).unwrap();
+            let (window, controls) = (lane(&mut theirs), lane(&mut credit));
+            find_what_is_posted(&controls, &window, |own, first, end| {
+                post_away(own, &remote, 0, first, end);
+                // What one host credits the other one sees in its own memory.
+                controls.set_consumed(window.consumed(), false);
+            });
+        }
+    }
+
+    /// Several laps of messages of all lengths, so that records lie over the ring's end.
+    fn find_what_is_posted(
+        controls: &WindowLane,
+        window: &WindowLane,
+        post: impl Fn(&WindowLane, u64, u64),
+    ) {
+        let mut ours = memory();
+        let own = lane(&mut ours);
+        let sending = controls.with_ring_of(&own).unwrap();
         let (mut tx, mut rx) = (TxCursor::default(), RxCursor::default());
         for length in (1..9000).step_by(37) {
             let byte = |i: usize| u8::try_from((i * 7 + length) % 251).unwrap();
@@ -122,11 +181,11 @@ mod tests {
                 assert!(bytes > 0, "a ring holds the longest of these");
                 written += bytes;
             }
-            assert!(!rx.has_record(&window), "nothing is posted yet");
+            assert!(!rx.has_record(window), "nothing is posted yet");
             assert!(is_whole(&own, rx.position(), tx.tail).unwrap());
-            post(&own, &window, first, tx.tail);
+            post(&own, first, tx.tail);
             let mut found = vec![0; length];
-            let taken = rx.read_slice(&window, &mut found).unwrap();
+            let taken = rx.read_slice(window, &mut found).unwrap();
             assert_eq!((taken.bytes, &found), (length, &message));
         }
     }

@@ -7,21 +7,21 @@
 //!
 //! A probe is a doorbell that nobody asked for. Which bytes on TCP are doorbells follows from an
 //! order, not from counting requests: a direction that is in its lane says in the lane that it
-//! leaves (STOP) before it puts data on TCP, and it publishes its [total](SenderLine::tcp_total)
+//! leaves (STOP) before it puts data on TCP, and it publishes its [total](crosslane_ctl::lane::SenderLine::tcp_total)
 //! of TCP bytes with each doorbell. So if a receiver reads the total, and then finds no STOP in
 //! the lane, all bytes up to that total are doorbells.
 
 use core::sync::atomic::{Ordering, fence};
 
 use crosslane_ctl::counter::Counter;
+use crosslane_ctl::lane::RINGING;
 use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
-use crosslane_ctl::lane::{RINGING, SenderLine};
-use crosslane_ctl::slab::Mode;
+use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
-use crate::{End, ending, lost, place, wait};
+use crate::{End, ending, lost, place, posted, wait};
 
 /// What a doorbell looks like; the value does not matter.
 static BELL: u8 = 0xA5;
@@ -35,10 +35,9 @@ const MOST_TAKEN: u64 = 1 << 16;
 /// Ring the receiver of our lane if it is armed. The caller holds the sending direction.
 #[cold]
 pub(crate) fn ring_if_armed(end: &End, lane: &WindowLane) {
-    let control = lane.control();
-    ring_if(end, &control.sender, || {
-        // SYNC: armed
-        control.receiver.flags.fetch_and(!ARMED, Ordering::SeqCst) & ARMED != 0
+    ring_if(end, lane, || {
+        let flags = &lane.control().receiver.flags;
+        flags.fetch_and(!ARMED, Ordering::SeqCst) & ARMED != 0 // SYNC: armed
     });
 }
 
@@ -51,17 +50,16 @@ pub(crate) fn probe(end: &End, spared: u32) {
         && let Some(lane) = end.tx_lane()
         && !ending::is_broken(end)
     {
-        let control = lane.control();
         // A frozen receiver may have left TCP to others, who know nothing of doorbells.
-        ring_if(end, &control.sender, || {
-            control.receiver.flags.load(Ordering::SeqCst) & (FROZEN | spared) == 0
+        ring_if(end, &lane, || {
+            lane.control().receiver.flags.load(Ordering::SeqCst) & (FROZEN | spared) == 0
         });
     }
 }
 
 /// As [`probe`], sparing nobody; the caller holds the sending direction, which is in the ring.
 pub(crate) fn probe_locked(end: &End, lane: &WindowLane) {
-    ring_if(end, &lane.control().sender, || true);
+    ring_if(end, lane, || true);
 }
 
 /// As the receiver: ring the sender if it waits for space. Needs our own direction in the ring,
@@ -86,39 +84,44 @@ pub(crate) fn answer_space_locked(end: &End) {
     let wish = &lane.control().sender.space_wanted;
     if wish.load(Ordering::SeqCst) != 0 {
         // SYNC: space
-        ring_if(end, &own.control().sender, || {
-            wish.swap(0, Ordering::SeqCst) != 0
-        });
+        ring_if(end, &own, || wish.swap(0, Ordering::SeqCst) != 0);
     }
 }
 
 /// Ring if `is_asked`. The peer sees that a doorbell may come before the request is taken away,
 /// so that a peer that takes its request back knows whether one is still on its way. The caller
 /// holds the sending direction, which is in the ring.
-fn ring_if(end: &End, line: &SenderLine, is_asked: impl FnOnce() -> bool) {
-    publish_total(end, line, RINGING);
+fn ring_if(end: &End, lane: &WindowLane, is_asked: impl FnOnce() -> bool) {
+    publish_total(end, lane, RINGING);
     if is_asked() {
         place::tell(end);
         // One that TCP has no room for yet wakes as well as many.
         end.entry.tx.bells_owed.store(1, Ordering::Relaxed);
     }
-    publish_total(end, line, 0);
+    publish_total(end, lane, 0);
     pay(end);
 }
 
 /// Tell the peer how many bytes it will find on TCP before those that may follow a STOP. The
 /// caller holds the sending direction.
-pub(crate) fn publish_total(end: &End, line: &SenderLine, ringing: u64) {
+pub(crate) fn publish_total(end: &End, lane: &WindowLane, ringing: u64) {
     let tx = &end.entry.tx;
     let owed = u64::from(tx.bells_owed.load(Ordering::Relaxed));
     let total = tx.tcp_bytes.load(Ordering::Relaxed) + owed;
-    line.tcp_total.store(total << 1 | ringing, Ordering::SeqCst); // SYNC: bells
+    let published = &lane.control().sender.tcp_total;
+    published.store(total << 1 | ringing, Ordering::SeqCst); // SYNC: bells
+    if ringing == 0 && end.has_flags(end_flags::FAR) {
+        posted::tell_total(end, lane);
+    }
 }
 
 /// Send the doorbells that are owed; returns whether none is left. TCP can only be full of data
-/// from before the switch, which keeps the receiver awake, so nobody waits for the rest. The
-/// caller holds the sending direction.
+/// from before the switch, which keeps the receiver awake, so nobody waits for the rest. Between hosts one may also
+/// have to wait until the receiver has found our START. The caller holds the sending direction.
 pub(crate) fn pay(end: &End) -> bool {
+    if !posted::is_start_found(end) {
+        return false;
+    }
     let owed = &end.entry.tx.bells_owed;
     while owed.load(Ordering::Relaxed) > 0 {
         // SAFETY: the byte is valid for one read.
@@ -143,10 +146,11 @@ pub(crate) fn pay(end: &End) -> bool {
 /// has become visible. The caller holds the receiving direction.
 pub(crate) fn arm(end: &End, lane: &WindowLane) {
     end.entry.wait.armed.store(1, Ordering::Relaxed);
-    lane.control()
-        .receiver
-        .flags
-        .fetch_or(ARMED, Ordering::SeqCst); // SYNC: armed
+    let flags = &lane.control().receiver.flags;
+    flags.fetch_or(ARMED, Ordering::SeqCst); // SYNC: armed
+    if end.has_flags(end_flags::FAR) {
+        posted::tell_request(end, lane);
+    }
     #[cfg(not(target_arch = "x86_64"))]
     fence(Ordering::SeqCst);
 }
@@ -166,7 +170,9 @@ pub(crate) fn disarm(end: &End, lane: &WindowLane) {
         end.entry.wait.armed.store(0, Ordering::Relaxed);
         let flags = &lane.control().receiver.flags;
         // SYNC: armed
-        if flags.fetch_and(!ARMED, Ordering::SeqCst) & ARMED == 0 {
+        let is_taken = flags.fetch_and(!ARMED, Ordering::SeqCst) & ARMED == 0;
+        // The sender of another host may take it where we do not see that; for one doorbell too many it is not told.
+        if is_taken || end.has_flags(end_flags::FAR) {
             end.local.rung.store(1, Ordering::Relaxed);
         }
     }
@@ -174,17 +180,22 @@ pub(crate) fn disarm(end: &End, lane: &WindowLane) {
 
 /// Ask to be rung when a good share of our lane is free. What the caller reads afterwards is read
 /// after the request has become visible. The caller holds the sending direction.
-pub(crate) fn want_space(lane: &WindowLane) {
-    lane.control()
-        .sender
-        .space_wanted
-        .store(1, Ordering::Release); // SYNC: space
+pub(crate) fn want_space(end: &End, lane: &WindowLane) {
+    let wish = &lane.control().sender.space_wanted;
+    if !end.has_flags(end_flags::FAR) {
+        wish.store(1, Ordering::Release); // SYNC: space
+    } else if wish.swap(1, Ordering::SeqCst) == 0 {
+        posted::tell_wish(end, lane);
+    }
     fence(Ordering::SeqCst);
 }
 
 /// Take the wish for space back. The caller holds the sending direction.
-pub(crate) fn want_no_space(lane: &WindowLane) {
+pub(crate) fn want_no_space(end: &End, lane: &WindowLane) {
     lane.control().sender.space_wanted.swap(0, Ordering::SeqCst); // SYNC: space
+    if end.has_flags(end_flags::FAR) {
+        posted::tell_wish(end, lane);
+    }
 }
 
 /// Whether a STOP stands in the receiving lane, so that data may follow the doorbells on TCP. The
@@ -245,6 +256,7 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
             };
             add(&rx.tcp_bytes, taken as u64);
             end.count(Counter::BellsTaken, taken as u64);
+            posted::note_taken(end);
         }
     }
     if missing(total) == 0 && published & RINGING == 0 {

@@ -16,8 +16,8 @@ use crosslane_sys::{Errno, kernel};
 use crate::bell::Bells;
 use crate::family::Family;
 use crate::{
-    End, bell, control, doubt, ending, ledger, lost, register, replay, stay, step, stir, switch,
-    within,
+    End, bell, control, doubt, ending, ledger, lost, posted, register, replay, stay, step, stir,
+    switch, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -129,6 +129,8 @@ fn let_go(end: &End) {
     if phase == EndPhase::Granted && !shared {
         finish_replay(end, Instant::now() + replay::PATIENCE);
         finish_rings(end, Instant::now() + PATIENCE);
+    } else if !shared {
+        say_end(end);
     }
     if register::is_in_flight(end) {
         let acknowledged = || !register::is_in_flight(end);
@@ -185,6 +187,7 @@ fn say_closed(end: &End) {
     if let Some(lane) = end.rx_lane() {
         let flags = &lane.control().receiver.flags;
         flags.fetch_or(receiver_flags::CLOSED, Ordering::SeqCst);
+        posted::tell_flags(end);
     }
 }
 
@@ -192,7 +195,7 @@ fn say_closed(end: &End) {
 /// that is closed before they are read, or before they arrive.
 fn await_last_bells(end: &End, deadline: Instant) {
     if let Some((lane, _tx)) = end.hold_tx_lane() {
-        bell::want_no_space(&lane);
+        bell::want_no_space(end, &lane);
     }
     for round in 0.. {
         step::settle(end);
@@ -215,6 +218,7 @@ fn are_bells_over(end: &End) -> bool {
         return true;
     };
     bell::disarm(end, &lane);
+    let is_heard = posted::is_heard(end, &lane);
     let is_over = match end.rx_mode() {
         Mode::Ring if matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_)) => true,
         Mode::Ring => bell::take(end, &lane) == Bells::None,
@@ -225,7 +229,7 @@ fn are_bells_over(end: &End) -> bool {
             end.entry.rx.tcp_limit.load(Ordering::Relaxed) != u64::MAX || !end.has_record()
         }
     };
-    is_over || end.ending() != Ending::Open
+    is_over && is_heard || end.ending() != Ending::Open
 }
 
 /// Make the kernel reset the connection when its last descriptor is closed.
@@ -281,6 +285,15 @@ fn say_closing(end: &End) {
     doubt::say_end(end, &lane);
 }
 
+/// An end that has left its lanes between hosts says, too, how far its stream has gone there.
+fn say_end(end: &End) {
+    if end.has_flags(end_flags::FAR)
+        && let Some((lane, _tx)) = end.hold_tx_lane()
+    {
+        doubt::say_end(end, &lane);
+    }
+}
+
 pub(crate) fn count_totals(end: &End) {
     register::judge_unmet(end);
     ledger::close(end);
@@ -307,6 +320,9 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
         libc::SHUT_WR => end_flags::SHUT_WRITE,
         _ => end_flags::SHUT_READ | end_flags::SHUT_WRITE,
     };
+    if how != libc::SHUT_RD && !writes {
+        say_end(end);
+    }
     if writes {
         lost::finish_sending(end);
         switch::attend(end);
@@ -366,6 +382,7 @@ fn ask_for_tcp(end: &End) {
     let Some(lane) = end.rx_lane() else { return };
     let flags = &lane.control().receiver.flags;
     flags.fetch_or(receiver_flags::STOP_WANTED, Ordering::SeqCst);
+    posted::tell_flags(end);
     bell::answer_space(end);
 }
 

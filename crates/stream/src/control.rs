@@ -69,6 +69,8 @@ pub struct Control {
     asked: Option<HashMap<u64, Asked>>,
     /// What the monitor has said and has been read ahead.
     unread: VecDeque<Told>,
+    /// The other host's memory of the arena that is granted next.
+    beyond: Option<OwnedFd>,
 }
 
 /// Numbers of the library's descriptors, 0 where there is none; the program must not close them.
@@ -286,6 +288,7 @@ impl Control {
             guests: None,
             asked: None,
             unread: VecDeque::new(),
+            beyond: None,
         }
     }
 
@@ -448,6 +451,7 @@ impl Control {
             }
             MonitorMessage::Registered { token } => register::acknowledged(process, token),
             MonitorMessage::Grant(grant) => self.take_grant(process, &grant, fd),
+            MonitorMessage::Beyond { .. } => self.beyond = fd,
             MonitorMessage::Refused { token, reason } => {
                 self.answered(token);
                 let reason = Reason::from_code(reason).unwrap_or(Reason::Refused);
@@ -488,7 +492,7 @@ impl Control {
                     self.miss(process, grant);
                 }
             }
-            Err(_) if matches!(grant.location, Location::File { .. }) => self.miss(process, grant),
+            Err(_) if grant.location != Location::Sealed => self.miss(process, grant),
             Err(reason) => register::refused(process, grant.token, reason),
         }
     }
@@ -504,7 +508,8 @@ impl Control {
         let key = (self.monitor, grant.arena);
         let arenas = self.arenas.get_or_insert_with(HashMap::new);
         if let Some(fd) = fd {
-            let Some(arena) = open(&mut self.retired, &fd, grant) else {
+            let both = (&fd, self.beyond.take());
+            let Some(arena) = open(&mut self.retired, both, grant) else {
                 self.unmapped.push(key);
                 return Err(Reason::NoMemory);
             };
@@ -552,15 +557,20 @@ impl Control {
 /// Map an arena, at the addresses of a retired one if there is one of the same shape. Arenas are
 /// never unmapped, so that a thread that peeks into a lane while another one closes the
 /// connection reads stale memory at worst.
-fn open(retired: &mut Vec<&'static Arena>, fd: &OwnedFd, grant: &Grant) -> Option<&'static Arena> {
+fn open(
+    retired: &mut Vec<&'static Arena>,
+    (fd, beyond): (&OwnedFd, Option<OwnedFd>),
+    grant: &Grant,
+) -> Option<&'static Arena> {
     let (geometry, location) = (grant.geometry, grant.location);
+    let (fd, beyond) = (fd.as_fd(), beyond.as_ref().map(AsFd::as_fd));
     if let Some(place) = retired
         .iter()
-        .position(|arena| arena.geometry() == geometry)
+        .position(|arena| arena.is_like(geometry, location))
     {
         let arena = retired.swap_remove(place);
-        return arena.reuse(fd.as_fd(), location).is_ok().then_some(arena);
+        return arena.reuse(fd, beyond, location).is_ok().then_some(arena);
     }
-    let arena = Arena::open(fd.as_fd(), geometry, location).ok()?;
+    let arena = Arena::open_with(fd, beyond, geometry, location).ok()?;
     Some(Box::leak(Box::new(arena)))
 }

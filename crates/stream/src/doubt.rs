@@ -17,7 +17,7 @@ use crosslane_ring::{RxCursor, WindowLane};
 use crosslane_sys::cpu;
 
 use crate::process::Process;
-use crate::{End, control, lost, register};
+use crate::{End, control, lost, posted, register};
 
 use end_flags::{FAR, LOST, READ_OUT, SURE};
 
@@ -41,9 +41,30 @@ pub(crate) fn is_open(end: &End) -> bool {
     end.has_flags(FAR) && is_open_far(end)
 }
 
-fn is_open_far(end: &End) -> bool {
+/// Whether an empty lane is not the end of a stream that has ended, as records may come at any moment that were posted
+/// before.
+#[inline]
+pub(crate) fn lacks_word(end: &End) -> bool {
+    end.has_flags(FAR) && may_doubt(end) && posted::is_posted(end) && {
+        let is_told = |lane: WindowLane| is_told(&lane, position(end, &lane));
+        may_have_entered(end) && !end.rx_lane().is_some_and(is_told)
+    }
+}
+
+/// Whether the stream has ended, and nobody has said so but TCP.
+fn may_doubt(end: &End) -> bool {
     let flags = end.entry.id.flags.load(Ordering::SeqCst);
-    if end.ending() != Ending::Eof || flags & (LOST | SURE | READ_OUT) != 0 {
+    end.ending() == Ending::Eof && flags & (LOST | SURE | READ_OUT) == 0
+}
+
+/// Where writes are posted: whether the peer has ever been told that it may enter the lane.
+fn may_have_entered(end: &End) -> bool {
+    let flags = |lane: WindowLane| flags_of(lane.control());
+    end.rx_cursor() != RxCursor::default() || end.rx_lane().map(flags) != Some(0)
+}
+
+fn is_open_far(end: &End) -> bool {
+    if !may_doubt(end) {
         return false;
     }
     let (Some(rx), Some(tx)) = (end.rx_lane(), end.tx_lane()) else {
@@ -54,11 +75,40 @@ fn is_open_far(end: &End) -> bool {
 
 /// Whether the peer, which has been in these lanes, may have sent more there than has come.
 fn is_missing(end: &End, rx: &WindowLane, tx: &WindowLane) -> bool {
+    if posted::is_posted(end) {
+        return is_behind(end, rx);
+    }
     let cursor = end.rx_cursor();
     let has_entered = cursor != RxCursor::default()
         || flags_of(rx.control()) & ENTERED != 0
         || flags_of(tx.control()) != 0;
     has_entered && !cursor.has_record(rx) && !is_told(rx, cursor.head)
+}
+
+/// The same over posted writes, which the end overtakes: the START may be missing, too, and the answer to a freeze.
+fn is_behind(end: &End, rx: &WindowLane) -> bool {
+    let (cursor, at) = (end.rx_cursor(), position(end, rx));
+    let has_ended = || rx.control().sender.ended.load(Ordering::Acquire) != 0; // SYNC: ended
+    let is_frozen = end.has_flags(end_flags::FROZEN) && !is_answered(end, rx);
+    may_have_entered(end)
+        && match is_frozen {
+            true => !has_ended(),
+            false => !is_told(rx, at) && (at != cursor.head || !cursor.has_record(rx)),
+        }
+}
+
+/// The line up to which nothing more is to be read: what has been sent again by TCP is not.
+fn position(end: &End, rx: &WindowLane) -> u64 {
+    let head = end.rx_cursor().head;
+    match end.has_flags(end_flags::FROZEN) && is_answered(end, rx) {
+        true => rx.control().sender.replay_end.load(Ordering::Relaxed),
+        false => head,
+    }
+}
+
+fn is_answered(end: &End, rx: &WindowLane) -> bool {
+    let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    rx.control().sender.replay_seq.load(Ordering::SeqCst) != seen // SYNC: frozen
 }
 
 fn flags_of(control: &LaneControl) -> u32 {
@@ -77,6 +127,7 @@ pub(crate) fn say_end(end: &End, tx: &WindowLane) {
         let tail = end.entry.tx.tail.load(Ordering::Relaxed);
         let ended = &tx.control().sender.ended;
         ended.store(tail.saturating_add(1), Ordering::Release); // SYNC: ended
+        posted::tell_end(end, tx);
     }
 }
 

@@ -20,6 +20,7 @@ use crate::doubt;
 use crate::lock::{self, Guard};
 use crate::lost::Clock;
 use crate::patience;
+use crate::posted;
 use crate::process::{self, Process};
 use crate::restart;
 use crate::spare::{self, Behind};
@@ -337,13 +338,18 @@ impl End {
         }
     }
 
-    /// Store the receiver's cursor; the caller holds the receiving direction.
+    /// Store the receiver's cursor; the caller holds the receiving direction, and has told the sender.
     #[inline]
     pub(crate) fn set_rx_cursor(&self, cursor: RxCursor) {
+        let has_moved = || self.rx_cursor() != cursor;
+        let is_told = self.has_flags(end_flags::FAR) && has_moved();
         self.entry.rx.head.store(cursor.head, Ordering::Relaxed);
         // A record has at most 2^13 bytes.
         let taken = u32::try_from(cursor.taken).unwrap_or(u32::MAX);
         self.entry.rx.taken.store(taken, Ordering::Relaxed);
+        if is_told {
+            posted::tell_credit(self);
+        }
     }
 
     /// Count what has been taken from the ring, and keep whether its message goes on.

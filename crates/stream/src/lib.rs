@@ -14,7 +14,7 @@
 //! [`raw`] for what the kernel moves, [`reserve`] for sends without a copy, [`fill`] for files,
 //! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor,
 //! [`rest`] and [`adopt`] for ends whose sockets go to other processes, [`lost`] for windows that are lost, `doubt` for
-//! ends of streams that may come before what stands in a window.
+//! ends of streams that may come before what stands in a window, `posted` for windows that carry writes only.
 //!
 //! Invariants, each with the place that keeps it:
 //! 1. A lane's cursors change under the direction's lock only ([`lock`]).
@@ -50,6 +50,7 @@ pub mod patience;
 pub mod peek;
 mod pieces;
 pub mod place;
+mod posted;
 pub mod process;
 pub mod raw;
 pub mod ready;

@@ -42,7 +42,7 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{Errno, cpu, kernel};
 
-use crate::{End, bell, close, control, doubt, ending, rest, spare, switch, watcher};
+use crate::{End, bell, close, control, doubt, ending, posted, rest, spare, switch, watcher};
 
 pub(crate) use hear::{hear_alone, hear_left, hear_lost, hear_position, hear_remainder};
 
@@ -92,6 +92,7 @@ fn look_far(end: &End) {
     watcher::start(end.process());
     let is_lost = end.has_flags(LOST);
     if !is_lost && !spare::is_window_lost(end) {
+        posted::look(end);
         return doubt::look(end);
     }
     if !is_lost || !spare::is_used(end) {
@@ -164,10 +165,10 @@ pub(crate) fn standing(end: &End) -> u32 {
 }
 
 /// Whether what has just been seen of the receiving lane says nothing: the window is lost, and what stood there
-/// has not come yet. Asked after the look, by who holds the receiving direction.
+/// has not come yet; or more is on its way. Asked after the look, by who holds the receiving direction.
 #[inline]
 pub(crate) fn is_unknown(end: &End) -> bool {
-    is_dry(end) || is_found(end)
+    is_dry(end) || is_found(end) || doubt::lacks_word(end)
 }
 
 /// Whether the peer may still look into the window, where it would find no STOP: whatever came by TCP it would

@@ -14,7 +14,7 @@ use crosslane_ctl::slab::end_flags;
 use crosslane_ring::WindowLane;
 use crosslane_sys::{cpu, process};
 
-use crate::End;
+use crate::{End, posted};
 
 /// A move takes some microseconds; the kernel's balancing may undo it.
 const LEAST_PAUSE_US: u64 = 2_000;
@@ -108,8 +108,8 @@ fn shared_with_peer(end: &End, count: usize) -> Option<Shared> {
     let (rx, tx) = (end.rx_lane()?, end.tx_lane()?);
     let processor = cpu::current()?;
     let word = word(end, processor)?;
-    say(&rx, word);
-    set(&rx.control().place.waits_for_many, u32::from(count > 1));
+    say(end, &rx, word);
+    say_count(end, &rx, count > 1);
     let place = &tx.control().place;
     (place.receiver_cpu.load(Ordering::Relaxed) == word).then(|| Shared {
         processor,
@@ -121,26 +121,36 @@ fn shared_with_peer(end: &End, count: usize) -> Option<Shared> {
 pub(crate) fn tell(end: &End) {
     let word = cpu::current().and_then(|here| word(end, here));
     if let (Some(rx), Some(word)) = (end.rx_lane(), word) {
-        say(&rx, word);
+        say(end, &rx, word);
     }
 }
 
-fn say(rx: &WindowLane, word: u32) {
-    set(&rx.control().place.receiver_cpu, word);
+fn say(end: &End, rx: &WindowLane, word: u32) {
+    if set(&rx.control().place.receiver_cpu, word) {
+        posted::tell_place(end, rx);
+    }
+}
+
+fn say_count(end: &End, rx: &WindowLane, is_many: bool) {
+    if set(&rx.control().place.waits_for_many, u32::from(is_many)) {
+        posted::tell_place(end, rx);
+    }
 }
 
 /// Say that we wait for others, too, when we wait for `end`.
 pub fn say_many(end: &End) {
     if let Some(rx) = end.rx_lane() {
-        set(&rx.control().place.waits_for_many, 1);
+        say_count(end, &rx, true);
     }
 }
 
-/// Store what has changed, so that the peer's copy of the line stays good.
-fn set(cell: &AtomicU32, value: u32) {
-    if cell.load(Ordering::Relaxed) != value {
+/// Store what has changed, so that the peer's copy of the line stays good. Returns whether it has.
+fn set(cell: &AtomicU32, value: u32) -> bool {
+    let is_new = cell.load(Ordering::Relaxed) != value;
+    if is_new {
         cell.store(value, Ordering::Relaxed);
     }
+    is_new
 }
 
 /// What this end says when it is on processor `here`. None: nothing that its peer could compare.

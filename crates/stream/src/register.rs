@@ -423,7 +423,7 @@ pub(crate) fn enter(
     }
     let was_armed = end.entry.wait.armed.load(Ordering::Relaxed) != 0;
     reset_directions(end.entry);
-    end.clear_flags(end_flags::COUNTED);
+    end.clear_flags(end_flags::COUNTED | end_flags::AWAITED);
     if !occupy(end, arena, lanes, grant.pair) {
         return end.set_reason(Reason::NoMemory);
     }
@@ -460,7 +460,7 @@ pub(crate) fn occupy(
         slots: 1,
         ..arena.geometry()
     });
-    let Some(sending) = behind.and_then(|memory| spare::keep(end, arena, tx, memory)) else {
+    let Some(sending) = behind.and_then(|memory| spare::keep(end, arena, [tx, rx], memory)) else {
         return false;
     };
     own_pair.store(pair, Ordering::SeqCst);
@@ -498,7 +498,7 @@ fn takes_grant(process: &Process, end: &End) -> bool {
 /// Have the peer begin in the earlier lanes no more. False where it has begun, and where the window is lost:
 /// then it has yet to be told what stood there, and whether it had begun.
 fn takes_leave(end: &End) -> bool {
-    let is_taken_back = |lane| switch::take_ready_back(&lane);
+    let is_taken_back = |lane| switch::take_ready_back(end, &lane);
     // In this order: READY may have been looked for in a place that is no window any more.
     !end.has_flags(end_flags::LOST)
         && end.rx_lane().is_none_or(is_taken_back)

@@ -15,7 +15,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::end::add;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
-use crate::{End, bell, ending, kernel_view, rest, send, spare, switch};
+use crate::{End, bell, ending, kernel_view, posted, rest, send, spare, switch};
 
 /// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
 /// reads slowly.
@@ -58,13 +58,14 @@ fn answer_freeze(end: &End, lane: &WindowLane, at: u64) {
         sender.replay_at.store(at, Ordering::Relaxed);
         sender.replay_seq.fetch_add(1, Ordering::SeqCst); // SYNC: frozen
     }
+    posted::tell_answer(end, lane);
 }
 
 /// Say that the freeze is being answered. Returns whether the receiver still wants it. Never after our
 /// own end: nothing could be sent again, and a receiver that sees the end reads the lane; nor for one that has shut down,
 /// whose kernel would reset the connection for what is sent again. The caller holds the sending direction.
 pub(crate) fn claim_freeze(end: &End, lane: &WindowLane) -> bool {
-    if end.has_flags(end_flags::SHUT_WRITE) {
+    if end.has_flags(end_flags::SHUT_WRITE) || posted::has_ended(end, lane) {
         return false;
     }
     let answer = |flags| (flags & (FROZEN | CLOSED) == FROZEN).then_some(flags | ANSWERED);

@@ -18,7 +18,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, WindowLane};
 
 use crate::register::{self, CALLS_BEFORE_REGISTERING};
-use crate::{End, bell, close, ending, lost, step, switch};
+use crate::{End, bell, close, ending, lost, posted, step, switch};
 
 /// A rest is twice as long as the one before, in calls, so many times. A peer that goes to and fro
 /// cannot make us follow it often.
@@ -75,6 +75,7 @@ pub(crate) fn object(end: &End) {
     if let Some(lane) = end.rx_lane() {
         let flags = &lane.control().receiver.flags;
         flags.fetch_or(STOP_WANTED, Ordering::SeqCst);
+        posted::tell_flags(end);
     }
 }
 
@@ -181,13 +182,31 @@ fn withdraw(end: &End) -> bool {
         return false;
     }
     flags.fetch_and(!STOP_WANTED, Ordering::SeqCst);
+    posted::tell_flags(end);
     true
+}
+
+/// Between hosts: whether a sender that was out of its lane, and so has nothing to answer, has heard that the freeze is
+/// over. The caller holds the receiving direction.
+fn has_missed_freeze(end: &End, lane: &WindowLane) -> bool {
+    let is_on_tcp =
+        end.rx_mode() == Mode::Tcp && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX;
+    if !is_on_tcp || !posted::is_posted(end) {
+        return false;
+    }
+    let flags = &lane.control().receiver.flags;
+    if flags.fetch_and(!FROZEN, Ordering::SeqCst) & FROZEN != 0 {
+        posted::tell_flags(end);
+    }
+    let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    // In this order: an answer came before the echo.
+    posted::is_heard(end, lane) && lane.control().sender.replay_seq.load(Ordering::SeqCst) == seen
 }
 
 /// Take a freeze back, or pass what its answer was about. The caller holds the receiving direction.
 fn end_freeze(end: &End, lane: &WindowLane) -> bool {
     bell::arm_again(end, lane);
-    if step::take_back_freeze(lane) {
+    if step::take_back_freeze(end, lane) || has_missed_freeze(end, lane) {
         end.clear_flags(end_flags::FROZEN);
         if end.rx_mode() == Mode::Replay {
             end.set_rx_mode(Mode::Ring);
@@ -215,10 +234,11 @@ fn end_freeze(end: &End, lane: &WindowLane) -> bool {
         head: next,
         taken: 0,
     };
-    end.set_rx_cursor(cursor);
     lane.set_consumed(cursor.position(), true);
+    end.set_rx_cursor(cursor);
     let flags = &lane.control().receiver.flags;
     flags.fetch_and(!(FROZEN | ANSWERED), Ordering::SeqCst); // SYNC: frozen
+    posted::tell_flags(end);
     end.clear_flags(end_flags::FROZEN);
     true
 }

@@ -433,7 +433,7 @@ pub fn prepare_sleep(end: &End) -> bool {
         return false;
     }
     match end.hold_tx_lane().filter(|_| end.tx_mode() == Mode::Ring) {
-        Some((lane, _tx)) => bell::want_space(&lane),
+        Some((lane, _tx)) => bell::want_space(end, &lane),
         None => return false,
     }
     switch::attend(end);

@@ -17,6 +17,7 @@ use crosslane_window::arena::Arena;
 
 use crate::End;
 use crate::end::LaneCell;
+use crate::posted;
 
 /// The lanes of our own.
 const SENT: u32 = 0;
@@ -31,6 +32,8 @@ pub(crate) struct Behind {
     lost: AtomicPtr<AtomicU32>,
     /// An arena of one slot, never freed.
     memory: AtomicPtr<Arena>,
+    /// The other host's memory, where it is not the same.
+    pub(crate) beyond: posted::Beyond,
 }
 
 /// What has been given back.
@@ -40,25 +43,31 @@ static FREE: Mutex<Vec<&'static Arena>> = Mutex::new(Vec::new());
 pub(crate) fn make(geometry: Geometry) -> Option<&'static Arena> {
     let fd = create_sealed(c"crosslane-spare", geometry.arena_bytes()).ok()?;
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = free.iter().position(|old| old.geometry() == geometry);
+    let place = free
+        .iter()
+        .position(|old| old.is_like(geometry, Location::Sealed));
     if let Some(old) = place.map(|place| free.swap_remove(place)) {
-        return old.reuse(fd.as_fd(), Location::Sealed).ok().map(|()| old);
+        return old
+            .reuse(fd.as_fd(), None, Location::Sealed)
+            .ok()
+            .map(|()| old);
     }
     let new = Arena::open(fd.as_fd(), geometry, Location::Sealed).ok()?;
     Some(Box::leak(Box::new(new)))
 }
 
-/// This memory stands behind the end's lanes in `arena` from now on, in which it sends in `window`.
+/// This memory stands behind the end's lanes in `arena` from now on, in which it sends and receives.
 /// Returns the lane to send in: controlled in the window, with our own ring.
 pub(crate) fn keep(
     end: &End,
     arena: &'static Arena,
-    window: WindowLane,
+    [window, receiving]: [WindowLane; 2],
     memory: &'static Arena,
 ) -> Option<WindowLane> {
     let lost = arena.lost()?;
     let behind = &end.local.behind;
     behind.window.set(window);
+    posted::keep(end, arena, [&window, &receiving]);
     behind
         .lost
         .store(core::ptr::from_ref(lost).cast_mut(), Ordering::Relaxed);
@@ -71,6 +80,7 @@ pub(crate) fn keep(
 
 /// The end needs it no more. Of several callers one is told that it has been given back.
 pub(crate) fn give_back(end: &End) -> bool {
+    posted::forget(end);
     let memory = &end.local.behind.memory;
     let memory = memory.swap(core::ptr::null_mut(), Ordering::AcqRel);
     retire(memory);
@@ -135,7 +145,9 @@ pub(crate) fn hold() -> MutexGuard<'static, Vec<&'static Arena>> {
 pub(crate) fn is_window_lost(end: &End) -> bool {
     let lost = end.local.behind.lost.load(Ordering::Relaxed);
     // SAFETY: `keep` has stored a reference that lives for ever; zeroed memory is null.
-    unsafe { lost.as_ref() }.is_some_and(|lost| lost.load(Ordering::SeqCst) != 0) || reads_ones(end)
+    unsafe { lost.as_ref() }.is_some_and(|lost| lost.load(Ordering::SeqCst) != 0)
+        || posted::is_lost(end)
+        || reads_ones(end)
 }
 
 /// Whether the lane reads as a PCI device that does not answer: all ones. These flags are never all set.
@@ -153,7 +165,10 @@ pub(crate) fn post(end: &End, tail: u64) {
     if first == tail || end.has_flags(end_flags::LOST) {
         return;
     }
-    if let (Some(own), Some(window)) = (end.tx_lane(), end.local.behind.window.get()) {
+    let Some(own) = end.tx_lane() else { return };
+    if !posted::post(end, &own, first, tail)
+        && let Some(window) = end.local.behind.window.get()
+    {
         mirror::post(&own, &window, first, tail);
     }
 }

@@ -16,7 +16,7 @@ use crate::ending::{lied, look_behind_bells, look_for_end, note_error};
 use crate::family::Family;
 use crate::pieces::Pieces;
 use crate::receive::Options;
-use crate::{End, bell, gone, lost, peek, switch};
+use crate::{End, bell, gone, lost, peek, posted, switch};
 
 /// What one look at the stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +196,10 @@ fn step_replay(
     }
     let sender = &lane.control().sender;
     let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    if is_freeze_over(end, lane) {
+        thaw(end, lane);
+        return Ok(Passage::Again);
+    }
     // SYNC: frozen
     if sender.replay_seq.load(Ordering::SeqCst) == seen {
         if lost::is_found(end) {
@@ -208,7 +212,11 @@ fn step_replay(
             bell::take(end, lane);
             look_for_end(end);
         }
-        if end.ending() == Ending::Open || sender.replay_seq.load(Ordering::SeqCst) != seen {
+        // In this order: an answer comes before the word that the stream has ended.
+        if end.ending() == Ending::Open
+            || lost::is_dry(end)
+            || sender.replay_seq.load(Ordering::SeqCst) != seen
+        {
             return Ok(Passage::Out(Step::Nothing));
         }
         if lost::is_found(end) {
@@ -234,8 +242,12 @@ fn step_replay(
     Ok(Passage::Again)
 }
 
-/// Take the freeze back if the sender has not begun to answer it.
-pub(crate) fn take_back_freeze(lane: &WindowLane) -> bool {
+/// Take the freeze back if the sender has not begun to answer it. Between hosts it may have begun where we do not see
+/// that: there an answer always comes, to who is in the lane.
+pub(crate) fn take_back_freeze(end: &End, lane: &WindowLane) -> bool {
+    if posted::is_posted(end) {
+        return false;
+    }
     let without = |flags| (flags & ANSWERED == 0).then_some(flags & !FROZEN);
     let flags = &lane.control().receiver.flags;
     flags
@@ -247,7 +259,7 @@ pub(crate) fn take_back_freeze(lane: &WindowLane) -> bool {
 pub(crate) fn may_read_frozen(end: &End) -> bool {
     end.rx_lane().is_some_and(|lane| {
         let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
-        flags & ANSWERED == 0 && end.rx_cursor().has_data(&lane)
+        flags & ANSWERED == 0 && end.rx_cursor().has_data(&lane) && !posted::is_posted(end)
     })
 }
 
@@ -260,7 +272,7 @@ fn read_frozen(
     peek: bool,
 ) -> Result<Option<usize>, Errno> {
     let mut cursor = end.rx_cursor();
-    if parts.left() == 0 || !cursor.has_data(lane) || !take_back_freeze(lane) {
+    if parts.left() == 0 || !cursor.has_data(lane) || !take_back_freeze(end, lane) {
         return Ok(None);
     }
     let bytes = match peek {
@@ -277,6 +289,7 @@ fn read_frozen(
     end.set_rx_cursor(cursor);
     let flags = &lane.control().receiver.flags;
     flags.fetch_or(FROZEN, Ordering::SeqCst); // SYNC: frozen
+    posted::tell_flags(end);
     let bytes = bytes.map_err(|lie| lied(end, lie))?;
     if !peek {
         add(&end.entry.rx.ring_bytes, bytes as u64);
@@ -284,13 +297,32 @@ fn read_frozen(
     Ok(Some(bytes))
 }
 
+/// Between hosts: whether the sender's stream has ended without an answer to our freeze. Who has said that it ends answers
+/// nothing after that.
+fn is_freeze_over(end: &End, lane: &WindowLane) -> bool {
+    if !posted::is_posted(end) || !end.has_flags(end_flags::FROZEN) {
+        return false;
+    }
+    let has_ended = || end.ending() != Ending::Open && !lost::is_dry(end);
+    let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
+    let answers = &lane.control().sender.replay_seq;
+    // In this order: an answer came before the end.
+    (posted::is_over(end, lane) || has_ended()) && answers.load(Ordering::SeqCst) == seen
+}
+
 /// Read the ring after all.
 pub(crate) fn thaw(end: &End, lane: &WindowLane) {
+    thaw_on_tcp(end, lane);
+    end.set_rx_mode(Mode::Ring);
+}
+
+/// Take a freeze back before the stream has come into the ring.
+fn thaw_on_tcp(end: &End, lane: &WindowLane) {
     let flags = &end.entry.id.flags;
     flags.fetch_and(!end_flags::FROZEN, Ordering::Relaxed);
     let told = &lane.control().receiver.flags;
     told.fetch_and(!(FROZEN | ANSWERED), Ordering::SeqCst);
-    end.set_rx_mode(Mode::Ring);
+    posted::tell_flags(end);
 }
 
 /// Whether urgent data comes next, before which a receive ends, also one that wants all. What stands in the lane may
@@ -321,6 +353,10 @@ fn step_tcp(
 ) -> Result<Passage, Errno> {
     let rx = &end.entry.rx;
     let mut most = usize::MAX;
+    if is_freeze_over(end, lane) {
+        // A START may have come since.
+        thaw_on_tcp(end, lane);
+    }
     if parts.left() == 0 {
         // Only passages are wanted; a look at TCP would take its error.
         if may_start(end) {
@@ -455,6 +491,7 @@ fn tell_taken(end: &End, lane: &WindowLane) {
     let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
     let told = &lane.control().credit.tcp_taken;
     told.store(taken, Ordering::Relaxed);
+    posted::tell_taken(end, lane);
 }
 
 /// One non-blocking receive into all pieces, up to a number that programs rarely pass. Returns the
@@ -497,6 +534,7 @@ pub(crate) fn find_start(end: &End, lane: &WindowLane) -> Result<(), Errno> {
         Next::Empty => Ok(()),
         Next::Control(Control::Start, count) if count >= received => {
             end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
+            posted::tell_found(end, lane, cursor.head + 1);
             Ok(())
         }
         _ => Err(lied(end, lie_at(cursor.head))),

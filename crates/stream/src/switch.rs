@@ -13,7 +13,9 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::{ARMED, CLOSED, ENTERED, FROZEN, READY, STOP_WANTED};
+use crosslane_ctl::lane::receiver_flags::{
+    ARMED, CLOSED, DROWSY, ENTERED, FROZEN, READY, STOP_WANTED,
+};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, WindowLane};
@@ -21,7 +23,9 @@ use crosslane_ring::{Control, LaneMemory, WindowLane};
 use crate::bell::Bells;
 use crate::family::Family;
 use crate::kernel_view::{self, Count};
-use crate::{End, bell, config, gone, lost, register, replay, rest, send, step, unconsumed};
+use crate::{
+    End, bell, config, gone, lost, posted, register, replay, rest, send, step, unconsumed, watcher,
+};
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
 /// granted end is not in the rings in both directions.
@@ -36,6 +40,13 @@ pub fn advance(end: &End) {
     }
     if config::get().chaos.is_some() && end.rx_mode() == Mode::Tcp {
         reenter(end);
+    }
+    if posted::is_posted(end) {
+        // Nobody else would find a START.
+        if !watcher::runs() {
+            return;
+        }
+        posted::wake(end);
     }
     kernel_view::show_sent(end);
     become_ready(end);
@@ -62,10 +73,14 @@ fn become_ready(end: &End) {
     if end.rx_mode() != Mode::Tcp {
         // Thawed before it has left the lane.
         flags.fetch_or(READY, Ordering::SeqCst); // SYNC: ready
-        return;
+        return posted::tell_flags(end);
     }
     match kernel_view::compare_received(end, &lane) {
-        Count::Agrees => drop(flags.fetch_or(READY, Ordering::SeqCst)), // SYNC: ready
+        Count::Agrees => {
+            flags.fetch_or(READY, Ordering::SeqCst); // SYNC: ready
+            posted::tell_flags(end);
+            watcher::stir();
+        }
         Count::Moving => {}
         Count::Differs => give_up(end, Reason::Uncounted),
         Count::Closing => give_up(end, Reason::HalfClosed),
@@ -93,10 +108,9 @@ fn start(end: &End) {
     let Some((lane, _tx)) = end.hold_tx_lane() else {
         return;
     };
-    let may_enter = if returns {
-        is_empty(end, &lane)
-    } else {
-        is_half_empty(end, &lane)
+    let may_enter = match returns {
+        true => is_empty(end, &lane),
+        false => is_half_empty(end, &lane),
     };
     if end.tx_mode() != Mode::Tcp
         || end.is_reserved()
@@ -129,13 +143,14 @@ fn start(end: &End) {
         end.set_tx_mode(Mode::Tcp);
         return;
     }
-    bell::publish_total(end, &lane.control().sender, 0);
+    bell::publish_total(end, &lane, 0);
     let mut cursor = end.tx_cursor();
     if cursor.write_control(&lane, Control::Start, sent) != Ok(true) {
         end.set_tx_mode(Mode::Tcp);
         drop_claim(&lane);
         return;
     }
+    posted::note_start(end, &lane, cursor.tail);
     end.set_tx_cursor(cursor);
     end.entry.wait.replayed.store(0, Ordering::Relaxed);
     end.clear_flags(end_flags::RESUMED);
@@ -179,7 +194,7 @@ fn accepts(lane: &WindowLane) -> bool {
 }
 
 fn is_open(flags: u32) -> bool {
-    flags & (READY | STOP_WANTED | FROZEN | CLOSED) == READY
+    flags & (READY | STOP_WANTED | FROZEN | CLOSED | DROWSY) == READY
 }
 
 /// Say that a START follows. Returns whether the receiver still waits for one.
@@ -197,9 +212,16 @@ pub(crate) fn drop_claim(lane: &WindowLane) {
     flags.fetch_and(!ENTERED, Ordering::SeqCst); // SYNC: ready
 }
 
-/// Wait for no START any more. Returns false if one is in the lane or about to be.
-pub(crate) fn take_ready_back(lane: &WindowLane) -> bool {
+/// Wait for no START any more. Returns false if one is in the lane or about to be, or, between hosts, may be.
+pub(crate) fn take_ready_back(end: &End, lane: &WindowLane) -> bool {
     let flags = &lane.control().receiver.flags;
+    if posted::is_posted(end) {
+        if flags.fetch_and(!READY, Ordering::SeqCst) & READY != 0 {
+            posted::tell_flags(end);
+        }
+        // In this order: a START came before the sender heard.
+        return posted::is_heard(end, lane) && !end.rx_cursor().has_record(lane);
+    }
     let without = |flags| (flags & ENTERED == 0).then_some(flags & !READY);
     flags
         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, without) // SYNC: ready
@@ -301,6 +323,7 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
 pub(crate) fn stop_locked(end: &End, lane: &WindowLane, reason: Reason) {
     // A peer that waits for space must not count on us any more.
     bell::answer_space_locked(end);
+    posted::ring_before_stop(end, lane);
     if !bell::pay(end) || end.is_reserved() || lost::is_unheard(end) {
         return;
     }
@@ -364,6 +387,7 @@ pub fn leave(end: &End, reason: Reason) {
             .receiver
             .flags
             .fetch_or(STOP_WANTED, Ordering::SeqCst);
+        posted::tell_flags(end);
         bell::answer_space(end);
     }
     let _tx = end.lock_tx();
@@ -383,6 +407,7 @@ pub fn reenter(end: &End) {
             .receiver
             .flags
             .fetch_and(!STOP_WANTED, Ordering::SeqCst);
+        posted::tell_flags(end);
     }
 }
 
@@ -400,7 +425,7 @@ pub fn freeze(end: &End) {
         bell::disarm(end, &lane);
         if let Some(own) = end.tx_lane() {
             let _tx = end.lock_tx();
-            bell::want_no_space(&own);
+            bell::want_no_space(end, &own);
         }
         let replays = lane.control().sender.replay_seq.load(Ordering::SeqCst);
         end.entry.wait.replay_seen.store(replays, Ordering::Relaxed);
@@ -410,6 +435,7 @@ pub fn freeze(end: &End) {
         let frozen = |flags| Some(flags & !READY | FROZEN);
         let flags = &lane.control().receiver.flags;
         let _ = flags.fetch_update(Ordering::SeqCst, Ordering::SeqCst, frozen); // SYNC: frozen
+        posted::tell_flags(end);
         if end.rx_mode() == Mode::Tcp {
             // A START from now on is stopped by its sender at once; one from before is honoured.
             let _ = step::find_start(end, &lane);
@@ -433,7 +459,7 @@ pub fn unfreeze(end: &End) {
         return;
     }
     bell::arm_again(end, &lane);
-    if step::take_back_freeze(&lane) {
+    if step::take_back_freeze(end, &lane) {
         step::thaw(end, &lane);
     }
 }
@@ -521,7 +547,7 @@ fn is_out_for_good(end: &End) -> bool {
     // A START that came before has been answered by a STOP, which is looked for afterwards.
     let takes_back = || {
         end.hold_rx_lane()
-            .is_some_and(|(lane, _rx)| take_ready_back(&lane))
+            .is_some_and(|(lane, _rx)| take_ready_back(end, &lane))
     };
     is_plain(end) && takes_back() && is_plain(end)
 }
@@ -538,6 +564,7 @@ pub fn is_quiet(end: &End) -> bool {
         && (end.rx_mode() == Mode::Replay
             || end.rx_mode() == Mode::Ring && end.ending() != Ending::Open)
         && !end.rx_cursor().has_record(&lane)
+        && posted::is_heard(end, &lane)
         && bell::take(end, &lane) == Bells::None
         && !lost::is_unknown(end)
 }

@@ -6,22 +6,27 @@
 //! The thread handles no signal, holds no lock while it waits, and ends with the process, or before
 //! the program restricts what its threads may call.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use crosslane_ctl::slab::end_flags;
+use crosslane_sys::cpu;
 use crosslane_sys::kernel::{self, SignalsHeld};
 
 use crate::control::{self, OwnFd};
-use crate::lost;
 use crate::process::{self, Process};
+use crate::{lost, posted};
 
 /// How long it waits for a word of the monitor's before it looks by itself.
 const IDLE: Duration = Duration::from_secs(1);
 /// The same while an end waits for an answer.
 const BUSY: Duration = Duration::from_millis(5);
+/// The same while something that was posted may be crossed by something that the other host has posted.
+const SOON: Duration = Duration::from_millis(1);
+/// What was posted longer ago has arrived, or beats have found the window lost.
+const IN_DOUBT_US: u64 = 1_000_000;
 
 const STACK_BYTES: usize = 128 << 10;
 
@@ -34,6 +39,10 @@ static RUNS: AtomicBool = AtomicBool::new(false);
 /// Whether this process, or one that it was forked from, has had connections to other hosts.
 static IS_NEEDED: AtomicBool = AtomicBool::new(false);
 static IS_OVER: AtomicBool = AtomicBool::new(false);
+/// When something was posted last, in ticks, by any thread.
+static POSTED: AtomicU64 = AtomicU64::new(0);
+/// Whether the thread knows that something was.
+static LOOKS: AtomicBool = AtomicBool::new(false);
 /// What to call when windows have been lost.
 static ON_LOSS: OnceLock<fn()> = OnceLock::new();
 
@@ -55,6 +64,31 @@ pub fn tend() {
 fn tend_now() {
     if let Some(process) = process::get() {
         start(process);
+    }
+}
+
+/// Whether it is there.
+pub(crate) fn runs() -> bool {
+    RUNS.load(Ordering::Relaxed)
+}
+
+/// Something has been posted: look often for a while.
+#[inline]
+pub(crate) fn stir() {
+    POSTED.store(cpu::ticks(), Ordering::SeqCst);
+    if !LOOKS.load(Ordering::SeqCst) {
+        call();
+    }
+}
+
+#[cold]
+fn call() {
+    // Where it is being started, it looks at once; without the thread there is nobody to call.
+    if let Ok(thread) = THREAD.try_lock()
+        && let Some((_, waker)) = &*thread
+        && !LOOKS.swap(true, Ordering::SeqCst)
+    {
+        let _ = kernel::raise_event(waker.number());
     }
 }
 
@@ -96,10 +130,11 @@ pub(crate) fn leave_behind(thread: &mut Option<Thread>) {
         core::mem::forget(thread);
     }
     RUNS.store(false, Ordering::Relaxed);
+    LOOKS.store(false, Ordering::Relaxed);
 }
 
 fn spawn(process: &'static Process) -> Option<Thread> {
-    let waker = OwnFd::new(kernel::event_descriptor().ok()?);
+    let waker = OwnFd::new(kernel::event_semaphore().ok()?);
     let number = waker.number();
     // What is sent to the process is for the program's own threads.
     let _held = SignalsHeld::hold();
@@ -123,13 +158,17 @@ pub fn stop() {
 fn watch(process: &'static Process, waker: i32) {
     let mut losses = lost::all_losses();
     while !IS_OVER.load(Ordering::SeqCst) {
-        let mut is_busy = false;
+        kernel::lower_event(waker);
+        LOOKS.store(true, Ordering::SeqCst);
+        let is_idle = has_been_idle();
+        let (mut is_busy, mut looks_soon) = (false, !is_idle);
         for end in process.ends() {
             if end.has_flags(end_flags::FAR) {
                 // A window that is missing is missed by those who touch it.
                 let _ = end.has_record();
                 lost::look(&end);
                 is_busy |= lost::is_unsettled(&end) || lost::is_owing(&end);
+                looks_soon |= posted::tend(&end, is_idle);
             }
         }
         let now = lost::all_losses();
@@ -140,7 +179,25 @@ fn watch(process: &'static Process, waker: i32) {
         }
         // A child has no connection to the monitor until it needs one, and may sleep when it is to be told.
         control::introduce(process);
-        control::await_word(if is_busy { BUSY } else { IDLE }, waker);
+        control::await_word(patience(is_busy, looks_soon), waker);
         control::poll(process);
+    }
+}
+
+fn has_been_idle() -> bool {
+    let passed = cpu::ticks().saturating_sub(POSTED.load(Ordering::SeqCst));
+    passed / cpu::ticks_per_us() > IN_DOUBT_US
+}
+
+fn patience(is_busy: bool, looks_soon: bool) -> Duration {
+    if looks_soon {
+        return SOON;
+    }
+    LOOKS.store(false, Ordering::SeqCst);
+    // Who posts from here on calls.
+    match has_been_idle() {
+        false => SOON,
+        true if is_busy => BUSY,
+        true => IDLE,
     }
 }

@@ -58,8 +58,9 @@ macro_rules! on_both_routes {
     };
 }
 
-/// Makes three tests of each named function: `tcp::NAME`, `crosslane::NAME` and `two_hosts::NAME`.
-/// The functions take `&Sides`. Another list of routes than these three stands in brackets first.
+/// Makes four tests of each named function: `tcp::NAME`, `crosslane::NAME`, `two_hosts::NAME`, and `posted::NAME`, where each
+/// of two hosts has a memory that the other one only writes. The functions take `&Sides`. Another list of routes than
+/// these four stands in brackets first.
 #[macro_export]
 macro_rules! on_all_routes {
     ([$($route:ident),+] $names:tt) => { $($crate::on_all_routes!(@$route $names);)+ };
@@ -85,7 +86,17 @@ macro_rules! on_all_routes {
             })+
         }
     };
+    (@posted ($($name:ident),+ $(,)?)) => {
+        mod posted {
+            use $crate::{Sides, rack};
+            $(#[test] fn $name() {
+                if rack::can_run() {
+                    super::$name(&Sides::over_posted_writes());
+                }
+            })+
+        }
+    };
     ($($name:ident),+ $(,)?) => {
-        $crate::on_all_routes!([tcp, crosslane, two_hosts] ($($name),+));
+        $crate::on_all_routes!([tcp, crosslane, two_hosts, posted] ($($name),+));
     };
 }

@@ -23,12 +23,24 @@ pub const ADDRESSES: [&str; 2] = ["10.91.7.1", "10.91.7.2"];
 /// What their monitors call the windows between them; most racks have the first only.
 pub const WINDOWS: [&str; 2] = ["alpha-beta", "second"];
 
+/// The kind of windows that have a memory at each host.
+pub const POSTED: &str = "posted";
+
+/// The file that is the window's memory at a host. Of a posted window, the second host's has a name of its own.
+fn memory(window: &Path, kind: &str, at: usize) -> PathBuf {
+    match kind == POSTED && at == 1 {
+        true => window.with_extension(NAMES[1]),
+        false => window.to_owned(),
+    }
+}
+
 /// Two hosts and what is between them. The hosts come first, so that their programs are gone when
 /// the rest goes.
 pub struct Rack {
     /// In the order of [`NAMES`].
     pub hosts: [Host; 2],
     windows: Vec<PathBuf>,
+    kind: &'static str,
     network: Network,
 }
 
@@ -44,8 +56,8 @@ pub struct Plan {
     pub window_bytes: u64,
     /// How many there are.
     pub windows: usize,
-    /// What `rack.toml` calls them. Those that are no "file" are files all the same, made beforehand, and the
-    /// monitors map them.
+    /// What `rack.toml` calls them. Those that are no "file" are files all the same; the monitors make those that are
+    /// "posted", one at each host, and map the others, which are made beforehand.
     pub kind: &'static str,
 }
 
@@ -80,7 +92,15 @@ impl Rack {
         reason = "it makes namespaces and processes, which nobody expects of a default"
     )]
     pub fn new() -> Self {
-        let rack = Self::with(&Plan::default());
+        Self::of_kind(Plan::default().kind)
+    }
+
+    /// The same, with a window that `rack.toml` calls so.
+    pub fn of_kind(kind: &'static str) -> Self {
+        let rack = Self::with(&Plan {
+            kind,
+            ..Plan::default()
+        });
         rack.wait_for_window();
         rack
     }
@@ -97,7 +117,8 @@ impl Rack {
         let hosts = [of(alpha), of(beta)];
         let path = |name| PathBuf::from(format!("/dev/shm/{}-{name}", network.namespaces[0]));
         let windows: Vec<PathBuf> = WINDOWS[..plan.windows].iter().map(path).collect();
-        if plan.kind != "file" {
+        let is_posted = plan.kind == POSTED;
+        if plan.kind != "file" && !is_posted {
             windows
                 .iter()
                 .for_each(|path| make(path, plan.window_bytes));
@@ -109,11 +130,15 @@ impl Rack {
                 false => prints[1 - at].clone(),
             };
             let bytes = plan.window_bytes.to_string();
-            crosslane(&hosts[at], &["rack", "add"])
+            let memories = [0, 1].map(|at| memory(&windows[0], plan.kind, at));
+            let mut add = crosslane(&hosts[at], &["rack", "add"])
                 .args(["--address", ADDRESSES[1 - at], "--fingerprint", &print])
                 .args(["--window-bytes", &bytes, "--window"])
-                .arg(&windows[0])
-                .arg("--rack")
+                .arg(&memories[at]);
+            if is_posted {
+                add = add.arg("--beyond").arg(&memories[1 - at]);
+            }
+            add.arg("--rack")
                 .arg(hosts[at].folder().join("rack.toml"))
                 .arg(NAMES[1 - at])
                 .run();
@@ -121,7 +146,9 @@ impl Rack {
             for (name, path) in WINDOWS.iter().zip(&windows).skip(1) {
                 add_window(&hosts[at], (name, path), plan.window_bytes, NAMES[1 - at]);
             }
-            call_windows(&hosts[at], plan.kind);
+            if !is_posted {
+                call_windows(&hosts[at], plan.kind);
+            }
         }
         let hosts = hosts.map(|host| {
             let file = host.folder().join("rack.toml");
@@ -131,8 +158,14 @@ impl Rack {
         Self {
             hosts,
             windows,
+            kind: plan.kind,
             network,
         }
+    }
+
+    /// What the windows are called.
+    pub fn kind(&self) -> &'static str {
+        self.kind
     }
 
     /// Wait until both monitors say that all windows are open.
@@ -259,6 +292,7 @@ impl Drop for Rack {
         for window in &self.windows {
             // It is there unless no monitor came so far.
             let _ = std::fs::remove_file(window);
+            let _ = std::fs::remove_file(memory(window, POSTED, 1));
             let _ = std::fs::remove_dir(window);
         }
     }

@@ -1,6 +1,6 @@
 //! Where a scenario's server runs, and where its clients do: on one host, or on two.
 
-use crate::rack::{ADDRESSES, Plan, Rack, WINDOWS};
+use crate::rack::{ADDRESSES, POSTED, Plan, Rack, WINDOWS};
 use crate::{Host, Route, Witness};
 
 /// The two sides of a scenario. It is told once, and runs on one host natively and under
@@ -24,9 +24,19 @@ impl Sides {
     /// The server on one host and its clients on the other, with a window between them that every
     /// user of both may use.
     pub fn on_two_hosts() -> Self {
+        Self::on_two("file")
+    }
+
+    /// The same, where each host has a memory of its own, which the other one only writes.
+    pub fn over_posted_writes() -> Self {
+        Self::on_two(POSTED)
+    }
+
+    fn on_two(kind: &'static str) -> Self {
         let anybody = Some("[[allow]]\n");
         let rack = Rack::with(&Plan {
             allow: [anybody; 2],
+            kind,
             ..Plan::default()
         });
         rack.wait_for_window();
@@ -38,7 +48,7 @@ impl Sides {
     pub fn anew(&self) -> Self {
         match &self.0 {
             Hosts::One(host) => Self::on_one_host(host.route()),
-            Hosts::Two(_) => Self::on_two_hosts(),
+            Hosts::Two(rack) => Self::on_two(rack.kind()),
         }
     }
 

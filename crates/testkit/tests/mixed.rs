@@ -86,7 +86,7 @@ fn plain_and_accelerated_clients_side_by_side(sides: &Sides) {
     witness.assert_accelerated();
 }
 
-on_all_routes!([crosslane, two_hosts](
+on_all_routes!([crosslane, two_hosts, posted](
     a_plain_client_of_an_accelerated_server,
     an_accelerated_client_of_a_plain_server,
     plain_and_accelerated_clients_side_by_side,

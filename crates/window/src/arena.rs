@@ -1,15 +1,16 @@
 //! The memory of rings between two processes: on one host a sealed memory object, between two a
-//! part of a file that both map.
+//! part of a file that both map, or a part of a memory at each host, which the other one writes.
 
 use core::sync::atomic::AtomicU32;
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use crosslane_ctl::lane::{Geometry, Location};
+use crosslane_ctl::lane::{Geometry, Location, Posting};
 use crosslane_sys::fault::Watch;
 use crosslane_sys::memory::{Mapping, is_sealed, reaches};
 use thiserror::Error;
 
+use crate::outbound::Outbound;
 use crate::view::View;
 
 /// Why an arena could not be opened.
@@ -30,6 +31,9 @@ pub enum ArenaError {
         /// Where the arena should end.
         end: u64,
     },
+    /// The other host's memory has not come; the monitor's fault, or a lack of descriptors.
+    #[error("of a window of two memories there is one only")]
+    Half,
     /// No address space or memory; a local lack.
     #[error("cannot map {bytes} bytes of rings: {error:?}")]
     Map {
@@ -47,6 +51,16 @@ pub struct Arena {
     geometry: Geometry,
     /// Of memory that may go away.
     watch: Mutex<Option<Watch>>,
+    beyond: Option<Beyond>,
+}
+
+/// The other host's memory, where it is not the same.
+#[derive(Debug)]
+struct Beyond {
+    mapping: Mapping,
+    posting: Posting,
+    outbound: Outbound,
+    watch: Mutex<Option<Watch>>,
 }
 
 impl Arena {
@@ -59,17 +73,29 @@ impl Arena {
         geometry: Geometry,
         location: Location,
     ) -> Result<Self, ArenaError> {
+        Self::open_with(fd, None, geometry, location)
+    }
+
+    /// The same, of which another host's memory lies behind a second descriptor.
+    ///
+    /// # Errors
+    /// See [`ArenaError`].
+    pub fn open_with(
+        fd: BorrowedFd<'_>,
+        beyond: Option<BorrowedFd<'_>>,
+        geometry: Geometry,
+        location: Location,
+    ) -> Result<Self, ArenaError> {
         if !geometry.is_valid() {
             return Err(ArenaError::Geometry(geometry));
         }
         let bytes = geometry.arena_bytes();
         let offset = check(fd, bytes, location)?;
-        let mapping = Mapping::shared_at(fd, offset, bytes)
-            .map_err(|error| ArenaError::Map { bytes, error })?;
         let arena = Self {
-            mapping,
+            mapping: map(fd, offset, bytes)?,
             geometry,
             watch: Mutex::new(None),
+            beyond: Beyond::open(beyond, bytes, location)?,
         };
         arena.settle(location)?;
         Ok(arena)
@@ -80,29 +106,38 @@ impl Arena {
     fn settle(&self, location: Location) -> Result<(), ArenaError> {
         if location == Location::Sealed {
             self.mapping.keep_pages_small();
+            return put(&self.watch, None);
         }
-        self.watch(location)
-    }
-
-    /// Watch memory that others can take away.
-    fn watch(&self, location: Location) -> Result<(), ArenaError> {
-        let (start, bytes) = (self.mapping.start().addr().get(), self.mapping.bytes());
-        let watch = match location {
-            Location::Sealed => None,
-            Location::File { .. } => {
-                let watch = Watch::new(start, bytes);
-                Some(watch.map_err(|error| ArenaError::Map { bytes, error })?)
-            }
-        };
-        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch;
-        Ok(())
+        put(&self.watch, Some(&self.mapping))?;
+        match &self.beyond {
+            Some(beyond) => put(&beyond.watch, Some(&beyond.mapping)),
+            None => Ok(()),
+        }
     }
 
     /// A word that is not 0 once the memory has been found missing; `None` where nobody can take it
     /// away. Means something until the arena is retired.
     pub fn lost(&self) -> Option<&'static AtomicU32> {
-        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        watch.as_ref().map(Watch::word)
+        word(&self.watch)
+    }
+
+    /// The same of the other host's memory, where it is not the same.
+    pub fn lost_beyond(&self) -> Option<&'static AtomicU32> {
+        word(&self.beyond.as_ref()?.watch)
+    }
+
+    /// The other host's memory, where it is not the same.
+    pub fn beyond(&self) -> Option<&Outbound> {
+        self.beyond.as_ref().map(|beyond| &beyond.outbound)
+    }
+
+    /// Whether this retired arena can be used again for such a one.
+    pub fn is_like(&self, geometry: Geometry, location: Location) -> bool {
+        let posting = match location {
+            Location::Sealed | Location::File { .. } => None,
+            Location::Apart { posting, .. } => Some(posting),
+        };
+        self.geometry == geometry && self.beyond.as_ref().map(|beyond| beyond.posting) == posting
     }
 
     /// Let go of the memory but keep the addresses, so that a stale pointer into the arena reads
@@ -113,19 +148,32 @@ impl Arena {
     pub fn retire(&self) -> Result<(), crosslane_sys::Errno> {
         self.mapping.replace_private()?;
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Some(beyond) = &self.beyond {
+            beyond.mapping.replace_private()?;
+            *beyond.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
         Ok(())
     }
 
-    /// Map another arena of the same geometry at the addresses of this retired one.
+    /// Map another arena [like](Arena::is_like) this retired one at its addresses.
     ///
     /// # Errors
     /// See [`ArenaError`].
-    pub fn reuse(&self, fd: BorrowedFd<'_>, location: Location) -> Result<(), ArenaError> {
+    pub fn reuse(
+        &self,
+        fd: BorrowedFd<'_>,
+        beyond: Option<BorrowedFd<'_>>,
+        location: Location,
+    ) -> Result<(), ArenaError> {
         let bytes = self.geometry.arena_bytes();
         let offset = check(fd, bytes, location)?;
-        self.mapping
-            .replace_shared_at(fd, offset)
-            .map_err(|error| ArenaError::Map { bytes, error })?;
+        let failed = |error| ArenaError::Map { bytes, error };
+        self.mapping.replace_shared_at(fd, offset).map_err(failed)?;
+        if let Some(old) = &self.beyond {
+            let (beyond, offset) = check_beyond(beyond, bytes, location)?;
+            let replaced = old.mapping.replace_shared_at(beyond, offset);
+            replaced.map_err(failed)?;
+        }
         self.settle(location)
     }
 
@@ -140,6 +188,12 @@ impl Arena {
         (start..start + self.mapping.bytes()).contains(&address)
     }
 
+    /// How far behind the arena's start this address lies; `None` if not in the arena.
+    pub fn offset_of(&self, address: usize) -> Option<usize> {
+        let start = self.mapping.start().as_ptr().addr();
+        self.contains(address).then(|| address - start)
+    }
+
     /// The lane of `slot` in which role `sender_role` sends, or `None` if there is none.
     ///
     /// # Safety
@@ -152,17 +206,75 @@ impl Arena {
     }
 }
 
+impl Beyond {
+    fn open(
+        fd: Option<BorrowedFd<'_>>,
+        bytes: usize,
+        location: Location,
+    ) -> Result<Option<Self>, ArenaError> {
+        let Location::Apart { posting, .. } = location else {
+            return Ok(None);
+        };
+        let (fd, offset) = check_beyond(fd, bytes, location)?;
+        let mapping = map(fd, offset, bytes)?;
+        // SAFETY: whoever writes there keeps the arena, as with lanes.
+        let outbound = Outbound::new(unsafe { View::of(&mapping) }, posting.into());
+        Ok(outbound.map(|outbound| Self {
+            mapping,
+            posting,
+            outbound,
+            watch: Mutex::new(None),
+        }))
+    }
+}
+
+fn map(fd: BorrowedFd<'_>, offset: usize, bytes: usize) -> Result<Mapping, ArenaError> {
+    Mapping::shared_at(fd, offset, bytes).map_err(|error| ArenaError::Map { bytes, error })
+}
+
+/// Watch a mapping that others can take away.
+fn put(place: &Mutex<Option<Watch>>, mapping: Option<&Mapping>) -> Result<(), ArenaError> {
+    let watch = |mapping: &Mapping| {
+        let bytes = mapping.bytes();
+        let watch = Watch::new(mapping.start().addr().get(), bytes);
+        watch.map_err(|error| ArenaError::Map { bytes, error })
+    };
+    let watch = mapping.map(watch).transpose()?;
+    *place.lock().unwrap_or_else(PoisonError::into_inner) = watch;
+    Ok(())
+}
+
+fn word(place: &Mutex<Option<Watch>>) -> Option<&'static AtomicU32> {
+    let watch = place.lock().unwrap_or_else(PoisonError::into_inner);
+    watch.as_ref().map(Watch::word)
+}
+
 /// See that the memory is there; returns where it begins.
 fn check(fd: BorrowedFd<'_>, bytes: usize, location: Location) -> Result<usize, ArenaError> {
     match location {
         Location::Sealed if is_sealed(fd, bytes) => Ok(0),
         Location::Sealed => Err(ArenaError::Unsealed { bytes }),
-        Location::File { offset } => {
-            let end = offset.saturating_add(bytes as u64);
-            let start = usize::try_from(offset).ok().filter(|_| reaches(fd, end));
-            start.ok_or(ArenaError::Short { end })
-        }
+        Location::File { offset } | Location::Apart { offset, .. } => reach(fd, offset, bytes),
     }
+}
+
+/// The same of the other host's memory.
+fn check_beyond(
+    fd: Option<BorrowedFd<'_>>,
+    bytes: usize,
+    location: Location,
+) -> Result<(BorrowedFd<'_>, usize), ArenaError> {
+    let Location::Apart { beyond, .. } = location else {
+        return Err(ArenaError::Half);
+    };
+    let fd = fd.ok_or(ArenaError::Half)?;
+    Ok((fd, reach(fd, beyond, bytes)?))
+}
+
+fn reach(fd: BorrowedFd<'_>, offset: u64, bytes: usize) -> Result<usize, ArenaError> {
+    let end = offset.saturating_add(bytes as u64);
+    let start = usize::try_from(offset).ok().filter(|_| reaches(fd, end));
+    start.ok_or(ArenaError::Short { end })
 }
 
 #[cfg(test)]
@@ -229,7 +341,7 @@ mod tests {
         assert!(flags_at(start).contains(" nh"), "when opened");
         arena.retire().unwrap();
         assert!(!flags_at(start).contains(" nh"), "replaced");
-        arena.reuse(fd.as_fd(), Location::Sealed).unwrap();
+        arena.reuse(fd.as_fd(), None, Location::Sealed).unwrap();
         assert!(flags_at(start).contains(" nh"), "when used again");
     }
 
@@ -278,8 +390,52 @@ mod tests {
         arena.retire().unwrap();
         assert_eq!(look(), None);
         file.set_len(SMALL.arena_bytes() as u64).unwrap();
-        arena.reuse(file.as_fd(), place).unwrap();
+        arena.reuse(file.as_fd(), None, place).unwrap();
         assert_eq!(look(), Some(0));
+    }
+
+    #[test]
+    fn of_two_memories_one_is_read_and_the_other_written() {
+        let [own, beyond] = [0, 1].map(|_| tempfile::tempfile().unwrap());
+        for file in [&own, &beyond] {
+            file.set_len(4096 + SMALL.arena_bytes() as u64).unwrap();
+        }
+        let place = |offset, beyond| Location::Apart {
+            offset,
+            beyond,
+            posting: Posting::Combined,
+        };
+        let open = |own: &std::fs::File, beyond: &std::fs::File, place| {
+            Arena::open_with(own.as_fd(), Some(beyond.as_fd()), SMALL, place).unwrap()
+        };
+        let (alpha, beta) = (
+            open(&own, &beyond, place(0, 4096)),
+            open(&beyond, &own, place(4096, 0)),
+        );
+        let at = SMALL.lane_offset(1, 0).unwrap();
+        alpha.beyond().unwrap().store(at, 7);
+        alpha.beyond().unwrap().fence();
+        let first = |arena: &Arena| {
+            // SAFETY: the arena outlives the view.
+            let lane = unsafe { arena.lane(1, 0) }.unwrap();
+            // SAFETY: inside the arena.
+            unsafe { lane.start().cast::<u64>().read_volatile() }
+        };
+        assert_eq!([first(&alpha), first(&beta)], [0, 7]);
+        beyond.set_len(0).unwrap();
+        alpha.beyond().unwrap().store(at, 8);
+        let lost = [alpha.lost(), alpha.lost_beyond()];
+        assert_eq!(
+            lost.map(|lost| lost.unwrap().load(Ordering::SeqCst)),
+            [0, 1]
+        );
+        alpha.retire().unwrap();
+        assert!(alpha.is_like(SMALL, place(0, 0)));
+        assert!(!alpha.is_like(SMALL, Location::File { offset: 0 }));
+        assert!(matches!(
+            Arena::open(own.as_fd(), SMALL, place(0, 0)),
+            Err(ArenaError::Half)
+        ));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a window is like: how its writes travel, and what a reader must do to see them.
 
+use crosslane_ctl::lane::Posting;
+
 /// How writes into the other side's memory leave this processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
@@ -23,6 +25,16 @@ pub struct Traits {
     /// What to expect for a write to arrive, in ns: an order of magnitude for timers, measured by
     /// `crosslane window test`, promised by nobody.
     pub posted_latency_ns: u32,
+}
+
+impl From<Posting> for Traits {
+    fn from(posting: Posting) -> Self {
+        match posting {
+            Posting::Memory => Self::MEMORY,
+            Posting::Uncached => Self::UNCACHED_BAR,
+            Posting::Combined => Self::COMBINED_BAR,
+        }
+    }
 }
 
 impl Traits {

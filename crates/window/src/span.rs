@@ -10,6 +10,8 @@ use crosslane_sys::fault::Watch;
 use crosslane_sys::memory::Mapping;
 
 use crate::bytes::{Bytes, BytesMut};
+use crate::outbound::Outbound;
+use crate::policy::Traits;
 use crate::view::View;
 
 /// A mapped range of a file.
@@ -50,6 +52,22 @@ impl Span {
         to.map(|view| BytesMut::of_view(view).fill(0)).is_some() && !self.watch.is_lost()
     }
 
+    /// Write whole words to `at` and on, which leave this processor now and are seen in this order, as into another
+    /// host's memory. Returns whether that lies inside.
+    pub fn post(&self, at: u64, words: &[u64], traits: Traits) -> bool {
+        let bytes = size_of_val(words) as u64;
+        let to = self.part(at, bytes);
+        let outbound = to.and_then(|view| Outbound::new(view, traits));
+        let Some(outbound) = outbound else {
+            return false;
+        };
+        for (index, word) in words.iter().enumerate() {
+            outbound.store(index * size_of::<u64>(), *word);
+            outbound.fence();
+        }
+        !self.watch.is_lost()
+    }
+
     /// What is derived from this must not outlive `self`.
     fn part(&self, at: u64, bytes: u64) -> Option<View> {
         // SAFETY: the callers copy while `self` keeps the mapping.
@@ -77,6 +95,19 @@ mod tests {
         assert!(last.clear(6, 2));
         assert!(all.read(2 * 4096 + 4, &mut found));
         assert_eq!(&found, b"\0h\0\0der\0");
+    }
+
+    #[test]
+    fn what_is_posted_shows_whatever_way_it_goes() {
+        let file = create_sealed("test-span", 4096).unwrap();
+        let span = Span::open(file.as_fd(), 0, 4096).unwrap();
+        for (at, traits) in [(0, Traits::MEMORY), (64, Traits::COMBINED_BAR)] {
+            assert!(span.post(at, &[7, 1 << 56], traits));
+            let mut found = [0; 16];
+            assert!(span.read(at, &mut found));
+            assert_eq!((found[0], found[15]), (7, 1));
+        }
+        assert!(!span.post(4092, &[7], Traits::MEMORY) && !span.post(4, &[7], Traits::MEMORY));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::lane::{Geometry, Location, Posting};
 
 const POSITION: Position = Position {
     token: 11,
@@ -50,28 +51,29 @@ fn client_messages() -> Vec<ClientMessage> {
     ]
 }
 
+fn grant(location: Location) -> MonitorMessage {
+    MonitorMessage::Grant(Grant {
+        token: 9,
+        arena: 2,
+        slot: 7,
+        role: 1,
+        geometry: Geometry::default(),
+        location,
+        pair: u64::MAX - 4,
+    })
+}
+
 fn monitor_messages() -> Vec<MonitorMessage> {
-    let geometry = Geometry::default();
     vec![
         MonitorMessage::Welcome,
         MonitorMessage::Registered { token: 3 },
-        MonitorMessage::Grant(Grant {
-            token: 9,
-            arena: 2,
-            slot: 7,
-            role: 1,
-            geometry,
-            location: Location::File { offset: 7 << 32 },
-            pair: u64::MAX - 4,
-        }),
-        MonitorMessage::Grant(Grant {
-            token: 9,
-            arena: 2,
-            slot: 0,
-            role: 0,
-            geometry,
-            location: Location::Sealed,
-            pair: 0,
+        grant(Location::File { offset: 7 << 32 }),
+        grant(Location::Sealed),
+        MonitorMessage::Beyond { token: 9 },
+        grant(Location::Apart {
+            offset: 7 << 32,
+            beyond: 3 << 12,
+            posting: Posting::Combined,
         }),
         MonitorMessage::Lendable { token: 8 },
         MonitorMessage::Lent(Loan {

@@ -72,6 +72,17 @@ pub enum WindowKind {
     /// Memory that hosts share and keep coherent (CXL): a DAX device with pages of 4096 bytes, or a file on
     /// a file system of such memory. It is mapped only, as a region is.
     Dax,
+    /// A memory at each host, which the other one can only write: a PCIe bridge.
+    Posted,
+}
+
+/// The other host's memory, of a window that has one at each host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BeyondConfig {
+    /// Its file here: a region of the bridge in sysfs (`resource2_wc`), or a file in tmpfs.
+    pub path: PathBuf,
+    /// Where in that it begins.
+    pub offset: u64,
 }
 
 /// A window to another host.
@@ -81,10 +92,12 @@ pub struct WindowConfig {
     pub name: String,
     /// What it is.
     pub kind: WindowKind,
-    /// Its file.
+    /// Its file; of two memories this host's.
     pub path: PathBuf,
     /// Where in the file it begins.
     pub offset: u64,
+    /// The other host's memory, if it is not the same.
+    pub beyond: Option<BeyondConfig>,
     /// How long it is.
     pub bytes: u64,
     /// Bytes of each ring; the owner's word counts.

@@ -80,6 +80,17 @@ impl Extents {
         }
     }
 
+    /// One bit for each part that the other host is being asked about, lowest first.
+    pub fn asked(&self) -> Vec<u8> {
+        let mut bits = vec![0; self.states.len().div_ceil(8)];
+        for (part, state) in self.states.iter().enumerate() {
+            if *state == (State::Quarantine { asked: true }) {
+                bits[part / 8] |= 1 << (part % 8);
+            }
+        }
+        bits
+    }
+
     /// What was asked will not be answered.
     pub fn forget_question(&mut self) {
         for state in &mut self.states {
@@ -149,6 +160,9 @@ mod tests {
         extents.ask();
         extents.answer(|index| index == 0, |index| index == 1, |_| true);
         assert_eq!((extents.take(), extents.take()), (Some(2), None));
+        assert_eq!(extents.asked(), [0], "both are to be asked about again");
+        extents.ask();
+        assert_eq!(extents.asked(), [0b011]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use thiserror::Error;
 use self::frame::Frame;
 
 /// Version of these messages and of the window's header.
-pub const RACK_VERSION: u16 = 5;
+pub const RACK_VERSION: u16 = 6;
 
 /// Most bytes of a frame behind its length.
 pub const FRAME_BYTES: usize = 4096;
@@ -128,6 +128,9 @@ pub enum HostMessage {
     Probe {
         /// The window's epoch.
         epoch: u64,
+        /// One bit for each part that is not dealt out, lowest first: what of these is in no use is to be cleared before the
+        /// answer, where the guest's memory is its own.
+        parts: Vec<u8>,
     },
     /// Guest: these.
     InUse {
@@ -314,7 +317,7 @@ impl HostMessage {
             Self::Deal(deal) => deal.encode(),
             Self::Refuse { offer, reason } => Frame::new(kind::REFUSE).u64(*offer).u32(*reason),
             Self::Retire { arena } => Frame::new(kind::RETIRE).u64(*arena),
-            Self::Probe { epoch } => Frame::new(kind::PROBE).u64(*epoch),
+            Self::Probe { epoch, parts } => Frame::new(kind::PROBE).u64(*epoch).rest(parts),
             Self::InUse { epoch, parts } => Frame::new(kind::IN_USE).u64(*epoch).rest(parts),
             Self::Position { tuple, position } => Frame::new(kind::POSITION)
                 .tuple(*tuple)
@@ -439,7 +442,10 @@ impl Body<'_> {
                 reason: self.u32()?,
             },
             kind::RETIRE => HostMessage::Retire { arena: self.u64()? },
-            kind::PROBE => HostMessage::Probe { epoch: self.u64()? },
+            kind::PROBE => HostMessage::Probe {
+                epoch: self.u64()?,
+                parts: self.parts()?,
+            },
             kind::IN_USE => HostMessage::InUse {
                 epoch: self.u64()?,
                 parts: self.parts()?,

@@ -1,6 +1,7 @@
 //! A window's memory: a file that the monitors of two hosts open, a header in its first page, and
 //! parts of one size behind it, each an arena. The file of a PCI device's region, and DAX memory, can only
-//! be mapped.
+//! be mapped. Over a bridge each host has such a memory, which the other one writes: what one host says to the other, it writes
+//! there, and it reads its own.
 //!
 //! Whoever maps a part does so by an open file description of its own that holds a lock on it,
 //! which lives exactly as long as the mapping (see [`crosslane_sys::lock`]): so a monitor that was
@@ -10,9 +11,9 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crosslane_ctl::lane::{Geometry, LINE_BYTES, PAGE_BYTES};
+use crosslane_ctl::lane::{Geometry, LINE_BYTES, PAGE_BYTES, Posting};
 use crosslane_sys::lock::{hold_range, is_range_held};
 use crosslane_window::discover::{Roots, dax};
 use crosslane_window::span::Span;
@@ -35,6 +36,10 @@ const RECORD_BYTES: usize = 40;
 /// The owner's beat and the guest's, each the epoch (8) and a number (8) in a line of its own.
 const BEATS_AT: [u64; 2] = [2 * LINE_BYTES as u64, 3 * LINE_BYTES as u64];
 const BEAT_BYTES: usize = 16;
+
+mod beyond;
+
+use beyond::Beyond;
 
 /// Why a window cannot be used.
 #[derive(Debug, Error)]
@@ -119,6 +124,8 @@ pub struct Window {
     /// The first page, mapped of any window: beats go the way that programs' bytes go, and must not lengthen
     /// a file that somebody has cut short.
     header: Span,
+    /// The other host's memory, if it is not the same: what is said to that host is written there.
+    beyond: Option<Beyond>,
     geometry: Geometry,
     bytes: u64,
 }
@@ -133,47 +140,28 @@ impl Window {
             path: config.path.clone(),
             error,
         };
-        let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
-        let mut options = OpenOptions::new();
-        let is_file = config.kind == WindowKind::File;
-        options
-            .read(true)
-            .write(true)
-            .create(is_file)
-            .truncate(false);
-        options.mode(0o600).custom_flags(no_follow);
-        let file = options.open(&config.path).map_err(failed)?;
-        let found = file.metadata().map_err(failed)?;
-        let is_device = is_fit(config, &found)?;
         let end = config.offset.saturating_add(config.bytes);
-        let bytes = match is_device {
+        let file = match config.kind {
+            WindowKind::File => open_shared(config, end)?,
+            WindowKind::Posted => beyond::open_file(&config.path, end).map_err(failed)?,
+            WindowKind::Bar | WindowKind::Dax => {
+                open_options(false).open(&config.path).map_err(failed)?
+            }
+        };
+        let found = file.metadata().map_err(failed)?;
+        let bytes = match is_fit(config.kind, &config.path, &found)? {
             true => dax_bytes(config)?,
             false => found.len(),
         };
-        let mut file = file;
-        match bytes < end {
-            true if is_file => {
-                // Who still maps what was cut off must not see it come back empty.
-                if is_range_held(file.as_fd(), config.offset, config.bytes).unwrap_or(true) {
-                    std::fs::remove_file(&config.path).map_err(failed)?;
-                    file = options
-                        .create_new(true)
-                        .open(&config.path)
-                        .map_err(failed)?;
-                }
-                file.set_len(end).map_err(failed)?;
-            }
-            true => {
-                return Err(WindowError::Short {
-                    path: config.path.clone(),
-                    bytes,
-                    end,
-                });
-            }
-            false => {}
+        if bytes < end {
+            return Err(WindowError::Short {
+                path: config.path.clone(),
+                bytes,
+                end,
+            });
         }
         let span = match config.kind {
-            WindowKind::File => None,
+            WindowKind::File | WindowKind::Posted => None,
             WindowKind::Bar | WindowKind::Dax => {
                 Some(map(config, &file, config.bytes).map_err(failed)?)
             }
@@ -190,6 +178,7 @@ impl Window {
             file,
             span,
             header,
+            beyond: Beyond::open(config)?,
         })
     }
 
@@ -200,7 +189,10 @@ impl Window {
             io::Result::Ok((found.dev(), found.ino()) == (ours.dev(), ours.ino()))
         };
         let mut magic = [0; MAGIC.len()];
-        is_same().unwrap_or(false) && self.read(0, &mut magic).is_ok() && magic == MAGIC
+        is_same().unwrap_or(false)
+            && self.read(0, &mut magic).is_ok()
+            && magic == MAGIC
+            && self.beyond.as_ref().is_none_or(Beyond::is_there)
     }
 
     /// Whether this is what it has been opened by.
@@ -243,6 +235,7 @@ impl Window {
             slots: self.geometry.slots,
         };
         self.write(0, &record(&offer))?;
+        self.post(0, &record(&offer))?;
         Ok(offer)
     }
 
@@ -271,7 +264,7 @@ impl Window {
             return Err(self.is_other_memory());
         }
         (self.geometry, self.bytes) = (geometry, offer.bytes);
-        self.write(ANSWER_AT, &(!offer.epoch).to_le_bytes())
+        self.post(ANSWER_AT, &(!offer.epoch).to_le_bytes())
     }
 
     /// Owner: see that the guest's answer is in the header.
@@ -295,7 +288,11 @@ impl Window {
         let mut bytes = [0; BEAT_BYTES];
         bytes[..8].copy_from_slice(&epoch.to_le_bytes());
         bytes[8..].copy_from_slice(&beat.to_le_bytes());
-        inside(self.header.write(beat_at(is_owner), &bytes)).map_err(|error| self.failed(error))
+        let is_written = match &self.beyond {
+            Some(beyond) => beyond.post(beat_at(is_owner), &bytes),
+            None => self.header.write(beat_at(is_owner), &bytes),
+        };
+        inside(is_written).map_err(|error| self.failed(error))
     }
 
     /// Whether a beat of the owner, or of the guest, is there, or a later one.
@@ -342,6 +339,44 @@ impl Window {
         Ok(file.into())
     }
 
+    /// The other host's memory of a part, by which programs write it: a descriptor, where the part begins behind it, and
+    /// how; `None` where both hosts have the same.
+    ///
+    /// # Errors
+    /// The kernel's, or that there is no such part.
+    pub fn beyond(&self, part: usize) -> Result<Option<(OwnedFd, u64, Posting)>, WindowError> {
+        let Some(beyond) = &self.beyond else {
+            return Ok(None);
+        };
+        let at = self.offset_of(part).map(|at| at - self.config.offset);
+        let lent = at
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+            .and_then(|at| {
+                let (fd, start, posting) = beyond.lend()?;
+                Ok((fd, start + at, posting))
+            });
+        lent.map(Some).map_err(|error| self.failed(error))
+    }
+
+    /// Whether each host has a memory of its own, which it clears itself.
+    pub fn is_apart(&self) -> bool {
+        self.beyond.is_some()
+    }
+
+    /// Guest, whose memory is its own: clear those of the `parts` that nobody on this host uses. Returns the parts
+    /// that somebody may be using, as [`Window::parts_held`] does.
+    pub fn clear_parts(&self, parts: &[u8]) -> Vec<u8> {
+        let mut held = self.parts_held();
+        for part in 0..self.parts() {
+            let (byte, bit) = (part / 8, 1 << (part % 8));
+            let is_meant = parts.get(byte).is_some_and(|byte| byte & bit != 0);
+            if is_meant && held[byte] & bit == 0 && !self.clear_part(part) {
+                held[byte] |= bit;
+            }
+        }
+        held
+    }
+
     /// Whether somebody on this host may be using a part.
     pub fn is_held(&self, part: usize) -> bool {
         let bytes = self.geometry.arena_bytes() as u64;
@@ -380,16 +415,30 @@ impl Window {
         self.offset_of(part).is_some_and(|at| self.clear(at, bytes))
     }
 
+    /// Where the header is read and written as programs do it: what another host posts is seen there.
+    fn mapped(&self) -> Option<&Span> {
+        let apart = self.beyond.as_ref().map(|_| &self.header);
+        self.span.as_ref().or(apart)
+    }
+
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), WindowError> {
-        let written = match &self.span {
+        let written = match self.mapped() {
             Some(span) => inside(span.write(at, bytes)),
             None => self.file.write_all_at(bytes, self.config.offset + at),
         };
         written.map_err(|error| self.failed(error))
     }
 
+    /// Say something to the other host, in its memory.
+    fn post(&self, at: u64, bytes: &[u8]) -> Result<(), WindowError> {
+        match &self.beyond {
+            Some(beyond) => inside(beyond.post(at, bytes)).map_err(|error| self.failed(error)),
+            None => self.write(at, bytes),
+        }
+    }
+
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), WindowError> {
-        let read = match &self.span {
+        let read = match self.mapped() {
             Some(span) => inside(span.read(at, bytes)),
             None => self.file.read_exact_at(bytes, self.config.offset + at),
         };
@@ -405,13 +454,13 @@ impl Window {
 }
 
 /// Whether a file is a device, if nobody else can cut it short or read it.
-fn is_fit(config: &WindowConfig, found: &Metadata) -> Result<bool, WindowError> {
+fn is_fit(kind: WindowKind, path: &Path, found: &Metadata) -> Result<bool, WindowError> {
     let own = rustix::process::geteuid().as_raw();
     let is_ours = found.uid() == own || found.uid() == 0;
-    let is_device = config.kind == WindowKind::Dax && found.file_type().is_char_device();
+    let is_device = kind == WindowKind::Dax && found.file_type().is_char_device();
     if !(found.is_file() || is_device) || !is_ours || found.mode() & 0o077 != 0 {
         return Err(WindowError::Unsafe {
-            path: config.path.clone(),
+            path: path.to_owned(),
             owner: found.uid(),
             mode: found.mode() & 0o7777,
         });
@@ -419,10 +468,49 @@ fn is_fit(config: &WindowConfig, found: &Metadata) -> Result<bool, WindowError> 
     Ok(is_device)
 }
 
+fn open_options(creates: bool) -> OpenOptions {
+    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(creates)
+        .truncate(false);
+    options.mode(0o600).custom_flags(no_follow);
+    options
+}
+
+/// Open a file that both hosts map, made and lengthened if need be.
+fn open_shared(config: &WindowConfig, end: u64) -> Result<File, WindowError> {
+    let failed = |error| WindowError::File {
+        path: config.path.clone(),
+        error,
+    };
+    let mut options = open_options(true);
+    let mut file = options.open(&config.path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    is_fit(config.kind, &config.path, &found)?;
+    if found.len() < end {
+        // Who still maps what was cut off must not see it come back empty.
+        if is_range_held(file.as_fd(), config.offset, config.bytes).unwrap_or(true) {
+            std::fs::remove_file(&config.path).map_err(failed)?;
+            file = options
+                .create_new(true)
+                .open(&config.path)
+                .map_err(failed)?;
+        }
+        file.set_len(end).map_err(failed)?;
+    }
+    Ok(file)
+}
+
 fn map(config: &WindowConfig, file: &File, bytes: u64) -> io::Result<Span> {
+    map_at(file, config.offset, bytes)
+}
+
+fn map_at(file: &File, offset: u64, bytes: u64) -> io::Result<Span> {
     let number = |bytes: u64| usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory.into());
-    let (offset, bytes): (io::Result<usize>, io::Result<usize>) =
-        (number(config.offset), number(bytes));
+    let (offset, bytes): (io::Result<usize>, io::Result<usize>) = (number(offset), number(bytes));
     Span::open(file.as_fd(), offset?, bytes?)
 }
 

@@ -1,5 +1,6 @@
 //! A new end, its partner, and the grant for both.
 
+use crosslane_ctl::lane::Location;
 use crosslane_ctl::message::{Grant, MonitorMessage};
 use crosslane_ctl::reason::Reason;
 
@@ -258,6 +259,13 @@ impl<B: Backing> Registry<B> {
             return;
         };
         let first = state.sent.insert(side.arena);
+        if first && matches!(location, Location::Apart { .. }) {
+            self.actions.push(Action {
+                client,
+                message: MonitorMessage::Beyond { token },
+                beside: Some(Beside::Beyond(side.arena)),
+            });
+        }
         self.actions.push(Action {
             client,
             message: MonitorMessage::Grant(grant),

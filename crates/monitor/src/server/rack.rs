@@ -331,15 +331,17 @@ impl Rack {
             HostMessage::WindowAnswer { epoch, works } if is_owner => {
                 self.window_answered(host, *epoch, *works, registry, epoll)
             }
-            HostMessage::Probe { epoch } if !is_owner => {
+            HostMessage::Probe { epoch, parts } if !is_owner => {
                 // It may have been lost meanwhile.
                 let Some(index) = self.epoch_of(*epoch, host) else {
                     return Ok(());
                 };
                 let open = registry.backing().window(window_id(index));
-                let parts = open
-                    .map(|open| open.window.parts_held())
-                    .unwrap_or_default();
+                let held = |window: &Window| match window.is_apart() {
+                    true => window.clear_parts(parts),
+                    false => window.parts_held(),
+                };
+                let parts = open.map(|open| held(&open.window)).unwrap_or_default();
                 let epoch = *epoch;
                 let answer = HostMessage::InUse { epoch, parts };
                 self.links.say(host, &answer, epoll);
@@ -453,7 +455,10 @@ impl Rack {
         let open = registry.backing().window(window_id(index));
         if let Some(extents) = open.and_then(|open| open.extents.as_mut()) {
             extents.ask();
-            let probe = HostMessage::Probe { epoch: state.epoch };
+            let probe = HostMessage::Probe {
+                epoch: state.epoch,
+                parts: extents.asked(),
+            };
             self.links.say(state.host, &probe, epoll);
         }
     }

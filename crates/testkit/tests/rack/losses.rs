@@ -13,11 +13,14 @@ const LOSSES: usize = 200;
 
 #[test]
 fn a_connection_goes_back_to_tcp_when_its_window_is_lost_and_over_the_next_one() {
-    if !can_run() {
-        return;
+    if can_run() {
+        lose_windows(&Rack::new());
     }
-    let rack = Rack::new();
-    let mut talk = Talk::new(&rack);
+}
+
+/// Lose windows under one connection.
+pub fn lose_windows(rack: &Rack) {
+    let mut talk = Talk::new(rack);
     talk.until_accelerated();
     for round in 0..3 {
         rack.lose_window();
@@ -83,30 +86,33 @@ impl Dice {
 /// Losses at random moments under load in both directions; every byte is checked.
 #[test]
 fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
-    if !can_run() {
-        return;
+    if can_run() {
+        lose_at_random(&Rack::new(), LOSSES);
     }
-    let rack = Rack::new();
-    let mut sides = counters::start(&rack, CONNECTIONS);
+}
+
+/// Lose the window so often under connections that count.
+pub fn lose_at_random(rack: &Rack, losses: usize) {
+    let mut sides = counters::start(rack, CONNECTIONS);
     let mut pauses = Vec::new();
     let mut dice = Dice(7);
-    for loss in 0..LOSSES {
+    for loss in 0..losses {
         rack.wait_for_accelerated(COUNT_PORT, 1);
         std::thread::sleep(Duration::from_micros(dice.next() % 20_000));
         rack.lose_window();
-        pauses.extend(counters::pauses(&mut sides, &rack, &format!("loss {loss}")));
+        pauses.extend(counters::pauses(&mut sides, rack, &format!("loss {loss}")));
     }
     pauses.sort_unstable();
     let at = |share: usize| pauses[(pauses.len() - 1) * share / 100];
     println!(
-        "pauses of {LOSSES} losses: p50 {} ms, p90 {} ms, longest {} ms",
+        "pauses of {losses} losses: p50 {} ms, p90 {} ms, longest {} ms",
         at(50),
         at(90),
         at(100)
     );
     for at in 0..2 {
         let stats = rack.hosts[at].stats();
-        assert!(stats.count("windows_lost") >= LOSSES as u64);
+        assert!(stats.count("windows_lost") >= losses as u64);
         assert_eq!(stats.count("windows_unsettled"), 0);
         assert_eq!(stats.count("peer_lies"), 0);
     }

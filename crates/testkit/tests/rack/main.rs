@@ -5,6 +5,7 @@ mod endings;
 mod limits;
 mod losses;
 mod monitors;
+mod posted;
 mod programs;
 mod reload;
 mod sandbox;

@@ -5,11 +5,15 @@ use crosslane_testkit::rack::{ADDRESSES, Rack, WINDOWS, can_run};
 
 #[test]
 fn redis_here_and_its_clients_there() {
-    if !can_run() {
-        return;
+    if can_run() {
+        serve_redis("file");
     }
+}
+
+/// On each of the two hosts, with its clients on the other.
+pub fn serve_redis(kind: &'static str) {
     for (server, address) in ADDRESSES.into_iter().enumerate() {
-        let rack = Rack::new();
+        let rack = Rack::of_kind(kind);
         let port = 6400;
         let redis = rack.hosts[server]
             .program("redis-server")

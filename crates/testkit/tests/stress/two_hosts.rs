@@ -3,22 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use crosslane_testkit::rack::can_run;
-use crosslane_testkit::{Process, Program, Sides, binary, free_port};
+use crosslane_testkit::{Process, Program, Sides, binary, free_port, on_all_routes};
 
 use crate::{SECONDS, seed};
 
 /// A run between two hosts.
-struct Run {
-    sides: Sides,
+struct Run<'a> {
+    sides: &'a Sides,
     port: u16,
     seed: u64,
 }
 
-impl Run {
-    fn new() -> Self {
+impl<'a> Run<'a> {
+    fn new(sides: &'a Sides) -> Self {
         Self {
-            sides: Sides::on_two_hosts(),
+            sides,
             port: free_port(),
             seed: seed(),
         }
@@ -71,24 +70,16 @@ fn finish_both(client: Process, server: Process) {
     println!("{}", server.expect_success().text());
 }
 
-#[test]
-fn every_byte_arrives() {
-    if !can_run() {
-        return;
-    }
-    let run = Run::new();
+fn every_byte_arrives(sides: &Sides) {
+    let run = Run::new(sides);
     let witness = run.sides.witness(run.port);
     let server = run.server(&[]);
     finish_both(run.client(0, &[]), server);
     witness.assert_accelerated();
 }
 
-#[test]
-fn every_byte_arrives_while_either_monitor_is_killed() {
-    if !can_run() {
-        return;
-    }
-    let run = Run::new();
+fn every_byte_arrives_while_either_monitor_is_killed(sides: &Sides) {
+    let run = Run::new(sides);
     let server = run.server(&[]);
     let client = run.client(0, &[]);
     let mut upgrades = 0;
@@ -105,12 +96,8 @@ fn every_byte_arrives_while_either_monitor_is_killed() {
     assert!(upgrades > 0, "nothing went over the window");
 }
 
-#[test]
-fn a_server_survives_killed_clients_of_the_other_host() {
-    if !can_run() {
-        return;
-    }
-    let run = Run::new();
+fn a_server_survives_killed_clients_of_the_other_host(sides: &Sides) {
+    let run = Run::new(sides);
     let witness = run.sides.witness(run.port);
     let server = run.server(&["--peer-may-die"]);
     let mut client = run.client(0, &["--peer-may-die"]);
@@ -124,12 +111,8 @@ fn a_server_survives_killed_clients_of_the_other_host() {
     witness.assert_accelerated();
 }
 
-#[test]
-fn a_client_survives_killed_servers_of_the_other_host() {
-    if !can_run() {
-        return;
-    }
-    let run = Run::new();
+fn a_client_survives_killed_servers_of_the_other_host(sides: &Sides) {
+    let run = Run::new(sides);
     let witness = run.sides.witness(run.port);
     let mut server = run.server(&["--peer-may-die"]);
     let client = run.client(0, &["--peer-may-die"]);
@@ -143,12 +126,8 @@ fn a_client_survives_killed_servers_of_the_other_host() {
 }
 
 /// Every other time the memory is there no more; otherwise it goes on to answer who has it mapped.
-#[test]
-fn every_byte_arrives_whenever_the_window_goes() {
-    if !can_run() {
-        return;
-    }
-    let run = Run::new();
+fn every_byte_arrives_whenever_the_window_goes(sides: &Sides) {
+    let run = Run::new(sides);
     let rack = run.sides.rack();
     let server = run.server(&["--window-may-go"]);
     let client = run.client(0, &["--window-may-go"]);
@@ -171,3 +150,11 @@ fn every_byte_arrives_whenever_the_window_goes() {
         assert_eq!(lies, 0);
     }
 }
+
+on_all_routes!([two_hosts, posted](
+    every_byte_arrives,
+    every_byte_arrives_while_either_monitor_is_killed,
+    a_server_survives_killed_clients_of_the_other_host,
+    a_client_survives_killed_servers_of_the_other_host,
+    every_byte_arrives_whenever_the_window_goes,
+));

@@ -41,6 +41,16 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     window: Option<PathBuf>,
 
+    /// The other host's memory, which this one can only write, where each host has its own and --window is this
+    /// host's: a bridge's region, such as /sys/bus/pci/devices/ADDRESS/resource2_wc; or a file in tmpfs
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "window",
+        conflicts_with = "coherent"
+    )]
+    beyond: Option<PathBuf>,
+
     /// It is DAX memory, a device or a file, that the hosts keep coherent, as CXL can
     #[arg(long, requires = "window")]
     coherent: bool,
@@ -61,6 +71,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(window) = &args.window {
         ensure_device(window)?;
         ensure_memory(window, args.coherent)?;
+    }
+    if let Some(beyond) = &args.beyond {
+        ensure_device(beyond)?;
+        ensure_memory(beyond, false)?;
     }
     let mut text = std::fs::read_to_string(&path)?;
     if !text.ends_with('\n') {
@@ -143,9 +157,18 @@ fn tables(args: &Args, own: &str) -> anyhow::Result<String> {
         let name: String = format!("{first}-{second}").chars().take(63).collect();
         writeln!(text, "\n[[window]]\nname = {}", quoted(&name))?;
         let path = window.to_str().context("the window's path is not UTF-8")?;
-        let (kind, region) = kind(window, args.coherent);
+        let (kind, region) = match &args.beyond {
+            Some(beyond) => ("posted", region_bytes(beyond)),
+            None => kind(window, args.coherent),
+        };
         let bytes = args.window_bytes.or(region).unwrap_or(FILE_BYTES);
         writeln!(text, "kind = \"{kind}\"\npath = {}", quoted(path))?;
+        if let Some(beyond) = &args.beyond {
+            let path = beyond
+                .to_str()
+                .context("the path of --beyond is not UTF-8")?;
+            writeln!(text, "beyond = {}", quoted(path))?;
+        }
         if args.coherent {
             writeln!(text, "coherent = true")?;
         }

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    Allow, ConfigError, DEFAULT_CONNECTIONS_PER_USER, DEFAULT_PORT, HostConfig, NAME_BYTES,
-    RackConfig, WindowConfig, WindowKind,
+    Allow, BeyondConfig, ConfigError, DEFAULT_CONNECTIONS_PER_USER, DEFAULT_PORT, HostConfig,
+    NAME_BYTES, RackConfig, WindowConfig, WindowKind,
 };
 use crate::rack::identity::Fingerprint;
 use crate::rack::window::HEADER_BYTES;
@@ -54,6 +54,8 @@ struct Window {
     kind: Spanned<String>,
     path: Spanned<String>,
     offset: Option<Spanned<u64>>,
+    beyond: Option<Spanned<String>>,
+    beyond_offset: Option<Spanned<u64>>,
     bytes: Spanned<u64>,
     coherent: Option<Spanned<bool>>,
     ring_bytes: Option<Spanned<u32>>,
@@ -195,9 +197,26 @@ fn windows(
     Ok(windows)
 }
 
+/// Whether two windows have some memory in common.
 fn overlap(one: &WindowConfig, other: &WindowConfig) -> bool {
-    let end = |window: &WindowConfig| window.offset.saturating_add(window.bytes);
-    one.path == other.path && one.offset < end(other) && other.offset < end(one)
+    let meet = |(path, at): (&Path, u64), (other_path, other_at): (&Path, u64)| {
+        let (end, other_end) = (
+            at.saturating_add(one.bytes),
+            other_at.saturating_add(other.bytes),
+        );
+        path == other_path && at < other_end && other_at < end
+    };
+    let places = |window| memories(window).into_iter().flatten();
+    places(one).any(|here| places(other).any(|there| meet(here, there)))
+}
+
+/// Where the memories of a window are.
+fn memories(window: &WindowConfig) -> [Option<(&Path, u64)>; 2] {
+    let beyond = window.beyond.as_ref();
+    [
+        Some((window.path.as_path(), window.offset)),
+        beyond.map(|beyond| (beyond.path.as_path(), beyond.offset)),
+    ]
 }
 
 fn window(
@@ -209,37 +228,91 @@ fn window(
         "file" => WindowKind::File,
         "bar" => WindowKind::Bar,
         "dax" => WindowKind::Dax,
+        "posted" => WindowKind::Posted,
         other => {
-            let problem =
-                "is no kind of window that this monitor drives: write \"file\", \"bar\" or \"dax\"";
+            let problem = "is no kind of window that this monitor drives: write \"file\", \"bar\", \"dax\" or \"posted\"";
             return Err(place.error(table.kind.span(), "kind", other, problem));
         }
     };
     coherence(place, kind, table)?;
-    let path = PathBuf::from(table.path.as_ref());
-    if !path.is_absolute() {
-        let problem = "is not absolute: write the path from / on, as /dev/shm/rack-window";
-        return Err(place.error(table.path.span(), "path", table.path.as_ref(), problem));
-    }
+    let path = absolute(place, "path", &table.path)?;
     let bytes = *table.bytes.as_ref();
-    let offset = table.offset.as_ref();
-    let (at, offset) = offset.map_or((0..0, 0), |offset| (offset.span(), *offset.as_ref()));
-    if !offset.is_multiple_of(PAGE_BYTES as u64) {
-        let problem = "is not on a page: write a multiple of 4096";
-        return Err(place.error(at, "offset", offset, problem));
-    }
+    let offset = on_page(place, "offset", table.offset.as_ref())?;
+    let beyond = beyond(place, kind, table, (&path, offset))?;
     let (ring_bytes, slots) = cut(place, table, bytes)?;
     Ok(WindowConfig {
         name: place.name("name", &table.name)?,
         kind,
         path,
         offset,
+        beyond,
         bytes,
         ring_bytes,
         slots,
         host: known_host(place, hosts, "host", &table.host)?,
         is_gone: false,
     })
+}
+
+fn absolute(
+    place: &Place<'_>,
+    key: &'static str,
+    text: &Spanned<String>,
+) -> Result<PathBuf, ConfigError> {
+    let path = PathBuf::from(text.as_ref());
+    match path.is_absolute() {
+        true => Ok(path),
+        false => {
+            let problem = "is not absolute: write the path from / on, as /dev/shm/rack-window";
+            Err(place.error(text.span(), key, text.as_ref(), problem))
+        }
+    }
+}
+
+fn on_page(
+    place: &Place<'_>,
+    key: &'static str,
+    offset: Option<&Spanned<u64>>,
+) -> Result<u64, ConfigError> {
+    let (at, offset) = offset.map_or((0..0, 0), |offset| (offset.span(), *offset.as_ref()));
+    match offset.is_multiple_of(PAGE_BYTES as u64) {
+        true => Ok(offset),
+        false => {
+            let problem = "is not on a page: write a multiple of 4096";
+            Err(place.error(at, key, offset, problem))
+        }
+    }
+}
+
+/// The other host's memory, which windows of one kind have, and others have not.
+fn beyond(
+    place: &Place<'_>,
+    kind: WindowKind,
+    table: &Window,
+    own: (&Path, u64),
+) -> Result<Option<BeyondConfig>, ConfigError> {
+    match (kind, &table.beyond) {
+        (WindowKind::Posted, Some(text)) => {
+            let path = absolute(place, "beyond", text)?;
+            let offset = on_page(place, "beyond_offset", table.beyond_offset.as_ref())?;
+            if (path.as_path(), offset) == own {
+                let problem =
+                    "is this host's memory, too: name the other host's, as it is reached from here";
+                return Err(place.error(text.span(), "beyond", text.as_ref(), problem));
+            }
+            Ok(Some(BeyondConfig { path, offset }))
+        }
+        (WindowKind::Posted, None) => {
+            let problem = "has a memory at each host: name this host's as path, and the other's, as it is reached \
+                           from here, as beyond";
+            Err(place.error(table.kind.span(), "kind", "posted", problem))
+        }
+        (_, Some(text)) => {
+            let problem = "is said of windows of kind \"posted\" only: leave it out";
+            Err(place.error(text.span(), "beyond", text.as_ref(), problem))
+        }
+        (_, None) => Ok(None),
+    }
 }
 
 /// Connections use lanes of coherent memory, and nothing can ask whether DAX memory is: somebody must say so.

@@ -139,6 +139,31 @@ fn dax_memory_is_used_only_where_it_is_said_to_be_coherent() {
     );
 }
 
+/// Over a bridge each host has a memory of its own.
+#[test]
+fn posted_windows_name_the_memories_of_both_hosts() {
+    let posted = whole().replace("kind = \"file\"", "kind = \"posted\"");
+    let with = |beyond: &str| posted.replace("bytes =", &format!("beyond = {beyond:?}\nbytes ="));
+    let config = parse(&with("/sys/bridge/resource2_wc")).unwrap();
+    let beyond = config.windows[0].beyond.as_ref().unwrap();
+    assert_eq!(config.windows[0].kind, WindowKind::Posted);
+    assert_eq!(beyond.path, Path::new("/sys/bridge/resource2_wc"));
+    for (text, line, problem) in [
+        (posted.clone(), 11, "as beyond"),
+        (with("bridge"), 13, "absolute"),
+        (with("/dev/shm/window"), 13, "this host's memory, too"),
+        (
+            whole().replace("bytes =", "beyond = \"/other\"\nbytes ="),
+            13,
+            "leave it out",
+        ),
+    ] {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains(&format!("line {line}:")), "{error}");
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
 #[test]
 fn unknown_and_missing_keys_are_errors_with_their_line() {
     let unknown = whole().replace("[[allow]]\nusers", "[[allow]]\nuser");

@@ -67,7 +67,10 @@ fn messages_of_pairing() -> Vec<HostMessage> {
             reason: 31,
         },
         HostMessage::Retire { arena: 4 },
-        HostMessage::Probe { epoch: 5 },
+        HostMessage::Probe {
+            epoch: 5,
+            parts: vec![0b101],
+        },
         HostMessage::InUse {
             epoch: 5,
             parts: vec![255; MAX_EXTENTS / 8],
@@ -132,7 +135,10 @@ fn a_frame_of_another_length_than_its_message_is_refused() {
         let whole = message.encode();
         let has_any_length = matches!(
             message,
-            HostMessage::Hello { .. } | HostMessage::WindowOffer(_) | HostMessage::InUse { .. }
+            HostMessage::Hello { .. }
+                | HostMessage::WindowOffer(_)
+                | HostMessage::Probe { .. }
+                | HostMessage::InUse { .. }
         );
         for change in [-1i32, 1] {
             let mut frame = whole.clone();

@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::*;
-use crate::rack::config::WindowKind;
+use crate::rack::config::{BeyondConfig, WindowKind};
 
 fn config(path: &Path) -> WindowConfig {
     WindowConfig {
@@ -10,6 +10,7 @@ fn config(path: &Path) -> WindowConfig {
         kind: WindowKind::File,
         path: path.to_owned(),
         offset: 0,
+        beyond: None,
         bytes: 1 << 20,
         ring_bytes: 32 << 10,
         slots: 2,
@@ -50,6 +51,80 @@ fn a_beat_shows_to_the_other_host_where_it_sees_the_same_memory() {
     assert!(!guest.shows_beat(true, 77, 4), "not written yet");
     assert!(!guest.shows_beat(true, 78, 3), "of another epoch");
     assert!(!elsewhere.shows_beat(true, 77, 3));
+}
+
+/// As the two hosts have them: what is the one's own is beyond for the other.
+fn apart(folder: &Path) -> [WindowConfig; 2] {
+    let paths = ["alpha", "beta"].map(|name| folder.join(name));
+    [0, 1].map(|at| WindowConfig {
+        kind: WindowKind::Posted,
+        beyond: Some(BeyondConfig {
+            path: paths[1 - at].clone(),
+            offset: 0,
+        }),
+        ..config(&paths[at])
+    })
+}
+
+#[test]
+fn of_two_memories_each_monitor_writes_the_others_and_reads_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let configs = apart(folder.path());
+    let owner = Window::open(&configs[0]).unwrap();
+    let mut guest = Window::open(&configs[1]).unwrap();
+    let offer = owner.offer(77).unwrap();
+    assert!(owner.confirm(77).is_err(), "not answered yet");
+    guest.accept(&offer).unwrap();
+    owner.confirm(77).unwrap();
+    owner.beat(true, 77, 3).unwrap();
+    guest.beat(false, 77, 9).unwrap();
+    assert!(guest.shows_beat(true, 77, 3) && owner.shows_beat(false, 77, 9));
+    assert!(
+        !owner.shows_beat(true, 77, 3),
+        "it is written to the other host"
+    );
+    assert!(owner.is_there() && guest.is_there());
+    // Cut short, it is another's from then on, so that nobody writes into what comes in its place.
+    let file = std::fs::File::options().write(true).open(&configs[1].path);
+    file.unwrap().set_len(0).unwrap();
+    assert!(!owner.is_there() && !guest.is_there());
+    let mut again = Window::open(&configs[1]).unwrap();
+    assert!(
+        again.accept(&offer).is_err(),
+        "nothing has been written there"
+    );
+    let owner = Window::open(&configs[0]).unwrap();
+    again.accept(&owner.offer(78).unwrap()).unwrap();
+    owner.confirm(78).unwrap();
+}
+
+#[test]
+fn a_guest_clears_its_own_memory_of_what_is_asked_about_and_in_no_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let configs = apart(folder.path());
+    let owner = Window::open(&configs[0]).unwrap();
+    let mut guest = Window::open(&configs[1]).unwrap();
+    guest.accept(&owner.offer(1).unwrap()).unwrap();
+    assert!(guest.parts() >= 3);
+    let at = |part| usize::try_from(guest.offset_of(part).unwrap()).unwrap();
+    let written = [0, 1, 2].map(at);
+    let mut bytes = std::fs::read(&configs[1].path).unwrap();
+    written.iter().for_each(|at| bytes[*at] = 7);
+    std::fs::write(&configs[1].path, &bytes).unwrap();
+    let held = guest.hold(0).unwrap();
+    assert_eq!(
+        guest.clear_parts(&[0b011])[0] & 0b111,
+        0b001,
+        "the first is in use"
+    );
+    let found = std::fs::read(&configs[1].path).unwrap();
+    assert_eq!(written.map(|at| found[at]), [7, 0, 7]);
+    drop(held);
+    let (_fd, offset, posting) = owner.beyond(1).unwrap().unwrap();
+    assert_eq!(
+        (offset, posting),
+        (guest.offset_of(1).unwrap(), Posting::Memory)
+    );
 }
 
 #[test]

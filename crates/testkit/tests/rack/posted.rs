@@ -1,0 +1,71 @@
+//! Windows in which each host has a memory of its own, and only writes the other's. The scenarios of `redis`, `http`, `mixed`
+//! and the others run over them in their own suites.
+
+use crosslane_testkit::rack::{POSTED, Rack, can_run};
+
+use crate::counters::{self, CONNECTIONS, COUNT_PORT};
+use crate::{endings, losses, programs, stalls};
+
+/// Losses under load here; coherent windows are lost more often.
+const LOSSES: usize = 40;
+
+#[test]
+fn redis_here_and_its_clients_there() {
+    if can_run() {
+        programs::serve_redis(POSTED);
+    }
+}
+
+#[test]
+fn a_stream_ends_behind_all_its_bytes() {
+    if can_run() {
+        endings::end_streams(&Rack::of_kind(POSTED));
+    }
+}
+
+#[test]
+fn a_connection_goes_back_to_tcp_when_its_window_is_lost_and_over_the_next_one() {
+    if can_run() {
+        losses::lose_windows(&Rack::of_kind(POSTED));
+    }
+}
+
+#[test]
+fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
+    if can_run() {
+        losses::lose_at_random(&Rack::of_kind(POSTED), LOSSES);
+    }
+}
+
+#[test]
+fn a_window_that_carries_nothing_is_lost_and_used_again_when_it_does() {
+    if can_run() {
+        stalls::stand_still(&Rack::of_kind(POSTED));
+    }
+}
+
+#[test]
+fn nothing_is_missing_without_an_error_from_a_window_that_stands_still() {
+    if can_run() {
+        endings::end_while_it_stands_still(&Rack::of_kind(POSTED));
+    }
+}
+
+/// A monitor that is killed takes nothing along.
+#[test]
+fn connections_outlive_their_monitors() {
+    if !can_run() {
+        return;
+    }
+    let rack = Rack::of_kind(POSTED);
+    let mut sides = counters::start(&rack, CONNECTIONS);
+    rack.wait_for_accelerated(COUNT_PORT, CONNECTIONS);
+    for at in [0, 1] {
+        rack.hosts[at].kill_monitor();
+        counters::pauses(&mut sides, &rack, "without a monitor");
+        rack.hosts[at].start_monitor();
+        rack.wait_for_window();
+        rack.wait_for_accelerated(COUNT_PORT, CONNECTIONS);
+        counters::pauses(&mut sides, &rack, "with a new one");
+    }
+}
