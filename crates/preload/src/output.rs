@@ -137,8 +137,8 @@ fn by_kernel_only(end: &End, flags: c_int, mut kernel: impl FnMut() -> ssize_t) 
         if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
             return sent;
         }
-        if end.tx_mode() == Mode::Ring {
-            return c::fail(Errno::AGAIN);
+        if let Err(errno) = send::leave_ring(end, dont_wait) {
+            return refuse(errno, flags);
         }
     }
 }

@@ -119,7 +119,7 @@ pub(crate) fn publish_total(end: &End, lane: &WindowLane, ringing: u64) {
 /// from before the switch, which keeps the receiver awake, so nobody waits for the rest. Between hosts one may also
 /// have to wait until the receiver has found our START. The caller holds the sending direction.
 pub(crate) fn pay(end: &End) -> bool {
-    if !posted::is_start_found(end) {
+    if !posted::is_start_settled(end) {
         return false;
     }
     let owed = &end.entry.tx.bells_owed;

@@ -31,7 +31,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::memory::full_fence;
 use crosslane_ring::posted::memory::Remote;
 use crosslane_ring::{LaneMemory, WindowLane, mirror};
-use crosslane_sys::cpu;
+use crosslane_sys::{cpu, kernel};
 use crosslane_window::arena::Arena;
 use crosslane_window::outbound::Outbound;
 
@@ -297,12 +297,17 @@ pub(crate) fn is_start_found(end: &End) -> bool {
     let Some(lane) = end.tx_lane() else {
         return false;
     };
-    let is_found = match end.has_flags(end_flags::LOST) {
+    match end.has_flags(end_flags::LOST) {
         true => end.has_flags(end_flags::HEARD),
         // In this order: what is lost says that nothing was ever started.
         false => (has_found(&lane) || is_past_finding(end, &lane)) && !lost::is_found(end),
-    };
-    if is_found {
+    }
+}
+
+/// As [`is_start_found`], for who holds the sending direction, under which the next START is noted.
+pub(crate) fn is_start_settled(end: &End) -> bool {
+    let is_found = is_start_found(end);
+    if is_found && end.has_flags(end_flags::AWAITED) {
         end.clear_flags(end_flags::AWAITED);
     }
     is_found
@@ -470,6 +475,23 @@ pub(crate) fn tell_place(end: &End, lane: &WindowLane) {
     }
 }
 
+/// Whether something has come by TCP before what tells of it: a doorbell of a record, or data behind a STOP. Nothing more
+/// will tell of that, so who has been woken by it looks again after a moment.
+pub(crate) fn is_early(end: &End) -> bool {
+    end.has_flags(end_flags::FAR) && has_early_bytes(end)
+}
+
+#[cold]
+fn has_early_bytes(end: &End) -> bool {
+    let Some((lane, _)) = received_there(end).filter(|_| end.rx_mode() == Mode::Ring) else {
+        return false;
+    };
+    let total = lane.control().sender.tcp_total.load(Ordering::Acquire) >> 1;
+    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    let queued = kernel::queued(end.fd(), libc::FIONREAD).unwrap_or(0);
+    !end.has_record() && u64::from(queued) > total.saturating_sub(taken)
+}
+
 // What has to be looked for, as nothing tells of it.
 
 /// Take over what the receiver has said, ring if it has fallen asleep over a record, and send what is owed. The caller
@@ -546,9 +568,11 @@ pub(crate) fn tend(end: &End, is_idle: bool) -> bool {
     if lane.control().receiver.flags.load(Ordering::Relaxed) & FROZEN != 0 {
         switch::attend_lane(end);
     }
+    // A wish that crossed our credit.
+    bell::answer_space(end);
     let owed = end.entry.tx.bells_owed.load(Ordering::Relaxed);
     let is_owing = end.tx_mode() == Mode::Ring && (owed != 0 || !is_start_found(end));
-    is_owing | waits_for_start(end, is_idle)
+    (is_owing | waits_for_start(end, is_idle)) && end.ending() == Ending::Open
 }
 
 /// Find the START that may stand in the receiving lane, and say so. Returns whether one may still come.
@@ -557,6 +581,7 @@ fn waits_for_start(end: &End, is_idle: bool) -> bool {
         let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
         end.rx_mode() == Mode::Tcp
             && flags & FROZEN == 0
+            && !end.has_flags(end_flags::FROZEN)
             && end.phase() == EndPhase::Granted
             && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
     };

@@ -11,7 +11,7 @@ use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use crate::family::Family;
-use crate::{End, asleep, bell, ending, gone, kernel_view, lost, send, stay, step};
+use crate::{End, asleep, bell, ending, gone, kernel_view, lost, posted, send, stay, step};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -168,6 +168,13 @@ pub fn arm(end: &End, wanted: i16) -> bool {
         quiet &= asleep::prepare_sleep(end) || wanted & READ == 0;
     }
     quiet
+}
+
+/// Whether what has woken the caller is yet to be found, and nothing more will tell of it: it should look again after a
+/// moment.
+#[inline]
+pub fn is_early(end: &End) -> bool {
+    posted::is_early(end)
 }
 
 /// Ask to be rung on behalf of others, who sleep while the caller goes on with what woke it.

@@ -139,7 +139,12 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
         if dont_wait || end.is_nonblocking() {
             return Err(Errno::AGAIN);
         }
-        wait_or_overflow(end, &mut Waits::default())?;
+        let mut waits = Waits::default();
+        wait_or_overflow(end, &mut waits)?;
+        if end.tx_mode() == Mode::Ring {
+            // There is room, and a doorbell or the answer to a START is what the STOP waits for.
+            waits.interrupt.nap(NAP)?;
+        }
     }
     Ok(())
 }

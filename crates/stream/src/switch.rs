@@ -79,7 +79,9 @@ fn become_ready(end: &End) {
         Count::Agrees => {
             flags.fetch_or(READY, Ordering::SeqCst); // SYNC: ready
             posted::tell_flags(end);
-            watcher::stir();
+            if posted::is_posted(end) {
+                watcher::stir();
+            }
         }
         Count::Moving => {}
         Count::Differs => give_up(end, Reason::Uncounted),
@@ -323,8 +325,12 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
 pub(crate) fn stop_locked(end: &End, lane: &WindowLane, reason: Reason) {
     // A peer that waits for space must not count on us any more.
     bell::answer_space_locked(end);
+    if end.is_reserved() || lost::is_unheard(end) {
+        bell::pay(end);
+        return;
+    }
     posted::ring_before_stop(end, lane);
-    if !bell::pay(end) || end.is_reserved() || lost::is_unheard(end) {
+    if !bell::pay(end) {
         return;
     }
     let mut cursor = end.tx_cursor();
@@ -430,6 +436,7 @@ pub fn freeze(end: &End) {
         let replays = lane.control().sender.replay_seq.load(Ordering::SeqCst);
         end.entry.wait.replay_seen.store(replays, Ordering::Relaxed);
         lane.set_consumed(end.rx_cursor().position(), true);
+        posted::tell_credit(end);
         end.add_flags(end_flags::FROZEN);
         // Who may read the socket now does not wait for a START.
         let frozen = |flags| Some(flags & !READY | FROZEN);

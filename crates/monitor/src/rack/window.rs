@@ -143,7 +143,13 @@ impl Window {
         let end = config.offset.saturating_add(config.bytes);
         let file = match config.kind {
             WindowKind::File => open_shared(config, end)?,
-            WindowKind::Posted => beyond::open_file(&config.path, end).map_err(failed)?,
+            WindowKind::Posted => {
+                if let Ok(found) = std::fs::metadata(&config.path) {
+                    // What is no window's is not made anew.
+                    is_fit(config.kind, &config.path, &found)?;
+                }
+                beyond::open_file(&config.path, end).map_err(failed)?
+            }
             WindowKind::Bar | WindowKind::Dax => {
                 open_options(false).open(&config.path).map_err(failed)?
             }
@@ -161,8 +167,9 @@ impl Window {
             });
         }
         let span = match config.kind {
-            WindowKind::File | WindowKind::Posted => None,
-            WindowKind::Bar | WindowKind::Dax => {
+            WindowKind::File => None,
+            // What a bridge writes to must keep its pages.
+            WindowKind::Posted | WindowKind::Bar | WindowKind::Dax => {
                 Some(map(config, &file, config.bytes).map_err(failed)?)
             }
         };

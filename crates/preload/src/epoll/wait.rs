@@ -299,7 +299,7 @@ impl Wait<'_> {
             }
             is_quiet &= armed || !waits_for_look(&reg.end);
             // In this order: it may be settled meanwhile.
-            let unsettled = lost::is_unsettled(&reg.end);
+            let unsettled = lost::is_unsettled(&reg.end) || ready::is_early(&reg.end);
             is_quiet &= !begins_anew(reg);
             quiet &= is_quiet;
             mixed |= unsettled;
