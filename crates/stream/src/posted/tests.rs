@@ -312,7 +312,7 @@ fn talk(seed: u64) -> u64 {
     let wanders = dice.below(3) == 0;
     std::thread::scope(|scope| {
         for (at, side) in [a, b].into_iter().enumerate() {
-            let (lengths, mut dice) = (&lengths, Dice::new(seed.rotate_left(at as u32 + 1)));
+            let (lengths, mut dice) = (&lengths, Dice::of(seed, 1 + at as u64));
             scope.spawn(move || {
                 let mut done = 0;
                 for length in lengths {
@@ -343,7 +343,7 @@ fn stream(seed: u64) -> u64 {
     std::thread::scope(|scope| {
         for (at, side) in link.sides.iter().enumerate() {
             let [sent, received] = [bytes[at], bytes[1 - at]];
-            let mut dice = Dice::new(seed.rotate_left(7 + at as u32));
+            let mut dice = Dice::of(seed, 7 + at as u64);
             scope.spawn(move || {
                 let mut done = 0;
                 while done < sent {
@@ -357,7 +357,7 @@ fn stream(seed: u64) -> u64 {
                 }
                 shut_down(side);
             });
-            let mut dice = Dice::new(seed.rotate_left(17 + at as u32));
+            let mut dice = Dice::of(seed, 17 + at as u64);
             scope.spawn(move || {
                 let found = read(&side.end, &mut dice, (1 - at as u64, 0), u64::MAX);
                 assert_eq!(found, received, "all comes before the end");
