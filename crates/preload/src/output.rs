@@ -4,7 +4,6 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::Mode;
 use crosslane_ring::Part;
 use crosslane_ring::short::SHORT_BYTES;
 use crosslane_stream::end::Blocked;

@@ -457,8 +457,10 @@ fn wait_without_rings(
     }
     let found = kernel();
     drop(asleep);
-    // The process may have had no connection when the wait began.
-    recheck(set.or_else(|| set::get(epoll)), out, found, limit, mask)
+    // The process may have had no connection when the wait began, and the first may be about to be recorded.
+    let made = || set::known(epoll).and_then(|_| set::get_or_make(epoll));
+    let set = || set.or_else(made);
+    recheck(set, out, found, limit, mask)
 }
 
 /// The program's array of events.
@@ -480,7 +482,7 @@ unsafe fn slice<'a>(
 /// A connection may have entered the rings while the kernel was asked: events with our tag are
 /// not for the program, so the wait goes on here. It ends if the set has been closed meanwhile and could not be kept.
 fn recheck(
-    set: Option<&'static Set>,
+    set: impl FnOnce() -> Option<&'static Set>,
     out: &mut [MaybeUninit<epoll_event>],
     found: c_int,
     limit: Option<Duration>,
@@ -495,7 +497,7 @@ fn recheck(
     if taken == 0 || !out[..taken].iter().any(|event| ours(event).is_some()) {
         return found;
     }
-    let set = set.filter(|set| set.is_open());
+    let set = set().filter(|set| set.is_open());
     let mut kept = 0;
     for place in 0..taken {
         match ours(&out[place]) {

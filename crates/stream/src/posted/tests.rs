@@ -20,7 +20,7 @@ use crosslane_window::arena::Arena;
 
 use super::*;
 use crate::family::Family;
-use crate::{adopt, close, lost, ready, register, slices};
+use crate::{adopt, close, lost, ready, register, slices, switch};
 use dice::Dice;
 use wire::Courier;
 
