@@ -42,7 +42,8 @@ pub struct Args {
     window: Option<PathBuf>,
 
     /// The other host's memory, which this one can only write, where each host has its own and --window is this
-    /// host's: a bridge's region, such as /sys/bus/pci/devices/ADDRESS/resource2_wc; or a file in tmpfs
+    /// host's: a bridge's region, such as /sys/bus/pci/devices/ADDRESS/resource2_wc; or a file in tmpfs. Experimental:
+    /// under stress, with programs that are killed, connections have been seen to stand still
     #[arg(
         long,
         value_name = "PATH",
