@@ -14,7 +14,7 @@ use crosslane_ctl::lane::receiver_flags::ENTERED;
 use crosslane_ctl::message::ClientMessage;
 use crosslane_ctl::slab::{EndPhase, Ending, end_flags};
 use crosslane_ring::{RxCursor, WindowLane};
-use crosslane_sys::cpu;
+use crosslane_sys::{cpu, kernel};
 
 use crate::process::Process;
 use crate::{End, control, lost, posted, register};
@@ -45,10 +45,27 @@ pub(crate) fn is_open(end: &End) -> bool {
 /// before.
 #[inline]
 pub(crate) fn lacks_word(end: &End) -> bool {
-    end.has_flags(FAR) && may_doubt(end) && posted::is_posted(end) && {
+    // An end that has left its lanes for good has the kernel's word.
+    let is_in_doubt = end.has_flags(FAR) && may_doubt(end) && posted::is_posted(end);
+    is_in_doubt && end.phase() == EndPhase::Granted && {
         let is_told = |lane: WindowLane| is_told(&lane, position(end, &lane));
         may_have_entered(end) && !end.rx_lane().is_some_and(is_told)
     }
+}
+
+/// Whether the stream stands on TCP before a passage that it never comes to: a peer that was killed has reset TCP, whose
+/// queue went with that, and a send has been told the error. The caller holds neither direction.
+pub(crate) fn is_cut_off(end: &End) -> bool {
+    if !end.has_flags(FAR) || !may_doubt(end) || !posted::is_posted(end) {
+        return false;
+    }
+    // Who takes bytes counts them before it lets go.
+    let _rx = end.lock_rx();
+    let rx = &end.entry.rx;
+    let limit = rx.tcp_limit.load(Ordering::Relaxed);
+    limit != u64::MAX
+        && rx.tcp_bytes.load(Ordering::Relaxed) < limit
+        && kernel::queued(end.fd(), libc::FIONREAD) == Ok(0)
 }
 
 /// Whether the stream has ended, and nobody has said so but TCP.

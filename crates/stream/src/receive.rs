@@ -16,7 +16,7 @@ use crate::family::Family;
 use crate::interrupt::Interrupt;
 use crate::stay::Stay;
 use crate::step::{Step, left_on_tcp, settle, step};
-use crate::{End, bell, lost, patience, peek, place, switch, wait};
+use crate::{End, bell, doubt, lost, patience, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
 /// for programs that poll by reading.
@@ -226,7 +226,7 @@ fn is_over(end: &End) -> bool {
 /// there is no end.
 fn is_void(end: &End, stood: u32) -> bool {
     let is_unknown = lost::is_unknown(end) || lost::standing(end) != stood;
-    is_unknown && !end.has_flags(end_flags::SHUT_READ)
+    is_unknown && !end.has_flags(end_flags::SHUT_READ) && !doubt::is_cut_off(end)
 }
 
 /// A peek for all waits by naps, and keeps the connection meanwhile.

@@ -397,3 +397,30 @@ fn all_bytes_come_in_order_however_late_what_is_posted_comes() {
     drop(done);
     assert!(sum.iter().sum::<u64>() > 0, "nothing went by the lanes");
 }
+
+/// A peer is killed whose stream was to pass into the lane; TCP drops what comes before that, and a send is told so.
+#[test]
+fn a_receive_ends_before_a_passage_that_tcp_never_comes_to() {
+    in_time("cut off", 0, || {
+        let link = Link::new(0);
+        let [a, b] = &link.sides;
+        while slices::send(&b.end, &[1; 4096], true).is_ok() {}
+        let mut room = [0; 1000];
+        assert!(slices::receive(&a.end, &mut room, false).is_ok());
+        while b.end.tx_mode() != Mode::Ring || !a.end.has_record() {
+            let _ = slices::send(&b.end, &[1; 64], true);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kernel::disconnect(b.end.fd()).unwrap();
+        // SAFETY: one byte is valid.
+        let sent = unsafe { kernel::send(a.end.fd(), [1].as_ptr(), 1, 0) };
+        assert_eq!(sent, Err(Errno::CONNRESET));
+        loop {
+            match slices::receive(&a.end, &mut room, true) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::AGAIN) => {}
+                Err(errno) => panic!("{errno}"),
+            }
+        }
+    });
+}

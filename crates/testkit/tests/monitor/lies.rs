@@ -29,7 +29,7 @@ def serve(client):
             os.close(fd)
         magic, version, kind, token = struct.unpack_from("<IHHQ", data)
         def lanes(slot, role):
-            return GRANT, 0, slot, role, 512, 4, 0, 0, 0, 0, 0
+            return GRANT, 0, slot, role, 512, 4, 0, 0, 0, 0, 0, 0, 0
         def say(kind, *fields, fd=None, token=token, version=version, cut=None):
             message = struct.pack("<IHHQ", magic, version, kind, token)
             message += struct.pack("<%dI" % len(fields), *fields)

@@ -38,7 +38,7 @@ def say(name, kind, body=b"", fds=[]):
     socket.send_fds(client, [struct.pack("<4sHHQ", b"XLAN", version, kind, token) + body], fds)
 
 def grant(name, number):
-    lanes = struct.pack("<6IQQ", number, 0, name == "client", 512, 1, 1, 0, number)
+    lanes = struct.pack("<6IQQQ", number, 0, name == "client", 512, 1, 1, 0, number, 0)
     say(name, GRANT, lanes, [window(number)])
 
 def heard(client, data, fds):
