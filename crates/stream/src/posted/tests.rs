@@ -419,7 +419,7 @@ fn a_receive_ends_before_a_passage_that_tcp_never_comes_to() {
             match slices::receive(&a.end, &mut room, true) {
                 Ok(0) => break,
                 Ok(_) | Err(Errno::AGAIN) => {}
-                Err(errno) => panic!("{errno}"),
+                Err(errno) => panic!("{errno:?}"),
             }
         }
     });
