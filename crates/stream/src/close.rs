@@ -219,17 +219,19 @@ fn are_bells_over(end: &End) -> bool {
     };
     bell::disarm(end, &lane);
     let is_heard = posted::is_heard(end, &lane);
-    let is_over = match end.rx_mode() {
+    let mode = end.rx_mode();
+    let is_over = match mode {
         Mode::Ring if matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_)) => true,
-        Mode::Ring => bell::take(end, &lane) == Bells::None,
-        Mode::Replay => bell::take(end, &lane) == Bells::None,
+        Mode::Ring | Mode::Replay => bell::take(end, &lane) == Bells::None,
         Mode::Drain => false,
         // The sender may just have said START; unread data before it is for the kernel to reset.
         Mode::Tcp => {
             end.entry.rx.tcp_limit.load(Ordering::Relaxed) != u64::MAX || !end.has_record()
         }
     };
-    is_over && is_heard || end.ending() != Ending::Open
+    // A peer that has ended its stream may say STOP when it sees us close: its doorbells are taken behind that.
+    let has_left = || matches!(mode, Mode::Ring | Mode::Replay) && bell::has_stop(end, &lane);
+    is_over && is_heard || end.ending() != Ending::Open && !has_left()
 }
 
 /// Make the kernel reset the connection when its last descriptor is closed.
@@ -474,3 +476,6 @@ pub fn at_exit() {
     let deadline = Instant::now() + PATIENCE;
     granted().for_each(|end| finish_rings(&end, deadline));
 }
+
+#[cfg(test)]
+mod tests;
