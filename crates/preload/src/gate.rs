@@ -6,7 +6,7 @@ use crosslane_stream::{close as closing, process};
 use crosslane_sys::{Errno, real};
 
 use crate::{
-    bulk, c, epoll, exec, input, lifecycle, options, output, plumbing, poll, sandbox, select,
+    bulk, c, clone, epoll, exec, input, lifecycle, options, output, plumbing, poll, sandbox, select,
 };
 
 fn int(argument: c_long) -> c_int {
@@ -20,7 +20,8 @@ fn uint(argument: c_long) -> c_uint {
     int(argument).cast_unsigned()
 }
 
-fn size(argument: c_long) -> usize {
+/// An argument that is a length.
+pub fn size(argument: c_long) -> usize {
     usize::try_from(argument.cast_unsigned()).unwrap_or(usize::MAX)
 }
 
@@ -113,6 +114,8 @@ unsafe fn by_process(number: c_long, arguments: [c_long; 6]) -> c_long {
             unsafe { by_architecture(number, arguments) }
         }
         // SAFETY: passed on.
+        libc::SYS_clone | libc::SYS_clone3 => unsafe { clone::by_number(number, arguments) },
+        // SAFETY: passed on.
         libc::SYS_prctl => unsafe { sandbox::prctl(int(arguments[0]), b, d, e, f) }.into(),
         // Programs fall back to epoll, which can be accelerated.
         libc::SYS_io_uring_setup => {
@@ -164,6 +167,10 @@ unsafe fn by_architecture(number: c_long, arguments: [c_long; 6]) -> c_long {
     let [a, b, d, e, f, g] = arguments;
     #[cfg(target_arch = "x86_64")]
     {
+        if number == libc::SYS_fork {
+            // SAFETY: passed on.
+            return unsafe { clone::by_number(number, arguments) };
+        }
         // SAFETY: passed on, as the program would have called the function itself.
         let result = unsafe {
             match number {

@@ -16,6 +16,7 @@ mod alias;
 mod borrow;
 mod bulk;
 mod c;
+mod clone;
 mod epoll;
 mod exec;
 mod execl;

@@ -124,10 +124,35 @@ pub unsafe extern "C" fn fork() -> libc::pid_t {
     CHILD.set(None);
     // SAFETY: passed on.
     let pid = unsafe { real::fork() };
+    note_child(pid.into());
+    pid
+}
+
+/// Fork by a call that tells no handler of it, and returns what fork(2) does.
+pub fn fork_by<T: Into<i64> + Copy>(make: impl FnOnce() -> T) -> T {
+    CHILD.set(None);
+    // SAFETY: as libc calls them around a fork.
+    unsafe { before_fork() };
+    let pid = make();
+    match pid.into() {
+        0 => begin_child(),
+        // SAFETY: as above.
+        _ => unsafe { after_in_parent() },
+    }
+    note_child(pid.into());
+    pid
+}
+
+/// In a child that has been made by such a call.
+pub fn begin_child() {
+    // SAFETY: as libc calls it after a fork.
+    unsafe { after_in_child() };
+}
+
+fn note_child(pid: i64) {
     if pid != 0
         && let (Some(child), Some(process)) = (CHILD.take(), process::get())
     {
         process.note_child(child, u32::try_from(pid).ok());
     }
-    pid
 }

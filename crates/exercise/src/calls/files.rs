@@ -106,6 +106,71 @@ pub fn fork() -> Result<Option<libc::pid_t>, Errno> {
     Ok((pid > 0).then_some(pid))
 }
 
+/// fork(2) as a program makes it that goes around libc's function: None in the child.
+pub fn fork_by_number() -> Result<Option<libc::pid_t>, Errno> {
+    let nothing: libc::c_long = 0;
+    // SAFETY: as in `fork`; the child has a copy of this stack.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::SIGCHLD,
+            nothing,
+            nothing,
+            nothing,
+            nothing,
+        )
+    };
+    forked(pid)
+}
+
+/// The same by clone3(2).
+pub fn fork_by_clone3() -> Result<Option<libc::pid_t>, Errno> {
+    let mut arguments = [0_u64; 8];
+    arguments[4] = 17; // exit_signal: SIGCHLD
+    // SAFETY: as in `fork_by_number`.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw mut arguments,
+            size_of_val(&arguments),
+        )
+    };
+    forked(pid)
+}
+
+/// `_Fork`, which calls no handlers: None in the child.
+pub fn fork_without_handlers() -> Result<Option<libc::pid_t>, Errno> {
+    unsafe extern "C" {
+        fn _Fork() -> libc::pid_t;
+    }
+    // SAFETY: as in `fork`.
+    forked(unsafe { _Fork() }.into())
+}
+
+fn forked(pid: libc::c_long) -> Result<Option<libc::pid_t>, Errno> {
+    match libc::pid_t::try_from(pid) {
+        Ok(0) => Ok(None),
+        Ok(pid @ 1..) => Ok(Some(pid)),
+        _ => Err(Errno::last()),
+    }
+}
+
+/// clone(2) by libc's function, without memory in common: the child runs `child`, which says how it exits.
+pub fn clone_child(
+    child: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: i32,
+) -> Result<libc::pid_t, Errno> {
+    const STACK: usize = 256 << 10;
+    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    let (mut argument, top) = (argument, stack.as_mut_ptr_range().end);
+    // SAFETY: the child has copies of the stack and of the argument.
+    let pid = unsafe { libc::clone(child, top.cast(), libc::SIGCHLD, (&raw mut argument).cast()) };
+    match pid {
+        1.. => Ok(pid),
+        _ => Err(Errno::last()),
+    }
+}
+
 /// _exit(2).
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: nothing that matters is left undone in a child.

@@ -3,10 +3,12 @@
 use std::ffi::CString;
 use std::time::Duration;
 
+use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    close, dup2, exec_missing, exec_missing_by_list, exec_shell, exec_shell_by_list, exec_shell_in,
-    exit_now, exit_thread, fork, pipe_to, read, recv, restrict_calls, send, setsockopt, shutdown,
-    system, wait_for, write,
+    clone_child, close, dup2, exec_missing, exec_missing_by_list, exec_shell, exec_shell_by_list,
+    exec_shell_in, exit_now, exit_thread, fork, fork_by_clone3, fork_by_number,
+    fork_without_handlers, pipe_to, read, recv, restrict_calls, send, setsockopt, shutdown, system,
+    wait_for, write,
 };
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLRDHUP, SHUT_WR, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
 
@@ -35,6 +37,33 @@ fn in_shell(fd: i32, script: &str) -> libc::pid_t {
         exec_shell(&script);
         false
     })
+}
+
+/// Its parent leaves the connection to a child that has been made by `make`.
+fn talk_after(s: &mut Stage, make: fn() -> Result<Option<libc::pid_t>, Errno>) {
+    let fd = s.fd;
+    let child = match make().expect("a process can be made") {
+        Some(pid) => pid,
+        None => exit_now(i32::from(!talks_alone(fd))),
+    };
+    s.say("close", close(fd));
+    s.say("child", wait_for(child));
+}
+
+/// In the child, when the parent has closed its own.
+fn talks_alone(fd: i32) -> bool {
+    std::thread::sleep(Duration::from_millis(20));
+    talks(fd) && close(fd).is_ok()
+}
+
+fn talks(fd: i32) -> bool {
+    (0..50).all(|_| says(fd, b"word") && hears(fd, b"WORD"))
+}
+
+extern "C" fn talk_in_clone(fd: *mut libc::c_void) -> i32 {
+    // SAFETY: `clone_child` passes a descriptor.
+    let fd = unsafe { fd.cast::<i32>().read() };
+    exit_now(i32::from(!talks_alone(fd)))
 }
 
 /// Far: repeat every word in capitals until the end.
@@ -101,11 +130,32 @@ pub const CHECKS: &[Check] = &[
         "fork_child_talks",
         |s| {
             let fd = s.fd;
-            let child = in_child(|| (0..50).all(|_| says(fd, b"word") && hears(fd, b"WORD")));
+            let child = in_child(|| talks(fd));
             s.say("child", wait_for(child));
             s.send(b"mine");
             s.read(100);
             s.say("close", close(s.fd));
+        },
+        echo,
+    ),
+    pair(
+        "fork_by_system_call",
+        |s| talk_after(s, fork_by_number),
+        echo,
+    ),
+    pair("fork_by_clone3", |s| talk_after(s, fork_by_clone3), echo),
+    pair(
+        "fork_without_handlers",
+        |s| talk_after(s, fork_without_handlers),
+        echo,
+    ),
+    pair(
+        "clone_without_common_memory",
+        |s| {
+            let fd = s.fd;
+            let child = clone_child(talk_in_clone, fd).expect("a process can be made");
+            s.say("close", close(fd));
+            s.say("child", wait_for(child));
         },
         echo,
     ),
