@@ -7,11 +7,11 @@ use crosslane_ring::Part;
 use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
 use crosslane_stream::stay::Stay;
-use crosslane_stream::{End, patience, peek};
+use crosslane_stream::{End, peek};
 use crosslane_sys::{Errno, kernel};
 use libc::{msghdr, sockaddr, socklen_t, ssize_t};
 
-use crate::{c, input, poll};
+use crate::{c, input};
 
 /// Receive nothing, as recv(2) does. `has_found` is set if there is something over AF_UNIX, whose sender is told.
 #[cold]
@@ -56,13 +56,7 @@ fn wait_without_room(end: &End, options: Options<'_>) -> Result<usize, Errno> {
         // The kernel has found an urgent byte, and has no room to go past it.
         Err(Errno::AGAIN) if receive::is_before_urgent_byte(end) => Ok(0),
         Err(Errno::AGAIN) if waits => {
-            let mut one = [libc::pollfd {
-                fd: end.fd,
-                events: libc::POLLIN,
-                revents: 0,
-            }];
-            // Unlike a receive, it is not begun again after a signal.
-            let _ = poll::wait_any(&mut one, patience::time_limit(end), core::ptr::null());
+            receive::wait_for_some(end);
             Ok(0)
         }
         outcome => outcome.map(|_| 0),

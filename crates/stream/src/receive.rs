@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
-use crosslane_ring::Parts;
 use crosslane_ring::trace::{Point, mark};
+use crosslane_ring::{Part, Parts};
 use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::{take_late_bells, wait_readable};
@@ -191,6 +191,39 @@ fn receive_slowly(
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// Sleep once as a receive does, until there is something, an end, or no time left. Nothing is taken, and no error is told.
+pub fn wait_for_some(end: &End) {
+    let Ok(_stay) = Stay::begin(end) else {
+        return;
+    };
+    let options = Options {
+        peek: true,
+        ..Options::default()
+    };
+    let mut interrupt = Interrupt::of_receive(end, options, 0);
+    while is_void_of_all(end, options) {
+        // As one that has got something, it is not begun again after a signal.
+        if wait_readable(end, true, &mut interrupt).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether a look finds neither a byte nor an end.
+fn is_void_of_all(end: &End, options: Options<'_>) -> bool {
+    switch::advance(end);
+    switch::attend(end);
+    let mut byte = [0];
+    let part = [Part::of_mut(&mut byte)];
+    // SAFETY: the part is the byte above.
+    let Some(mut parts) = (unsafe { Parts::new(&part) }) else {
+        return false;
+    };
+    let found = step(end, &mut parts, options, false);
+    let has_ended = end.ending() != Ending::Open && !lost::is_dry(end);
+    found == Ok(Step::Nothing) && !has_ended
 }
 
 /// What a receive is told at the end that has got so much before. Over AF_UNIX one that wants all takes the error and tells of
