@@ -113,11 +113,11 @@ fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Err
         true => {
             let peeked = restart::peek(end);
             interrupt.hold(has_some);
-            conclude(end, peeked)
+            conclude(end, peeked, interrupt)
         }
         false => {
             let left = interrupt.patience.left(end);
-            sleep_by_poll(end, has_some, left, mask.as_ref())?;
+            sleep_by_poll(end, (has_some, interrupt), left, mask.as_ref())?;
             // What has woken the call may be for others; its time is over all the same.
             let is_late = left.is_some_and(|left| left.is_zero()) && !has_come(end);
             if is_late { Err(Errno::AGAIN) } else { Ok(()) }
@@ -135,7 +135,7 @@ fn has_come(end: &End) -> bool {
 #[cold]
 fn sleep_by_poll(
     end: &End,
-    has_some: bool,
+    (has_some, interrupt): (bool, &mut Interrupt),
     limit: Option<Duration>,
     mask: Option<&sigset_t>,
 ) -> Result<(), Errno> {
@@ -153,11 +153,11 @@ fn sleep_by_poll(
             kernel::nap(NAP);
             Ok(())
         }
-        Ok([libc::POLLIN, _]) => conclude(end, Ok(1)),
+        Ok([libc::POLLIN, _]) => conclude(end, Ok(1), interrupt),
         Ok(_) => match end.family().available(end.fd(), 1) {
             // Another thread may have been faster, or have closed the descriptor that we have looked by.
             Err(Errno::AGAIN | Errno::BADF) => Ok(()),
-            found => conclude(end, found),
+            found => conclude(end, found, interrupt),
         },
     }
 }
@@ -191,11 +191,15 @@ fn poll_one(
 }
 
 /// What a sleep has been ended by.
-fn conclude(end: &End, found: Result<usize, Errno>) -> Result<(), Errno> {
+fn conclude(
+    end: &End,
+    found: Result<usize, Errno>,
+    interrupt: &mut Interrupt,
+) -> Result<(), Errno> {
     match found {
         Err(errno @ (Errno::AGAIN | Errno::INTR | Errno::RESTART)) => return Err(errno),
         Ok(0) => note_eof(end),
-        Ok(_) => answer_bell(end),
+        Ok(_) => return answer_bell(end, interrupt),
         Err(errno) => note_error(end, errno),
     }
     Ok(())
@@ -203,10 +207,10 @@ fn conclude(end: &End, found: Result<usize, Errno>) -> Result<(), Errno> {
 
 /// TCP has something to read. A doorbell that cannot be taken now, because others sleep for it or
 /// because it is not announced yet, would end the next sleep at once.
-fn answer_bell(end: &End) {
+fn answer_bell(end: &End, interrupt: &mut Interrupt) -> Result<(), Errno> {
     note_bell(end);
     if end.rx_mode() == Mode::Tcp || end.has_record() {
-        return;
+        return Ok(());
     }
     let is_left = {
         let _rx = end.lock_rx();
@@ -215,8 +219,12 @@ fn answer_bell(end: &End) {
     };
     if is_left && !end.has_record() {
         end.count(Counter::Backoffs, 1);
+        // No sleep may find the signals that come from here on.
+        interrupt.hold_all();
         kernel::nap(NAP);
+        return interrupt.check();
     }
+    Ok(())
 }
 
 /// A doorbell has woken the caller.

@@ -10,6 +10,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::beside::Beside;
 use crate::ending::{self, lied};
+use crate::family::Family;
 use crate::receive::Options;
 use crate::step::receive_parts;
 use crate::{End, lost, place, wait};
@@ -66,7 +67,7 @@ fn peek_once(
 ) -> Result<(usize, Option<(WindowLane, RxCursor)>), Errno> {
     let asked = parts.left();
     // Before a START is looked for: what comes behind one is doorbells.
-    let queued = u64::from(kernel::queued(end.fd(), libc::FIONREAD)?);
+    let queued = held_by_tcp(end, asked)?;
     // What stands beside some bytes ends a peek behind them.
     let (mut has_ended, mut rest) = (false, None);
     let seen = visit(end, |place| match place {
@@ -99,6 +100,15 @@ fn peek_once(
         true => Ok((0, None)),
         false => Ok((asked - parts.left(), rest)),
     }
+}
+
+/// How much of `asked` bytes a look at TCP gives. At an urgent byte FIONREAD tells of nothing, and a look goes past it.
+fn held_by_tcp(end: &End, asked: usize) -> Result<u64, Errno> {
+    let queued = kernel::queued(end.fd(), libc::FIONREAD)?;
+    if queued > 0 || end.family() != Family::Tcp || !kernel::is_at_mark(end.fd()) {
+        return Ok(queued.into());
+    }
+    Ok(end.family().available(end.fd(), asked).unwrap_or(0) as u64)
 }
 
 /// How much the stream holds now, on both sides of passages.

@@ -120,6 +120,8 @@ impl Remote for There {
 
     #[inline]
     fn fence(&self) {
+        #[cfg(test)]
+        tests::wire::fence(self.memory);
         self.memory.fence();
     }
 }
@@ -316,13 +318,14 @@ pub(crate) fn is_start_settled(end: &End) -> bool {
 }
 
 /// Whether a receiver whose stream has ended finds no START any more: it is dead, or has closed, and its kernel is to say so;
-/// or what we have posted came long ago.
+/// or what we have posted came long ago. Who only wants room may not have been told of that end.
 fn is_past_finding(end: &End, lane: &WindowLane) -> bool {
     let has_closed = || lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0;
     let since = end.local.behind.beyond.started.load(Ordering::Relaxed);
     let is_old = || since != 0 && cpu::ticks().wrapping_sub(since) / cpu::ticks_per_us() > LONG_US;
+    let has_ended = || kernel::poll_now(end.fd(), libc::POLLRDHUP) & libc::POLLRDHUP != 0;
     match end.ending() {
-        Ending::Open => false,
+        Ending::Open => is_old() && has_ended(),
         Ending::Eof => end.has_flags(end_flags::SURE) || has_closed() || is_old(),
         Ending::Reset => true,
     }

@@ -464,8 +464,9 @@ pub(crate) fn occupy(
         return false;
     };
     own_pair.store(pair, Ordering::SeqCst);
-    end.set_lanes(sending, rx);
+    // Before: who changes a flag in the lanes posts it.
     end.add_flags(end_flags::FAR);
+    end.set_lanes(sending, rx);
     true
 }
 

@@ -157,8 +157,12 @@ pub fn stop() {
 
 fn watch(process: &'static Process, waker: i32) {
     let mut losses = lost::all_losses();
-    while !IS_OVER.load(Ordering::SeqCst) {
+    loop {
         kernel::lower_event(waker);
+        // In this order: the event is raised after it is said.
+        if IS_OVER.load(Ordering::SeqCst) {
+            return;
+        }
         LOOKS.store(true, Ordering::SeqCst);
         let is_idle = has_been_idle();
         let (mut is_busy, mut looks_soon) = (false, !is_idle);

@@ -15,6 +15,8 @@ pub struct TcpLook {
     pub state: u8,
     /// Bytes of data handed to TCP so far, whether on their way or not.
     pub sent: u64,
+    /// Those of them that have not left yet.
+    pub held_back: u64,
     /// Bytes of data that TCP has taken in.
     pub received: u64,
     /// What poll(2) says.
@@ -44,6 +46,7 @@ pub fn look_at_tcp(fd: RawFd) -> Option<TcpLook> {
     Some(TcpLook {
         state: info[0],
         sent: (sent - again) + u64::from(not_sent),
+        held_back: not_sent.into(),
         received: word(128),
         events: poll(fd),
     })

@@ -71,11 +71,11 @@ impl Extents {
             .any(|state| matches!(state, State::Quarantine { .. }))
     }
 
-    /// The other host is being asked now.
-    pub fn ask(&mut self) {
-        for state in &mut self.states {
+    /// The other host is being asked now, about those that `may` be asked about.
+    pub fn ask(&mut self, may: impl Fn(usize) -> bool) {
+        for (part, state) in self.states.iter_mut().enumerate() {
             if let State::Quarantine { asked } = state {
-                *asked = true;
+                *asked = may(part);
             }
         }
     }
@@ -148,7 +148,7 @@ mod tests {
 
     fn all_free(count: usize) -> Extents {
         let mut extents = Extents::unknown(count);
-        extents.ask();
+        extents.ask(|_| true);
         extents.answer(|_| false, |_| false, |_| true);
         extents
     }
@@ -157,19 +157,28 @@ mod tests {
     fn nothing_is_dealt_out_before_both_hosts_have_let_go() {
         let mut extents = Extents::unknown(3);
         assert_eq!(extents.take(), None);
-        extents.ask();
+        extents.ask(|_| true);
         extents.answer(|index| index == 0, |index| index == 1, |_| true);
         assert_eq!((extents.take(), extents.take()), (Some(2), None));
         assert_eq!(extents.asked(), [0], "both are to be asked about again");
-        extents.ask();
+        extents.ask(|_| true);
         assert_eq!(extents.asked(), [0b011]);
+    }
+
+    #[test]
+    fn what_may_not_be_asked_about_stays() {
+        let mut extents = Extents::unknown(2);
+        extents.ask(|part| part == 1);
+        assert_eq!(extents.asked(), [0b10]);
+        extents.answer(|_| false, |_| false, |_| true);
+        assert_eq!((extents.take(), extents.take()), (Some(1), None));
     }
 
     #[test]
     fn an_answer_counts_only_for_what_was_asked_about() {
         let mut extents = all_free(2);
         let index = extents.take().unwrap();
-        extents.ask();
+        extents.ask(|_| true);
         extents.put_back(index);
         extents.answer(|_| false, |_| false, |_| true);
         assert_eq!(
@@ -177,7 +186,7 @@ mod tests {
             1,
             "put back after the question"
         );
-        extents.ask();
+        extents.ask(|_| true);
         extents.forget_question();
         extents.answer(|_| false, |_| false, |_| true);
         assert_eq!(
@@ -185,7 +194,7 @@ mod tests {
             1,
             "asked in an earlier session"
         );
-        extents.ask();
+        extents.ask(|_| true);
         extents.answer(|_| false, |_| false, |_| true);
         assert_eq!(extents.tally().free, 2);
     }
@@ -194,7 +203,7 @@ mod tests {
     fn nothing_is_free_that_may_have_been_cleared_in_vain() {
         let mut extents = all_free(3);
         extents.take().unwrap();
-        extents.ask();
+        extents.ask(|_| true);
         extents.doubt();
         extents.answer(|_| false, |_| false, |_| true);
         let tally = extents.tally();
@@ -204,7 +213,7 @@ mod tests {
     #[test]
     fn what_cannot_be_cleared_stays() {
         let mut extents = Extents::unknown(1);
-        extents.ask();
+        extents.ask(|_| true);
         extents.answer(|_| false, |_| false, |_| false);
         assert_eq!(extents.tally().quarantined, 1);
         assert!(extents.has_quarantine());

@@ -16,7 +16,7 @@ use thiserror::Error;
 use self::frame::Frame;
 
 /// Version of these messages and of the window's header.
-pub const RACK_VERSION: u16 = 6;
+pub const RACK_VERSION: u16 = 7;
 
 /// Most bytes of a frame behind its length.
 pub const FRAME_BYTES: usize = 4096;
@@ -131,11 +131,15 @@ pub enum HostMessage {
         /// One bit for each part that is not dealt out, lowest first: what of these is in no use is to be cleared before the
         /// answer, where the guest's memory is its own.
         parts: Vec<u8>,
+        /// The owner's beat that stands behind all that its host has written into these parts.
+        beat: u64,
     },
     /// Guest: these.
     InUse {
         /// The window's epoch.
         epoch: u64,
+        /// The guest's beat, likewise.
+        beat: u64,
         /// One bit for each part, lowest first.
         parts: Vec<u8>,
     },
@@ -317,8 +321,12 @@ impl HostMessage {
             Self::Deal(deal) => deal.encode(),
             Self::Refuse { offer, reason } => Frame::new(kind::REFUSE).u64(*offer).u32(*reason),
             Self::Retire { arena } => Frame::new(kind::RETIRE).u64(*arena),
-            Self::Probe { epoch, parts } => Frame::new(kind::PROBE).u64(*epoch).rest(parts),
-            Self::InUse { epoch, parts } => Frame::new(kind::IN_USE).u64(*epoch).rest(parts),
+            Self::Probe { epoch, beat, parts } => {
+                Frame::new(kind::PROBE).u64(*epoch).u64(*beat).rest(parts)
+            }
+            Self::InUse { epoch, beat, parts } => {
+                Frame::new(kind::IN_USE).u64(*epoch).u64(*beat).rest(parts)
+            }
             Self::Position { tuple, position } => Frame::new(kind::POSITION)
                 .tuple(*tuple)
                 .u64(position.pair)
@@ -444,10 +452,12 @@ impl Body<'_> {
             kind::RETIRE => HostMessage::Retire { arena: self.u64()? },
             kind::PROBE => HostMessage::Probe {
                 epoch: self.u64()?,
+                beat: self.u64()?,
                 parts: self.parts()?,
             },
             kind::IN_USE => HostMessage::InUse {
                 epoch: self.u64()?,
+                beat: self.u64()?,
                 parts: self.parts()?,
             },
             _ => self.message_of_losses()?,

@@ -3,19 +3,21 @@
 
 mod beat;
 mod lost;
+mod probe;
 pub(super) mod reload;
 mod seen;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crosslane_sys::socket::netns_cookie;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use thiserror::Error;
 
 use self::beat::Beats;
+use self::probe::Probes;
 use self::reload::Reloads;
 use self::seen::Seen;
 use super::Monitor;
@@ -32,11 +34,6 @@ use crate::rack::window::Window;
 use crate::registry::rack::Notice;
 use crate::registry::{FamilyId, Registry};
 use crate::secret;
-
-/// How often the guest is asked what it uses while parts are in quarantine; doubles up to the
-/// latter while that changes nothing.
-const FIRST_PROBE: Duration = Duration::from_millis(500);
-const LONGEST_PROBE: Duration = Duration::from_secs(16);
 
 /// The other host's log says more.
 const GONE_THERE: &str =
@@ -87,8 +84,7 @@ struct State {
     trouble: Option<String>,
     /// When the window is to be looked at, renewed, or tried again, as its phase says.
     due: Option<Instant>,
-    probe_due: Option<Instant>,
-    probe_wait: Duration,
+    probes: Probes,
     beats: Beats,
 }
 
@@ -114,8 +110,7 @@ impl State {
             epoch: 0,
             trouble: None,
             due: None,
-            probe_due: None,
-            probe_wait: FIRST_PROBE,
+            probes: Probes::default(),
             beats: Beats::default(),
         }
     }
@@ -166,7 +161,7 @@ impl Rack {
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        let probes = self.windows.iter().filter_map(|window| window.probe_due);
+        let probes = self.windows.iter().filter_map(|window| window.probes.due());
         let windows = self.windows_due();
         self.links
             .due()
@@ -266,6 +261,8 @@ impl Rack {
             extents.forget_question();
         }
         self.windows[index].epoch = epoch;
+        self.windows[index].beats = Beats::default();
+        self.windows[index].probes.stop();
         open.window.offer(epoch).map_err(|error| error.to_string())
     }
 
@@ -292,7 +289,7 @@ impl Rack {
         for window in self.windows.iter_mut().filter(|w| w.host == host) {
             window.phase = Phase::Closed;
             window.due = None;
-            window.probe_due = None;
+            window.probes.stop();
         }
     }
 
@@ -307,7 +304,9 @@ impl Rack {
         if let Some(heard) = self.hear_of_lost(host, message, registry) {
             return heard;
         }
-        if self.hear_of_beats(host, message, registry, epoll) {
+        if self.hear_of_beats(host, message, registry, epoll)
+            || self.hear_of_parts(host, message, registry, epoll)
+        {
             return Ok(());
         }
         match message {
@@ -330,28 +329,6 @@ impl Rack {
             }
             HostMessage::WindowAnswer { epoch, works } if is_owner => {
                 self.window_answered(host, *epoch, *works, registry, epoll)
-            }
-            HostMessage::Probe { epoch, parts } if !is_owner => {
-                // It may have been lost meanwhile.
-                let Some(index) = self.epoch_of(*epoch, host) else {
-                    return Ok(());
-                };
-                let open = registry.backing().window(window_id(index));
-                let held = |window: &Window| match window.is_apart() {
-                    true => window.clear_parts(parts),
-                    false => window.parts_held(),
-                };
-                let parts = open.map(|open| held(&open.window)).unwrap_or_default();
-                let epoch = *epoch;
-                let answer = HostMessage::InUse { epoch, parts };
-                self.links.say(host, &answer, epoll);
-                Ok(())
-            }
-            HostMessage::InUse { epoch, parts } if is_owner => {
-                if let Some(index) = self.epoch_of(*epoch, host) {
-                    self.told_of_use(index, parts, registry);
-                }
-                Ok(())
             }
             message => self.matching.hear(registry, host, message),
         }
@@ -383,6 +360,7 @@ impl Rack {
         match accepted {
             Ok(()) => {
                 self.windows[index].epoch = offer.epoch;
+                self.windows[index].beats = Beats::default();
                 self.windows[index].phase = Phase::Offered;
                 self.windows[index].trouble = None;
                 true
@@ -399,7 +377,6 @@ impl Rack {
         let state = &mut self.windows[index];
         state.phase = Phase::Open;
         state.due = None;
-        state.beats = Beats::default();
         let open = OpenWindow {
             id: window_id(index),
             epoch: state.epoch,
@@ -447,73 +424,6 @@ impl Rack {
             }
         }
         Ok(())
-    }
-
-    fn probe(&mut self, index: usize, registry: &mut Registry<Memories>, epoll: &OwnedFd) {
-        let state = &mut self.windows[index];
-        state.probe_due = None;
-        let open = registry.backing().window(window_id(index));
-        if let Some(extents) = open.and_then(|open| open.extents.as_mut()) {
-            extents.ask();
-            let probe = HostMessage::Probe {
-                epoch: state.epoch,
-                parts: extents.asked(),
-            };
-            self.links.say(state.host, &probe, epoll);
-        }
-    }
-
-    /// Owner: these parts are in use on the guest.
-    fn told_of_use(&mut self, index: usize, parts: &[u8], registry: &mut Registry<Memories>) {
-        // What is cleared in a window that is lost may come back as it was.
-        if self.windows[index].phase == Phase::Lost {
-            return;
-        }
-        let Some(open) = registry.backing().window(window_id(index)) else {
-            return;
-        };
-        let Some(extents) = &mut open.extents else {
-            return;
-        };
-        let before = extents.tally();
-        let window = &open.window;
-        extents.answer(
-            |part| {
-                parts
-                    .get(part / 8)
-                    .is_none_or(|byte| byte >> (part % 8) & 1 != 0)
-            },
-            |part| window.is_held(part),
-            |part| window.clear_part(part),
-        );
-        let state = &mut self.windows[index];
-        if extents.tally() != before {
-            state.probe_wait = FIRST_PROBE;
-        }
-        if state.phase == Phase::Probing {
-            self.open(index, registry);
-        }
-    }
-
-    /// Owner: see that parts in quarantine are asked about.
-    fn plan_probes(&mut self, registry: &mut Registry<Memories>, epoll: &OwnedFd, now: Instant) {
-        for index in 0..self.windows.len() {
-            if self.windows[index].phase != Phase::Open {
-                continue;
-            }
-            let open = registry.backing().window(window_id(index));
-            let extents = open.and_then(|open| open.extents.as_ref());
-            let has_quarantine = extents.is_some_and(|extents| extents.has_quarantine());
-            let state = &mut self.windows[index];
-            match state.probe_due {
-                Some(due) if due <= now => {
-                    state.probe_wait = (state.probe_wait * 2).min(LONGEST_PROBE);
-                    self.probe(index, registry, epoll);
-                }
-                None if has_quarantine => state.probe_due = Some(now + state.probe_wait),
-                _ => {}
-            }
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use crosslane_stream::{End, close as closing, ready, switch, watcher};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
+use super::asleep::has_sleepers;
 use super::news::is_told;
 use super::set::{self, Inner, Reg, Set};
 use super::{beacon, early};
@@ -303,7 +304,7 @@ fn for_each(end: &End, mut act: impl FnMut(&'static Set, &mut Inner, u32)) {
 /// Threads that sleep on the set must learn of a new wish: the kernel is told now, the rings are
 /// armed, and if there is news already, one sleeper is woken.
 fn tell_sleepers(set: &Set, inner: &mut Inner, key: u32) {
-    if set.sleepers.load(Ordering::SeqCst) > 0 {
+    if has_sleepers(set) {
         wake_for_news(set, inner, key);
     }
 }

@@ -9,6 +9,7 @@
 //! A bounded number of recently active connections is watched by looking at their rings; all
 //! others are armed and wake through the kernel.
 
+mod asleep;
 mod beacon;
 mod control;
 mod early;

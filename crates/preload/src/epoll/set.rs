@@ -9,6 +9,7 @@ use crosslane_stream::ready::SeenByTcp;
 use crosslane_stream::{End, gone, lost};
 use crosslane_sys::memory::Mapping;
 
+use super::asleep;
 use super::beacon::Beacon;
 use super::early::Early;
 use super::kept;
@@ -564,6 +565,7 @@ pub fn before_fork() -> Fork {
 impl Fork {
     /// Go on in the child, where nobody sleeps, and where the parent counts what is inherited.
     pub fn child(mut self) {
+        asleep::forget();
         let sets: Vec<&'static Set> = self.0.iter().map(|(set, _)| *set).collect();
         for (set, inner) in &mut self.0 {
             set.sleepers.store(0, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
+use super::asleep::{Asleep, has_sleepers};
 use super::beacon;
 use super::control::sync;
 use super::kept::Waiting;
@@ -205,7 +206,7 @@ impl Wait<'_> {
         let events = news(reg);
         if events != 0 {
             reported(reg, events);
-            if self.set.sleepers.load(Ordering::SeqCst) > 0 && !reg.is_silent() {
+            if has_sleepers(self.set) && !reg.is_silent() {
                 ready::arm_for_others(&reg.end);
             }
             self.tell(events, reg.data);
@@ -419,22 +420,6 @@ fn ringed(epoll: c_int) -> Option<&'static Set> {
     set::get(epoll).filter(|set| set.ringed.load(Ordering::SeqCst) > 0)
 }
 
-/// A wait in a set without rings, known to those who bring rings into it meanwhile.
-struct Asleep(&'static Set);
-
-impl Asleep {
-    fn new(set: &'static Set) -> Self {
-        set.sleepers.fetch_add(1, Ordering::SeqCst);
-        Self(set)
-    }
-}
-
-impl Drop for Asleep {
-    fn drop(&mut self) {
-        self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// Wait in a set that has no rings, unless it gets some before the wait begins.
 fn wait_without_rings(
     epoll: c_int,
@@ -447,7 +432,7 @@ fn wait_without_rings(
     watcher::tend();
     let set = set::for_wait(epoll);
     let _waiting = set.map(Waiting::begin);
-    let asleep = set.map(Asleep::new);
+    let asleep = Asleep::new(set);
     if let Some(set) = set {
         set.use_here();
     }

@@ -106,22 +106,29 @@ fn waits_for_start(end: &End, is_idle: bool) -> bool {
     let Some((lane, _)) = received_there(end).filter(|(lane, _)| may_come(lane)) else {
         return false;
     };
-    if end.has_record() {
+    let find = || {
         if let Some((lane, _rx)) = end.hold_rx_lane().filter(|(lane, _)| may_come(lane)) {
             let _ = step::find_start(end, &lane);
         }
+    };
+    if end.has_record() {
+        find();
         return false;
     }
     let flags = &lane.control().receiver.flags;
-    if flags.load(Ordering::Relaxed) & READY == 0 {
-        // It may just have been taken back.
-        return !is_heard(end, &lane);
+    // Where it is not set it may just have been taken back.
+    if flags.load(Ordering::Relaxed) & READY != 0 {
+        if !is_idle {
+            return true;
+        }
+        if flags.fetch_or(DROWSY, Ordering::SeqCst) & DROWSY == 0 {
+            tell_flags(end);
+        }
     }
-    if !is_idle {
-        return true;
+    let is_heard = is_heard(end, &lane);
+    if is_heard && end.has_record() {
+        // In this order: a START came before the sender heard.
+        find();
     }
-    if flags.fetch_or(DROWSY, Ordering::SeqCst) & DROWSY == 0 {
-        tell_flags(end);
-    }
-    !is_heard(end, &lane)
+    !is_heard
 }

@@ -151,17 +151,10 @@ fn every_byte_arrives_whenever_the_window_goes(sides: &Sides) {
     }
 }
 
-on_all_routes!([two_hosts](
+on_all_routes!([two_hosts, posted](
     every_byte_arrives,
     every_byte_arrives_while_either_monitor_is_killed,
     a_server_survives_killed_clients_of_the_other_host,
     a_client_survives_killed_servers_of_the_other_host,
-    every_byte_arrives_whenever_the_window_goes,
-));
-
-// Without those that kill programs, after which a connection still stands still now and then: docs/windows.md.
-on_all_routes!([posted](
-    every_byte_arrives,
-    every_byte_arrives_while_either_monitor_is_killed,
     every_byte_arrives_whenever_the_window_goes,
 ));

@@ -110,8 +110,8 @@ impl Reply {
 /// As what a look is written in a reply.
 pub fn look_text(look: TcpLook) -> String {
     format!(
-        "{} {} {} {}",
-        look.state, look.sent, look.received, look.events
+        "{} {} {} {} {}",
+        look.state, look.sent, look.held_back, look.received, look.events
     )
 }
 
@@ -121,6 +121,7 @@ pub fn parse_look(text: &str) -> Option<TcpLook> {
     Some(TcpLook {
         state: words.next()?.parse().ok()?,
         sent: words.next()?.parse().ok()?,
+        held_back: words.next()?.parse().ok()?,
         received: words.next()?.parse().ok()?,
         events: words.next()?.parse().ok()?,
     })

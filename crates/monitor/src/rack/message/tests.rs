@@ -69,10 +69,12 @@ fn messages_of_pairing() -> Vec<HostMessage> {
         HostMessage::Retire { arena: 4 },
         HostMessage::Probe {
             epoch: 5,
+            beat: 8,
             parts: vec![0b101],
         },
         HostMessage::InUse {
             epoch: 5,
+            beat: 9,
             parts: vec![255; MAX_EXTENTS / 8],
         },
     ]

@@ -133,6 +133,7 @@ fn a_host_that_does_not_read_is_cut_off() {
         .0
         .unwrap();
     let probe = HostMessage::InUse {
+        beat: 1,
         epoch: 0,
         parts: vec![0; 512],
     };

@@ -97,19 +97,31 @@ impl Rack {
         registry: &mut Registry<Memories>,
         epoll: &OwnedFd,
     ) {
+        let Some(beat) = self.write_beat(index, registry) else {
+            return;
+        };
+        let state = &self.windows[index];
+        let message = HostMessage::Beat {
+            epoch: state.epoch,
+            beat,
+            answers: state.beats.wanted,
+        };
+        self.links.say(state.host, &message, epoll);
+    }
+
+    /// Write a beat into a window, behind all that this host has written there.
+    pub(super) fn write_beat(
+        &mut self,
+        index: usize,
+        registry: &mut Registry<Memories>,
+    ) -> Option<u64> {
         let state = &mut self.windows[index];
         let is_owner = self.matching.is_owner(state.host);
-        let (epoch, beat) = (state.epoch, state.beats.sent + 1);
-        let open = registry.backing().open(window_id(index));
-        if open.is_some_and(|open| open.window.beat(is_owner, epoch, beat).is_ok()) {
-            state.beats.sent = beat;
-            let message = HostMessage::Beat {
-                epoch,
-                beat,
-                answers: state.beats.wanted,
-            };
-            self.links.say(state.host, &message, epoll);
-        }
+        let beat = state.beats.sent + 1;
+        let open = registry.backing().open(window_id(index))?;
+        open.window.beat(is_owner, state.epoch, beat).ok()?;
+        state.beats.sent = beat;
+        Some(beat)
     }
 
     /// What another host says of beats; false if it is about something else.
@@ -201,7 +213,8 @@ impl Rack {
         self.lose_window(index, trouble, registry, epoll);
     }
 
-    fn shows(&self, index: usize, beat: u64, registry: &mut Registry<Memories>) -> bool {
+    /// Whether this beat of the other host's stands in a window, or a later one.
+    pub(super) fn shows(&self, index: usize, beat: u64, registry: &mut Registry<Memories>) -> bool {
         let state = &self.windows[index];
         let is_owner = self.matching.is_owner(state.host);
         let open = registry.backing().open(window_id(index));

@@ -1,4 +1,5 @@
-//! What lies between two hosts: words that were posted arrive late, and in order.
+//! What lies between two hosts: words that were posted arrive late, and after those before the last fence; among them
+//! only words at one place keep their order, as processors combine writes.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -14,7 +15,33 @@ use super::dice::Dice;
 struct Wire {
     from: usize,
     to: usize,
-    under_way: VecDeque<(usize, u64)>,
+    /// By fences: what stands in one may arrive in any order.
+    under_way: VecDeque<Vec<(usize, u64)>>,
+}
+
+impl Wire {
+    fn put(&mut self, words: impl Iterator<Item = (usize, u64)>) {
+        if self.under_way.is_empty() {
+            self.under_way.push_back(Vec::new());
+        }
+        if let Some(last) = self.under_way.back_mut() {
+            last.extend(words);
+        }
+    }
+
+    /// The next word to arrive.
+    fn take(&mut self, dice: &mut Dice) -> Option<(usize, u64)> {
+        while self.under_way.len() > 1 && self.under_way.front().is_some_and(Vec::is_empty) {
+            self.under_way.pop_front();
+        }
+        let first = self
+            .under_way
+            .front_mut()
+            .filter(|words| !words.is_empty())?;
+        let (place, _) = first[dice.below(first.len())];
+        let oldest = first.iter().position(|(at, _)| *at == place)?;
+        Some(first.remove(oldest))
+    }
 }
 
 static WIRES: Mutex<Vec<Wire>> = Mutex::new(Vec::new());
@@ -38,8 +65,12 @@ pub(crate) unsafe fn take(memory: &Outbound, at: usize, from: *const u8, words: 
         // SAFETY: the caller's promise.
         (at + 8 * index, unsafe { from.read_unaligned() })
     };
-    let take = |wire: &mut Wire| wire.under_way.extend((0..words).map(word));
-    on_wire(name(memory), take).is_some()
+    on_wire(name(memory), |wire| wire.put((0..words).map(word))).is_some()
+}
+
+/// What is put on the wire from here on arrives behind what was put there before.
+pub(crate) fn fence(memory: &Outbound) {
+    on_wire(name(memory), |wire| wire.under_way.push_back(Vec::new()));
 }
 
 /// Brings what was posted.
@@ -64,13 +95,14 @@ impl Courier {
             let mut dice = Dice::new(seed);
             let longest = [0, 100, 1_000, 5_000][dice.below(4)];
             while !over.load(Ordering::Relaxed) {
-                deliver(from, dice.below(200));
+                let words = dice.below(200);
+                deliver(from, words, &mut dice);
                 std::thread::sleep(Duration::from_micros(dice.below(longest + 1) as u64));
                 if dice.below(400) == 0 {
                     std::thread::sleep(Duration::from_millis(30));
                 }
             }
-            deliver(from, usize::MAX);
+            deliver(from, usize::MAX, &mut dice);
         });
         Self {
             is_over,
@@ -79,10 +111,12 @@ impl Courier {
     }
 }
 
-fn deliver(from: usize, words: usize) {
+fn deliver(from: usize, words: usize, dice: &mut Dice) {
     on_wire(from, |wire| {
-        let count = words.min(wire.under_way.len());
-        for (at, word) in wire.under_way.drain(..count) {
+        for _ in 0..words {
+            let Some((at, word)) = wire.take(dice) else {
+                return;
+            };
             let cell = core::ptr::with_exposed_provenance_mut(wire.to + at);
             // SAFETY: an aligned word of memory that is never unmapped.
             unsafe { AtomicU64::from_ptr(cell) }.store(word, Ordering::Release);
@@ -100,14 +134,18 @@ impl Drop for Courier {
 /// How many words are under way, from each host that has posted any.
 pub(crate) fn under_way() -> Vec<usize> {
     let wires = WIRES.lock().unwrap_or_else(PoisonError::into_inner);
-    wires.iter().map(|wire| wire.under_way.len()).collect()
+    let words = |wire: &Wire| wire.under_way.iter().map(Vec::len).sum();
+    wires.iter().map(words).collect()
 }
 
 /// Which words are under way most.
 pub(crate) fn most() -> Vec<(usize, usize)> {
     let wires = WIRES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut counts = std::collections::BTreeMap::new();
-    for (at, _) in wires.iter().flat_map(|wire| &wire.under_way) {
+    for (at, _) in wires
+        .iter()
+        .flat_map(|wire| wire.under_way.iter().flatten())
+    {
         *counts.entry(*at).or_insert(0) += 1;
     }
     let mut all: Vec<_> = counts.into_iter().map(|(at, count)| (count, at)).collect();

@@ -77,7 +77,9 @@ impl Player<'_> {
                 let is_done = have_arrived(&looks) && !looks.iter().flatten().any(is_moving);
                 still >= STILL && (is_done || since.elapsed() >= HELD_BACK)
             } else {
-                is_at_rest(connection, &looks) && self.has_reached_listener(number)?
+                is_at_rest(connection, &looks)
+                    && self.has_reached_listener(number)?
+                    && (!is_held_back(&looks) || since.elapsed() >= HELD_BACK)
             };
             if rests {
                 return Ok(());
@@ -130,6 +132,15 @@ fn is_at_rest(connection: &Connection, looks: &Looks) -> bool {
 /// Whether the other host has yet to acknowledge that a connection begins or ends, which is an event, too.
 fn is_moving(look: &TcpLook) -> bool {
     matches!(look.state, SYN_SENT | FIN_WAIT1 | LAST_ACK | CLOSING)
+}
+
+/// Whether something is held back from an end that only a call has, into which nobody can look.
+fn is_held_back(looks: &Looks) -> bool {
+    let [one, other] = *looks;
+    match (one, other) {
+        (Some(look), None) | (None, Some(look)) => look.held_back > 0 && look.state != CLOSE,
+        _ => false,
+    }
 }
 
 /// Whether what each end has sent has arrived at the other, or never will.

@@ -369,7 +369,7 @@ impl World {
     pub fn probe(&mut self) {
         let [owner, guest] = &mut self.hosts;
         let mut extents = owner.held.0.borrow_mut().extents.take().unwrap();
-        extents.ask();
+        extents.ask(|_| true);
         extents.answer(|part| guest.uses(part), |part| owner.uses(part), |_| true);
         owner.held.0.borrow_mut().extents = Some(extents);
     }
