@@ -1,12 +1,13 @@
 //! Children that are made in other ways than by libc's `fork`, which calls the handlers that [`crate::process`] has
-//! registered: a copy of the process by clone(2), clone3(2) or `_Fork`. What shares memory with its maker is a thread, or
+//! registered: a copy of the process by clone(2) or clone3(2). What shares memory with its maker is a thread, or
 //! borrows its memory until it runs another program, and is the kernel's business alone.
 
 use core::ffi::{c_int, c_long, c_void};
 
 use crosslane_ring::Part;
+use crosslane_stream::close as closing;
 use crosslane_sys::real;
-use libc::{CLONE_FILES, CLONE_VM, pid_t};
+use libc::{CLONE_FILES, CLONE_NEWPID, CLONE_SETTLS, CLONE_VFORK, CLONE_VM};
 
 use crate::c;
 use crate::gate::{at, size};
@@ -16,9 +17,12 @@ use crate::process::fork_by;
 type Run = extern "C" fn(*mut c_void) -> c_int;
 
 /// Whether such a child has memory and descriptors of its own.
+///
+/// Not one in whose thread the library would not know itself, nor one of another pid namespace, where the numbers by which
+/// processes hold locks mean others, nor one that its parent waits for with all locks held.
 fn is_fork(flags: u64) -> bool {
-    let shared = (CLONE_VM | CLONE_FILES).cast_unsigned();
-    flags & u64::from(shared) == 0
+    let without = CLONE_VM | CLONE_FILES | CLONE_SETTLS | CLONE_NEWPID | CLONE_VFORK;
+    flags & u64::from(without.cast_unsigned()) == 0
 }
 
 /// What the child is to run, for as long as its copy of the parent's stack is there.
@@ -31,13 +35,16 @@ extern "C" fn begin(begin: *mut c_void) -> c_int {
     // SAFETY: `clone` passes one; the child has a copy of it.
     let Begin { run, argument } = unsafe { begin.cast::<Begin>().read() };
     crate::process::begin_child();
-    run(argument)
+    let status = run(argument);
+    // libc ends the child here, and calls nothing.
+    closing::at_exit();
+    status
 }
 
 /// The C function is variadic; its last three arguments travel alike in either case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clone(
-    run: Run,
+    run: Option<Run>,
     stack: *mut c_void,
     flags: c_int,
     argument: *mut c_void,
@@ -46,24 +53,21 @@ pub unsafe extern "C" fn clone(
     child: *mut c_void,
 ) -> c_int {
     let is_fork = is_fork(flags.cast_unsigned().into());
-    if !is_fork {
+    let Some(run_in_fork) = run.filter(|_| is_fork) else {
         // SAFETY: passed on.
         return unsafe { real::clone(run, stack, flags, argument, parent, tls, child) };
-    }
-    let mut own = Begin { run, argument };
+    };
+    let mut own = Begin {
+        run: run_in_fork,
+        argument,
+    };
     let own = (&raw mut own).cast();
     // SAFETY: passed on; `begin` is given what it reads.
-    fork_by(|| unsafe { real::clone(begin, stack, flags, own, parent, tls, child) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _Fork() -> pid_t {
-    // SAFETY: passed on.
-    fork_by(|| unsafe { real::_Fork() })
+    fork_by(|| unsafe { real::clone(Some(begin), stack, flags, own, parent, tls, child) })
 }
 
 /// fork(2), clone(2) or clone3(2), as the program makes them itself. A child that begins on another stack does not return
-/// from here.
+/// from here, and is not seen.
 pub unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> c_long {
     let [a, b, d, e, f, g] = arguments;
     // SAFETY: passed on, as the program would have called the function itself.

@@ -219,10 +219,7 @@ fn answer_bell(end: &End, interrupt: &mut Interrupt) -> Result<(), Errno> {
     };
     if is_left && !end.has_record() {
         end.count(Counter::Backoffs, 1);
-        // No sleep may find the signals that come from here on.
-        interrupt.hold_all();
-        kernel::nap(NAP);
-        return interrupt.check();
+        return interrupt.rest(end, NAP);
     }
     Ok(())
 }

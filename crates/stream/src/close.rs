@@ -230,7 +230,11 @@ fn are_bells_over(end: &End) -> bool {
         }
     };
     // A peer that has ended its stream may say STOP when it sees us close: its doorbells are taken behind that.
-    let has_left = || matches!(mode, Mode::Ring | Mode::Replay) && bell::has_stop(end, &lane);
+    let has_left = || {
+        matches!(mode, Mode::Ring | Mode::Replay)
+            && !end.rx_cursor().has_data(&lane)
+            && bell::has_stop(end, &lane)
+    };
     is_over && is_heard || end.ending() != Ending::Open && !has_left()
 }
 

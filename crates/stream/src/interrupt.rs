@@ -10,7 +10,7 @@ use libc::sigset_t;
 
 use crate::End;
 use crate::config::{self, Waiting};
-use crate::patience::Patience;
+use crate::patience::{self, Patience};
 use crate::receive::Options;
 use crate::stay::Stay;
 
@@ -167,6 +167,27 @@ impl Interrupt {
         match is_interrupted {
             true => Err(Errno::INTR),
             false => Ok(()),
+        }
+    }
+
+    /// Rest where no sleep lasts, and no signal may be missed. Those that end no call are let in behind it.
+    ///
+    /// # Errors
+    /// As [`Interrupt::check`]; a receive with a time limit is never begun again.
+    pub fn rest(&mut self, end: &End, duration: Duration) -> Result<(), Errno> {
+        let was_held = self.held.is_some();
+        let held = self.held.get_or_insert_with(SignalsHeld::hold);
+        kernel::nap(duration);
+        let lets_in = !was_held || held.pending() != 0;
+        // As the kernel, which looks at what has come first.
+        let due = self.due().filter(|_| !end.has_record());
+        if due.is_none() && lets_in {
+            self.held = None;
+        }
+        match due {
+            None => Ok(()),
+            Some(Errno::RESTART) if patience::time_limit(end).is_some() => Err(Errno::INTR),
+            Some(errno) => Err(errno),
         }
     }
 

@@ -108,7 +108,14 @@ fn held_by_tcp(end: &End, asked: usize) -> Result<u64, Errno> {
     if queued > 0 || end.family() != Family::Tcp || !kernel::is_at_mark(end.fd()) {
         return Ok(queued.into());
     }
-    Ok(end.family().available(end.fd(), asked).unwrap_or(0) as u64)
+    match end.family().available(end.fd(), asked) {
+        Ok(held) => Ok(held as u64),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        Err(errno) => {
+            ending::note_error(end, errno);
+            Ok(0)
+        }
+    }
 }
 
 /// How much the stream holds now, on both sides of passages.

@@ -35,7 +35,7 @@ use crosslane_window::outbound::Outbound;
 
 pub(crate) use tending::{look, tend, wake};
 
-use crate::{End, bell, lost, unconsumed, watcher};
+use crate::{End, bell, kernel_view, lost, unconsumed, watcher};
 
 mod tending;
 
@@ -323,9 +323,8 @@ fn is_past_finding(end: &End, lane: &WindowLane) -> bool {
     let has_closed = || lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0;
     let since = end.local.behind.beyond.started.load(Ordering::Relaxed);
     let is_old = || since != 0 && cpu::ticks().wrapping_sub(since) / cpu::ticks_per_us() > LONG_US;
-    let has_ended = || kernel::poll_now(end.fd(), libc::POLLRDHUP) & libc::POLLRDHUP != 0;
     match end.ending() {
-        Ending::Open => is_old() && has_ended(),
+        Ending::Open => is_old() && kernel_view::has_ended(end),
         Ending::Eof => end.has_flags(end_flags::SURE) || has_closed() || is_old(),
         Ending::Reset => true,
     }

@@ -10,9 +10,8 @@ use libc::{
 };
 
 macro_rules! real {
-    ($($(#[$attribute:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
-            $(#[$attribute])*
             #[doc = concat!("The next library's `", stringify!($name), "`.")]
             ///
             /// # Safety
@@ -131,10 +130,8 @@ real! {
     fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     fn fork() -> libc::pid_t;
-    #[expect(non_snake_case, reason = "as in C")]
-    fn _Fork() -> libc::pid_t;
     fn clone(
-        run: extern "C" fn(*mut c_void) -> c_int,
+        run: Option<extern "C" fn(*mut c_void) -> c_int>,
         stack: *mut c_void,
         flags: c_int,
         argument: *mut c_void,

@@ -138,15 +138,6 @@ pub fn fork_by_clone3() -> Result<Option<libc::pid_t>, Errno> {
     forked(pid)
 }
 
-/// `_Fork`, which calls no handlers: None in the child.
-pub fn fork_without_handlers() -> Result<Option<libc::pid_t>, Errno> {
-    unsafe extern "C" {
-        fn _Fork() -> libc::pid_t;
-    }
-    // SAFETY: as in `fork`.
-    forked(unsafe { _Fork() }.into())
-}
-
 fn forked(pid: libc::c_long) -> Result<Option<libc::pid_t>, Errno> {
     match libc::pid_t::try_from(pid) {
         Ok(0) => Ok(None),

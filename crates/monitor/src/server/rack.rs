@@ -290,6 +290,7 @@ impl Rack {
             window.phase = Phase::Closed;
             window.due = None;
             window.probes.stop();
+            window.beats.forget_missing();
         }
     }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::set::Set;
 
-/// Those on sets that the library did not know when they began: the process had no connection.
+/// Those on descriptors that the library did not know for sets when they began.
 static UNSEEN: AtomicU32 = AtomicU32::new(0);
 
 /// A wait in a set without rings, known to those who bring rings into it meanwhile.
@@ -20,7 +20,12 @@ impl Asleep {
 
 impl Drop for Asleep {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        // In a child that was forked meanwhile, by a handler, nobody was counted.
+        let _ = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
+                count.checked_sub(1)
+            });
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was registered in which epoll set.
 
 use core::ffi::c_int;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
@@ -564,10 +565,12 @@ pub fn before_fork() -> Fork {
 
 impl Fork {
     /// Go on in the child, where nobody sleeps, and where the parent counts what is inherited.
-    pub fn child(mut self) {
+    ///
+    /// Without memory from the heap, whose locks a thread of the parent may have: a child of clone(2) does not know.
+    pub fn child(self) {
         asleep::forget();
-        let sets: Vec<&'static Set> = self.0.iter().map(|(set, _)| *set).collect();
-        for (set, inner) in &mut self.0 {
+        let mut this = ManuallyDrop::new(self);
+        for (set, inner) in &mut this.0 {
             set.sleepers.store(0, Ordering::Relaxed);
             set.waits.store(0, Ordering::Relaxed);
             set.is_parents.store(true, Ordering::Relaxed);
@@ -577,7 +580,7 @@ impl Fork {
         }
         let at = |set: &Set| core::ptr::from_ref(set).addr();
         let is_ours = |set: &Set| {
-            let held = self.0.binary_search_by_key(&at(set), |(held, _)| at(held));
+            let held = this.0.binary_search_by_key(&at(set), |(held, _)| at(held));
             held.is_ok()
         };
         for fd in cells() {
@@ -588,8 +591,10 @@ impl Fork {
                 cell.store(core::ptr::null_mut(), Ordering::Release); // SYNC: set
             }
         }
-        drop(self);
-        // Who waited in it is in the parent.
-        sets.into_iter().for_each(kept::finish);
+        while let Some((set, held)) = this.0.pop() {
+            drop(held);
+            // Who waited in it is in the parent.
+            kept::finish(set);
+        }
     }
 }

@@ -432,7 +432,7 @@ fn wait_without_rings(
     watcher::tend();
     let set = set::for_wait(epoll);
     let _waiting = set.map(Waiting::begin);
-    let asleep = Asleep::new(set);
+    let asleep = Asleep::new(set.or_else(|| set::known(epoll)));
     if let Some(set) = set {
         set.use_here();
     }

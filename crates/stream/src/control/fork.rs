@@ -27,6 +27,7 @@ pub struct Fork {
 pub fn before_fork(process: &'static Process) -> Option<Fork> {
     let mut control = CONTROL.lock().ok()?;
     let child = process.lend_to_child();
+    control.inherited.reserve(1);
     let mut lease = None;
     if control.socket.is_some()
         && let Ok(pair) = kernel::socket_pair()
@@ -61,8 +62,9 @@ impl Fork {
         stir::leave_behind();
         self.control.socket = None;
         self.control.failed = None;
-        self.control.waiting = None;
-        self.control.asked = None;
+        // Not freed: a child of clone(2) may find the heap locked by a thread that it has not.
+        core::mem::forget(self.control.waiting.take());
+        core::mem::forget(self.control.asked.take());
         if let Some([keep, _]) = self.lease.take() {
             self.control.inherited.push(keep);
         }

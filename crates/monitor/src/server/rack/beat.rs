@@ -54,6 +54,11 @@ impl Beats {
         self.missing.map(|(_, due)| due)
     }
 
+    /// What is missing is not looked for any more.
+    pub(super) fn forget_missing(&mut self) {
+        self.missing = None;
+    }
+
     /// An end wants to know. Of its questions the first counts.
     fn note_doubt(&mut self, client: ClientId, (token, pair): (u64, u64)) {
         let is_it =

@@ -136,6 +136,9 @@ impl Rack {
         }
         let state = &mut self.windows[index];
         state.phase = Phase::Lost;
+        // Nothing of this is to be done before it is offered again.
+        state.probes.stop();
+        state.beats.forget_missing();
         let is_owner = self.matching.is_owner(state.host);
         state.due = is_owner.then(|| Instant::now() + SETTLE);
         registry.tell_of_loss(window_id(index));
