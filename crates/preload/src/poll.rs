@@ -75,7 +75,20 @@ pub struct Asleep(Vec<(raw::Call, raw::ByNumber)>);
 impl Asleep {
     /// Known connections among `fds`; `None` if one has rings.
     pub fn new(fds: &[pollfd]) -> Option<Self> {
-        let ends: Vec<End> = fds.iter().filter_map(|one| End::of(one.fd)).collect();
+        Self::beside(&[], &Kept::default(), fds)
+    }
+
+    /// As [`Asleep::new`], but for those that doorbells wake the call for. A number that another thread is about to give
+    /// to another descriptor names nothing for a moment; what it then names may be what it has named before.
+    fn beside(rung: &[(usize, End)], kept: &Kept, fds: &[pollfd]) -> Option<Self> {
+        let mut is_rung = vec![false; fds.len()];
+        rung.iter().for_each(|(place, _)| is_rung[*place] = true);
+        let named = fds.iter().enumerate();
+        let named = named.filter_map(|(place, one)| Some((place, End::of(one.fd)?)));
+        let others = named
+            .chain(kept.ends())
+            .filter(|(place, _)| !is_rung[*place]);
+        let ends: Vec<End> = others.map(|(_, end)| end).collect();
         let begin = |end| (raw::Call::begin_wait(end), raw::ByNumber::begin(end));
         let asleep = Self(ends.iter().map(begin).collect());
         ends.iter().all(ready::is_kernels).then_some(asleep)
@@ -120,7 +133,7 @@ pub fn wait_any(
             held.get_or_insert_with(SignalsHeld::hold);
         }
         kept.begin_once(fds);
-        match sleep(fds, &strays, left, mask, (rounds, held.as_ref())) {
+        match sleep(fds, (&kept, &strays), left, mask, (rounds, held.as_ref())) {
             // The kernel, too, looks once more at what the descriptors name now.
             Err(Errno::INTR) => {
                 return match look_anew(fds)? {
@@ -263,13 +276,16 @@ fn spin(fds: &[pollfd], mut overdue: Overdue, mut spinning: Spinning<'_>) -> boo
 /// Sleep in the kernel until something may be ready.
 fn sleep(
     fds: &[pollfd],
-    strays: &[Stray],
+    (kept, strays): (&Kept, &[Stray]),
     left: Option<Duration>,
     mask: *const sigset_t,
     (rounds, held): (u32, Option<&SignalsHeld>),
 ) -> Result<(), Errno> {
     let mut wishes: Vec<pollfd> = fds.to_vec();
     let ends = sleepers(fds, strays, &mut wishes);
+    let Some(_asleep) = Asleep::beside(&ends, kept, fds) else {
+        return Ok(());
+    };
     let mut quiet = true;
     for (place, end) in &ends {
         wishes[*place].events = ready::kernel_wish(end, fds[*place].events);

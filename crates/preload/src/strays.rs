@@ -59,6 +59,11 @@ impl Kept {
         let strays = self.0.iter_mut().filter(|one| !one.stay.has_name());
         strays.map(|one| one.look(fds[one.place].events)).collect()
     }
+
+    /// What the call has begun with, with its places.
+    pub fn ends(&self) -> impl Iterator<Item = (usize, End)> {
+        self.0.iter().map(|one| (one.place, one.stay.end()))
+    }
 }
 
 impl One {

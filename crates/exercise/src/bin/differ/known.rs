@@ -42,7 +42,7 @@ pub const KNOWN: &[Known] = &[
             };
             world.entry(process, *fd).is_some_and(|entry| {
                 let is_last = world.names_of(process, entry.file) == 1;
-                let sleeps_on_it = |sleeper: &Sleeper| sleeper.file == entry.file;
+                let sleeps_on_it = |sleeper: &Sleeper| sleeper.sleeps_on(entry.file);
                 let stays_open = world.is_elsewhere(process, entry.file)
                     || world.sleepers.iter().any(sleeps_on_it);
                 is_last && world.is_member(entry.file) && stays_open
@@ -58,7 +58,7 @@ pub const KNOWN: &[Known] = &[
                 return false;
             };
             world.entry(process, *fd).is_some_and(|entry| {
-                let sleeps_on_it = |sleeper: &Sleeper| sleeper.file == entry.file;
+                let sleeps_on_it = |sleeper: &Sleeper| sleeper.sleeps_on(entry.file);
                 world.sleepers.iter().any(sleeps_on_it)
             })
         },

@@ -5,6 +5,7 @@
 //! are made that cannot sleep.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::iter;
 use std::os::fd::RawFd;
 
 use crate::act::{Matter, Outcome};
@@ -100,12 +101,25 @@ pub struct Sleeper {
     pub call: Call,
     /// What it holds open and waits for.
     pub file: usize,
+    /// The second that a poll waits for.
+    other: Option<usize>,
     /// The numbers that it was called with.
     numbers: Vec<RawFd>,
     /// How much its connections had seen when it began.
     progress: usize,
     /// It has been told to come back.
     pub interrupted: bool,
+}
+
+impl Sleeper {
+    /// All that it holds open and waits for.
+    pub fn files(&self) -> impl Iterator<Item = usize> {
+        iter::once(self.file).chain(self.other)
+    }
+
+    pub fn sleeps_on(&self, file: usize) -> bool {
+        self.files().any(|other| other == file)
+    }
 }
 
 /// See the [module](self).

@@ -259,14 +259,7 @@ impl Generator {
                     nonblocking,
                 }
             }
-            _ if self.random.one_in(4) => {
-                let events = PollEvents(libc::POLLIN);
-                Call::Poll {
-                    fd,
-                    events,
-                    timeout_ms,
-                }
-            }
+            _ if self.random.one_in(4) => self.sleeping_poll(known),
             _ => self.reading(known),
         };
         let process = known.process;
@@ -275,6 +268,31 @@ impl Generator {
             thread,
             call,
         });
+    }
+
+    /// A poll for one end or for two.
+    fn sleeping_poll(&mut self, known: Known) -> Call {
+        let (fd, process) = (known.handle, known.process);
+        let (events, timeout_ms) = (PollEvents(libc::POLLIN), -1);
+        let is_end = |thing| matches!(thing, Thing::End { .. });
+        let others = self
+            .known
+            .iter()
+            .filter(|other| other.process == process && is_end(other.thing));
+        let others: Vec<_> = others.map(|other| other.handle).collect();
+        match self.random.one_in(2) {
+            true => Call::Poll {
+                fd,
+                events,
+                timeout_ms,
+            },
+            false => Call::PollBoth {
+                fd,
+                other: *self.random.pick(&others),
+                events,
+                timeout_ms,
+            },
+        }
     }
 
     pub(super) fn signal(&mut self) {

@@ -42,6 +42,7 @@ impl Player<'_> {
             Step::Transfer { from, to, count } => self.transfer(*from, *to, *count),
             Step::FillAndDrain { from, to } => self.fill_and_drain(*from, *to),
             Step::Fork { process, child } => self.fork(*process, *child),
+            Step::Exit { process } if self.world.is_told_at_once(*process) => Ok(None),
             Step::Exit { process } => {
                 self.cast.exit(*process)?;
                 self.world.exit(*process);
@@ -240,7 +241,7 @@ impl Player<'_> {
         let it = &self.world.connections[connection];
         let files = [from, to].map(|(process, fd)| self.world.entry(process, fd));
         let is_slept_on = self.world.sleepers.iter().any(|sleeper| {
-            let is_it = |entry: &Entry| entry.file == sleeper.file;
+            let is_it = |entry: &Entry| sleeper.sleeps_on(entry.file);
             files.iter().flatten().any(is_it)
                 || matches!(&self.world.files[sleeper.file].kind, Kind::Epoll { .. })
         });

@@ -40,7 +40,7 @@ impl World {
             return;
         };
         // Whether a change wakes who sleeps on the set is not known.
-        let of_set = |sleeper: &&mut Sleeper| sleeper.file == epoll;
+        let of_set = |sleeper: &&mut Sleeper| sleeper.sleeps_on(epoll);
         for sleeper in self.sleepers.iter_mut().filter(of_set) {
             sleeper.progress = usize::MAX;
         }
@@ -235,11 +235,13 @@ impl World {
         let handles = same.handles().into_iter();
         let entries = handles.filter_map(|handle| self.entry(process, *handle));
         let numbers = entries.map(|entry| entry.fd).collect();
+        let other = self.second(process, &call);
         self.sleepers.push(Sleeper {
             process,
             thread,
             call,
             file,
+            other,
             numbers,
             progress,
             interrupted: false,
@@ -251,13 +253,14 @@ impl World {
         let sleeper = self.sleepers.remove(index);
         self.moved(sleeper.file, &sleeper.call, outcome);
         self.opened(sleeper.process, &sleeper.call, outcome);
-        self.release_if_unused(sleeper.file);
+        let files = sleeper.files();
+        files.for_each(|file| self.release_if_unused(file));
         sleeper
     }
 
     fn release_if_unused(&mut self, file: usize) {
         let is_named = self.names.values().any(|entry| entry.file == file);
-        let is_held = self.sleepers.iter().any(|sleeper| sleeper.file == file);
+        let is_held = self.sleepers.iter().any(|sleeper| sleeper.sleeps_on(file));
         if is_named || is_held || self.passed.contains(&file) {
             return;
         }

@@ -1,5 +1,7 @@
 //! Which calls would sleep for ever, and which sleepers must wake.
 
+use std::collections::BTreeSet;
+
 use super::{Call, File, Kind, Member, ROOM, Sleeper, World};
 
 impl World {
@@ -23,17 +25,21 @@ impl World {
     /// Whether a thread may begin this call: one that sleeps on one thing.
     pub fn may_sleep(&self, process: usize, thread: usize, call: &Call) -> bool {
         let sleeps = call.reads().is_some() && !matches!(call, Call::Drain { .. })
-            || matches!(call, Call::Poll { timeout_ms, .. } | Call::Select { timeout_ms, .. }
-                | Call::EpollWait { timeout_ms, .. } if *timeout_ms < 0)
+            || matches!(call, Call::Poll { timeout_ms, .. } | Call::PollBoth { timeout_ms, .. }
+                | Call::Select { timeout_ms, .. } | Call::EpollWait { timeout_ms, .. }
+                if *timeout_ms < 0)
             || matches!(call, Call::Accept { .. });
         let is_busy = |sleeper: &Sleeper| sleeper.process == process && sleeper.thread == thread;
         let Some(entry) = call.main_handle().and_then(|fd| self.entry(process, fd)) else {
             return false;
         };
         let file = &self.files[entry.file];
-        let is_wild = self.connection_of(file).is_some_and(|of| of.wild);
+        let is_wild = |file: &File| self.connection_of(file).is_some_and(|of| of.wild);
+        let second = self.second(process, call).map(|file| &self.files[file]);
+        let may_be_second = |file: &File| matches!(file.kind, Kind::End { .. }) && !is_wild(file);
         sleeps
-            && !is_wild
+            && !is_wild(file)
+            && second.is_none_or(may_be_second)
             && !self.sleepers.iter().any(is_busy)
             && !self.disturbs(process, entry.file, call)
             && is_in_place(file, call)
@@ -49,16 +55,50 @@ impl World {
         if let Kind::Epoll { members, .. } = &self.files[file].kind {
             files.extend(members.iter().map(|member| member.file));
         }
-        if let Call::PollBoth { other, .. } = call {
-            files.extend(self.entry(process, *other).map(|entry| entry.file));
-        }
+        files.extend(self.second(process, call));
         self.sleepers.iter().any(|sleeper| {
-            let mut held = vec![sleeper.file];
-            if let Kind::Epoll { members, .. } = &self.files[sleeper.file].kind {
-                held.extend(members.iter().map(|member| member.file));
-            }
+            let held = self.all_of(sleeper);
             let both_look = looks(call) && looks(&sleeper.call);
             !both_look && held.iter().any(|file| files.contains(file))
+        })
+    }
+
+    /// The second thing that a call is about.
+    pub(super) fn second(&self, process: usize, call: &Call) -> Option<usize> {
+        match call {
+            Call::PollBoth { other, .. } => Some(self.entry(process, *other)?.file),
+            _ => None,
+        }
+    }
+
+    /// What a sleeper waits for, and what is in it.
+    fn all_of(&self, sleeper: &Sleeper) -> Vec<usize> {
+        let mut all: Vec<usize> = sleeper.files().collect();
+        if let Kind::Epoll { members, .. } = &self.files[sleeper.file].kind {
+            all.extend(members.iter().map(|member| member.file));
+        }
+        all
+    }
+
+    /// Whether a sleeper waits for several connections that end with a process: how many of them it is told together is
+    /// a matter of how fast it wakes.
+    pub fn is_told_at_once(&self, process: usize) -> bool {
+        let names = self.names.iter().filter(|((of, _), _)| *of == process);
+        let of_process: Vec<usize> = names.map(|(_, entry)| entry.file).collect();
+        let ends = |file: &usize| match self.files[*file].kind {
+            Kind::End { connection, side } => of_process.iter().any(|other| {
+                let side = 1 - side;
+                self.files[*other].kind == Kind::End { connection, side }
+            }),
+            _ => false,
+        };
+        let others = self
+            .sleepers
+            .iter()
+            .filter(|sleeper| sleeper.process != process);
+        others.into_iter().any(|sleeper| {
+            let ending = self.all_of(sleeper).into_iter().filter(ends);
+            ending.collect::<BTreeSet<_>>().len() > 1
         })
     }
 
@@ -126,6 +166,16 @@ impl World {
         }
     }
 
+    fn is_readable(&self, file: &File) -> bool {
+        match file.kind {
+            Kind::End { connection, side } => {
+                let it = &self.connections[connection];
+                !it.wild && it.is_readable(side, file.least)
+            }
+            _ => false,
+        }
+    }
+
     /// How much what `file` waits for has seen.
     pub(super) fn progress(&self, file: usize) -> usize {
         match &self.files[file].kind {
@@ -152,6 +202,9 @@ impl World {
                 let it = &self.connections[*connection];
                 let least = call.reads().map_or(1, |reading| reading.least);
                 !it.wild && it.is_readable(*side, least.max(file.least))
+                    || sleeper
+                        .other
+                        .is_some_and(|other| self.is_readable(&self.files[other]))
             }
             (Call::EpollWait { .. }, Kind::Epoll { .. }) => {
                 self.progress(sleeper.file) > sleeper.progress
