@@ -306,6 +306,11 @@ fn for_each(end: &End, mut act: impl FnMut(&'static Set, &mut Inner, u32)) {
 fn tell_sleepers(set: &Set, inner: &mut Inner, key: u32) {
     if has_sleepers(set) {
         wake_for_news(set, inner, key);
+    } else if let Some(reg) = inner.reg(key)
+        && reg.kernel_events & IN == 0
+    {
+        // A set that always finds news elsewhere never sleeps, before which all others are told to the kernel.
+        sync(set.fd(), key, reg);
     }
 }
 

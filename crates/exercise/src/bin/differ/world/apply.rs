@@ -39,14 +39,15 @@ impl World {
         let Some(Entry { file, .. }) = self.entry(process, fd) else {
             return;
         };
-        // Whether a change wakes who sleeps on the set is not known.
-        let of_set = |sleeper: &&mut Sleeper| sleeper.sleeps_on(epoll);
-        for sleeper in self.sleepers.iter_mut().filter(of_set) {
-            sleeper.progress = usize::MAX;
-        }
         if let Kind::Epoll { members, .. } = &mut self.files[epoll].kind {
             members.retain(|member| member.file != file);
             members.extend(events.map(|events| Member { file, events }));
+        }
+        // Whether a change wakes who sleeps on the set is not known, but what comes after it does.
+        let progress = self.progress(epoll);
+        let of_set = |sleeper: &&mut Sleeper| sleeper.sleeps_on(epoll);
+        for sleeper in self.sleepers.iter_mut().filter(of_set) {
+            sleeper.progress = progress;
         }
     }
 
