@@ -102,8 +102,9 @@ impl World {
         })
     }
 
-    /// Whether `call` sends one message after another to a receive that sleeps: how many it gets is a matter
-    /// of how fast it wakes.
+    /// Whether `call` sends one message after another to who sleeps for them, or to an end that has been closed: how
+    /// many are received, or make an edge, is a matter of how fast it wakes, and how many are sent of how fast it answers
+    /// that nobody is there.
     fn races(&self, file: &File, call: &Call) -> bool {
         let (Call::Sendmmsg { messages, .. }, Kind::End { connection, side }) = (call, &file.kind)
         else {
@@ -114,9 +115,11 @@ impl World {
             side: 1 - side,
         };
         let receives = |sleeper: &Sleeper| {
-            sleeper.call.reads().is_some() && self.files[sleeper.file].kind == peer
+            let all = self.all_of(sleeper);
+            takes(&sleeper.call) && all.iter().any(|file| self.files[*file].kind == peer)
         };
-        *messages > 1 && self.sleepers.iter().any(receives)
+        let is_gone = self.connections[*connection].ends[1 - side].gone;
+        *messages > 1 && (is_gone || self.sleepers.iter().any(receives))
     }
 
     fn returns(&self, file: &File, call: &Call) -> bool {
