@@ -7,6 +7,7 @@ mod message;
 mod options;
 mod ready;
 mod sockets;
+mod threads;
 mod transfer;
 
 pub use files::*;
@@ -15,6 +16,7 @@ pub use message::*;
 pub use options::*;
 pub use ready::*;
 pub use sockets::*;
+pub use threads::*;
 pub use transfer::*;
 
 use crate::{Answer, Errno};

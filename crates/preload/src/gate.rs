@@ -79,6 +79,7 @@ pub unsafe extern "C" fn syscall(
                 options::getsockopt(int(a), int(b), int(d), at(e), at(f)).into()
             }
             libc::SYS_ppoll => poll::ppoll(at(a), b.cast_unsigned(), at(d), at(e)).into(),
+            libc::SYS_epoll_create1 => epoll::epoll_create1(int(a)).into(),
             libc::SYS_epoll_ctl => epoll::epoll_ctl(int(a), int(b), int(d), at(e)).into(),
             libc::SYS_epoll_pwait => {
                 epoll::epoll_pwait(int(a), at(b), int(d), int(e), at(f)).into()
@@ -177,6 +178,7 @@ unsafe fn by_architecture(number: c_long, arguments: [c_long; 6]) -> c_long {
                 libc::SYS_poll => Some(poll::poll(at(a), b.cast_unsigned(), int(d))),
                 libc::SYS_select => Some(select::select(int(a), at(b), at(d), at(e), at(f))),
                 libc::SYS_dup2 => Some(plumbing::dup2(int(a), int(b))),
+                libc::SYS_epoll_create => Some(epoll::epoll_create(int(a))),
                 libc::SYS_epoll_wait => Some(epoll::epoll_wait(int(a), at(b), int(d), int(e))),
                 _ => None,
             }

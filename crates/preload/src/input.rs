@@ -12,7 +12,7 @@ use crosslane_stream::receive::{self, Options};
 use crosslane_stream::short::{self, Missed};
 use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, ending, peek, raw, send};
-use crosslane_sys::{Errno, real};
+use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::progress::is_granted;
@@ -396,11 +396,14 @@ unsafe fn receive_message(
     };
     // Whose name is asked for may be closed while the call sleeps.
     let asks_name = is_unix && !header.msg_name.is_null();
-    let _stay = asks_name.then(|| Stay::begin(end));
-    let received = receive_with(end, parts, wish, || {
-        by_kernel = true;
-        kernel()
-    })?;
+    let stay = asks_name.then(|| Stay::begin(end));
+    let receive = || {
+        receive_with(end, parts, wish, || {
+            by_kernel = true;
+            kernel()
+        })
+    };
+    let received = cancel::guarded(&stay, receive)?;
     if is_unix && received > 0 && flags & libc::MSG_PEEK != 0 && !by_kernel && beside.is_empty() {
         peek::look_beside(end, &beside);
     }
@@ -513,7 +516,7 @@ unsafe fn receive_messages(
     flags: c_int,
     limit: Option<Duration>,
 ) -> Option<c_int> {
-    let _stay = Stay::begin(end).ok()?;
+    let stay = Stay::begin(end).ok()?;
     if let Some(errno) = ending::take_error(end) {
         // Unlike recvmsg it tells of an error before data and the end.
         return Some(c::fail(errno));
@@ -527,9 +530,10 @@ unsafe fn receive_messages(
         let flags = flags & !libc::MSG_WAITFORONE | extra;
         // SAFETY: `done` is below the count that the program has promised.
         let message = unsafe { messages.add(done as usize) };
-        // SAFETY: as above; the header is part of the program's array.
-        let received =
-            unsafe { receive_message(end, &raw mut (*message).msg_hdr, flags, done > 0) };
+        let received = cancel::guarded(&stay, || {
+            // SAFETY: as above; the header is part of the program's array.
+            unsafe { receive_message(end, &raw mut (*message).msg_hdr, flags, done > 0) }
+        });
         let Some(received) = received else {
             if done == 0 {
                 return None;

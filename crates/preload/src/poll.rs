@@ -10,7 +10,7 @@ use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::stir::Sleep;
 use crosslane_stream::{End, lost, place, raw, ready, wait};
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, cpu, real};
+use crosslane_sys::{Errno, cancel, cpu, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
 use crate::progress::is_granted;
@@ -75,20 +75,20 @@ pub struct Asleep(Vec<(raw::Call, raw::ByNumber)>);
 impl Asleep {
     /// Known connections among `fds`; `None` if one has rings.
     pub fn new(fds: &[pollfd]) -> Option<Self> {
-        Self::beside(&[], &Kept::default(), fds)
+        Self::beside(core::iter::empty(), &Kept::default(), fds)
     }
 
-    /// As [`Asleep::new`], but for those that doorbells wake the call for. A number that another thread is about to give
-    /// to another descriptor names nothing for a moment; what it then names may be what it has named before.
-    fn beside(rung: &[(usize, End)], kept: &Kept, fds: &[pollfd]) -> Option<Self> {
-        let mut is_rung = vec![false; fds.len()];
-        rung.iter().for_each(|(place, _)| is_rung[*place] = true);
+    /// As [`Asleep::new`], but for those at places that are seen to otherwise. A number that another thread is about to
+    /// give to another descriptor names nothing for a moment; what it then names may be what it has named before.
+    fn beside(others: impl Iterator<Item = usize>, kept: &Kept, fds: &[pollfd]) -> Option<Self> {
+        let mut is_seen_to = vec![false; fds.len()];
+        others.for_each(|place| is_seen_to[place] = true);
         let named = fds.iter().enumerate();
         let named = named.filter_map(|(place, one)| Some((place, End::of(one.fd)?)));
-        let others = named
+        let left = named
             .chain(kept.ends())
-            .filter(|(place, _)| !is_rung[*place]);
-        let ends: Vec<End> = others.map(|(_, end)| end).collect();
+            .filter(|(place, _)| !is_seen_to[*place]);
+        let ends: Vec<End> = left.map(|(_, end)| end).collect();
         let begin = |end| (raw::Call::begin_wait(end), raw::ByNumber::begin(end));
         let asleep = Self(ends.iter().map(begin).collect());
         ends.iter().all(ready::is_kernels).then_some(asleep)
@@ -133,7 +133,10 @@ pub fn wait_any(
             held.get_or_insert_with(SignalsHeld::hold);
         }
         kept.begin_once(fds);
-        match sleep(fds, (&kept, &strays), left, mask, (rounds, held.as_ref())) {
+        let slept = cancel::guarded(&kept, || {
+            sleep(fds, (&kept, &strays), left, mask, (rounds, held.as_ref()))
+        });
+        match slept {
             // The kernel, too, looks once more at what the descriptors name now.
             Err(Errno::INTR) => {
                 return match look_anew(fds)? {
@@ -283,8 +286,16 @@ fn sleep(
 ) -> Result<(), Errno> {
     let mut wishes: Vec<pollfd> = fds.to_vec();
     let ends = sleepers(fds, strays, &mut wishes);
-    let Some(_asleep) = Asleep::beside(&ends, kept, fds) else {
-        return Ok(());
+    let is_interrupted = |held: &SignalsHeld| held.nap_under(mask, Duration::from_micros(100));
+    // Doorbells wake the call, or it looks again after a moment.
+    let rung = ends.iter().map(|(place, _)| *place);
+    let seen_to = rung.chain(strays.iter().map(|stray| stray.place));
+    let Some(asleep) = Asleep::beside(seen_to, kept, fds) else {
+        let rests = rounds > PATIENT_ROUNDS;
+        return match rests && held.is_some_and(is_interrupted) {
+            true => Err(Errno::INTR),
+            false => Ok(()),
+        };
     };
     let mut quiet = true;
     for (place, end) in &ends {
@@ -293,7 +304,6 @@ fn sleep(
     }
     let unsettled = ends.iter().any(|(_, end)| lost::is_unsettled(end));
     let rests = (quiet || unsettled) && rounds > PATIENT_ROUNDS;
-    let is_interrupted = |held: &SignalsHeld| held.nap_under(mask, Duration::from_micros(100));
     if rests && held.is_some_and(is_interrupted) {
         ends.iter().for_each(|(_, end)| ready::after_sleep(end));
         return Err(Errno::INTR);
@@ -310,7 +320,10 @@ fn sleep(
     };
     let own = held.filter(|_| mask.is_null()).map(SignalsHeld::mask);
     let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
-    let slept = poll_by_name(&mut wishes, &ends, limit, mask);
+    let wake = || ends.iter().for_each(|(_, end)| ready::after_sleep(end));
+    let slept = cancel::guarded(&asleep, || {
+        cancel::undone(wake, || poll_by_name(&mut wishes, &ends, limit, mask))
+    });
     for (place, end) in &ends {
         ready::after_sleep(end);
         let found = wishes[*place].revents;
@@ -366,8 +379,11 @@ fn poll_by_name(
     let time = limit
         .as_ref()
         .map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the array and the time outlive the call; the mask is ours or the program's.
-    let result = unsafe { real::ppoll(wishes.as_mut_ptr(), wishes.len() as nfds_t, time, mask) };
+    let (start, count) = (wishes.as_mut_ptr(), wishes.len() as nfds_t);
+    let result = cancel::guarded(&sleeps, || {
+        // SAFETY: the array and the time outlive the call; the mask is ours or the program's.
+        unsafe { real::ppoll(start, count, time, mask) }
+    });
     crosslane_sys::errno::check(result as isize).map(|_| ())
 }
 
@@ -396,12 +412,12 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
         return answer(wait_any(all, timeout, core::ptr::null()));
     }
     // SAFETY: the program's promise.
-    let Some(_asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {
+    let Some(asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {
         // SAFETY: as before; one has got rings meanwhile.
         return unsafe { poll(fds, count, timeout) };
     };
     // SAFETY: passed on.
-    let found = unsafe { real::poll(fds, count, timeout) };
+    let found = cancel::guarded(&asleep, || unsafe { real::poll(fds, count, timeout) });
     // SAFETY: the program's promise.
     unsafe { look_again(found, fds, count) }
 }
@@ -425,12 +441,14 @@ pub unsafe extern "C" fn ppoll(
         return answer(wait_any(all, time.map(duration), mask));
     }
     // SAFETY: the program's promise.
-    let Some(_asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {
+    let Some(asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {
         // SAFETY: as before; one has got rings meanwhile.
         return unsafe { ppoll(fds, count, timeout, mask) };
     };
     // SAFETY: passed on.
-    let found = unsafe { real::ppoll(fds, count, timeout, mask) };
+    let found = cancel::guarded(&asleep, || unsafe {
+        real::ppoll(fds, count, timeout, mask)
+    });
     // SAFETY: the program's promise.
     unsafe { look_again(found, fds, count) }
 }

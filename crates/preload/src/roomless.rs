@@ -8,7 +8,7 @@ use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
 use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, peek};
-use crosslane_sys::{Errno, kernel};
+use crosslane_sys::{Errno, cancel, kernel};
 use libc::{msghdr, sockaddr, socklen_t, ssize_t};
 
 use crate::{c, input};
@@ -33,8 +33,8 @@ fn take_what_is_beside(
     options: Options<'_>,
     has_found: Option<&Cell<bool>>,
 ) -> Result<usize, Errno> {
-    let _stay = Stay::begin(end)?;
-    if peek_one(end, options)? > 0 {
+    let stay = Stay::begin(end)?;
+    if cancel::guarded(&stay, || peek_one(end, options))? > 0 {
         peek::take_beside(end, options);
         if let Some(has_found) = has_found {
             has_found.set(true);
@@ -55,10 +55,7 @@ fn wait_without_room(end: &End, options: Options<'_>) -> Result<usize, Errno> {
     match peek_one(end, look) {
         // The kernel has found an urgent byte, and has no room to go past it.
         Err(Errno::AGAIN) if receive::is_before_urgent_byte(end) => Ok(0),
-        Err(Errno::AGAIN) if waits => {
-            receive::wait_for_some(end);
-            Ok(0)
-        }
+        Err(Errno::AGAIN) if waits => receive::wait_for_some(end).map(|()| 0),
         outcome => outcome.map(|_| 0),
     }
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, real};
+use crosslane_sys::{Errno, cancel, real};
 use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
 use crate::{c, poll};
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn select(
                 Some(Duration::from_secs(seconds) + Duration::from_micros(micros))
             }),
     };
-    let mut _asleep = None;
+    let mut asleep = None;
     if let (Some(sets), Some(limit)) = (Sets::new(count, read, write, except), limit) {
         let started = Instant::now();
         match sets.wait(limit, core::ptr::null()) {
@@ -207,11 +207,13 @@ pub unsafe extern "C" fn select(
                 }
                 return finish(found);
             }
-            Err(asleep) => _asleep = Some(asleep),
+            Err(held) => asleep = Some(held),
         }
     }
-    // SAFETY: passed on.
-    unsafe { real::select(count, read, write, except, timeout) }
+    cancel::guarded(&asleep, || {
+        // SAFETY: passed on.
+        unsafe { real::select(count, read, write, except, timeout) }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -227,13 +229,15 @@ pub unsafe extern "C" fn pselect(
     let time = unsafe { timeout.as_ref() };
     let legal =
         time.is_none_or(|time| time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
-    let mut _asleep = None;
+    let mut asleep = None;
     if legal && let Some(sets) = Sets::new(count, read, write, except) {
         match sets.wait(time.map(poll::duration), mask) {
             Ok(found) => return finish(found),
-            Err(asleep) => _asleep = Some(asleep),
+            Err(held) => asleep = Some(held),
         }
     }
-    // SAFETY: passed on.
-    unsafe { real::pselect(count, read, write, except, timeout, mask) }
+    cancel::guarded(&asleep, || {
+        // SAFETY: passed on.
+        unsafe { real::pselect(count, read, write, except, timeout, mask) }
+    })
 }

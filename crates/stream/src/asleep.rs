@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::slab::{Ending, Mode};
-use crosslane_sys::{Errno, errno, kernel, real};
+use crosslane_sys::{Errno, cancel, errno, kernel, real};
 use libc::sigset_t;
 
 use crate::ending::{look_for_end, note_eof, note_error};
@@ -44,13 +44,15 @@ pub(crate) fn wait_readable(
         return interrupt.check();
     }
     end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
-    let outcome = if prepare_sleep(end) {
-        sleep(end, has_some, interrupt)
-    } else {
-        Ok(())
+    let wake = || {
+        end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
+        after_sleep(end);
     };
-    end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
-    after_sleep(end);
+    let outcome = match prepare_sleep(end) {
+        true => cancel::undone(wake, || sleep(end, has_some, interrupt)),
+        false => Ok(()),
+    };
+    wake();
     wait::woke();
     outcome
 }
@@ -71,7 +73,7 @@ pub fn prepare_sleep(end: &End) -> bool {
 
 /// Whether a record stands in the lane that a look would act on. While TCP has to deliver
 /// something first, the record is no reason to stay awake.
-fn must_look(end: &End) -> bool {
+pub(crate) fn must_look(end: &End) -> bool {
     let waits_for_tcp = match end.rx_mode() {
         Mode::Ring => false,
         Mode::Tcp => end.entry.rx.tcp_limit.load(Ordering::Relaxed) != u64::MAX,
@@ -142,7 +144,7 @@ fn sleep_by_poll(
     let by_name = stir::Sleep::begin(end);
     // The kernel passes over a negative number.
     let event = by_name.as_ref().map_or(-1, |sleep| sleep.event);
-    let found = poll_one(end.fd(), event, limit, mask);
+    let found = cancel::guarded(&by_name, || poll_one(end.fd(), event, limit, mask));
     drop(by_name);
     match found {
         Err(Errno::INTR) if !has_some => Err(restart::interrupted(limit.is_some())),
@@ -163,7 +165,7 @@ fn sleep_by_poll(
 }
 
 /// Wait for something to read or an end, or the event. Returns what poll(2) does of the two, zeros when the time is over.
-fn poll_one(
+pub(crate) fn poll_one(
     fd: RawFd,
     event: RawFd,
     limit: Option<Duration>,

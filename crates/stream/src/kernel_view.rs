@@ -13,7 +13,7 @@ use crosslane_ctl::lane::counted;
 use crosslane_ctl::lane::receiver_flags::STAND_BY;
 use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::WindowLane;
-use crosslane_sys::{cpu, kernel};
+use crosslane_sys::{cancel, cpu, kernel};
 
 use crate::End;
 use crate::family::Family;
@@ -177,7 +177,8 @@ pub(crate) fn count_sending(
     stand_by(&lane);
     let shown = &lane.control().sender.counted;
     shown.fetch_add(counted::CALL, Ordering::SeqCst); // SYNC: counted
-    let sent = call();
+    let leave = || shown.fetch_sub(counted::CALL, Ordering::SeqCst);
+    let sent = cancel::undone(leave, call);
     if !has_lane() {
         return sent;
     }

@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_sys::{Errno, errno};
+use crosslane_sys::{Errno, cancel, errno};
 
 use crate::{End, ending, kernel_view, process, switch, watcher};
 
@@ -44,6 +44,11 @@ impl Call {
     /// Whether the entry is still that of the connection the call has begun with.
     fn has_entry(&self) -> bool {
         generation(&self.end) == self.generation
+    }
+
+    /// Run what may sleep in the kernel.
+    fn run<R>(&self, by_number: &ByNumber, kernel: impl FnOnce() -> R) -> R {
+        cancel::undone(|| self.end(), || cancel::guarded(by_number, kernel))
     }
 
     /// The call is over.
@@ -82,12 +87,13 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
         return Some(-1);
     }
     let call = Call::begin(end, &tx.raw_calls);
-    let _by_number = ByNumber::begin(end);
+    let by_number = ByNumber::begin(end);
     if tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {
         call.end();
         return None;
     }
-    let result = kernel_view::count_sending(end, kernel, || call.has_entry());
+    let send = || kernel_view::count_sending(end, kernel, || call.has_entry());
+    let result = call.run(&by_number, send);
     if !call.has_entry() {
         return Some(result);
     }
@@ -111,12 +117,12 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
 pub fn receive(end: &End, peeks: bool, kernel: impl FnOnce() -> isize) -> Option<isize> {
     let rx = &end.entry.rx;
     let call = Call::begin(end, &rx.raw_calls);
-    let _by_number = ByNumber::begin(end);
+    let by_number = ByNumber::begin(end);
     if end.phase() == EndPhase::Granted {
         call.end();
         return None;
     }
-    let mut received = kernel();
+    let mut received = call.run(&by_number, kernel);
     if !call.has_entry() {
         return Some(received);
     }

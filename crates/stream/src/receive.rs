@@ -7,9 +7,9 @@ use std::time::Instant;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{Part, Parts};
-use crosslane_sys::{Errno, kernel};
+use crosslane_sys::{Errno, cancel, kernel};
 
-use crate::asleep::{take_late_bells, wait_readable};
+use crate::asleep::{must_look, take_late_bells, wait_readable};
 use crate::beside::Beside;
 use crate::ending::{at_end, lied, look_at_kernel};
 use crate::family::Family;
@@ -185,7 +185,8 @@ fn receive_slowly(
         watch = None;
         let has_some = options.has_some || total > 0;
         let stayed = Stay::begin_once(&mut stay, end);
-        match stayed.and_then(|()| wait_readable(end, has_some, &mut interrupt)) {
+        let wait = || wait_readable(end, has_some, &mut interrupt);
+        match stayed.and_then(|()| cancel::guarded(&stay, wait)) {
             Ok(()) => {}
             Err(_) if total > 0 => return Ok(total),
             Err(errno) => return Err(errno),
@@ -193,11 +194,13 @@ fn receive_slowly(
     }
 }
 
-/// Sleep once as a receive does, until there is something, an end, or no time left. Nothing is taken, and no error is told.
-pub fn wait_for_some(end: &End) {
-    let Ok(_stay) = Stay::begin(end) else {
-        return;
-    };
+/// Sleep once as a receive does, until there is something, an end, or no time left. Nothing is taken, and no error of the
+/// connection is told.
+///
+/// # Errors
+/// EBADF if the descriptor is being closed.
+pub fn wait_for_some(end: &End) -> Result<(), Errno> {
+    let stay = Stay::begin(end)?;
     let options = Options {
         peek: true,
         ..Options::default()
@@ -205,10 +208,12 @@ pub fn wait_for_some(end: &End) {
     let mut interrupt = Interrupt::of_receive(end, options, 0);
     while is_void_of_all(end, options) {
         // As one that has got something, it is not begun again after a signal.
-        if wait_readable(end, true, &mut interrupt).is_err() {
-            return;
+        let wait = || wait_readable(end, true, &mut interrupt);
+        if cancel::guarded(&stay, wait).is_err() {
+            break;
         }
     }
+    Ok(())
 }
 
 /// Whether a look finds neither a byte nor an end.
@@ -247,7 +252,7 @@ fn finds_more(end: &End) -> bool {
         return false;
     }
     look_at_kernel(end);
-    end.ending() != Ending::Open || end.has_record()
+    end.ending() != Ending::Open || must_look(end)
 }
 
 /// Whether nothing comes behind what is there.

@@ -10,7 +10,7 @@ use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::short::FEW_LINES;
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{LaneMemory, Parts, WindowLane, worth_waking};
-use crosslane_sys::{Errno, cpu, kernel, real};
+use crosslane_sys::{Errno, cancel, cpu, kernel, real};
 
 use crate::end::add;
 use crate::family::Family;
@@ -504,7 +504,7 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
             }
             break;
         }
-        sleep(end, STANDSTILL, interrupt)?;
+        cancel::guarded(stay, || sleep(end, STANDSTILL, interrupt))?;
     }
     wait::woke();
     check_open(end)
@@ -512,29 +512,26 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
 
 /// Sleep until the peer rings because there is room, or for a moment if it cannot.
 fn sleep(end: &End, limit: Duration, interrupt: &Interrupt) -> Result<(), Errno> {
-    end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
-    let slept = if prepare_sleep(end) {
-        end.count(Counter::Sleeps, 1);
-        let mut one = [libc::pollfd {
-            fd: end.fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        }];
-        let limit = libc::timespec {
-            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(0),
-            tv_nsec: i64::from(limit.subsec_nanos()),
-        };
-        kernel::poll_under(&mut one, Some(limit), interrupt.mask().as_ref())
-    } else {
-        Ok(0)
+    let sleepers = &end.entry.wait.sleepers;
+    sleepers.fetch_add(1, Ordering::SeqCst);
+    let wake = || sleepers.fetch_sub(1, Ordering::SeqCst);
+    let mask = interrupt.mask();
+    let poll = || asleep::poll_one(end.fd(), -1, Some(limit), mask.as_ref());
+    let slept = match prepare_sleep(end) {
+        true => {
+            end.count(Counter::Sleeps, 1);
+            let found = cancel::undone(wake, poll);
+            found.map(|[found, _]| found != 0)
+        }
+        false => Ok(false),
     };
-    if slept == Ok(1) {
+    if slept == Ok(true) {
         let _rx = end.lock_rx();
         asleep::note_bell(end);
         asleep::take_bells(end, 1);
     }
-    end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
-    if slept == Ok(1) && !is_writable(end) {
+    wake();
+    if slept == Ok(true) && !is_writable(end) {
         // A doorbell for a reader of ours, or the end of the stream.
         end.count(Counter::Backoffs, 1);
         interrupt.nap(NAP)?;

@@ -117,22 +117,11 @@ pub fn poll_now(fd: c_int, events: i16) -> i16 {
 
 /// Wait for descriptors; `None` waits for ever.
 pub fn poll(fds: &mut [pollfd], timeout: Option<timespec>) -> Result<usize, Errno> {
-    poll_under(fds, timeout, None)
-}
-
-/// As [`poll`], under another mask of signals if one is given.
-pub fn poll_under(
-    fds: &mut [pollfd],
-    timeout: Option<timespec>,
-    mask: Option<&sigset_t>,
-) -> Result<usize, Errno> {
     let time = timeout
         .as_ref()
         .map_or(0, |time| core::ptr::from_ref(time).addr());
-    let mask = mask.map_or(0, |mask| core::ptr::from_ref(mask).addr());
-    let fds_at = fds.as_mut_ptr().addr();
-    let args = [fds_at, fds.len(), time, mask, size_of::<u64>(), 0];
-    // SAFETY: the slice, the timespec and the mask outlive the call; libc's masks begin with the kernel's.
+    let args = [fds.as_mut_ptr().addr(), fds.len(), time, 0, 0, 0];
+    // SAFETY: the slice and the timespec outlive the call.
     unsafe { syscall(libc::SYS_ppoll, args) }
 }
 

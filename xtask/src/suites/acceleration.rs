@@ -5,6 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// What a monitor has counted up to a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    ends: u64,
+    paired: u64,
+    reasons: BTreeMap<String, u64>,
+}
+
 /// Ends of connections by what became of them; a connection inside the suite has two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acceleration {
@@ -25,15 +33,38 @@ const SHORT_LIVED: [&str; 3] = ["too-young", "half-closed", "switching"];
 /// The other end of one that closed too young waited for it in vain.
 const WAITED: &str = "no-peer";
 
-impl Acceleration {
+impl Counts {
     /// Understand what `crosslane stats --json` says after all programs have ended.
     pub fn of(stats: &Value) -> Self {
-        let ends = count(&stats["connections"]);
-        let mut others = reasons(&stats["reasons"]);
+        let mut all = reasons(&stats["reasons"]);
         // Ends that are still open here belong to a program that could not be ended.
         for (reason, open) in reasons(&stats["open_reasons"]) {
-            *others.entry(reason).or_default() += open;
+            *all.entry(reason).or_default() += open;
         }
+        Self {
+            ends: count(&stats["connections"]),
+            paired: count(&stats["monitor"]["paired"]),
+            reasons: all,
+        }
+    }
+
+    /// What has been counted since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        let earlier = |reason| before.reasons.get(reason).copied().unwrap_or(0);
+        let reasons = self.reasons.iter();
+        let reasons =
+            reasons.map(|(reason, all)| (reason.clone(), all.saturating_sub(earlier(reason))));
+        Self {
+            ends: self.ends.saturating_sub(before.ends),
+            paired: self.paired.saturating_sub(before.paired),
+            reasons: reasons.collect(),
+        }
+    }
+}
+
+impl Acceleration {
+    pub fn of(counts: &Counts) -> Self {
+        let (ends, mut others) = (counts.ends, counts.reasons.clone());
         let waited = others.get(WAITED).copied().unwrap_or(0);
         let too_young = others.get(SHORT_LIVED[0]).copied().unwrap_or(0);
         let in_vain = waited.min(too_young);
@@ -48,7 +79,7 @@ impl Acceleration {
             ends,
             short_lived,
             accelerated: ends.saturating_sub(short_lived + not),
-            paired: count(&stats["monitor"]["paired"]),
+            paired: counts.paired,
             others,
         }
     }
@@ -104,11 +135,30 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn acceleration(stats: &Value) -> Acceleration {
+        Acceleration::of(&Counts::of(stats))
+    }
+
+    #[test]
+    fn a_part_has_what_was_counted_since_the_one_before() {
+        let before = json!({"connections": 4, "reasons": {"option": 1}, "monitor": {"paired": 1}});
+        let after = json!({"connections": 10, "reasons": {"option": 3, "passed": 1}, "monitor": {"paired": 2}});
+        let part = Acceleration::of(&Counts::of(&after).since(&Counts::of(&before)));
+        assert_eq!(
+            (part.long_lived(), part.accelerated, part.paired),
+            (6, 3, 1)
+        );
+        assert_eq!(
+            part.others,
+            BTreeMap::from([("option".into(), 2), ("passed".into(), 1)])
+        );
+    }
+
     #[test]
     fn an_end_without_a_reason_was_accelerated() {
         let stats = json!({"connections": 10, "reasons": {"too-young": 0, "option": 2},
             "open_reasons": {}, "monitor": {"paired": 4}});
-        let found = Acceleration::of(&stats);
+        let found = acceleration(&stats);
         assert_eq!((found.long_lived(), found.accelerated), (10, 8));
         assert_eq!((found.percent(), found.paired), (80, 4));
         assert_eq!(found.others, BTreeMap::from([("option".into(), 2)]));
@@ -117,7 +167,7 @@ mod tests {
     #[test]
     fn who_waited_for_a_short_lived_end_is_as_short_lived() {
         let stats = json!({"connections": 10, "reasons": {"too-young": 3, "no-peer": 3}});
-        let found = Acceleration::of(&stats);
+        let found = acceleration(&stats);
         assert_eq!((found.short_lived, found.accelerated), (6, 4));
         assert!(found.others.is_empty());
     }
@@ -125,13 +175,13 @@ mod tests {
     #[test]
     fn who_waited_for_anybody_else_was_not_accelerated() {
         let stats = json!({"connections": 10, "reasons": {"too-young": 1, "no-peer": 3}});
-        let found = Acceleration::of(&stats);
+        let found = acceleration(&stats);
         assert_eq!((found.long_lived(), found.accelerated), (8, 6));
         assert_eq!(found.others, BTreeMap::from([("no-peer".into(), 2)]));
     }
 
     #[test]
     fn nothing_long_lived_is_not_accelerated() {
-        assert_eq!(Acceleration::of(&json!({})).percent(), 0);
+        assert_eq!(acceleration(&json!({})).percent(), 0);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::acceleration::Acceleration;
+use super::acceleration::{Acceleration, Counts};
 use super::exclusions::{self, Exclusion};
 use super::report::Row;
 use super::side::{Ended, Mode, Side};
@@ -40,7 +40,9 @@ struct Course<'a> {
 struct Found {
     mode: Mode,
     parts: BTreeMap<String, Verdicts>,
-    acceleration: Option<Acceleration>,
+    acceleration: Acceleration,
+    /// By part.
+    accelerations: BTreeMap<String, Acceleration>,
     took: Duration,
 }
 
@@ -118,18 +120,25 @@ impl Course<'_> {
         let start = Instant::now();
         let place = self.place(mode.name())?;
         let side = Side::open(mode, &self.bench.crosslane, &place.side)?;
-        let mut parts = BTreeMap::new();
+        let (mut parts, mut accelerations) = (BTreeMap::new(), BTreeMap::new());
+        let mut before = Counts::default();
         for part in &self.parts {
             let verdicts = self.run_part(&side, part, &place)?;
             parts.insert(part.clone(), verdicts);
+            if let Some(counts) = side.counts()? {
+                let of_part = Acceleration::of(&counts.since(&before));
+                accelerations.insert(part.clone(), of_part);
+                before = counts;
+            }
         }
-        let (acceleration, took) = (side.acceleration()?, start.elapsed());
-        let kept = serde_json::to_string(&(&acceleration, took))?;
+        let (acceleration, took) = (Acceleration::of(&before), start.elapsed());
+        let kept = serde_json::to_string(&(&acceleration, &accelerations, took))?;
         std::fs::write(place.side.join(KEPT), kept)?;
         Ok(Found {
             mode,
             parts,
             acceleration,
+            accelerations,
             took,
         })
     }
@@ -139,7 +148,7 @@ impl Course<'_> {
         let place = self.place_of(mode.name());
         let kept = place.side.join(KEPT);
         let kept = std::fs::read_to_string(&kept).with_context(|| kept.display().to_string())?;
-        let (acceleration, took) = serde_json::from_str(&kept)?;
+        let (acceleration, accelerations, took) = serde_json::from_str(&kept)?;
         let mut parts = BTreeMap::new();
         for part in &self.parts {
             let name = self.suite.job(part, &place)?.name;
@@ -152,6 +161,7 @@ impl Course<'_> {
             mode,
             parts,
             acceleration,
+            accelerations,
             took,
         })
     }
@@ -240,7 +250,8 @@ impl Course<'_> {
             tests,
             different,
             excluded: self.exclusions.clone(),
-            acceleration: side.acceleration.unwrap_or_default(),
+            acceleration: side.acceleration,
+            accelerations: side.accelerations,
             seconds: side.took.as_secs(),
             native_seconds: natively.took.as_secs(),
             date: super::report::today()?,

@@ -1,5 +1,6 @@
 //! What a person reads: on the terminal, and in docs/suites.md.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,6 +15,9 @@ use super::exclusions::Exclusion;
 use super::side::Mode;
 use super::verdict::Difference;
 
+/// With so many connections' ends that live long, a part of which none is accelerated has failed.
+const MANY: u64 = 10;
+
 /// A suite in one mode, compared with its native run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
@@ -24,6 +28,9 @@ pub struct Row {
     pub different: Vec<Difference>,
     pub excluded: Vec<Exclusion>,
     pub acceleration: Acceleration,
+    /// By part; rows of earlier runs do not say it.
+    #[serde(default)]
+    pub accelerations: BTreeMap<String, Acceleration>,
     pub seconds: u64,
     pub native_seconds: u64,
     pub date: String,
@@ -35,7 +42,36 @@ pub struct Row {
 impl Row {
     /// Whether nothing differs, and it was Crosslane that was tested.
     pub fn is_success(&self) -> bool {
-        self.tests > 0 && self.different.is_empty() && self.was_accelerated()
+        self.tests > 0 && self.different.is_empty() && self.left_on_tcp().is_empty()
+    }
+
+    /// What should have been accelerated and was not: parts, or the whole suite.
+    fn left_on_tcp(&self) -> Vec<&str> {
+        let has_many = |of: &Acceleration| self.mode == Mode::Eager && of.long_lived() >= MANY;
+        let parts = self.accelerations.iter();
+        let parts = parts.filter(|(_, of)| has_many(of) && of.accelerated == 0);
+        let whole = (!self.was_accelerated()).then_some("the suite");
+        whole
+            .into_iter()
+            .chain(parts.map(|(part, _)| part.as_str()))
+            .collect()
+    }
+
+    /// The parts with connections that live long, and how many of their ends were accelerated.
+    fn by_part(&self) -> Option<String> {
+        let parts = self.accelerations.iter();
+        let parts = parts
+            .filter(|(_, of)| of.long_lived() > 0)
+            .map(|(part, of)| {
+                format!(
+                    "{part} {} of {} ({} %)",
+                    of.accelerated,
+                    of.long_lived(),
+                    of.percent()
+                )
+            });
+        let parts: Vec<_> = parts.collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 
     /// Where upgrading waits for some round trips there may be no connection that lives so long.
@@ -50,9 +86,9 @@ impl Row {
         outcome.failed += self.different.len();
         outcome.skipped += self.excluded.len();
         let name = &self.suite;
-        if !self.was_accelerated() {
+        for part in self.left_on_tcp() {
             outcome.failed += 1;
-            let note = format!("FAILED: {name}: nothing was accelerated");
+            let note = format!("FAILED: {name}: nothing was accelerated in {part}");
             outcome.notes.push(note);
         }
         let different = self.different.iter();
@@ -107,8 +143,11 @@ pub fn text(rows: &[Row], json: bool) -> anyhow::Result<String> {
             row.excluded.len(),
             row.acceleration.line()
         )?;
-        if !row.was_accelerated() {
-            writeln!(text, "  FAILED: nothing was accelerated")?;
+        if let Some(parts) = row.by_part() {
+            writeln!(text, "  by part: {parts}")?;
+        }
+        for part in row.left_on_tcp() {
+            writeln!(text, "  FAILED: nothing was accelerated in {part}")?;
         }
         for difference in &row.different {
             writeln!(text, "  DIFFERENT: {difference}")?;
@@ -220,6 +259,9 @@ fn document(rows: &[Row]) -> anyhow::Result<String> {
             row.native_seconds,
             row.acceleration.line()
         )?;
+        if let Some(parts) = row.by_part() {
+            writeln!(text, "  - accelerated, by part: {parts}")?;
+        }
         for difference in &row.different {
             writeln!(text, "  - different: {difference}")?;
         }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::acceleration::Acceleration;
+use super::acceleration::Counts;
 
 /// How the programs of a suite reach each other.
 #[derive(
@@ -151,21 +152,32 @@ impl Side {
         Ok(Ended { log, in_time, took })
     }
 
-    /// What the monitor has seen; nothing natively.
-    pub fn acceleration(&self) -> anyhow::Result<Option<Acceleration>> {
+    /// What the monitor has seen up to now, once it has noticed that all programs have ended; nothing natively.
+    pub fn counts(&self) -> anyhow::Result<Option<Counts>> {
         if self.mode == Mode::Native {
             return Ok(None);
         }
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let stats = self.stats()?;
+            let processes = stats["monitor"]["processes"].as_u64();
+            if processes == Some(0) || Instant::now() > end {
+                return Ok(Some(Counts::of(&stats)));
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+    }
+
+    fn stats(&self) -> anyhow::Result<Value> {
         let answer = Command::new(&self.crosslane)
             .args(["stats", "--json"])
             .env(RUNTIME_DIR, &self.folder)
             .output()
             .context("cannot start crosslane stats")?;
-        let stats = serde_json::from_slice(&answer.stdout).with_context(|| {
+        serde_json::from_slice(&answer.stdout).with_context(|| {
             let said = String::from_utf8_lossy(&answer.stderr).into_owned();
             format!("crosslane stats does not answer: {}", said.trim())
-        })?;
-        Ok(Some(Acceleration::of(&stats)))
+        })
     }
 }
 

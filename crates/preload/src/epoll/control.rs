@@ -1,7 +1,7 @@
 //! epoll_ctl, and the passage of registrations from the kernel's care to ours.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
@@ -165,6 +165,8 @@ pub fn record(set: &Set, inner: &mut Inner, end: &End, (events, data): (u32, u64
     let place = set.fd().cast_unsigned() + 1;
     local.epoll_set.store(place, Ordering::Relaxed);
     local.epoll_key.store(key, Ordering::Relaxed);
+    // Whoever grants rings looks for sets after that.
+    fence(Ordering::SeqCst);
     if end.phase() == EndPhase::Granted {
         take_over(set, inner, key, false);
         wake_for_news(set, inner, key);
@@ -308,6 +310,7 @@ fn tell_sleepers(set: &Set, inner: &mut Inner, key: u32) {
         wake_for_news(set, inner, key);
     } else if let Some(reg) = inner.reg(key)
         && reg.kernel_events & IN == 0
+        && !set.is_parents()
     {
         // A set that always finds news elsewhere never sleeps, before which all others are told to the kernel.
         sync(set.fd(), key, reg);
@@ -322,16 +325,29 @@ fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
     let is_ready =
         |end| ready::glance(end, wanted) || ready::look(end, wanted, false) & wanted != 0;
     if !ready::arm(&end, wanted) || is_ready(&end) {
-        // A socket can nearly always be written to, so this wakes exactly one sleeper.
-        let events = OUT | IN | EDGE;
-        let event = epoll_event {
-            events,
-            u64: set::tagged(key),
-        };
-        if !reg.nameless && kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_MOD, end.fd, event).is_ok()
-        {
-            reg.kernel_events = events;
-        }
+        wake_one(set, key, reg);
+    }
+}
+
+/// What the kernel has told this thread of a connection is for others to look at, too, if any sleep.
+pub fn pass_on(set: &Set, inner: &mut Inner, key: u32) {
+    if has_sleepers(set)
+        && let Some(reg) = inner.reg(key).filter(|reg| reg.ringed)
+    {
+        wake_one(set, key, reg);
+    }
+}
+
+/// Wake one of those who sleep on the set, to look at a registration: a socket can nearly always be written to.
+fn wake_one(set: &Set, key: u32, reg: &mut Reg) {
+    let events = OUT | IN | EDGE;
+    let event = epoll_event {
+        events,
+        u64: set::tagged(key),
+    };
+    let changes = || kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_MOD, reg.end.fd, event).is_ok();
+    if !reg.nameless && changes() {
+        reg.kernel_events = events;
     }
 }
 
@@ -449,6 +465,7 @@ fn other_name(end: &End) -> End {
 pub fn adopt(end: &End) {
     watcher::on_loss(beacon::wake);
     let mut waits = false;
+    fence(Ordering::SeqCst);
     for_each(end, |set, inner, key| {
         let Some(reg) = inner.reg(key) else { return };
         if reg.ringed {

@@ -174,6 +174,10 @@ fn take_from(set: &'static Set, end: &End) {
         return;
     }
     let key = record(set, &mut inner, end, (early.events, early.data));
+    if set.is_nested.load(Ordering::Relaxed) {
+        // Whoever sleeps on the outer set knows nothing of doorbells.
+        switch::pin(end, Reason::EpollUse);
+    }
     if let Some(reg) = inner.reg(key).filter(|_| early.absent) {
         (reg.spent, reg.absent) = (true, true);
     }

@@ -11,12 +11,12 @@ use crosslane_stream::interrupt::Spinning;
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{control, lost, place, ready, wait, watcher};
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, cpu, kernel, real};
+use crosslane_sys::{Errno, cancel, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::asleep::{Asleep, has_sleepers};
 use super::beacon;
-use super::control::sync;
+use super::control::{pass_on, sync};
 use super::kept::Waiting;
 use super::news::{begins_anew, news, reported, waits_for_look};
 use super::set::{self, Inner, Reg, Set};
@@ -109,7 +109,8 @@ fn wait_set(
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let own = held.as_ref().filter(|_| mask.is_null());
         let own = own.map(SignalsHeld::mask);
-        view.sleep(left, own.as_ref().map_or(mask, core::ptr::from_ref))?;
+        let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
+        cancel::guarded(&waiting, || view.sleep(left, mask))?;
         wait::woke();
         view.scan();
         if left == Some(Duration::ZERO) {
@@ -183,11 +184,11 @@ impl Wait<'_> {
                     self.arrivals.plain -= 1;
                     self.tell(events, data);
                 }
-                // What finds no room now is found by the next scan.
                 Some(key) if self.found + self.arrivals.plain < self.out.len() => {
                     self.look_at(inner, key);
                 }
-                Some(_) => {}
+                // What finds no room now is found by the next scan of this thread, or by others.
+                Some(key) => pass_on(self.set, inner, key),
             }
         }
     }
@@ -203,10 +204,15 @@ impl Wait<'_> {
             return;
         };
         reg.scan = scan;
+        let has_others = has_sleepers(self.set);
+        if reg.missed && has_others && !reg.is_silent() {
+            // The doorbell may be for what has been reported. What comes after the look rings again.
+            ready::arm_for_others(&reg.end);
+        }
         let events = news(reg);
         if events != 0 {
             reported(reg, events);
-            if has_sleepers(self.set) && !reg.is_silent() {
+            if has_others && !reg.is_silent() {
                 ready::arm_for_others(&reg.end);
             }
             self.tell(events, reg.data);
@@ -259,11 +265,15 @@ impl Wait<'_> {
         let limit = slice.map_or(left, |slice| {
             Some(left.map_or(slice, |left| left.min(slice)))
         });
-        let slept = self.ask_kernel(limit, mask);
-        let others = self.set.sleepers.fetch_sub(1, Ordering::SeqCst) > 1;
-        if !others {
-            self.disarm_all();
-        }
+        let set = self.set;
+        let wake = || {
+            let others = set.sleepers.fetch_sub(1, Ordering::SeqCst) > 1;
+            if !others {
+                disarm_all(set);
+            }
+        };
+        let slept = cancel::undone(wake, || self.ask_kernel(limit, mask));
+        wake();
         slept.map(|_| ())
     }
 
@@ -326,18 +336,6 @@ impl Wait<'_> {
         }
     }
 
-    fn disarm_all(&self) {
-        let Ok(mut inner) = self.set.inner.lock() else {
-            return;
-        };
-        for place in 0..inner.hot.len() {
-            let key = inner.hot[place];
-            if let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) {
-                ready::disarm(&reg.end);
-            }
-        }
-    }
-
     /// Take a batch of events from the kernel, for the next scan to report.
     fn ask_kernel(
         &mut self,
@@ -382,6 +380,23 @@ impl Wait<'_> {
             ready::take_bells(&reg.end);
         }
         inner.heat(key);
+    }
+}
+
+/// Nobody sleeps on the set any more.
+fn disarm_all(set: &Set) {
+    let Ok(mut inner) = set.inner.lock() else {
+        return;
+    };
+    if set.sleepers.load(Ordering::SeqCst) > 0 {
+        // Another thread has armed them since.
+        return;
+    }
+    for place in 0..inner.hot.len() {
+        let key = inner.hot[place];
+        if let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) {
+            ready::disarm(&reg.end);
+        }
     }
 }
 
@@ -431,7 +446,7 @@ fn wait_without_rings(
     beacon::refresh();
     watcher::tend();
     let set = set::for_wait(epoll);
-    let _waiting = set.map(Waiting::begin);
+    let waiting = set.map(Waiting::begin);
     let asleep = Asleep::new(set.or_else(|| set::known(epoll)));
     if let Some(set) = set {
         set.use_here();
@@ -440,7 +455,7 @@ fn wait_without_rings(
         drop(asleep);
         return answer(wait_set(set, out, limit, mask));
     }
-    let found = kernel();
+    let found = cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
     drop(asleep);
     // The process may have had no connection when the wait began, and the first may be about to be recorded.
     let made = || set::known(epoll).and_then(|_| set::get_or_make(epoll));
@@ -483,15 +498,20 @@ fn recheck(
         return found;
     }
     let set = set().filter(|set| set.is_open());
+    let is_alone = out[..taken].iter().all(|event| ours(event).is_some());
     let mut kept = 0;
     for place in 0..taken {
         match ours(&out[place]) {
             Some(key) => {
-                if let Some(Ok(mut inner)) = set.map(|set| set.inner.lock())
+                if let Some(set) = set
+                    && let Ok(mut inner) = set.inner.lock()
                     && let Some(reg) = inner.reg(key).filter(|reg| reg.ringed)
                 {
                     reg.missed = true;
                     inner.heat(key);
+                    if !is_alone {
+                        pass_on(set, &mut inner, key);
+                    }
                 }
             }
             None => {

@@ -3,6 +3,7 @@
 mod beside;
 mod blocking;
 mod bulk;
+mod cancelling;
 mod connecting;
 mod connections;
 mod descriptors;
@@ -63,7 +64,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 17] = [
+    let topics: [&'static [Check]; 18] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -81,6 +82,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         signals::CHECKS,
         threads::CHECKS,
         urgent::CHECKS,
+        cancelling::CHECKS,
     ];
     topics.into_iter().flatten().chain(beside::CHECKS)
 }

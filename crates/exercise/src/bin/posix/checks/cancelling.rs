@@ -1,0 +1,106 @@
+//! Threads that are cancelled while they sleep on a connection: it is left as the kernel leaves it.
+
+use std::io::IoSliceMut;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use crosslane_exercise::calls::{
+    Readiness, cancel_in, close, epoll_create, epoll_ctl, epoll_wait, poll_one, read, recv,
+    recvmmsg, select_one, send,
+};
+use libc::{EPOLL_CTL_ADD, EPOLLIN, MSG_NOSIGNAL, MSG_WAITALL, POLLIN};
+
+use super::{Check, pair};
+use crate::Stage;
+use crate::stage::drain;
+
+const SHORT: Duration = Duration::from_millis(40);
+
+/// Near: cancel a thread in a call, go on with the connection, and close it.
+fn cancel<R>(s: &mut Stage, call: fn(RawFd) -> R) {
+    s.say("cancelled", cancel_in(call, s.fd, SHORT));
+    s.go();
+    s.read(10);
+    s.send(b"answer");
+    s.say("close", close(s.fd));
+}
+
+/// Far: everything comes, and the end.
+fn answered(s: &mut Stage) {
+    s.wait();
+    s.send(b"word");
+    s.read(10);
+    s.read(10);
+}
+
+pub const CHECKS: &[Check] = &[
+    pair(
+        "cancelled_in_a_read",
+        |s| cancel(s, |fd| read(fd, &mut [0; 10])),
+        answered,
+    ),
+    pair(
+        "cancelled_in_a_receive_of_all",
+        |s| cancel(s, |fd| recv(fd, &mut [0; 10], MSG_WAITALL)),
+        answered,
+    ),
+    pair(
+        "cancelled_in_recvmmsg",
+        |s| {
+            cancel(s, |fd| {
+                let (mut one, mut other) = ([0; 10], [0; 10]);
+                let mut buffers = [&mut one, &mut other].map(|buffer| IoSliceMut::new(buffer));
+                recvmmsg(fd, &mut buffers, 0)
+            });
+        },
+        answered,
+    ),
+    pair(
+        "cancelled_in_poll",
+        |s| cancel(s, |fd| poll_one(fd, POLLIN, None)),
+        answered,
+    ),
+    pair(
+        "cancelled_in_select",
+        |s| {
+            cancel(s, |fd| {
+                let read = Readiness {
+                    read: true,
+                    write: false,
+                    except: false,
+                };
+                select_one(fd, read, None)
+            });
+        },
+        answered,
+    ),
+    pair(
+        "cancelled_in_epoll_wait",
+        |s| {
+            cancel(s, |fd| {
+                let set = epoll_create().expect("a set can be made");
+                let wish = EPOLLIN.cast_unsigned();
+                epoll_ctl(set, EPOLL_CTL_ADD, fd, wish, 1).expect("it can be registered");
+                epoll_wait(set, 1, None)
+            });
+        },
+        answered,
+    ),
+    pair(
+        "cancelled_in_a_send",
+        |s| {
+            let call = |fd| while send(fd, &[7; 100_000], MSG_NOSIGNAL).is_ok() {};
+            s.say("cancelled", cancel_in(call, s.fd, 5 * SHORT));
+            s.go();
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            s.wait();
+            let all = drain(s.fd);
+            s.say(
+                "sevens",
+                all.is_ok_and(|all| all.iter().all(|byte| *byte == 7)),
+            );
+        },
+    ),
+];

@@ -1,0 +1,99 @@
+//! Cancelled threads.
+//!
+//! pthread_cancel(3) ends a thread in a sleep by unwinding over our frames, in which no destructor runs, as the library
+//! aborts at panics. What a call has to give back must stand where the C library looks for it then, as
+//! pthread_cleanup_push(3) has it: the macro is these two functions.
+
+use core::ffi::{c_int, c_void};
+use core::mem::{ManuallyDrop, MaybeUninit};
+
+/// `struct _pthread_cleanup_buffer`, which the C library fills in.
+#[repr(C)]
+struct Buffer {
+    routine: Option<unsafe extern "C" fn(*mut c_void)>,
+    argument: *mut c_void,
+    cancel_type: c_int,
+    previous: *mut Buffer,
+}
+
+unsafe extern "C" {
+    fn _pthread_cleanup_push(
+        buffer: *mut Buffer,
+        routine: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+    );
+    fn _pthread_cleanup_pop(buffer: *mut Buffer, execute: c_int);
+}
+
+/// Run `act`, which may sleep, and `undo` if the thread is cancelled there.
+pub fn undone<R, T, U: FnOnce() -> T>(undo: U, act: impl FnOnce() -> R) -> R {
+    let mut undo = ManuallyDrop::new(undo);
+    let mut buffer = MaybeUninit::<Buffer>::uninit();
+    let argument = (&raw mut undo).cast();
+    // SAFETY: both outlive what stands between the two calls, or the thread ends there and nobody uses them again.
+    unsafe { _pthread_cleanup_push(buffer.as_mut_ptr(), run::<T, U>, argument) };
+    let result = act();
+    // SAFETY: pushed above, and whatever `act` has pushed it has popped.
+    unsafe { _pthread_cleanup_pop(buffer.as_mut_ptr(), 0) };
+    drop(ManuallyDrop::into_inner(undo));
+    result
+}
+
+/// Run `act`, which may sleep, and drop `guard` if the thread is cancelled there.
+pub fn guarded<R, G>(guard: &G, act: impl FnOnce() -> R) -> R {
+    let guard = core::ptr::from_ref(guard).cast_mut();
+    // SAFETY: a thread that is cancelled comes back to nobody who could use it again, or drop it.
+    undone(|| unsafe { core::ptr::drop_in_place(guard) }, act)
+}
+
+unsafe extern "C" fn run<T, U: FnOnce() -> T>(undo: *mut c_void) {
+    // SAFETY: what `undone` has pushed, and nobody else takes.
+    let undo = unsafe { undo.cast::<ManuallyDrop<U>>().read() };
+    ManuallyDrop::into_inner(undo)();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn nothing_is_undone_without_a_cancellation() {
+        let undone = Cell::new(0);
+        let result = super::undone(|| undone.set(1), || 7);
+        assert_eq!((result, undone.get()), (7, 0));
+    }
+
+    static UNDONE: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn sleeps(_: *mut c_void) -> *mut c_void {
+        let note = |digit| {
+            let add = |all| Some(all * 10 + digit);
+            UNDONE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add)
+        };
+        let sleep = || loop {
+            // SAFETY: no memory is passed.
+            unsafe { libc::pause() };
+        };
+        undone(|| note(2), || undone(|| note(1), sleep))
+    }
+
+    #[test]
+    fn a_cancelled_thread_undoes_the_innermost_first() {
+        let (mut thread, nothing) = (0, core::ptr::null_mut());
+        // SAFETY: the thread uses no memory of ours.
+        let made =
+            unsafe { libc::pthread_create(&raw mut thread, nothing, sleeps, nothing.cast()) };
+        // SAFETY: nobody has waited for it yet.
+        let cancelled = unsafe { pthread_cancel(thread) };
+        // SAFETY: it is waited for once, and its result is not wanted.
+        let joined = unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
+        assert_eq!([made, cancelled, joined], [0; 3]);
+        assert_eq!(UNDONE.load(Ordering::SeqCst), 12);
+    }
+
+    unsafe extern "C" {
+        fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+    }
+}
