@@ -88,7 +88,7 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     }
     // A doorbell for arrivals that have been reported already is no edge; an end is one, and so is whatever the
     // kernel sees behind it.
-    let ended = reg.end.ending() as u32 > reg.reported_ending
+    let ended = known_ending(&reg.end) as u32 > reg.reported_ending
         || found & BROKEN & !reg.reported_broken != 0
         || found & BROKEN != 0 && was_missed;
     let has_room = due_for_room && found & libc::EPOLLOUT.cast_unsigned() != 0;
@@ -130,7 +130,10 @@ fn may_be_edge(reg: &Reg) -> bool {
 /// Whether records have arrived since the last report of an edge-triggered registration. Also in a lane
 /// that is entered once the program has read what is on TCP.
 fn has_arrivals(reg: &Reg) -> bool {
-    reg.wanted() & libc::POLLIN != 0 && ready::has_arrived_since(&reg.end, reg.reported_line)
+    let (end, since) = (&reg.end, reg.reported_line);
+    // What has been read already is an edge where there is always something to be read.
+    let came = || end.has_flags(end_flags::SHUT_READ) && ready::arrived_up_to(end, 0) > since;
+    reg.wanted() & libc::POLLIN != 0 && (ready::has_arrived_since(end, since) || came())
 }
 
 /// Whether there may be the room that a send has not found. On TCP only the kernel knows.
@@ -156,6 +159,16 @@ pub fn is_told(epoll: c_int, reg: &mut Reg) -> bool {
     seen.ends == 0 && kernel::poll_now(epoll, libc::POLLIN) == 0
 }
 
+/// Which end of the stream has come. The peer's behind an own one is an edge once more, and looks like that until it has
+/// come.
+fn known_ending(end: &End) -> Ending {
+    match (end.has_flags(end_flags::SHUT_READ), end.ending()) {
+        (true, Ending::Open | Ending::Eof) if !ready::has_ended(end) => Ending::Open,
+        (true, Ending::Open) => Ending::Eof,
+        (_, ending) => ending,
+    }
+}
+
 /// Remember that the program has been told.
 #[inline]
 pub fn reported(reg: &mut Reg, events: u32) {
@@ -163,13 +176,7 @@ pub fn reported(reg: &mut Reg, events: u32) {
     reg.quiet_waits = 0;
     reg.reported_broken |= events & BROKEN;
     if events & !libc::EPOLLOUT.cast_unsigned() != 0 {
-        let known = match (reg.end.has_flags(end_flags::SHUT_READ), reg.end.ending()) {
-            // The peer's end behind an own one is an edge once more, and looks like that until it has come.
-            (true, Ending::Open | Ending::Eof) if !ready::has_ended(&reg.end) => Ending::Open,
-            (true, Ending::Open) => Ending::Eof,
-            (_, ending) => ending,
-        };
-        reg.reported_ending = known as u32;
+        reg.reported_ending = known_ending(&reg.end) as u32;
     }
     // Records that arrive after the look are read with those before, or reported next.
     if reg.is_edge() && events & libc::EPOLLIN.cast_unsigned() != 0 {
