@@ -2,19 +2,25 @@
 //! translation, no owner of descriptors. What a C program would see is what is returned.
 
 mod files;
+mod fortified;
 mod kernel;
 mod message;
+mod nowhere;
 mod options;
 mod ready;
+mod signals;
 mod sockets;
 mod threads;
 mod transfer;
 
 pub use files::*;
+pub use fortified::*;
 pub use kernel::*;
 pub use message::*;
+pub use nowhere::*;
 pub use options::*;
 pub use ready::*;
+pub use signals::*;
 pub use sockets::*;
 pub use threads::*;
 pub use transfer::*;

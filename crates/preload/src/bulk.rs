@@ -37,7 +37,8 @@ pub unsafe extern "C" fn sendfile(
     // SAFETY: passed on.
     let kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
     // Of nothing the kernel sends nothing, even where the peer has closed.
-    let Some(end) = End::of(out).filter(|_| bytes > 0) else {
+    let may_move = offset.is_null() || c::may_be(offset, 1);
+    let Some(end) = End::of(out).filter(|_| bytes > 0 && may_move) else {
         return kernel();
     };
     loop {

@@ -19,6 +19,15 @@ pub fn count(result: Result<usize, Errno>) -> ssize_t {
     }
 }
 
+/// What a compiler knows of a buffer is less than a call is to fill (_FORTIFY_SOURCE): libc says so and ends the program.
+#[inline]
+pub fn check_room(asked: size_t, room: size_t) {
+    if asked > room {
+        // SAFETY: takes nothing, and does not return.
+        unsafe { crosslane_sys::real::__chk_fail() };
+    }
+}
+
 /// Set errno and return -1.
 #[cold]
 pub fn fail<T: From<i8>>(errno: Errno) -> T {
@@ -46,6 +55,9 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Result<&'a [Part],
     if count == 0 {
         return Ok(&[]);
     }
+    if !may_be(parts, count) {
+        return Err(Errno(libc::EFAULT));
+    }
     // SAFETY: the caller's promise; `Part` is laid out as `iovec`.
     Ok(unsafe { core::slice::from_raw_parts(parts.cast::<Part>(), count) })
 }
@@ -61,6 +73,13 @@ pub fn is_plausible(part: &Part) -> bool {
     let room = HIGHEST_ADDRESS - LOWEST_ADDRESS;
     let above = part.start.addr().wrapping_sub(LOWEST_ADDRESS);
     part.bytes == 0 || part.bytes <= room && above <= room - part.bytes
+}
+
+/// Whether so many values may be the program's; null is none. What may not be is the kernel's to refuse.
+#[inline]
+pub fn may_be<T>(start: *const T, count: usize) -> bool {
+    let bytes = count.saturating_mul(size_of::<T>());
+    is_plausible(&part(start.cast(), bytes))
 }
 
 /// A cursor over a program's buffers.

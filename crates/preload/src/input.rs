@@ -212,9 +212,10 @@ pub unsafe extern "C" fn __read_chk(
     fd: c_int,
     buffer: *mut c_void,
     bytes: size_t,
-    _room: size_t,
+    room: size_t,
 ) -> ssize_t {
-    // SAFETY: passed on; the compiler has asked for a check that the kernel's EFAULT stands for.
+    c::check_room(bytes, room);
+    // SAFETY: passed on.
     unsafe { read(fd, buffer, bytes) }
 }
 
@@ -278,9 +279,10 @@ pub unsafe extern "C" fn __recv_chk(
     fd: c_int,
     buffer: *mut c_void,
     bytes: size_t,
-    _room: size_t,
+    room: size_t,
     flags: c_int,
 ) -> ssize_t {
+    c::check_room(bytes, room);
     // SAFETY: passed on.
     unsafe { recv(fd, buffer, bytes, flags) }
 }
@@ -305,6 +307,9 @@ pub unsafe extern "C" fn recvfrom(
     }
     let received = receive_one(&end, c::part(buffer, bytes), flags, kernel);
     if received >= 0 && !address.is_null() && !length.is_null() {
+        if !c::may_be(length, 1) {
+            return c::fail(Errno(libc::EFAULT));
+        }
         // SAFETY: the program's promise.
         unsafe { source(&end, received > 0, address, length) };
     }
@@ -335,11 +340,12 @@ pub unsafe extern "C" fn __recvfrom_chk(
     fd: c_int,
     buffer: *mut c_void,
     bytes: size_t,
-    _room: size_t,
+    room: size_t,
     flags: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
 ) -> ssize_t {
+    c::check_room(bytes, room);
     // SAFETY: passed on.
     unsafe { recvfrom(fd, buffer, bytes, flags, address, length) }
 }
@@ -375,10 +381,11 @@ unsafe fn receive_message(
     let fd = if has_some { end.fd() } else { end.fd };
     // SAFETY: passed on.
     let kernel = move || unsafe { real::recvmsg(fd, message, flags) };
-    // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
-    let Some(header) = (unsafe { message.as_mut() }) else {
+    if !c::may_be(message, 1) {
         return Some(kernel());
-    };
+    }
+    // SAFETY: the program's promise.
+    let header = unsafe { &mut *message };
     // SAFETY: the program's promise.
     let Ok(parts) = (unsafe { c::parts(header.msg_iov, header.msg_iovlen) }) else {
         return Some(kernel());
@@ -440,7 +447,7 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     // SAFETY: null means no limit.
     let limit = unsafe { timeout.as_ref() }.map(crate::poll::duration);
-    while let Some(end) = End::of(fd).filter(|_| !messages.is_null()) {
+    while let Some(end) = End::of(fd).filter(|_| c::may_be(messages, 1)) {
         let received = match is_granted(&end) {
             // SAFETY: the program's promise.
             true => unsafe { receive_messages(&end, messages, count, flags, limit) },

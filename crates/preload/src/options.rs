@@ -9,7 +9,7 @@ use crosslane_stream::family::Family;
 use crosslane_stream::{
     End, close as closing, gone, patience, receive, register, switch, unconsumed,
 };
-use crosslane_sys::real;
+use crosslane_sys::{Errno, real};
 use libc::socklen_t;
 
 use crate::{c, epoll, plumbing};
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn setsockopt(
         return kernel();
     };
     let is_unix = end.family() == Family::Unix;
-    let is_int = !value.is_null() && bytes as usize >= size_of::<c_int>();
+    let is_int = c::may_be(value.cast::<c_int>(), 1) && bytes as usize >= size_of::<c_int>();
     // SAFETY: the program's promise.
     let number = is_int.then(|| unsafe { value.cast::<c_int>().read_unaligned() });
     if needs_kernel(level, name, number) || is_unix && !is_harmless(level, name, number) {
@@ -191,6 +191,9 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
             Some(Ok(bytes)) => {
                 let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
                 let to = crate::gate::at::<c_int>(argument);
+                if !c::may_be(to, 1) {
+                    return c::fail(Errno(libc::EFAULT));
+                }
                 // SAFETY: both requests take the address of an int (tcp(7)).
                 unsafe { to.write_unaligned(bytes) };
                 return 0;
@@ -207,6 +210,18 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
         end.forget_waiting();
     }
     result
+}
+
+/// libc's own would ask the kernel, unseen.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
+    let mut is_at: c_int = 0;
+    let to = (&raw mut is_at).expose_provenance();
+    // SAFETY: the request takes the address of an int.
+    match unsafe { ioctl(fd, SIOCATMARK, to.cast_signed() as c_long) } {
+        -1 => -1,
+        _ => is_at,
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -230,10 +230,11 @@ pub unsafe extern "C" fn sendto(
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: passed on.
     let kernel = move || unsafe { real::sendmsg(fd, message, flags) };
-    // SAFETY: the program's promise; a null pointer is the kernel's to refuse.
-    let Some(header) = (unsafe { message.as_ref() }) else {
+    if !c::may_be(message, 1) {
         return kernel();
-    };
+    }
+    // SAFETY: the program's promise.
+    let header = unsafe { &*message };
     let Some(end) = End::of(fd) else {
         if header.msg_controllen == 0 {
             return kernel();
@@ -305,7 +306,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: u32,
     flags: c_int,
 ) -> c_int {
-    if messages.is_null() || End::of(fd).is_none() && !pass_anything(messages, count) {
+    if !c::may_be(messages, 1) || End::of(fd).is_none() && !pass_anything(messages, count) {
         // SAFETY: passed on.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }

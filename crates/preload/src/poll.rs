@@ -395,7 +395,7 @@ unsafe fn slice<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]>
     let count = usize::try_from(count)
         .ok()
         .filter(|count| *count > 0 && *count < 1 << 20)?;
-    if fds.is_null() {
+    if !c::may_be(fds, 1) {
         return None;
     }
     // SAFETY: the caller's promise.
@@ -483,13 +483,18 @@ fn answer(found: Result<usize, Errno>) -> c_int {
     }
 }
 
+fn entries(count: nfds_t) -> size_t {
+    size_t::try_from(count).unwrap_or(size_t::MAX)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: c_int,
-    _room: size_t,
+    room: size_t,
 ) -> c_int {
+    c::check_room(entries(count), room / size_of::<pollfd>());
     // SAFETY: passed on.
     unsafe { poll(fds, count, timeout) }
 }
@@ -500,8 +505,9 @@ pub unsafe extern "C" fn __ppoll_chk(
     count: nfds_t,
     timeout: *const timespec,
     mask: *const sigset_t,
-    _room: size_t,
+    room: size_t,
 ) -> c_int {
+    c::check_room(entries(count), room / size_of::<pollfd>());
     // SAFETY: passed on.
     unsafe { ppoll(fds, count, timeout, mask) }
 }

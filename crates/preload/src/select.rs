@@ -55,6 +55,10 @@ impl Sets {
         except: *mut fd_set,
     ) -> Option<Self> {
         let count = usize::try_from(count).ok()?;
+        let may_be = |set: *mut fd_set| set.is_null() || c::may_be(set.cast::<u8>(), 1);
+        if ![read, write, except].into_iter().all(may_be) {
+            return None;
+        }
         let (read, write, except) = (Bits(read.cast()), Bits(write.cast()), Bits(except.cast()));
         Some(Self {
             count,

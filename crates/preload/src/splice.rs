@@ -8,6 +8,7 @@
 
 use core::ffi::{c_int, c_void};
 
+use crosslane_ctl::slab::end_flags;
 use crosslane_stream::family::Family;
 use crosslane_stream::fill::{self, Filled};
 use crosslane_stream::{End, ending, receive};
@@ -72,13 +73,21 @@ fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
             Some(room) => break room,
         }
     };
-    if End::of(from).is_some_and(|end| receive::is_before_urgent_byte(&end)) {
+    let end = End::of(from);
+    if end.is_some_and(|end| receive::is_before_urgent_byte(&end)) {
         return Some(before_urgent_byte(from));
     }
+    // TCP asks its descriptor's flag alone whether to wait for bytes.
+    let is_unix = end.is_some_and(|end| end.family() == Family::Unix);
+    let flags = if is_unix && !waits {
+        libc::MSG_DONTWAIT
+    } else {
+        0
+    };
     let mut piece = [0u8; PIECE];
     let most = bytes.min(room).min(PIECE);
     // SAFETY: the piece is valid for writes of its length.
-    let got = unsafe { input::recv(from, piece.as_mut_ptr().cast(), most, 0) };
+    let got = unsafe { input::recv(from, piece.as_mut_ptr().cast(), most, flags) };
     Some(errno::check(got).inspect(|&got| write_all(to, &piece[..got])))
 }
 
@@ -104,6 +113,10 @@ fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
         let end = End::of(to).filter(|end| has_bytes && end.family() == Family::Tcp);
         let error = end.and_then(|end| ending::take_error(&end));
         return error.filter(|error| *error != Errno::PIPE).map(Err);
+    }
+    if End::of(to).is_some_and(|end| end.has_flags(end_flags::SHUT_WRITE)) {
+        // What cannot be sent any more stays in the pipe.
+        return None;
     }
     if socket & POLLOUT == 0 && (!waits || is_nonblocking(to)) {
         return Some(Err(Errno::AGAIN));

@@ -106,6 +106,7 @@ real! {
     fn recvfrom(fd: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int, address: *mut sockaddr, length: *mut socklen_t) -> ssize_t;
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: u32, flags: c_int, timeout: *mut timespec) -> c_int;
+    fn __chk_fail() -> ();
     fn write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t;
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
     fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;

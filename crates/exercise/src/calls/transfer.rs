@@ -153,6 +153,38 @@ pub fn splice(from: RawFd, to: RawFd, count: usize, flags: u32) -> Answer {
     answer(unsafe { libc::splice(from, null, to, null, count, flags) })
 }
 
+/// tee(2).
+pub fn tee(from: RawFd, to: RawFd, count: usize, flags: u32) -> Answer {
+    // SAFETY: no memory is passed.
+    answer(unsafe { libc::tee(from, to, count, flags) })
+}
+
+/// vmsplice(2) of bytes that are not changed as long as anybody may read the pipe.
+pub fn vmsplice(pipe: RawFd, bytes: &'static [u8], flags: u32) -> Answer {
+    let part = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: the one part is readable for its length.
+    answer(unsafe { libc::vmsplice(pipe, &raw const part, 1, flags) })
+}
+
+/// copy_file_range(2) without offsets.
+pub fn copy_file_range(from: RawFd, to: RawFd, count: usize) -> Answer {
+    let null = std::ptr::null_mut();
+    // SAFETY: no memory is passed.
+    answer(unsafe { libc::copy_file_range(from, null, to, null, count, 0) })
+}
+
+/// sockatmark(3).
+pub fn sockatmark(fd: RawFd) -> Answer {
+    unsafe extern "C" {
+        fn sockatmark(fd: libc::c_int) -> libc::c_int;
+    }
+    // SAFETY: no memory is passed.
+    answer_int(unsafe { sockatmark(fd) })
+}
+
 /// ioctl(2) that fills in an int, such as FIONREAD, SIOCOUTQ and SIOCATMARK.
 pub fn ioctl_read(fd: RawFd, request: libc::Ioctl) -> Answer {
     let mut value: i32 = -1;
@@ -161,9 +193,14 @@ pub fn ioctl_read(fd: RawFd, request: libc::Ioctl) -> Answer {
     answer_int(value)
 }
 
+/// ioctl(2) that takes an int, such as FIONBIO and FIOASYNC.
+pub fn ioctl_set(fd: RawFd, request: libc::Ioctl, value: i32) -> Answer {
+    let mut value = value;
+    // SAFETY: these requests read one int.
+    answer_int(unsafe { libc::ioctl(fd, request, &raw mut value) })
+}
+
 /// ioctl(2) FIONBIO.
 pub fn ioctl_nonblocking(fd: RawFd, on: bool) -> Answer {
-    let mut value = i32::from(on);
-    // SAFETY: this request reads one int.
-    answer_int(unsafe { libc::ioctl(fd, libc::FIONBIO, &raw mut value) })
+    ioctl_set(fd, libc::FIONBIO, i32::from(on))
 }

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn epoll_ctl(
     // SAFETY: passed on.
     let kernel = || unsafe { real::epoll_ctl(epoll, operation, fd, event) };
     // SAFETY: the program's promise; null is legal for EPOLL_CTL_DEL only.
-    let wish = unsafe { event.as_ref() }.copied();
+    let wish = c::may_be(event, 1).then(|| unsafe { *event });
     if let Some(set) = set::known(epoll) {
         set.use_here();
     }

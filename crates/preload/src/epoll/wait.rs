@@ -472,7 +472,7 @@ unsafe fn slice<'a>(
     count: c_int,
 ) -> Option<&'a mut [MaybeUninit<epoll_event>]> {
     let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
-    if events.is_null() {
+    if !c::may_be(events, 1) {
         return None;
     }
     // SAFETY: the caller's promise.

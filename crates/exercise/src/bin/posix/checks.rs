@@ -10,12 +10,17 @@ mod descriptors;
 mod ending;
 mod epoll;
 mod flags;
+mod fortified;
 mod names;
+mod notices;
+mod nowhere;
 mod options;
+mod pipes;
 mod processes;
 mod ready;
 mod signals;
 mod stdio;
+mod storm;
 mod threads;
 mod urgent;
 mod vectors;
@@ -64,7 +69,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 18] = [
+    let topics: [&'static [Check]; 23] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -83,6 +88,11 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         threads::CHECKS,
         urgent::CHECKS,
         cancelling::CHECKS,
+        pipes::CHECKS,
+        fortified::CHECKS,
+        notices::CHECKS,
+        storm::CHECKS,
+        nowhere::CHECKS,
     ];
     topics.into_iter().flatten().chain(beside::CHECKS)
 }

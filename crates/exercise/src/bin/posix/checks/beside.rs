@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use crosslane_exercise::calls::{
-    close, pipe, read, recv, recvmsg, recvmsg_beside, send_fd, sendmsg, setsockopt, write,
+    close, pipe, read, recv, recvmsg, recvmsg_beside, send_fd, sendmsg, setsockopt, splice, write,
 };
 use libc::{
     MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_PEEK, POLLHUP, POLLIN, SO_PASSCRED, SOL_SOCKET,
@@ -199,6 +199,21 @@ pub const CHECKS: &[Check] = &[
         |s| {
             let slices = [IoSlice::new(b"plain "), IoSlice::new(b"words")];
             s.say("sendmsg", sendmsg(s.fd, &slices, 0));
+        },
+    ),
+    pair(
+        // Unlike TCP, which asks the descriptor's flag alone.
+        "splice_of_nothing_without_waiting",
+        |s| {
+            let [_out, into] = pipe().expect("a pipe can be made");
+            s.say("none", splice(s.fd, into, 10, libc::SPLICE_F_NONBLOCK));
+            s.go();
+            s.until(POLLIN);
+            s.say("some", splice(s.fd, into, 10, libc::SPLICE_F_NONBLOCK));
+        },
+        |s| {
+            s.wait();
+            s.send(b"word");
         },
     ),
     pair(

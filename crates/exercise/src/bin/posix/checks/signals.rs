@@ -47,7 +47,7 @@ fn nanos_now() -> u64 {
 }
 
 /// Count `signal` from now on instead of dying from it.
-fn catch(signal: i32, flags: i32) {
+pub(super) fn catch(signal: i32, flags: i32) {
     // SAFETY: an action of zeros is an empty one.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = count as extern "C" fn(i32) as usize;
@@ -143,10 +143,10 @@ fn take_all(fd: i32) {
 const ROUNDS: u32 = 60;
 
 /// A timer that sends SIGUSR1 to this process, which has one thread.
-struct Alarm(libc::timer_t);
+pub(super) struct Alarm(libc::timer_t);
 
 impl Alarm {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // SAFETY: an event is plain integers, for which zero is a value.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_SIGNAL;
@@ -169,7 +169,7 @@ impl Alarm {
         CAUGHT.load(Ordering::Relaxed)
     }
 
-    fn set(&self, first: Duration, between: Duration) {
+    pub(super) fn set(&self, first: Duration, between: Duration) {
         let nanos = |time: Duration| libc::timespec {
             tv_sec: 0,
             tv_nsec: i64::from(time.subsec_nanos()),

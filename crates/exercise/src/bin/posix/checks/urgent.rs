@@ -1,6 +1,6 @@
 //! Urgent data.
 
-use crosslane_exercise::calls::{ioctl_read, recv, send, setsockopt};
+use crosslane_exercise::calls::{ioctl_read, recv, send, setsockopt, sockatmark};
 use libc::{MSG_NOSIGNAL, MSG_OOB, POLLIN, POLLPRI, SO_OOBINLINE, SOL_SOCKET};
 
 use super::{Check, pair};
@@ -18,6 +18,12 @@ fn receive_urgent(s: &mut Stage) {
 
 fn at_mark(s: &mut Stage) {
     s.say("at mark", ioctl_read(s.fd, SIOCATMARK));
+}
+
+/// As libc tells it, and by the request that libc makes.
+fn both_marks(s: &mut Stage) {
+    s.say("sockatmark", sockatmark(s.fd));
+    at_mark(s);
 }
 
 /// Far: ordinary data, urgent data, ordinary data.
@@ -59,6 +65,35 @@ pub const CHECKS: &[Check] = &[
         |s| {
             s.wait();
             around(s);
+        },
+    ),
+    pair(
+        "sockatmark_beside_the_request",
+        |s| {
+            both_marks(s);
+            s.go();
+            s.until(POLLPRI);
+            s.wait();
+            both_marks(s);
+            s.read(3);
+            both_marks(s);
+            s.read(100);
+            both_marks(s);
+            s.read(100);
+            both_marks(s);
+            s.send(b"talk");
+            s.go();
+            s.wait();
+            both_marks(s);
+            s.read(100);
+        },
+        |s| {
+            s.wait();
+            around(s);
+            s.wait();
+            s.read(100);
+            s.send(b"more");
+            s.go();
         },
     ),
     pair(

@@ -1,0 +1,197 @@
+//! Calls with pointers to where nothing is, or nothing may be written.
+
+use std::os::fd::RawFd;
+
+use libc::{c_int, c_void};
+
+use super::{answer, answer_int};
+use crate::Answer;
+
+/// Where a call is told to look.
+#[derive(Clone, Copy)]
+pub struct Nowhere(*mut c_void);
+
+impl Nowhere {
+    /// An address below all that can be mapped.
+    pub fn low() -> Self {
+        Self(std::ptr::without_provenance_mut(8))
+    }
+
+    /// An address of the kernel's.
+    pub fn high() -> Self {
+        Self(std::ptr::without_provenance_mut(usize::MAX - 0xffff))
+    }
+
+    /// A page that was mapped once.
+    pub fn unmapped() -> Self {
+        let page = Self::page(libc::PROT_READ);
+        // SAFETY: nobody uses the page.
+        unsafe { libc::munmap(page.0, PAGE) };
+        page
+    }
+
+    /// A page with this protection, of zeros.
+    pub fn page(protection: c_int) -> Self {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, wherever there is room.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0) };
+        assert_ne!(page, libc::MAP_FAILED, "a page can be mapped");
+        Self(page)
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// A call that is given an address.
+pub type Call = fn(RawFd, Nowhere) -> Answer;
+
+/// Calls that store what they receive there, or take from there what they send.
+#[expect(
+    clippy::undocumented_unsafe_blocks,
+    reason = "the same for all of them: the kernel checks the address and answers EFAULT"
+)]
+pub const OF_BYTES: [(&str, Call); 6] = [
+    ("read", |fd, at| answer(unsafe { libc::read(fd, at.0, 4) })),
+    ("recv", |fd, at| {
+        answer(unsafe { libc::recv(fd, at.0, 4, 0) })
+    }),
+    ("readv", |fd, at| {
+        answer(unsafe { libc::readv(fd, &raw const *part(at), 1) })
+    }),
+    ("recvmsg", |fd, at| {
+        let mut message = message(at);
+        answer(unsafe { libc::recvmsg(fd, &raw mut message, 0) })
+    }),
+    ("send", |fd, at| {
+        answer(unsafe { libc::send(fd, at.0, 4, 0) })
+    }),
+    ("writev", |fd, at| {
+        answer(unsafe { libc::writev(fd, &raw const *part(at), 1) })
+    }),
+];
+
+fn part(at: Nowhere) -> Box<libc::iovec> {
+    Box::new(libc::iovec {
+        iov_base: at.0,
+        iov_len: 4,
+    })
+}
+
+fn message(at: Nowhere) -> libc::msghdr {
+    // SAFETY: a message of zeros is an empty one.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = Box::into_raw(part(at));
+    message.msg_iovlen = 1;
+    message
+}
+
+/// Calls whose arguments are there.
+#[expect(
+    clippy::undocumented_unsafe_blocks,
+    reason = "the same for all of them: the kernel checks the address and answers EFAULT"
+)]
+pub const OF_ARGUMENTS: [(&str, Call); 19] = [
+    ("readv's parts", |fd, at| {
+        answer(unsafe { libc::readv(fd, at.0.cast(), 2) })
+    }),
+    ("writev's parts", |fd, at| {
+        answer(unsafe { libc::writev(fd, at.0.cast(), 2) })
+    }),
+    ("recvmsg's header", |fd, at| {
+        answer(unsafe { libc::recvmsg(fd, at.0.cast(), 0) })
+    }),
+    ("sendmsg's header", |fd, at| {
+        answer(unsafe { libc::sendmsg(fd, at.0.cast(), 0) })
+    }),
+    ("recvmmsg", |fd, at| {
+        answer_int(unsafe {
+            libc::recvmmsg(fd, at.0.cast(), 2, libc::MSG_DONTWAIT, std::ptr::null_mut())
+        })
+    }),
+    ("sendmmsg", |fd, at| {
+        answer_int(unsafe { libc::sendmmsg(fd, at.0.cast(), 2, 0) })
+    }),
+    ("recvfrom's name", |fd, at| {
+        let mut length = 16;
+        answer(unsafe {
+            libc::recvfrom(
+                fd,
+                [0_u8; 4].as_mut_ptr().cast(),
+                1,
+                0,
+                at.0.cast(),
+                &raw mut length,
+            )
+        })
+    }),
+    ("recvfrom's length", |fd, at| {
+        let mut name = [0_u8; 16];
+        answer(unsafe {
+            libc::recvfrom(
+                fd,
+                [0_u8; 4].as_mut_ptr().cast(),
+                1,
+                0,
+                name.as_mut_ptr().cast(),
+                at.0.cast(),
+            )
+        })
+    }),
+    ("poll", |_, at| {
+        answer_int(unsafe { libc::poll(at.0.cast(), 1, 0) })
+    }),
+    ("select", |fd, at| {
+        let null = std::ptr::null_mut();
+        answer_int(unsafe { libc::select(fd + 1, at.0.cast(), null, null, null.cast()) })
+    }),
+    ("epoll_ctl", |fd, at| {
+        let epoll = super::epoll_create().expect("a set can be made");
+        answer_int(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, at.0.cast()) })
+    }),
+    ("epoll_wait", |fd, at| {
+        let epoll = super::epoll_create().expect("a set can be made");
+        super::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, 5, 0).expect("it can be added");
+        answer_int(unsafe { libc::epoll_wait(epoll, at.0.cast(), 1, 1000) })
+    }),
+    ("getsockopt's value", |fd, at| {
+        let mut length = 4;
+        answer_int(unsafe {
+            libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, at.0, &raw mut length)
+        })
+    }),
+    ("getsockopt's length", |fd, at| {
+        answer_int(unsafe {
+            libc::getsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                libc::SO_TYPE,
+                [0; 4].as_mut_ptr().cast(),
+                at.0.cast(),
+            )
+        })
+    }),
+    ("setsockopt", |fd, at| {
+        answer_int(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, at.0, 4) })
+    }),
+    ("FIONREAD", |fd, at| {
+        answer_int(unsafe { libc::ioctl(fd, libc::FIONREAD, at.0) })
+    }),
+    ("FIONBIO", |fd, at| {
+        answer_int(unsafe { libc::ioctl(fd, libc::FIONBIO, at.0) })
+    }),
+    ("getpeername", |fd, at| {
+        let mut length = 16;
+        answer_int(unsafe { libc::getpeername(fd, at.0.cast(), &raw mut length) })
+    }),
+    ("sendfile's offset", |fd, at| {
+        let file = super::file_of(b"file").expect("a file can be made");
+        answer(unsafe { libc::sendfile(fd, file, at.0.cast(), 4) })
+    }),
+];
+
+/// accept(2) that stores the name there.
+pub fn accept_into(listener: RawFd, at: Nowhere) -> Answer {
+    let mut length = 16;
+    // SAFETY: the kernel checks the address and answers EFAULT.
+    answer_int(unsafe { libc::accept(listener, at.0.cast(), &raw mut length) })
+}
