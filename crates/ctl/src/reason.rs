@@ -135,6 +135,9 @@ reasons! {
     /// The memory between the hosts is gone.
     WindowLost = 34, "window-lost", "the window to the other host was lost",
         "nothing to do: the connection goes over a window again when there is one (crosslane rack status)";
+    /// The program has taken the number of a descriptor of ours.
+    Number = 35, "number", "the program has given the number of one of the library's descriptors to another (dup2)",
+        "raise its limit of descriptors (ulimit -n) above 500000, where the library's are out of the way";
 }
 
 impl Reason {

@@ -3,6 +3,7 @@
 
 mod files;
 mod fortified;
+mod itself;
 mod kernel;
 mod message;
 mod nowhere;
@@ -15,6 +16,7 @@ mod transfer;
 
 pub use files::*;
 pub use fortified::*;
+pub use itself::*;
 pub use kernel::*;
 pub use message::*;
 pub use nowhere::*;

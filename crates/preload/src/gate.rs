@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_long, c_uint};
 
+use crosslane_ctl::reason::Reason;
 use crosslane_stream::{close as closing, process};
 use crosslane_sys::{Errno, real};
 
@@ -125,7 +126,7 @@ unsafe fn by_process(number: c_long, arguments: [c_long; 6]) -> c_long {
         }
         _ => {
             if number == libc::SYS_seccomp && sandbox::is_restriction_by_call(a, d) {
-                sandbox::leave();
+                sandbox::leave(Reason::Sandbox);
             }
             // SAFETY: passed on.
             unsafe { by_architecture(number, arguments) }

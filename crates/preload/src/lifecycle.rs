@@ -186,7 +186,7 @@ pub fn before_close(fd: c_int) {
 
 /// Whether `fd` is one of the library's own, which programs that close everything must not touch.
 fn is_ours(fd: c_int) -> bool {
-    fd >= 512 && control::owns(fd)
+    control::owns(fd)
 }
 
 #[unsafe(no_mangle)]

@@ -3,12 +3,12 @@
 use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, adopt, close as closing, raw, register, standard};
+use crosslane_stream::{End, adopt, close as closing, control, raw, register, standard};
 use crosslane_sys::real;
 use libc::msghdr;
 
 use crate::process::is_own;
-use crate::{borrow, epoll, lifecycle, progress, stdio};
+use crate::{borrow, epoll, lifecycle, progress, sandbox, stdio};
 
 /// How long passing a descriptor waits for its connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
@@ -77,6 +77,10 @@ fn make_room(fd: c_int, to: c_int) {
             leave_to_kernel(&end, to);
         }
         lifecycle::before_close(to);
+        if is_own() && control::owns(to) {
+            sandbox::leave(Reason::Number);
+            control::hand_over(to);
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use crate::progress;
 /// How long connections are waited for in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The program is about to restrict itself.
-pub fn leave() {
+/// The library can go on no longer, for this reason.
+pub fn leave(reason: Reason) {
     let Some(process) = process::get() else {
         return process::leave();
     };
@@ -26,7 +26,7 @@ pub fn leave() {
     let deadline = Instant::now() + PATIENCE;
     for end in process.ends() {
         let left = deadline.saturating_duration_since(Instant::now());
-        closing::make_plain(&end, Reason::Sandbox, left);
+        closing::make_plain(&end, reason, left);
         progress::hand_back(&end);
     }
     watcher::stop();
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn prctl(
     e: c_ulong,
 ) -> c_int {
     if is_restriction(option, a, b) {
-        leave();
+        leave(Reason::Sandbox);
     }
     // SAFETY: passed on.
     unsafe { real::prctl(option, a, b, d, e) }

@@ -73,7 +73,8 @@ pub struct Control {
     beyond: Option<OwnedFd>,
 }
 
-/// Numbers of the library's descriptors, 0 where there is none; the program must not close them.
+/// Numbers of the library's descriptors, 0 where there is none; the program must not close them. Below 0, one that has been
+/// handed over to the program.
 static OWN: [AtomicI32; 32] = [const { AtomicI32::new(0) }; 32];
 
 /// A descriptor of the library. Closed past our own `close`, which would ask for locks.
@@ -115,16 +116,30 @@ impl OwnFd {
 
 impl Drop for OwnFd {
     fn drop(&mut self) {
-        for cell in &OWN {
-            let _ = cell.compare_exchange(self.0, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let clear = |number| {
+            let mut cells = OWN.iter();
+            cells.any(|cell| {
+                cell.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            })
+        };
+        if !clear(-self.0) {
+            clear(self.0);
+            kernel::close(self.0);
         }
-        kernel::close(self.0);
     }
 }
 
 /// Whether a descriptor belongs to the library.
 pub fn owns(fd: RawFd) -> bool {
     fd > 0 && OWN.iter().any(|cell| cell.load(Ordering::Relaxed) == fd)
+}
+
+/// A number of the library's is the program's from now on.
+pub fn hand_over(fd: RawFd) {
+    for cell in &OWN {
+        let _ = cell.compare_exchange(fd, -fd, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// The library's descriptors, in order.

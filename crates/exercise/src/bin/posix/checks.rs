@@ -4,13 +4,16 @@ mod beside;
 mod blocking;
 mod bulk;
 mod cancelling;
+mod children;
 mod connecting;
 mod connections;
 mod descriptors;
 mod ending;
 mod epoll;
+mod exhausted;
 mod flags;
 mod fortified;
+mod itself;
 mod names;
 mod notices;
 mod nowhere;
@@ -69,7 +72,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 23] = [
+    let topics: [&'static [Check]; 26] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -79,6 +82,9 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         connections::CHECKS,
         descriptors::CHECKS,
         processes::CHECKS,
+        children::CHECKS,
+        itself::CHECKS,
+        exhausted::CHECKS,
         connecting::CHECKS,
         names::CHECKS,
         options::CHECKS,

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, RawFd};
 use std::process::Child;
 
@@ -54,6 +55,17 @@ impl Stage {
     pub fn wait(&mut self) {
         let line = self.other.line();
         assert_eq!(line, "go", "the two sides of a check go in step");
+    }
+
+    /// Tell the other side's [`Stage::told`] where something listens.
+    pub fn tell(&mut self, address: SocketAddr) {
+        self.other.say(&address.to_string());
+    }
+
+    /// Wait for what the other side has to [`Stage::tell`].
+    pub fn told(&mut self) -> SocketAddr {
+        let line = self.other.line();
+        line.parse().expect("the two sides of a check go in step")
     }
 
     /// Have this process killed.

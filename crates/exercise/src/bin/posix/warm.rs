@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crosslane_exercise::calls::{
-    Name, accept, bind_name, close, connect, exit_now, fork, getpeername, getsockname, listen,
-    pipe, recv, send, setsockopt, socket, socketpair, wait_for,
+    Name, accept, bind_name, close, connect, dup2, exit_now, fork, getpeername, getsockname,
+    listen, pipe, recv, send, setsockopt, socket, socketpair, wait_for,
 };
 
 use crate::checks::{Check, Cue};
@@ -100,9 +100,14 @@ fn with_child(check: &Check, options: &Options) -> (RawFd, libc::pid_t, Other) {
             (ours, child, Other::pipes(from_far, to_far))
         }
         None => {
+            // As the far process of other connections has them.
+            for (pipe, standard) in [(from_near, 0), (to_near, 1)] {
+                dup2(pipe, standard).expect("a standard stream can be replaced");
+                close(pipe).expect("it is open");
+            }
             all([ours, from_far, to_far]);
             limit_to_seconds(LIMIT_S);
-            far_of_connection(check, theirs, Other::pipes(from_near, to_near), options);
+            far_of_connection(check, theirs, Other::parent(), options);
             exit_now(0)
         }
     }

@@ -20,7 +20,7 @@ const WORDS: usize = 5;
 const ENOUGH_CALLS: usize = 40;
 
 /// Fork; the child runs `child`, whose success is its exit status, and the parent goes on.
-fn in_child(child: impl FnOnce() -> bool) -> libc::pid_t {
+pub(super) fn in_child(child: impl FnOnce() -> bool) -> libc::pid_t {
     match fork().expect("a process can be made") {
         Some(pid) => pid,
         None => exit_now(i32::from(!child())),
@@ -68,7 +68,7 @@ extern "C" fn talk_in_clone(fd: *mut libc::c_void) -> i32 {
 }
 
 /// Far: repeat every word in capitals until the end.
-fn echo(s: &mut Stage) {
+pub(super) fn echo(s: &mut Stage) {
     let mut buffer = [0; 100];
     while let Ok(count @ 1..) = read(s.fd, &mut buffer) {
         let loud = buffer[..count].to_ascii_uppercase();
@@ -78,7 +78,7 @@ fn echo(s: &mut Stage) {
 }
 
 /// Far: tell what came until the end.
-fn listen(s: &mut Stage) {
+pub(super) fn listen(s: &mut Stage) {
     s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
 }
 

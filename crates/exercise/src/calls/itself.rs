@@ -1,0 +1,88 @@
+//! What a process does to itself: daemon, chroot, other rights, limits, closing everything.
+
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+
+use super::answer_int;
+use crate::{Answer, Errno};
+
+unsafe extern "C" {
+    /// closefrom(3), which the libc crate lacks.
+    #[link_name = "closefrom"]
+    fn close_from(lowest: libc::c_int);
+}
+
+/// closefrom(3).
+pub fn closefrom(lowest: RawFd) {
+    // SAFETY: the programs own what they close.
+    unsafe { close_from(lowest) };
+}
+
+/// daemon(3), to the root folder and without standard streams.
+pub fn daemon() -> Answer {
+    // SAFETY: takes numbers only; the child calls only what the C library allows after a fork.
+    answer_int(unsafe { libc::daemon(0, 0) })
+}
+
+/// chdir(2).
+pub fn chdir(path: &CStr) -> Answer {
+    // SAFETY: the path is a C string.
+    answer_int(unsafe { libc::chdir(path.as_ptr()) })
+}
+
+/// chroot(2).
+pub fn chroot(path: &CStr) -> Answer {
+    // SAFETY: the path is a C string.
+    answer_int(unsafe { libc::chroot(path.as_ptr()) })
+}
+
+/// setgroups(2) to none.
+pub fn leave_groups() -> Answer {
+    // SAFETY: there is nothing at the pointer to be read.
+    answer_int(unsafe { libc::setgroups(0, std::ptr::null()) })
+}
+
+/// setgid(2).
+pub fn setgid(group: u32) -> Answer {
+    // SAFETY: takes a number only.
+    answer_int(unsafe { libc::setgid(group) })
+}
+
+/// setuid(2).
+pub fn setuid(user: u32) -> Answer {
+    // SAFETY: takes a number only.
+    answer_int(unsafe { libc::setuid(user) })
+}
+
+/// getrlimit(2): how many descriptors this process may have.
+pub fn descriptor_limit() -> Result<u64, Errno> {
+    limits().map(|limits| limits.rlim_cur)
+}
+
+/// setrlimit(2): how many descriptors this process may have; it may have as many as now again.
+pub fn limit_descriptors(most: u64) -> Answer {
+    let limits = libc::rlimit {
+        rlim_cur: most,
+        ..limits()?
+    };
+    // SAFETY: the limits are readable.
+    answer_int(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) })
+}
+
+fn limits() -> Result<libc::rlimit, Errno> {
+    let mut limits = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limits are writable.
+    answer_int(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) })?;
+    Ok(limits)
+}
+
+/// fexecve(3) without arguments or environment; returns only if it fails.
+pub fn exec_file(fd: RawFd) -> Errno {
+    let arguments = [c"program".as_ptr(), std::ptr::null()];
+    // SAFETY: the arguments are C strings and end with null, and so does the environment.
+    unsafe { libc::fexecve(fd, arguments.as_ptr(), arguments[1..].as_ptr()) };
+    Errno::last()
+}
