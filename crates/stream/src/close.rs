@@ -9,11 +9,12 @@ use std::time::Instant;
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{Control, Next};
 use crosslane_sys::{Errno, kernel};
 
 use crate::bell::Bells;
+use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
     End, bell, control, doubt, ending, ledger, lost, posted, register, replay, stay, step, stir,
@@ -235,7 +236,7 @@ fn are_bells_over(end: &End) -> bool {
             && !end.rx_cursor().has_data(&lane)
             && bell::has_stop(end, &lane)
     };
-    is_over && is_heard || end.ending() != Ending::Open && !has_left()
+    is_over && is_heard || has_peer_ended(end) && !has_left()
 }
 
 /// Make the kernel reset the connection when its last descriptor is closed.

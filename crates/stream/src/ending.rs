@@ -12,7 +12,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::take_bells;
 use crate::family::Family;
-use crate::{End, bell, close, gone, lost, unconsumed};
+use crate::{End, bell, close, gone, kernel_view, lost, unconsumed};
 
 /// What to say when the stream has ended and nothing is left: the error, once, or its end.
 pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
@@ -205,6 +205,16 @@ pub(crate) fn note_eof(end: &End) {
     if is_reset && unconsumed::bytes(end) > 0 {
         let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         note_error(end, Errno::CONNRESET);
+    }
+}
+
+/// Whether the peer sends nothing any more, neither data nor doorbells. The end that an own shutdown for reading makes
+/// looks like the peer's.
+pub(crate) fn has_peer_ended(end: &End) -> bool {
+    match end.ending() {
+        Ending::Open => false,
+        Ending::Eof => !end.has_flags(end_flags::SHUT_READ) || kernel_view::has_ended(end),
+        Ending::Reset => true,
     }
 }
 

@@ -12,7 +12,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::beside::{Beside, ends_a_receive};
 use crate::end::add;
-use crate::ending::{lied, look_behind_bells, look_for_end, note_error};
+use crate::ending::{has_peer_ended, lied, look_behind_bells, look_for_end, note_error};
 use crate::family::Family;
 use crate::pieces::Pieces;
 use crate::receive::Options;
@@ -208,12 +208,12 @@ fn step_replay(
         if let Some(bytes) = read_frozen(end, lane, parts, peek)? {
             return Ok(Passage::Out(Step::Bytes(bytes)));
         }
-        if end.ending() == Ending::Open {
+        if !has_peer_ended(end) {
             bell::take(end, lane);
             look_for_end(end);
         }
         // In this order: an answer comes before the word that the stream has ended.
-        if end.ending() == Ending::Open
+        if !has_peer_ended(end)
             || lost::is_dry(end)
             || sender.replay_seq.load(Ordering::SeqCst) != seen
         {
@@ -303,7 +303,7 @@ fn is_freeze_over(end: &End, lane: &WindowLane) -> bool {
     if !posted::is_posted(end) || !end.has_flags(end_flags::FROZEN) {
         return false;
     }
-    let has_ended = || end.ending() != Ending::Open && !lost::is_dry(end);
+    let has_ended = || has_peer_ended(end) && !lost::is_dry(end);
     let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
     let answers = &lane.control().sender.replay_seq;
     // In this order: an answer came before the end.

@@ -17,10 +17,11 @@ use crosslane_ctl::lane::receiver_flags::{
     ARMED, CLOSED, DROWSY, ENTERED, FROZEN, READY, STOP_WANTED,
 };
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, WindowLane};
 
 use crate::bell::Bells;
+use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::kernel_view::{self, Count};
 use crate::{
@@ -508,7 +509,7 @@ fn is_out(end: &End) -> bool {
         }
         Mode::Drain => false,
         Mode::Replay => is_empty(),
-        Mode::Ring => end.ending() != Ending::Open && is_empty(),
+        Mode::Ring => has_peer_ended(end) && is_empty(),
     };
     end.tx_mode() == Mode::Tcp && is_received && !lost::is_unknown(end) && !is_missed_at_close(end)
 }
@@ -568,8 +569,7 @@ pub fn is_quiet(end: &End) -> bool {
         return false;
     };
     end.tx_mode() == Mode::Tcp
-        && (end.rx_mode() == Mode::Replay
-            || end.rx_mode() == Mode::Ring && end.ending() != Ending::Open)
+        && (end.rx_mode() == Mode::Replay || end.rx_mode() == Mode::Ring && has_peer_ended(end))
         && !end.rx_cursor().has_record(&lane)
         && posted::is_heard(end, &lane)
         && bell::take(end, &lane) == Bells::None

@@ -18,7 +18,7 @@ use super::asleep::{Asleep, has_sleepers};
 use super::beacon;
 use super::control::{pass_on, sync};
 use super::kept::Waiting;
-use super::news::{begins_anew, news, reported, waits_for_look};
+use super::news::{begins_anew, left_over, news, reported, waits_for_look};
 use super::set::{self, Inner, Reg, Set};
 use crate::c;
 use crate::poll::{self, Overdue};
@@ -185,7 +185,10 @@ impl Wait<'_> {
                     self.tell(events, data);
                 }
                 Some(key) if self.found + self.arrivals.plain < self.out.len() => {
-                    self.look_at(inner, key);
+                    match inner.reg(key).and_then(|reg| left_over(reg, events)) {
+                        Some((events, data)) => self.tell(events, data),
+                        None => self.look_at(inner, key),
+                    }
                 }
                 // What finds no room now is found by the next scan of this thread, or by others.
                 Some(key) => pass_on(self.set, inner, key),
