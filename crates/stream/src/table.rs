@@ -154,23 +154,25 @@ impl Table {
 
     /// Whether another living process holds the entry.
     pub fn is_shared(&self, index: u32) -> bool {
-        let held = self.read_holders(index);
-        if held.without(self.member()) == Holders::NOBODY {
-            return false;
+        self.alive_holders(index).without(self.member()) != Holders::NOBODY
+    }
+
+    /// The living holders of an entry, and no others in its word. Whoever has ended may have made others holders before.
+    fn alive_holders(&self, index: u32) -> Holders {
+        loop {
+            let held = self.read_holders(index);
+            let alive = self.alive_of(held);
+            if alive == held || self.replace_holders(index, held, alive) {
+                return alive;
+            }
         }
-        let alive = self.alive_of(held);
-        if alive != held {
-            // Whoever changes them at the same time does it as exactly.
-            self.replace_holders(index, held, alive);
-        }
-        alive.without(self.member()) != Holders::NOBODY
     }
 
     /// Hold an entry no more. Returns whether nobody holds it now.
     pub fn let_go(&self, index: u32) -> bool {
         loop {
-            let held = self.read_holders(index);
-            let rest = self.alive_of(held).without(self.member());
+            let held = self.alive_holders(index);
+            let rest = held.without(self.member());
             let phase = &self.entry(index).id.phase;
             if rest == Holders::NOBODY {
                 phase.store(EndPhase::Free as u32, Ordering::Release);
