@@ -311,28 +311,47 @@ pub unsafe extern "C" fn recvfrom(
             return c::fail(Errno(libc::EFAULT));
         }
         // SAFETY: the program's promise.
-        unsafe { source(&end, received > 0, address, length) };
+        if let Err(errno) = unsafe { source(&end, received > 0, address, length) } {
+            return c::fail(errno);
+        }
     }
     received
 }
 
 /// Fill in where received bytes came from: TCP does not tell; AF_UNIX tells the peer's name, if it has
-/// one.
+/// one, at an address that may be nowhere.
 ///
 /// # Safety
 /// As recvfrom(2) demands.
-unsafe fn source(end: &End, has_some: bool, address: *mut sockaddr, length: *mut socklen_t) {
+unsafe fn source(
+    end: &End,
+    has_some: bool,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> Result<(), Errno> {
     const NAMELESS: usize = size_of::<libc::sa_family_t>();
     if end.family() == Family::Unix && has_some {
-        // SAFETY: the caller's promise.
-        unsafe { libc::getpeername(end.fd(), address, length) };
-        // SAFETY: as above.
-        if unsafe { *length } as usize > NAMELESS {
-            return;
+        let mut own: sockaddr = sockaddr {
+            sa_family: 0,
+            sa_data: [0; 14],
+        };
+        let mut bytes = socklen_t::try_from(size_of_val(&own)).unwrap_or(0);
+        // SAFETY: there is room for so much; what is longer is cut off.
+        let asked = unsafe { libc::getpeername(end.fd(), &raw mut own, &raw mut bytes) };
+        if asked == 0 && bytes as usize > NAMELESS {
+            // SAFETY: the caller's promise; the kernel refuses what is nowhere.
+            let told = unsafe { libc::getpeername(end.fd(), address, length) };
+            let is_nowhere = told < 0 && Errno::last() == Errno(libc::EFAULT);
+            return if is_nowhere {
+                Err(Errno::last())
+            } else {
+                Ok(())
+            };
         }
     }
     // SAFETY: as above.
     unsafe { *length = 0 };
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
@@ -414,27 +433,22 @@ unsafe fn receive_message(
     if is_unix && received > 0 && flags & libc::MSG_PEEK != 0 && !by_kernel && beside.is_empty() {
         peek::look_beside(end, &beside);
     }
+    let mut named = Ok(());
     if received >= 0 && !by_kernel {
         (header.msg_controllen, header.msg_flags) = beside.received();
         if header.msg_name.is_null() {
             header.msg_namelen = 0;
         } else {
             let name = header.msg_name.cast();
+            let length = &raw mut header.msg_namelen;
             // SAFETY: the program's promise about its message.
-            unsafe {
-                source(
-                    end,
-                    has_found.get() || received > 0,
-                    name,
-                    &raw mut header.msg_namelen,
-                )
-            };
+            named = unsafe { source(end, has_found.get() || received > 0, name, length) };
         }
     }
     if received >= 0 && is_unix {
         crate::plumbing::after_receiving(header);
     }
-    Some(received)
+    Some(named.map_or_else(c::fail, |()| received))
 }
 
 #[unsafe(no_mangle)]
