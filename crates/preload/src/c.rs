@@ -65,7 +65,10 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Result<&'a [Part],
 /// Addresses below this are never mapped (vm.mmap_min_addr), those from the other on are not the
 /// program's. A copy by the kernel would fail with EFAULT there.
 const LOWEST_ADDRESS: usize = 1 << 16;
+#[cfg(target_arch = "x86_64")]
 const HIGHEST_ADDRESS: usize = 1 << 47;
+#[cfg(not(target_arch = "x86_64"))]
+const HIGHEST_ADDRESS: usize = 1 << 48;
 
 /// Whether a buffer may be the program's.
 #[inline]

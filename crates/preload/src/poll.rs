@@ -81,13 +81,16 @@ impl Asleep {
     /// As [`Asleep::new`], but for those at places that are seen to otherwise. A number that another thread is about to
     /// give to another descriptor names nothing for a moment; what it then names may be what it has named before.
     fn beside(others: impl Iterator<Item = usize>, kept: &Kept, fds: &[pollfd]) -> Option<Self> {
-        let mut is_seen_to = vec![false; fds.len()];
-        others.for_each(|place| is_seen_to[place] = true);
         let named = fds.iter().enumerate();
         let named = named.filter_map(|(place, one)| Some((place, End::of(one.fd)?)));
-        let left = named
-            .chain(kept.ends())
-            .filter(|(place, _)| !is_seen_to[*place]);
+        let mut all = named.chain(kept.ends()).peekable();
+        if all.peek().is_none() {
+            // A handler may have interrupted an allocation, and poll by other descriptors.
+            return Some(Self(Vec::new()));
+        }
+        let mut is_seen_to = vec![false; fds.len()];
+        others.for_each(|place| is_seen_to[place] = true);
+        let left = all.filter(|(place, _)| !is_seen_to[*place]);
         let ends: Vec<End> = left.map(|(_, end)| end).collect();
         let begin = |end| (raw::Call::begin_wait(end), raw::ByNumber::begin(end));
         let asleep = Self(ends.iter().map(begin).collect());

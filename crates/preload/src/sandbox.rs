@@ -24,6 +24,10 @@ pub fn leave(reason: Reason) {
         return;
     }
     let deadline = Instant::now() + PATIENCE;
+    // All first: their peers need not wait for one another.
+    for end in process.ends() {
+        closing::make_plain(&end, reason, Duration::ZERO);
+    }
     for end in process.ends() {
         let left = deadline.saturating_duration_since(Instant::now());
         closing::make_plain(&end, reason, left);

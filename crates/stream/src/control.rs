@@ -7,7 +7,7 @@
 //! still looking for a peer register again with the next monitor, and [`tend`] introduces the
 //! process to it, so that `crosslane ss` shows them.
 
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
@@ -28,9 +28,12 @@ use crate::{End, config, doubt, lost, register, relief, strict, watcher};
 
 mod fork;
 mod loans;
+mod own;
 
 pub use fork::{Fork, before_fork};
 pub(crate) use loans::{adopt, lend, take_back};
+pub(crate) use own::is_handed_over;
+pub use own::{OwnFd, descriptors, owns};
 
 use loans::Asked;
 
@@ -73,81 +76,18 @@ pub struct Control {
     beyond: Option<OwnedFd>,
 }
 
-/// Numbers of the library's descriptors, 0 where there is none; the program must not close them. Below 0, one that has been
-/// handed over to the program.
-static OWN: [AtomicI32; 32] = [const { AtomicI32::new(0) }; 32];
-
-/// A descriptor of the library. Closed past our own `close`, which would ask for locks.
-#[derive(Debug)]
-pub struct OwnFd(RawFd);
-
-impl OwnFd {
-    /// Take a descriptor that the kernel has just made, to a high number if there is one.
-    pub fn new(fd: RawFd) -> Self {
-        let moved = kernel::duplicate_above(fd, LOWEST_FD)
-            .or_else(|_| kernel::duplicate_above(fd, LOWEST_FD_FALLBACK));
-        let fd = match moved {
-            Ok(moved) => {
-                kernel::close(fd);
-                moved
-            }
-            Err(_) => fd,
-        };
-        let free = |cell: &&AtomicI32| {
-            cell.compare_exchange(0, fd, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        };
-        // Were there no place, a program that closes everything could close it: then the
-        // connections stay as they are and new ones stay on TCP.
-        let _ = OWN.iter().find(free);
-        Self(fd)
-    }
-
-    /// One whose number alone has been kept.
-    pub(crate) fn known(fd: RawFd) -> Self {
-        Self(fd)
-    }
-
-    /// The number.
-    pub fn number(&self) -> RawFd {
-        self.0
-    }
-}
-
-impl Drop for OwnFd {
-    fn drop(&mut self) {
-        let clear = |number| {
-            let mut cells = OWN.iter();
-            cells.any(|cell| {
-                cell.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-            })
-        };
-        if !clear(-self.0) {
-            clear(self.0);
-            kernel::close(self.0);
-        }
-    }
-}
-
-/// Whether a descriptor belongs to the library.
-pub fn owns(fd: RawFd) -> bool {
-    fd > 0 && OWN.iter().any(|cell| cell.load(Ordering::Relaxed) == fd)
-}
-
 /// A number of the library's is the program's from now on.
 pub fn hand_over(fd: RawFd) {
-    for cell in &OWN {
-        let _ = cell.compare_exchange(fd, -fd, Ordering::AcqRel, Ordering::Relaxed);
+    // Nobody is in the middle of a call on it then.
+    if let Ok(mut control) = CONTROL.lock()
+        && control
+            .socket
+            .as_ref()
+            .is_some_and(|socket| socket.number() == fd)
+    {
+        core::mem::forget(control.socket.take());
     }
-}
-
-/// The library's descriptors, in order.
-pub fn descriptors() -> Vec<RawFd> {
-    let numbers = OWN.iter().map(|cell| cell.load(Ordering::Relaxed));
-    let mut all: Vec<RawFd> = numbers.filter(|fd| *fd > 0).collect();
-    all.sort_unstable();
-    all
+    own::mark_handed_over(fd);
 }
 
 /// Introduce the process to the monitor, so that its connections are shown from the first on.
@@ -324,6 +264,9 @@ impl Control {
     }
 
     fn introduce(&mut self, process: &'static Process) -> Result<(), Reason> {
+        if crate::process::has_left() {
+            return Err(Reason::Number);
+        }
         let socket =
             kernel::connect_unix(&config::get().socket).map_err(|errno| match errno.0 {
                 libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,

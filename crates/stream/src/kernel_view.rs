@@ -170,14 +170,18 @@ pub(crate) fn count_anew(end: &End, lane: &WindowLane) {
 pub(crate) fn count_sending(
     end: &End,
     call: impl FnOnce() -> isize,
-    has_lane: impl FnOnce() -> bool,
+    has_lane: impl Fn() -> bool,
 ) -> isize {
     let lane = end.tx_lane().filter(|_| end.has_flags(end_flags::COUNTED));
     let Some(lane) = lane else { return call() };
     stand_by(&lane);
     let shown = &lane.control().sender.counted;
     shown.fetch_add(counted::CALL, Ordering::SeqCst); // SYNC: counted
-    let leave = || shown.fetch_sub(counted::CALL, Ordering::SeqCst);
+    let leave = || {
+        if has_lane() {
+            shown.fetch_sub(counted::CALL, Ordering::SeqCst);
+        }
+    };
     let sent = cancel::undone(leave, call);
     if !has_lane() {
         return sent;

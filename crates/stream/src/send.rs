@@ -298,7 +298,8 @@ fn send_slowly(
         } else {
             // Brought back to TCP in the middle: the kernel gets the rest.
             let sent = waits.interrupt.let_in();
-            match sent.and_then(|()| send_rest(end, parts, dont_wait)) {
+            let rest = || send_rest(end, parts, dont_wait);
+            match sent.and_then(|()| cancel::guarded(&waits.stay, rest)) {
                 Ok(bytes) if parts.left() == 0 || end.tx_mode() != Mode::Ring => {
                     return Ok(Sent::Bytes(done + bytes));
                 }

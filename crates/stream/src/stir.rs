@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use crosslane_sys::kernel;
 
 use crate::End;
-use crate::control::OwnFd;
+use crate::control::{self, OwnFd};
 
 /// The event's number; 0 if none has been needed yet.
 static EVENT: AtomicI32 = AtomicI32::new(0);
@@ -66,13 +66,14 @@ fn is_anybody_asleep(end: &End) -> bool {
 
 /// All sleeps of the end have gone on.
 fn settle(end: &End, event: RawFd) {
-    if end.local.stirred.swap(0, Ordering::SeqCst) == 1 {
+    if end.local.stirred.swap(0, Ordering::SeqCst) == 1 && !control::is_handed_over(event) {
         kernel::lower_event(event);
     }
 }
 
 fn current() -> Option<RawFd> {
-    Some(EVENT.load(Ordering::Acquire)).filter(|event| *event != 0)
+    let is_ours = |event: &RawFd| *event != 0 && !control::is_handed_over(*event);
+    Some(EVENT.load(Ordering::Acquire)).filter(is_ours)
 }
 
 fn create() -> Option<RawFd> {

@@ -115,6 +115,19 @@ pub fn poll_now(fd: c_int, events: i16) -> i16 {
     }
 }
 
+/// The beginning of a file. libc's open(3) and read(3) are cancellation points, and a caller may hold something.
+pub fn read_file(path: &core::ffi::CStr, room: &mut [u8]) -> Result<usize, Errno> {
+    let how = (libc::O_RDONLY | libc::O_CLOEXEC).cast_unsigned() as usize;
+    let args = [arg(libc::AT_FDCWD), path.as_ptr().addr(), how, 0, 0, 0];
+    // SAFETY: the path ends with a null byte.
+    let fd = unsafe { syscall(libc::SYS_openat, args) }?;
+    let args = [fd, room.as_mut_ptr().addr(), room.len(), 0, 0, 0];
+    // SAFETY: the slice is valid for writes of its length.
+    let read = unsafe { syscall(libc::SYS_read, args) };
+    close(c_int::try_from(fd).unwrap_or(-1));
+    read
+}
+
 /// Wait for descriptors; `None` waits for ever.
 pub fn poll(fds: &mut [pollfd], timeout: Option<timespec>) -> Result<usize, Errno> {
     let time = timeout

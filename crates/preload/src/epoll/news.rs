@@ -162,10 +162,12 @@ pub fn is_told(epoll: c_int, reg: &mut Reg) -> bool {
 /// What the kernel tells by a registration whose number is closed, and whose connection has been dissolved under another: it
 /// is of a plain socket by now.
 #[cold]
-pub fn left_over(reg: &Reg, told: u32) -> Option<(u32, u64)> {
+pub fn left_over(reg: &mut Reg, told: u32) -> Option<(u32, u64)> {
     let is_left = reg.nameless && reg.ringed && !reg.is_live() && !reg.is_silent();
     let events = told & (reg.events | BROKEN);
-    (is_left && events != 0).then_some((events, reg.data))
+    let is_told = is_left && events != 0;
+    reg.spent |= is_told && reg.events & libc::EPOLLONESHOT.cast_unsigned() != 0;
+    is_told.then_some((events, reg.data))
 }
 
 /// Which end of the stream has come. The peer's behind an own one is an edge once more, and looks like that until it has

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crosslane_ctl::lane::{Geometry, Location};
 use crosslane_ctl::message::Grant;
+use crosslane_ctl::slab::Ending;
 use crosslane_sys::memory::create_sealed;
 use crosslane_sys::process;
 use crosslane_window::arena::Arena;

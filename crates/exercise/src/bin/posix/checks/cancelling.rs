@@ -33,6 +33,16 @@ fn answered(s: &mut Stage) {
     s.read(10);
 }
 
+/// Far: what was sent before, and the end.
+fn sevens(s: &mut Stage) {
+    s.wait();
+    let all = drain(s.fd);
+    s.say(
+        "sevens",
+        all.is_ok_and(|all| all.iter().all(|byte| *byte == 7)),
+    );
+}
+
 pub const CHECKS: &[Check] = &[
     pair(
         "cancelled_in_a_read",
@@ -87,6 +97,16 @@ pub const CHECKS: &[Check] = &[
         answered,
     ),
     pair(
+        "cancelled_in_one_long_send",
+        |s| {
+            let call = |fd| send(fd, &vec![7; 32 << 20], MSG_NOSIGNAL);
+            s.say("cancelled", cancel_in(call, s.fd, 5 * SHORT));
+            s.go();
+            s.say("close", close(s.fd));
+        },
+        sevens,
+    ),
+    pair(
         "cancelled_in_a_send",
         |s| {
             let call = |fd| while send(fd, &[7; 100_000], MSG_NOSIGNAL).is_ok() {};
@@ -94,13 +114,6 @@ pub const CHECKS: &[Check] = &[
             s.go();
             s.say("close", close(s.fd));
         },
-        |s| {
-            s.wait();
-            let all = drain(s.fd);
-            s.say(
-                "sevens",
-                all.is_ok_and(|all| all.iter().all(|byte| *byte == 7)),
-            );
-        },
+        sevens,
     ),
 ];
