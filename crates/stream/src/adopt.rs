@@ -160,7 +160,7 @@ pub fn adopt(fd: RawFd) {
     let token = end.token();
     end.clear_lanes();
     process.local(index).home.store(0, Ordering::Release);
-    process.let_go(index);
+    process.let_go(index, true);
     if found {
         control::release(token, ANY_LANES);
     }

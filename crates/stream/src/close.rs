@@ -148,7 +148,9 @@ fn let_go(end: &End) {
         end.clear_lanes();
     }
     within::let_go(token);
-    end.process().let_go(end.index);
+    // The answer to a registration by a relative is on its way to that one.
+    let is_ours = end.phase() != EndPhase::Registered || control::awaits(token);
+    end.process().let_go(end.index, is_ours);
     if is_known {
         control::release(token, pair);
     }

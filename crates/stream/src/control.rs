@@ -133,6 +133,17 @@ pub fn register(end: &End) -> Result<(), Reason> {
     Ok(())
 }
 
+/// Whether this process has asked for rings for an end, and has no answer yet.
+pub(crate) fn awaits(token: u64) -> bool {
+    let control = CONTROL.lock();
+    control.is_ok_and(|control| {
+        control
+            .waiting
+            .as_ref()
+            .is_some_and(|all| all.contains(&token))
+    })
+}
+
 /// Keep everybody else from talking to the monitor, if nobody does so just now.
 pub(crate) fn try_hold() -> Option<MutexGuard<'static, Control>> {
     CONTROL.try_lock().ok()

@@ -28,8 +28,8 @@ impl Member {
     }
 }
 
-/// Numbers there are; the last one stands for "and others". Long after all have been used they
-/// are used again: what a dead member has left behind may then seem to be held a while longer.
+/// Numbers there are; the last one stands for "and others". Long after all have been used, those of
+/// the dead are used again: what such a one has left behind may then seem to be held a while longer.
 const MEMBERS: u32 = u16::MAX as u32 - 1;
 const OTHERS: u16 = u16::MAX;
 
@@ -60,8 +60,8 @@ impl<'a> Family<'a> {
         }
     }
 
-    /// A member that lives from now on, although nobody is it yet: the child of the next fork.
-    pub fn expect(&self) -> Member {
+    /// A member that lives from now on, although nobody is it yet: the child of the next fork. `own` is the caller.
+    pub fn expect(&self, own: Option<Member>) -> Member {
         let next = || {
             let number = self.made.fetch_add(1, Ordering::Relaxed) % MEMBERS + 1;
             Member(u16::try_from(number).unwrap_or(1))
@@ -69,7 +69,7 @@ impl<'a> Family<'a> {
         let tries = core::iter::repeat_with(next).take(PENDING_SLOTS);
         let member = tries
             .into_iter()
-            .find(|member| self.is_slot_free(*member))
+            .find(|member| Some(*member) != own && self.is_free(*member))
             .unwrap_or_else(next);
         self.expect_again(member);
         member
@@ -86,10 +86,11 @@ impl<'a> Family<'a> {
         self.slot(member).store(member.0.into(), Ordering::SeqCst); // SYNC: member
     }
 
-    /// Whether nobody, or nobody alive, is expected where this member would be listed.
-    fn is_slot_free(&self, member: Member) -> bool {
+    /// Whether no other process than the caller is this member, and nobody alive is expected where it would be listed.
+    fn is_free(&self, member: Member) -> bool {
         let slot = self.slot(member).load(Ordering::SeqCst); // SYNC: member
-        slot == 0 || !is_expected(slot)
+        let is_unlisted = slot == 0 || !is_expected(slot);
+        is_unlisted && !kernel::is_byte_locked(self.slab_fd, member.0.into())
     }
 
     /// The caller is this member. Where locks cannot be had, it is thought to live for ever.
@@ -212,6 +213,11 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    use crosslane_sys::memory::create_sealed;
+
     use super::*;
 
     #[test]
@@ -222,6 +228,39 @@ mod tests {
         assert!(both.contains(a) && both.contains(b));
         assert_eq!(both.without(a).without(b), Holders::NOBODY);
         assert_eq!(Holders::NOBODY.word(), 0);
+    }
+
+    #[test]
+    fn numbers_of_the_living_are_not_given_out_again() {
+        let slab = File::from(create_sealed(c"members", 4096).unwrap());
+        let made = AtomicU32::new(MEMBERS - 1);
+        let pending = [const { AtomicU64::new(0) }; PENDING_SLOTS];
+        let family = Family {
+            made: &made,
+            pending: &pending,
+            slab_fd: slab.as_raw_fd(),
+        };
+        // A lock of another open file is as one of another process.
+        let other = File::options()
+            .write(true)
+            .open(format!("/proc/self/fd/{}", slab.as_raw_fd()))
+            .unwrap();
+        lock_of_the_file(&other, 2);
+        let numbers = [(); 3].map(|()| family.expect(Some(Member(1))).number());
+        assert_eq!(numbers, [u16::try_from(MEMBERS).unwrap(), 3, 4]);
+    }
+
+    fn lock_of_the_file(file: &File, byte: i64) {
+        let lock = libc::flock {
+            l_type: 1,
+            l_whence: 0,
+            l_start: byte,
+            l_len: 1,
+            l_pid: 0,
+        };
+        // SAFETY: the lock is readable.
+        let locked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+        assert_eq!(locked, 0);
     }
 
     #[test]

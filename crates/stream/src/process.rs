@@ -382,7 +382,7 @@ impl Process {
             let index = self.swept.fetch_add(1, Ordering::Relaxed) % used;
             if self.own.inherit(index) {
                 crate::close::count_totals(&End::at(self, index, -1));
-                self.let_go(index);
+                self.let_go(index, true);
             }
         }
     }
@@ -399,14 +399,15 @@ impl Process {
         table.is_shared(at)
     }
 
-    /// Let go of an entry; it is free when every process that inherited it has let go or ended.
-    pub(crate) fn let_go(&self, index: u32) {
+    /// Let go of an entry; it is free when every process that inherited it has let go or ended. One that it has
+    /// registered (`is_ours`) others may register again.
+    pub(crate) fn let_go(&self, index: u32, is_ours: bool) {
         let (table, at) = self.home(index);
         let is_abroad = !core::ptr::eq(table, &raw const self.own) || at != index;
-        let mut is_free = table.let_go(at);
+        let mut is_free = table.let_go(at, is_ours);
         if is_abroad {
             self.local(index).home.store(0, Ordering::Release);
-            is_free = self.own.let_go(index);
+            is_free = self.own.let_go(index, is_ours);
         }
         if is_free && let Ok(mut returned) = self.returned.lock() {
             returned.push(index);

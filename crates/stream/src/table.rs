@@ -50,7 +50,7 @@ impl Table {
     /// Become a new member of the family of this slab.
     pub fn join(map: SlabMap, fd: OwnFd, identity: Identity) -> Self {
         let family = Family::of(map.header(), fd.number());
-        let member = family.expect();
+        let member = family.expect(None);
         family.join(member);
         let member = AtomicU16::new(member.number());
         Self {
@@ -115,7 +115,7 @@ impl Table {
 
     /// A member that nobody is yet.
     pub fn expect(&self) -> Member {
-        self.family().expect()
+        self.family().expect(Some(self.member()))
     }
 
     pub fn replace_holders(&self, index: u32, from: Holders, to: Holders) -> bool {
@@ -169,15 +169,15 @@ impl Table {
     }
 
     /// Hold an entry no more. Returns whether nobody holds it now.
-    pub fn let_go(&self, index: u32) -> bool {
+    pub fn let_go(&self, index: u32, is_ours: bool) -> bool {
         loop {
             let held = self.alive_holders(index);
             let rest = held.without(self.member());
             let phase = &self.entry(index).id.phase;
             if rest == Holders::NOBODY {
                 phase.store(EndPhase::Free as u32, Ordering::Release);
-            } else {
-                // It was this process that has registered it; those who stay may do it again.
+            } else if is_ours {
+                // Those who stay may register it again.
                 let _ = phase.compare_exchange(
                     EndPhase::Registered as u32,
                     EndPhase::Plain as u32,
