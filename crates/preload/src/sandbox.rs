@@ -1,6 +1,6 @@
 //! Programs that forbid system calls to themselves (seccomp(2)), which would end them at the first
 //! one that the library makes of its own: connections go back to TCP before, and the library leaves
-//! the process alone from then on.
+//! the process alone from then on. So it does where the program takes the number of one of its descriptors.
 
 use core::ffi::{c_int, c_ulong};
 use std::time::{Duration, Instant};

@@ -276,7 +276,7 @@ impl Control {
 
     fn introduce(&mut self, process: &'static Process) -> Result<(), Reason> {
         if crate::process::has_left() {
-            return Err(Reason::Number);
+            return Err(Reason::NoMonitor);
         }
         let socket =
             kernel::connect_unix(&config::get().socket).map_err(|errno| match errno.0 {
