@@ -292,7 +292,8 @@ fn sleep(
     let is_interrupted = |held: &SignalsHeld| held.nap_under(mask, Duration::from_micros(100));
     // Doorbells wake the call, or it looks again after a moment.
     let rung = ends.iter().map(|(place, _)| *place);
-    let seen_to = rung.chain(strays.iter().map(|stray| stray.place));
+    let looked_at = strays.iter().filter(|stray| stray.has_woken);
+    let seen_to = rung.chain(looked_at.map(|stray| stray.place));
     let Some(asleep) = Asleep::beside(seen_to, kept, fds) else {
         let rests = rounds > PATIENT_ROUNDS;
         return match rests && held.is_some_and(is_interrupted) {
@@ -340,7 +341,7 @@ fn sleep(
     slept
 }
 
-/// The connections to be woken by, with their places: of those whose numbers name something else what they were.
+/// The connections in rings to be woken by, with their places: of those whose numbers name something else what they were.
 fn sleepers(fds: &[pollfd], strays: &[Stray], wishes: &mut [pollfd]) -> Vec<(usize, End)> {
     let mut ends: Vec<(usize, End)> = granted(fds).collect();
     for stray in strays {
@@ -350,7 +351,7 @@ fn sleepers(fds: &[pollfd], strays: &[Stray], wishes: &mut [pollfd]) -> Vec<(usi
             true => -1,
             false => stray.end.fd(),
         };
-        if !stray.has_woken {
+        if !stray.has_woken && is_granted(&stray.end) {
             ends.push((stray.place, stray.end));
         }
     }

@@ -58,7 +58,7 @@ fn is_pipe(fd: c_int) -> bool {
     result == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
 }
 
-/// None: the pipe is broken.
+/// None: the pipe is broken, or `from` is no socket any more.
 fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result<usize, Errno>> {
     let waits = waits && !is_nonblocking(to);
     let room = loop {
@@ -88,7 +88,11 @@ fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
     let most = bytes.min(room).min(PIECE);
     // SAFETY: the piece is valid for writes of its length.
     let got = unsafe { input::recv(from, piece.as_mut_ptr().cast(), most, flags) };
-    Some(errno::check(got).inspect(|&got| write_all(to, &piece[..got])))
+    match errno::check(got) {
+        // A signal has begun the call again, by a number that names something else by then.
+        Err(Errno::NOTSOCK) => None,
+        got => Some(got.inspect(|&got| write_all(to, &piece[..got]))),
+    }
 }
 
 /// The kernel goes on behind an urgent byte when the program has received it, and tells the end first.

@@ -10,8 +10,6 @@ use crosslane_stream::ready::{self, SeenByTcp};
 use crosslane_stream::stay::Stay;
 use libc::pollfd;
 
-use crate::poll::granted;
-
 /// The connections of one call.
 #[derive(Default)]
 pub struct Kept(Vec<One>);
@@ -41,13 +39,14 @@ pub struct Stray {
 }
 
 impl Kept {
-    /// Before a sleep; the first of a call counts.
+    /// Before a sleep; the first of a call counts. Those without rings among them: the sleep is begun again for what
+    /// comes to the others, and must not lose them then.
     pub fn begin_once(&mut self, fds: &[pollfd]) {
         if !self.0.is_empty() {
             return;
         }
-        let stays = granted(fds).filter_map(|(place, end)| {
-            let stay = Stay::begin(&end).ok()?;
+        let stays = fds.iter().enumerate().filter_map(|(place, one)| {
+            let stay = Stay::begin(&End::of(one.fd)?).ok()?;
             let woke = None;
             Some(One { place, stay, woke })
         });

@@ -409,8 +409,11 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
     Ok(total)
 }
 
-/// Whether the lane has room worth telling a program about.
+/// Whether the lane has room worth telling a program about, or the next send fails.
 pub fn is_writable(end: &End) -> bool {
+    if end.has_flags(end_flags::SHUT_WRITE) {
+        return true;
+    }
     let _tx = end.lock_tx();
     let Some(lane) = end.tx_lane() else {
         return true;
@@ -438,7 +441,9 @@ pub fn prepare_sleep(end: &End) -> bool {
         switch::go_by_tcp(end, Reason::Overflow);
         return false;
     }
-    match end.hold_tx_lane().filter(|_| end.tx_mode() == Mode::Ring) {
+    // The answer to an end that has shut down both ways would reset the connection.
+    let may_send = || end.tx_mode() == Mode::Ring && !end.has_flags(end_flags::SHUT_WRITE);
+    match end.hold_tx_lane().filter(|_| may_send()) {
         Some((lane, _tx)) => bell::want_space(end, &lane),
         None => return false,
     }

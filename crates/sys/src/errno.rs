@@ -19,6 +19,8 @@ impl Errno {
     pub const NOTCONN: Self = Self(libc::ENOTCONN);
     /// Broken pipe.
     pub const PIPE: Self = Self(libc::EPIPE);
+    /// Socket operation on non-socket.
+    pub const NOTSOCK: Self = Self(libc::ENOTSOCK);
     /// Bad file descriptor.
     pub const BADF: Self = Self(libc::EBADF);
     /// Invalid argument.
