@@ -153,33 +153,35 @@ pub(crate) fn look(end: &End) {
     let clock = &end.local.doubt;
     let is_open = is_open_far(end);
     if is_open {
-        let now = cpu::ticks();
-        let never = clock
-            .began
-            .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-        if never.is_ok() {
-            clock.asked.store(0, Ordering::Relaxed);
-        }
+        let began = begin(clock);
         control::poll(end.process());
-        ask(end, clock, now);
+        ask(end, clock, began);
     } else if clock.began.load(Ordering::Relaxed) != 0 {
         conclude(end);
     }
 }
 
-fn ask(end: &End, clock: &Clock, now: u64) {
-    if has_passed(&clock.began, PATIENCE) {
+/// When the doubt began: now, unless it is open already.
+fn begin(clock: &Clock) -> u64 {
+    let now = cpu::ticks();
+    let never = clock
+        .began
+        .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    if never.is_ok() {
+        clock.asked.store(0, Ordering::Relaxed);
+    }
+    never.err().unwrap_or(now)
+}
+
+/// `began` is as it was seen once: another thread may conclude at any moment, and 0 is long ago.
+fn ask(end: &End, clock: &Clock, began: u64) {
+    if lost::has_passed(began, PATIENCE) {
         settle(end);
-    } else if has_passed(&clock.asked, ASK_AGAIN) {
-        clock.asked.store(now, Ordering::Relaxed);
+    } else if lost::has_passed(clock.asked.load(Ordering::Relaxed), ASK_AGAIN) {
+        clock.asked.store(cpu::ticks(), Ordering::Relaxed);
         let (token, pair) = (end.token(), lost::pair_of(end));
         control::tell(end.process(), &ClientMessage::Doubt { token, pair }, None);
     }
-}
-
-fn has_passed(since: &AtomicU64, time: Duration) -> bool {
-    let passed = cpu::ticks().wrapping_sub(since.load(Ordering::Relaxed)) / cpu::ticks_per_us();
-    u128::from(passed) >= time.as_micros()
 }
 
 /// The window carries what has been written before we asked.

@@ -313,28 +313,39 @@ fn owes_position(end: &End) -> bool {
 
 /// Whether so much time has passed since `since`.
 fn is_due(since: &AtomicU64, time: Duration) -> bool {
-    let passed = cpu::ticks().wrapping_sub(since.load(Ordering::Relaxed)) / cpu::ticks_per_us();
+    has_passed(since.load(Ordering::Relaxed), time)
+}
+
+/// The same since a moment that was seen once. Another thread's may be a little later than now.
+pub(crate) fn has_passed(since: u64, time: Duration) -> bool {
+    let passed = cpu::ticks().saturating_sub(since) / cpu::ticks_per_us();
     u128::from(passed) >= time.as_micros()
 }
 
 /// What the peer had not told before TCP ended, it does not tell any more. An end that misses nothing goes on
 /// without an error: TCP may hold what its program has yet to read.
 fn give_up_in_time(end: &End) {
-    let over = match lacks_remainder(end) {
+    let is_lacking = lacks_remainder(end);
+    let over = match is_lacking {
         true => libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR,
         false => libc::POLLHUP | libc::POLLERR,
     };
     let ended = &end.local.clock.ended;
+    let since = ended.load(Ordering::Relaxed);
     if kernel::poll_now(end.fd(), libc::POLLRDHUP) & over == 0 {
         ended.store(0, Ordering::Relaxed);
-    } else if ended.load(Ordering::Relaxed) == 0 {
+    } else if since == 0 {
         ended.store(cpu::ticks(), Ordering::Relaxed);
-    } else if is_due(ended, PATIENCE) {
+    } else if has_passed(since, PATIENCE) {
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
+        // Another thread may have begun anew, or heard what was missing.
+        if ended.load(Ordering::Relaxed) != since || lacks_remainder(end) != is_lacking {
+            return;
+        }
         // As in [`leave`].
         match end.tx_lane() {
-            Some(_) if lacks_remainder(end) => give_up(end),
+            Some(_) if is_lacking => give_up(end),
             Some(_) => end.add_flags(SHIPPED | CONFIRMED),
             None => {}
         }

@@ -20,6 +20,7 @@
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
 
 use crosslane_ctl::lane::receiver_flags::{ANSWERED, ARMED, CLOSED, ENTERED, FROZEN};
 use crosslane_ctl::lane::{
@@ -28,7 +29,7 @@ use crosslane_ctl::lane::{
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::memory::full_fence;
 use crosslane_ring::posted::memory::Remote;
-use crosslane_ring::{LaneMemory, WindowLane, mirror};
+use crosslane_ring::{LaneMemory, TxCursor, WindowLane, mirror};
 use crosslane_sys::{cpu, kernel};
 use crosslane_window::arena::Arena;
 use crosslane_window::outbound::Outbound;
@@ -65,7 +66,7 @@ const _: () = {
 const SENDERS: u32 = ENTERED | ANSWERED;
 
 /// What was posted so long ago has arrived, or the window is lost.
-const LONG_US: u64 = 2_000_000;
+const LONG: Duration = Duration::from_secs(2);
 
 /// So often a thread posts what others have changed meanwhile.
 const MOST_POSTS: u32 = 64;
@@ -83,7 +84,7 @@ pub(crate) struct Beyond {
     at: [AtomicUsize; 2],
     /// Points to a word that is not 0 once it has been found missing.
     lost: AtomicPtr<AtomicU32>,
-    /// When this process has posted the last START, in ticks; 0 for never.
+    /// When this process has posted the last START, in ticks; 0 for never, and while it does.
     started: AtomicU64,
 }
 
@@ -281,14 +282,20 @@ fn ends(lane: &WindowLane) -> bool {
     lane.control().sender.ended.load(Ordering::Acquire) != 0 // SYNC: ended
 }
 
-/// A START is the record before this line, and about to be posted.
-pub(crate) fn note_start(end: &End, lane: &WindowLane, line: u64) {
-    if there(end, lane, SENT).is_some() {
+/// Publish a START, the last record before the cursor.
+pub(crate) fn publish_start(end: &End, lane: &WindowLane, cursor: TxCursor) {
+    let since = &end.local.behind.beyond.started;
+    let is_posted = there(end, lane, SENT).is_some();
+    if is_posted {
         let started = &lane.control().credit.started;
-        started.store(line, Ordering::Relaxed);
-        let since = &end.local.behind.beyond.started;
-        since.store(cpu::ticks(), Ordering::Relaxed);
+        started.store(cursor.tail, Ordering::Relaxed);
+        since.store(0, Ordering::Relaxed);
         end.add_flags(end_flags::AWAITED);
+    }
+    end.set_tx_cursor(cursor);
+    if is_posted {
+        // Not before: this thread may have stood still until it was posted.
+        since.store(cpu::ticks(), Ordering::Relaxed);
     }
 }
 
@@ -322,7 +329,7 @@ pub(crate) fn is_start_settled(end: &End) -> bool {
 fn is_past_finding(end: &End, lane: &WindowLane) -> bool {
     let has_closed = || lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0;
     let since = end.local.behind.beyond.started.load(Ordering::Relaxed);
-    let is_old = || since != 0 && cpu::ticks().wrapping_sub(since) / cpu::ticks_per_us() > LONG_US;
+    let is_old = || since != 0 && lost::has_passed(since, LONG);
     match end.ending() {
         Ending::Open => is_old() && kernel_view::has_ended(end),
         Ending::Eof => end.has_flags(end_flags::SURE) || has_closed() || is_old(),

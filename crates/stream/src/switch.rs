@@ -153,8 +153,7 @@ fn start(end: &End) {
         drop_claim(&lane);
         return;
     }
-    posted::note_start(end, &lane, cursor.tail);
-    end.set_tx_cursor(cursor);
+    posted::publish_start(end, &lane, cursor);
     end.entry.wait.replayed.store(0, Ordering::Relaxed);
     end.clear_flags(end_flags::RESUMED);
     end.set_reason(Reason::None);

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
+use crosslane_ctl::lane::receiver_flags::READY;
 use crosslane_ctl::lane::{Geometry, Location, Posting};
 use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
@@ -20,7 +21,7 @@ use crosslane_window::arena::Arena;
 
 use super::*;
 use crate::family::Family;
-use crate::{adopt, close, lost, ready, register, slices, switch};
+use crate::{adopt, close, doubt, lost, ready, register, slices, switch};
 use dice::Dice;
 use wire::Courier;
 
@@ -396,6 +397,33 @@ fn all_bytes_come_in_order_however_late_what_is_posted_comes() {
     }
     drop(done);
     assert!(sum.iter().sum::<u64>() > 0, "nothing went by the lanes");
+}
+
+/// Of several threads that look at a stream that has ended, some find all there while others ask how long it was in doubt.
+#[test]
+fn a_doubt_that_begins_anew_is_not_old() {
+    let link = Link::new(0);
+    let [Side { end, .. }, _] = &link.sides;
+    let lane = end.rx_lane().unwrap();
+    lane.control().receiver.flags.store(READY, Ordering::SeqCst);
+    end.note_ending(Ending::Eof);
+    let until = Instant::now() + Duration::from_millis(300);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while Instant::now() < until {
+                    doubt::look(end);
+                }
+            });
+        }
+        while Instant::now() < until {
+            for told in [1, 0] {
+                lane.control().sender.ended.store(told, Ordering::SeqCst);
+                doubt::look(end);
+            }
+        }
+    });
+    assert!(!end.has_flags(end_flags::SURE));
 }
 
 /// A peer is killed whose stream was to pass into the lane; TCP drops what comes before that, and a send is told so.
