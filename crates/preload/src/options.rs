@@ -5,7 +5,9 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_stream::family::Family;
+use crosslane_stream::family::{
+    Family, SO_TIMESTAMP_NEW, SO_TIMESTAMPING_NEW, SO_TIMESTAMPNS_NEW, has_small_buffer,
+};
 use crosslane_stream::{
     End, close as closing, gone, patience, receive, register, switch, unconsumed,
 };
@@ -21,13 +23,16 @@ const PATIENCE: core::time::Duration = core::time::Duration::from_millis(50);
 const SIOCATMARK: c_ulong = 0x8905;
 
 /// Socket options that change what bytes mean or when they may be seen.
-const KERNEL_ONLY_SOCKET: [c_int; 8] = [
+const KERNEL_ONLY_SOCKET: [c_int; 11] = [
     libc::SO_ATTACH_FILTER,
     libc::SO_ATTACH_BPF,
     libc::SO_ZEROCOPY,
     libc::SO_TIMESTAMP,
     libc::SO_TIMESTAMPNS,
     libc::SO_TIMESTAMPING,
+    SO_TIMESTAMP_NEW,
+    SO_TIMESTAMPNS_NEW,
+    SO_TIMESTAMPING_NEW,
     libc::SO_OOBINLINE,
     libc::SO_PEEK_OFF,
 ];
@@ -116,11 +121,23 @@ pub unsafe extern "C" fn setsockopt(
         patience::before_change(&end);
     }
     let result = kernel();
-    let is_low_water = (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
-    if is_low_water && result == 0 && end.phase() == EndPhase::Granted && !is_unix {
-        epoll::note_low_water(&end);
+    if level == libc::SOL_SOCKET && result == 0 {
+        after_change(&end, name);
     }
     result
+}
+
+/// The kernel has changed an option of the socket.
+fn after_change(end: &End, name: c_int) {
+    match name {
+        libc::SO_RCVLOWAT if end.phase() == EndPhase::Granted && end.family() == Family::Tcp => {
+            epoll::note_low_water(end);
+        }
+        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE if has_small_buffer(end.fd()) => {
+            switch::pin(end, Reason::Option);
+        }
+        _ => {}
+    }
 }
 
 #[unsafe(no_mangle)]

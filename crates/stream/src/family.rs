@@ -11,6 +11,7 @@
 
 use std::os::fd::RawFd;
 
+use crosslane_ctl::lane::{LINE_BYTES, MIN_RING_LINES};
 use crosslane_ctl::slab::end_flags;
 use crosslane_sys::{Errno, kernel};
 
@@ -26,13 +27,38 @@ pub enum Family {
 }
 
 /// Options of an AF_UNIX socket under which a receive tells more than bytes, or other bytes.
-const TELLING: [libc::c_int; 4] = [
+const TELLING_UNIX: [libc::c_int; 4] = [
     libc::SO_PASSCRED,
     libc::SO_PASSSEC,
     libc::SO_PASSPIDFD,
     SO_INQ,
 ];
 const SO_INQ: libc::c_int = 84;
+
+/// The same of a TCP socket, which has them from before its connect, or from its listener.
+const TELLING_TCP: [libc::c_int; 8] = [
+    libc::SO_OOBINLINE,
+    libc::SO_ZEROCOPY,
+    libc::SO_TIMESTAMP,
+    libc::SO_TIMESTAMPNS,
+    libc::SO_TIMESTAMPING,
+    SO_TIMESTAMP_NEW,
+    SO_TIMESTAMPNS_NEW,
+    SO_TIMESTAMPING_NEW,
+];
+/// SO_TIMESTAMP with 64-bit seconds everywhere.
+pub const SO_TIMESTAMP_NEW: libc::c_int = 63;
+/// SO_TIMESTAMPNS with 64-bit seconds everywhere.
+pub const SO_TIMESTAMPNS_NEW: libc::c_int = 64;
+/// SO_TIMESTAMPING with 64-bit seconds everywhere.
+pub const SO_TIMESTAMPING_NEW: libc::c_int = 65;
+
+/// Which buffers a program has sized itself (Linux 5.15), and the bit of the send buffer.
+const SO_BUF_LOCK: libc::c_int = 72;
+const SNDBUF_LOCK: i32 = 1;
+
+/// The smallest lane, 32 KiB. The kernel doubles what a program asks for its send buffer, so that is 16 KiB there.
+const LEAST_LANE_BYTES: usize = MIN_RING_LINES as usize * LINE_BYTES;
 
 /// Bytes of AF_UNIX that are taken away at a time.
 const SCRAP: usize = 64;
@@ -85,13 +111,26 @@ impl Family {
     /// Whether an option that has been set already keeps the socket with the kernel.
     pub(crate) fn is_kernels(self, fd: RawFd) -> bool {
         let option = |name| kernel::getsockopt::<i32>(fd, libc::SOL_SOCKET, name);
-        self == Self::Unix
-            && (TELLING
-                .iter()
-                .any(|name| option(*name).is_ok_and(|value| value != 0))
-                || option(libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0)
-                || option(libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1))
+        let is_on = |name: &libc::c_int| option(*name).is_ok_and(|value| value != 0);
+        let is_bounded = || option(SO_BUF_LOCK).is_ok_and(|locks| locks & SNDBUF_LOCK != 0);
+        let is_told_of = || kernel::status_flags(fd).is_ok_and(|flags| flags & libc::O_ASYNC != 0);
+        let counts = || kernel::getsockopt::<i32>(fd, libc::IPPROTO_TCP, libc::TCP_CM_INQ);
+        has_small_buffer(fd) && is_bounded()
+            || option(libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0)
+            || option(libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1)
+            || is_told_of()
+            || match self {
+                Self::Unix => TELLING_UNIX.iter().any(is_on),
+                Self::Tcp => TELLING_TCP.iter().any(is_on) || counts().is_ok_and(|on| on != 0),
+            }
     }
+}
+
+/// Whether the send buffer is smaller than any lane. A program that has made it so wants few bytes on their
+/// way, and a lane would take many at once.
+pub fn has_small_buffer(fd: RawFd) -> bool {
+    kernel::getsockopt::<u32>(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)
+        .is_ok_and(|bytes| (bytes as usize) < LEAST_LANE_BYTES)
 }
 
 impl End {

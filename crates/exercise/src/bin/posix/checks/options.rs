@@ -1,18 +1,25 @@
 //! getsockopt(2) and setsockopt(2) on a connection.
 
+use std::io::IoSliceMut;
+use std::os::fd::RawFd;
+
+use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    getsockopt, getsockopt_bytes, set_linger, set_timeout, setsockopt, setsockopt_with_length,
+    accept, bind, connect, getsockname, getsockopt, getsockopt_bytes, listen, poll_one, recvmsg,
+    send, set_linger, set_timeout, setsockopt, setsockopt_with_length, shutdown, socket,
     take_error,
 };
 use libc::{
-    IPPROTO_TCP, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_RCVBUF,
-    SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_INFO,
-    TCP_KEEPIDLE, TCP_NODELAY, TCP_QUICKACK, TCP_USER_TIMEOUT,
+    AF_INET, IPPROTO_TCP, MSG_CTRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, POLLIN, SHUT_WR,
+    SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_RCVBUF, SO_RCVLOWAT,
+    SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TIMESTAMP, SOL_SOCKET, TCP_CORK,
+    TCP_INFO, TCP_KEEPIDLE, TCP_NODELAY, TCP_QUICKACK, TCP_USER_TIMEOUT,
 };
 
-use super::{Check, pair};
+use super::{Check, pair, solo};
 use crate::Stage;
-use crate::stage::digest;
+use crate::stage::{digest, drain, hears, pattern, says, take};
+use crate::warm::v4;
 
 fn option(s: &mut Stage, name: &str, level: i32, option: i32) {
     s.say(name, getsockopt(s.fd, level, option));
@@ -23,6 +30,110 @@ fn set_and_see(s: &mut Stage, name: &str, level: i32, number: i32, values: &[i32
     for &value in values {
         s.say("set", setsockopt(s.fd, level, number, value));
         option(s, name, level, number);
+    }
+}
+
+/// What a program asks for that wants few bytes on their way.
+const SMALL_BUFFER: i32 = 4096;
+/// More than small buffers hold, and less than any that nobody has made small.
+const FEW_BYTES: usize = 256 * 1024;
+
+fn make_small(fd: RawFd, name: i32) {
+    setsockopt(fd, SOL_SOCKET, name, SMALL_BUFFER).expect("a buffer can be made smaller");
+}
+
+/// Send until there is no room: how much was taken, and what ended it.
+fn fill(fd: RawFd) -> (usize, Option<Errno>) {
+    let all = pattern(1 << 20);
+    let mut taken = 0;
+    while taken < all.len() {
+        match send(fd, &all[taken..], MSG_DONTWAIT | MSG_NOSIGNAL) {
+            Ok(bytes) => taken += bytes,
+            Err(errno) => return (taken, Some(errno)),
+        }
+    }
+    (taken, None)
+}
+
+/// Fill a connection whose buffers are small, and see that it has taken little.
+fn fill_small(s: &mut Stage, fd: RawFd) -> usize {
+    let (taken, refusal) = fill(fd);
+    s.say("is little", taken > 0 && taken < FEW_BYTES);
+    s.say("refused", refusal.map_or(0, |errno| errno.0));
+    taken
+}
+
+/// Buffers that were small before there was a connection: the connecting side's own, or those which
+/// the accepted side has from its listener.
+/// A connection whose listener and connecting end have been prepared before; that one, and the accepted one.
+fn connected(s: &mut Stage, prepare: impl Fn(RawFd)) -> [RawFd; 2] {
+    let [listener, near] = [(); 2].map(|()| socket(AF_INET, 0).expect("a socket can be made"));
+    prepare(listener);
+    prepare(near);
+    bind(listener, v4()).expect("the loopback address is there");
+    listen(listener, 8).expect("a bound socket can listen");
+    let name = getsockname(listener).ok().and_then(|name| name.address());
+    s.say("connect", connect(near, name.expect("it is bound")));
+    let far = accept(listener).expect("a connection waits");
+    let is_said = |from, to| says(from, b"word") && hears(to, b"word");
+    s.say(
+        "talk",
+        (0..20).all(|_| is_said(near, far) && is_said(far, near)),
+    );
+    [near, far]
+}
+
+fn buffers_small_before(s: &mut Stage) {
+    for accepted_sends in [false, true] {
+        let [near, far] = connected(s, |fd| {
+            make_small(fd, SO_SNDBUF);
+            make_small(fd, SO_RCVBUF);
+        });
+        let [from, to] = if accepted_sends {
+            [far, near]
+        } else {
+            [near, far]
+        };
+        let taken = fill_small(s, from);
+        s.say("shutdown", shutdown(from, SHUT_WR));
+        s.say("whole", drain(to) == Ok(pattern(taken)));
+    }
+}
+
+/// Both ends have an option from before the connection: the connecting one its own, the accepted one its listener's.
+fn connected_with(s: &mut Stage, name: i32, value: i32) -> [[RawFd; 2]; 2] {
+    let [near, far] = connected(s, |fd| {
+        setsockopt(fd, SOL_SOCKET, name, value).expect("a socket takes it");
+    });
+    [[near, far], [far, near]]
+}
+
+fn low_water_before(s: &mut Stage) {
+    for [to, from] in connected_with(s, SO_RCVLOWAT, 100) {
+        s.say("some", says(from, &pattern(10)));
+        s.say("too few", poll_one(to, POLLIN, Some(100)));
+        s.say("more", says(from, &pattern(90)));
+        s.say("enough", poll_one(to, POLLIN, Some(5000)));
+    }
+}
+
+fn urgent_inline_before(s: &mut Stage) {
+    for [to, from] in connected_with(s, SO_OOBINLINE, 1) {
+        s.say("before", says(from, b"ab"));
+        s.say("urgent", send(from, b"c", MSG_OOB));
+        s.say("behind", says(from, b"de"));
+        s.say("all", take(to, 5) == Ok(b"abcde".to_vec()));
+    }
+}
+
+fn timestamps_before(s: &mut Stage) {
+    for [to, from] in connected_with(s, SO_TIMESTAMP, 1) {
+        s.say("send", says(from, b"word"));
+        let mut word = [0; 4];
+        let received = recvmsg(to, &mut [IoSliceMut::new(&mut word)], 0);
+        let has_more = received.map(|received| received.flags & MSG_CTRUNC != 0);
+        s.say("bytes", &word == b"word");
+        s.say("a time beside them", has_more);
     }
 }
 
@@ -63,6 +174,28 @@ pub const CHECKS: &[Check] = &[
         },
         |s| s.read(100),
     ),
+    pair(
+        "small_buffers_take_little",
+        |s| {
+            make_small(s.fd, SO_SNDBUF);
+            s.wait();
+            let fd = s.fd;
+            fill_small(s, fd);
+            s.go();
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        |s| {
+            make_small(s.fd, SO_RCVBUF);
+            s.go();
+            s.wait();
+            let whole = drain(s.fd).is_ok_and(|bytes| bytes == pattern(bytes.len()));
+            s.say("whole", whole);
+        },
+    ),
+    solo("buffers_small_before_connecting", buffers_small_before),
+    solo("low_water_before_connecting", low_water_before),
+    solo("urgent_inline_before_connecting", urgent_inline_before),
+    solo("timestamps_before_connecting", timestamps_before),
     pair(
         "structures_read_back",
         |s| {
