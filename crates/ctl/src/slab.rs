@@ -210,7 +210,7 @@ impl Mode {
     }
 }
 
-/// The sending half of an end. All but `lock` and `raw_calls` change under `lock` only.
+/// The sending half of an end. All but `lock`, `raw_calls` and `refusals` change under `lock` only.
 #[repr(C, align(64))]
 pub struct TxState {
     /// Thread that holds the direction, see the stream crate's lock.
@@ -233,6 +233,8 @@ pub struct TxState {
     pub unchecked_lines: AtomicU32,
     /// Doorbells that found TCP full and must be sent before anything else on it.
     pub bells_owed: AtomicU32,
+    /// Times that a process has found no room. Not under the lock, and only good to be compared.
+    pub refusals: AtomicU32,
 }
 
 /// The receiving half of an end. All but `lock` and `raw_calls` change under `lock` only.
@@ -285,6 +287,8 @@ pub struct WaitState {
     pub rests: AtomicU32,
     /// `replay_seq` of the peer when this end froze its receiving lane.
     pub replay_seen: AtomicU32,
+    /// Times that a process has shut down a direction. Only good to be compared.
+    pub shutdowns: AtomicU32,
     /// As [`crate::message::Grant::pair`] of its lanes; 0 if it has none between hosts.
     pub pair: AtomicU64,
     /// The last such lanes of which this end has sent its peer what stood unread in a lost window.

@@ -173,7 +173,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 
 /// What must be done before `fd` is closed by whatever call.
 pub fn before_close(fd: c_int) {
-    if !process::get().is_some_and(process::Process::is_current) {
+    if !is_own() {
         // The child of a vfork closes its own copies.
         return;
     }
@@ -191,16 +191,11 @@ fn is_ours(fd: c_int) -> bool {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if process::get().is_some() {
-        if is_ours(fd) {
-            return c::fail(Errno::BADF);
-        }
-        if End::of(fd).is_some() || epoll::is_known(fd) {
-            before_close(fd);
-        }
+    if process::get().is_some() && is_ours(fd) {
+        return c::fail(Errno::BADF);
     }
-    if process::get().is_none() && epoll::is_known(fd) && is_own() {
-        epoll::forget_set(fd);
+    if End::of(fd).is_some() || epoll::is_known(fd) {
+        before_close(fd);
     }
     // SAFETY: passed on.
     unsafe { real::close(fd) }
@@ -208,13 +203,15 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
-    let Some(process) = process::get().filter(|process| process.is_current()) else {
+    if !is_own() {
         // SAFETY: passed on. A child of vfork may lose its copies of our descriptors.
         return unsafe { real::close_range(first, last, flags) };
-    };
+    }
     let closes = flags & (libc::CLOSE_RANGE_CLOEXEC as c_int) == 0;
     if closes && first <= last {
-        let fds: Vec<c_int> = process.ends().map(|end| end.fd).collect();
+        // A process without connections may have sets.
+        let ends = process::get().into_iter().flat_map(process::Process::ends);
+        let fds: Vec<c_int> = ends.map(|end| end.fd).collect();
         let inside = |fd: &c_int| (first..=last).contains(&fd.cast_unsigned());
         fds.into_iter().filter(inside).for_each(before_close);
         epoll::sets()

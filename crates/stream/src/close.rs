@@ -341,6 +341,8 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
         let _tx = writes.then(|| end.lock_tx());
         end.add_flags(flags);
     }
+    // Also one that changes nothing: the kernel wakes everybody for each.
+    end.entry.wait.shutdowns.fetch_add(1, Ordering::Relaxed);
     if writes {
         if !replay::push_replay(end, Instant::now() + replay::PATIENCE)
             && end.family() == Family::Tcp
@@ -411,9 +413,14 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
 /// Wait at most for `patience` until a frozen and pinned end is all on TCP. Returns whether it is.
 pub(crate) fn await_plain(end: &End, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
-    while !switch::is_plain(end) && !switch::is_quiet(end) {
+    loop {
+        let is_plain = switch::is_plain(end);
+        let is_there = is_plain && !replay::is_on_its_way(end);
+        if is_there || switch::is_quiet(end) {
+            return true;
+        }
         if Instant::now() > deadline {
-            return false;
+            return is_plain;
         }
         if let Some(peer) = peer_here(end) {
             // Nobody else may call for it.
@@ -421,7 +428,6 @@ pub(crate) fn await_plain(end: &End, patience: Duration) -> bool {
         }
         kernel::nap(Duration::from_micros(50));
     }
-    true
 }
 
 /// The other end of the connection, if this process has it, by one name only: whoever closes that waits for a call.

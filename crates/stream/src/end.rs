@@ -449,6 +449,20 @@ impl End {
     pub fn note_blocked(&self) {
         let fresh = Blocked::Fresh as u32;
         self.local.blocked.store(fresh, Ordering::Relaxed);
+        self.entry.tx.refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often any process that has the end has found no room; only good to be compared.
+    #[inline]
+    pub fn refusals(&self) -> u32 {
+        self.entry.tx.refusals.load(Ordering::Relaxed)
+    }
+
+    /// Somebody else found no room, of which one of this process's sets has yet to tell.
+    pub fn note_refusal(&self) {
+        let (no, noted) = (Blocked::No as u32, Blocked::Noted as u32);
+        let blocked = &self.local.blocked;
+        let _ = blocked.compare_exchange(no, noted, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Whether a send has found no room of which the program has not been told since.

@@ -96,12 +96,16 @@ fn is_closed(end: &End, lane: &WindowLane) -> bool {
     flags & CLOSED != 0 || !by_us && flags & SHUT == 0
 }
 
-/// What has been shut down, for which the kernel wakes everybody: by whatever process has the end, and reading by the peer of
-/// an AF_UNIX stream. Only good to be compared.
+/// Above the flags of an end that shutdowns set.
+const TIMES_SHIFT: u32 = 6;
+
+/// What has been shut down and how often, for which the kernel wakes everybody: by whatever process has the end, and
+/// reading by the peer of an AF_UNIX stream. Only good to be compared.
 pub fn shutdowns(end: &End) -> u32 {
     let own =
         end.entry.id.flags.load(Ordering::Relaxed) & (end_flags::SHUT_READ | end_flags::SHUT_WRITE);
-    own | u32::from(has_shut(end))
+    let times = end.entry.wait.shutdowns.load(Ordering::Relaxed);
+    times << TIMES_SHIFT | own | u32::from(has_shut(end))
 }
 
 /// Whether the peer of an AF_UNIX stream has shut down reading.

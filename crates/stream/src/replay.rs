@@ -141,6 +141,20 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
     Ok(())
 }
 
+/// As the receiver, plain again: whether nothing is there to be read yet of what stood in its lane when it froze. The peer
+/// has said where that begins, and is about to send it.
+pub(crate) fn is_on_its_way(end: &End) -> bool {
+    let Some((lane, _rx)) = end.hold_rx_lane() else {
+        return false;
+    };
+    let begins = lane.control().sender.replay_at.load(Ordering::Relaxed);
+    end.has_flags(end_flags::FROZEN)
+        && end.rx_mode() == Mode::Tcp
+        && end.rx_cursor().has_data(&lane)
+        && end.entry.rx.tcp_bytes.load(Ordering::Relaxed) == begins
+        && kernel::poll_now(end.fd(), libc::POLLIN | libc::POLLRDHUP) == 0
+}
+
 /// Send the rest of one record; `Ok(false)` when TCP took only part of it.
 fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool, Errno> {
     // Not shut down alone, or the peer would take what it has got for all.

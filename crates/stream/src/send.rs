@@ -362,7 +362,17 @@ pub(crate) fn wait_for_room(end: &End, dont_wait: bool, waits: &mut Waits) -> Re
         return Ok(());
     }
     end.note_blocked();
-    Err(Errno::AGAIN)
+    match asks_for_others(end) && has_room(end) {
+        true => Ok(()),
+        false => Err(Errno::AGAIN),
+    }
+}
+
+/// Ask for room on behalf of relatives that sleep in sets of epoll: the kernel wakes them when there is some, whoever has
+/// missed it. Returns whether there may be some by now, of which nobody would be told.
+fn asks_for_others(end: &End) -> bool {
+    let has_others = end.has_flags(end_flags::FORKED);
+    has_others && end.entry.wait.epolls.load(Ordering::Relaxed) > 0 && !prepare_sleep(end)
 }
 
 /// Let the kernel send what is left; it waits as the program's own send would. Stops early when

@@ -12,7 +12,8 @@ use libc::epoll_event;
 
 use super::asleep::has_sleepers;
 use super::news::is_told;
-use super::set::{self, Inner, Reg, Set};
+use super::reg::Reg;
+use super::set::{self, Inner, Set};
 use super::{beacon, early};
 use crate::{c, progress};
 
@@ -81,18 +82,23 @@ pub fn leave_nested(fd: c_int) {
         .collect();
     drop(inner);
     for end in ends {
-        // Whoever has not answered a first freeze is not waited for again.
-        if !end.is_pinned() && !closing::make_plain(&end, Reason::EpollUse, PATIENCE) {
-            // Nobody reads it past the library, so what stands in the ring may be read there.
-            switch::unfreeze(&end);
-        }
-        if !progress::hand_back(&end) {
+        if !goes_to_tcp(&end) {
             show_what_stays(set, &end);
         }
     }
     if let Ok(mut inner) = set.inner.lock() {
         beacon::look(set, &mut inner);
     }
+}
+
+/// Leave a connection to the kernel, which is to show what is ready. Returns whether that has happened.
+fn goes_to_tcp(end: &End) -> bool {
+    // Whoever has not answered a first freeze is not waited for again.
+    if !end.is_pinned() && !closing::make_plain(end, Reason::EpollUse, PATIENCE) {
+        // Nobody reads it past the library, so what stands in the ring may be read there.
+        switch::unfreeze(end);
+    }
+    progress::hand_back(end)
 }
 
 /// Have a polled set show no more and no less of a connection that cannot go back to TCP: nothing by what is spent, and
@@ -122,6 +128,11 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     if let Some(result) = revive(epoll, end, wish) {
         return result;
     }
+    let is_nested = |set: &Set| set.is_nested.load(Ordering::Relaxed);
+    if set::known(epoll).is_some_and(is_nested) {
+        // On its way to TCP what is to be read shows nowhere, and who sleeps in the set would be told of the rest alone.
+        goes_to_tcp(end);
+    }
     let is_shared = wish.events & EXCLUSIVE != 0;
     let is_ours = !is_shared && end.phase() == EndPhase::Granted && set::is_known(epoll);
     let result = if is_shared {
@@ -147,7 +158,7 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
         let _ = kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, end.fd, wish);
     }
     drop(inner);
-    if set.is_nested.load(Ordering::Relaxed) {
+    if is_nested(set) {
         leave_nested(epoll);
     }
     result

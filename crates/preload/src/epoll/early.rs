@@ -13,7 +13,8 @@ use crosslane_sys::{Errno, kernel};
 use libc::epoll_event;
 
 use super::control::record;
-use super::set::{self, Reg, Set};
+use super::reg::Reg;
+use super::set::{self, Set};
 use crate::c;
 
 /// Whether any socket has been noted: most programs have none.

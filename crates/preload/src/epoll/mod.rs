@@ -15,6 +15,7 @@ mod control;
 mod early;
 mod kept;
 mod news;
+mod reg;
 mod set;
 mod wait;
 

@@ -8,7 +8,7 @@ use crosslane_stream::end::Blocked;
 use crosslane_stream::{End, gone, lost, ready};
 use crosslane_sys::kernel;
 
-use super::set::Reg;
+use super::reg::Reg;
 
 /// What the kernel tells without being asked for it.
 const BROKEN: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
@@ -76,6 +76,7 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     }
     let is_woken = has_been_shut(reg) || reg.missed && may_be_edge(reg);
     let due = !reg.is_edge() || reg.fresh || is_woken || has_arrivals(reg);
+    reg.seen_refusals = reg.end.refusals();
     let due_for_room = may_have_room(reg);
     let was_missed = reg.missed && !reg.echoes;
     if !due && !due_for_room && !reg.missed {
@@ -136,12 +137,15 @@ fn has_arrivals(reg: &Reg) -> bool {
     reg.wanted() & libc::POLLIN != 0 && (ready::has_arrived_since(end, since) || came())
 }
 
-/// Whether there may be the room that a send has not found. On TCP only the kernel knows.
+/// Whether there may be the room that a send has not found, for an edge. On TCP only the kernel knows.
 fn may_have_room(reg: &Reg) -> bool {
     let end = &reg.end;
-    reg.wanted() & libc::POLLOUT != 0
-        && end.is_blocked()
-        && (end.tx_mode() != Mode::Ring || ready::glance(end, libc::POLLOUT))
+    if !reg.is_edge() || reg.wanted() & libc::POLLOUT == 0 || !reg.lacks_room() {
+        return false;
+    }
+    // Little room is none to who has missed some.
+    end.note_refusal();
+    end.tx_mode() != Mode::Ring || ready::glance(end, libc::POLLOUT)
 }
 
 /// Whether the program has been told of all that an edge-triggered registration is about, which is to pass from
@@ -150,6 +154,7 @@ fn may_have_room(reg: &Reg) -> bool {
 pub fn is_told(epoll: c_int, reg: &mut Reg) -> bool {
     let end = &reg.end;
     let seen = ready::seen_by_tcp(end);
+    (reg.refusals, reg.seen_refusals) = (end.refusals(), end.refusals());
     let wants_room = reg.wanted() & libc::POLLOUT != 0;
     if wants_room && kernel::poll_now(end.fd, libc::POLLOUT) & libc::POLLOUT == 0 {
         end.note_blocked();
@@ -199,6 +204,7 @@ pub fn reported(reg: &mut Reg, events: u32) {
     if events & libc::EPOLLOUT.cast_unsigned() != 0 {
         let blocked = &reg.end.local.blocked;
         blocked.store(Blocked::No as u32, Ordering::Relaxed);
+        reg.refusals = reg.seen_refusals;
     }
     if reg.events & libc::EPOLLONESHOT.cast_unsigned() != 0 {
         reg.spent = true;

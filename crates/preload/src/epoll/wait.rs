@@ -19,7 +19,8 @@ use super::beacon;
 use super::control::{pass_on, sync};
 use super::kept::Waiting;
 use super::news::{begins_anew, left_over, news, reported, waits_for_look};
-use super::set::{self, Inner, Reg, Set};
+use super::reg::Reg;
+use super::set::{self, Inner, Set};
 use crate::c;
 use crate::poll::{self, Overdue};
 
@@ -320,7 +321,7 @@ impl Wait<'_> {
             mixed |= reg.end.ending() == Ending::Open
                 && (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
             let waits = ready::waits_for_room(&reg.end, reg.wanted())
-                && (!reg.is_edge() || reg.end.is_blocked());
+                && (!reg.is_edge() || reg.lacks_room());
             waits_for_room |= waits;
             reg.quiet_waits += 1;
             // For the next scan to look at.

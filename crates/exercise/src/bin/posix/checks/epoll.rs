@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use crosslane_exercise::Answer;
 use crosslane_exercise::calls::{
     close, dup, epoll_create, epoll_ctl, epoll_delete, epoll_pwait, epoll_pwait2, epoll_wait,
-    file_of, ioctl_read, poll_one, send, set_nonblocking, shutdown, socketpair, write,
+    file_of, ioctl_read, poll_one, send, set_nonblocking, shutdown, socketpair, wait_for, write,
 };
 use libc::{
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, EPOLLRDHUP, FIONREAD,
     MSG_NOSIGNAL, POLLIN, SHUT_WR,
 };
 
+use super::processes::in_child;
 use super::{Check, pair, solo};
 use crate::Stage;
 use crate::stage::{drain, epoll_text, events_text};
@@ -374,6 +375,23 @@ pub const CHECKS: &[Check] = &[
             look(s, epoll);
             s.go();
             wait(s, epoll);
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        drain_when_told,
+    ),
+    pair(
+        "epoll_sees_room_that_a_child_has_missed",
+        |s| {
+            let epoll = watching(s, OUT | EDGE);
+            look(s, epoll);
+            let child = in_child(|| {
+                std::thread::sleep(SHORT);
+                fill(s);
+                s.go();
+                true
+            });
+            wait(s, epoll);
+            s.say("child", wait_for(child));
             s.say("shutdown", shutdown(s.fd, SHUT_WR));
         },
         drain_when_told,
