@@ -213,7 +213,7 @@ impl Mode {
 /// The sending half of an end. All but `lock`, `raw_calls` and `refusals` change under `lock` only.
 #[repr(C, align(64))]
 pub struct TxState {
-    /// Thread that holds the direction, see the stream crate's lock.
+    /// The member that holds the direction, see the stream crate's `lock` and `holders`.
     pub lock: AtomicU32,
     /// A [`Mode`].
     pub mode: AtomicU32,
@@ -240,7 +240,7 @@ pub struct TxState {
 /// The receiving half of an end. All but `lock` and `raw_calls` change under `lock` only.
 #[repr(C, align(64))]
 pub struct RxState {
-    /// Thread that holds the direction.
+    /// The member that holds the direction.
     pub lock: AtomicU32,
     /// A [`Mode`].
     pub mode: AtomicU32,

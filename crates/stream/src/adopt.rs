@@ -6,7 +6,7 @@
 //! end, if anything is left there. Both then share the end as parent and child do after a fork.
 //!
 //! Only processes of one user and one pid namespace do that, because a slab shows more than the one
-//! connection, and locks in it name processes by pid.
+//! connection, and names by pid who is about to become a member.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;

@@ -17,8 +17,8 @@ use crate::bell::Bells;
 use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
-    End, bell, control, doubt, ending, ledger, lost, posted, register, replay, stay, step, stir,
-    switch, within,
+    End, bell, control, doubt, ending, heir, ledger, lost, posted, register, replay, stay, step,
+    stir, switch, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -470,11 +470,7 @@ pub fn at_exit() {
         return;
     };
     await_registrations();
-    let is_to_be_closed = |end: &End| {
-        let locks = [&end.entry.tx.lock, &end.entry.rx.lock];
-        let is_busy = locks.iter().any(|lock| lock.load(Ordering::Relaxed) != 0);
-        !process.is_shared(end.index) && !is_busy
-    };
+    let is_to_be_closed = |end: &End| !process.is_shared(end.index) && !heir::is_held(end);
     let ends = || {
         process
             .ends()

@@ -4,7 +4,7 @@
 //! ([`crosslane_ctl::slab::EndEntry`]); addresses of lanes are private to the process and live in
 //! [`Local`]. An [`End`] is two references; making one from a descriptor costs three loads.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
@@ -17,6 +17,7 @@ use crosslane_sys::store_wait::StoreWait;
 use crosslane_sys::{kernel, process as system};
 
 use crate::doubt;
+use crate::heir;
 use crate::lock::{self, Guard};
 use crate::lost::Clock;
 use crate::patience;
@@ -24,6 +25,7 @@ use crate::posted;
 use crate::process::{self, Process};
 use crate::restart;
 use crate::spare::{self, Behind};
+use crate::table::Table;
 
 /// What a process keeps for an end besides the slab.
 #[repr(C, align(64))]
@@ -285,23 +287,40 @@ impl End {
     /// Hold the sending direction.
     #[inline]
     pub fn lock_tx(&self) -> Guard<'static> {
-        self.lock(&self.entry.tx.lock)
+        match self.try_lock(&self.entry.tx.lock) {
+            Some(held) => held,
+            None => heir::wait_for_tx(self),
+        }
+    }
+
+    /// As [`End::lock_tx`], if nobody holds it.
+    pub(crate) fn try_lock_tx(&self) -> Option<Guard<'static>> {
+        self.try_lock(&self.entry.tx.lock)
     }
 
     /// Hold the receiving direction.
     #[inline]
     pub fn lock_rx(&self) -> Guard<'static> {
-        self.lock(&self.entry.rx.lock)
+        match self.try_lock(&self.entry.rx.lock) {
+            Some(held) => held,
+            None => heir::wait_for_rx(self),
+        }
     }
 
     #[inline]
-    fn lock(&self, word: &'static AtomicU32) -> Guard<'static> {
-        let pid = self.process.pid();
+    fn try_lock(&self, word: &'static AtomicU32) -> Option<Guard<'static>> {
+        let owner = self.table().member().number();
         if system::is_single_threaded() && !self.has_flags(end_flags::FORKED) {
-            lock::lock_alone(word, pid)
+            lock::lock_alone(word, owner)
         } else {
-            lock::lock(word, pid)
+            lock::try_lock(word, owner)
         }
+    }
+
+    /// The slab in which the end's shared state is.
+    #[inline]
+    pub(crate) fn table(&self) -> &'static Table {
+        self.process.home_of(self.local, self.index).0
     }
 
     /// The sender's cursor; the caller holds the sending direction.
@@ -320,6 +339,8 @@ impl End {
         if self.has_flags(end_flags::FAR) {
             self.post_spare(cursor.tail);
         }
+        // The last: who is killed before has published what an heir finds.
+        compiler_fence(Ordering::SeqCst);
         self.entry.tx.tail.store(cursor.tail, Ordering::Relaxed);
         self.entry.tx.credit.store(cursor.credit, Ordering::Relaxed);
     }
@@ -343,6 +364,7 @@ impl End {
     pub(crate) fn set_rx_cursor(&self, cursor: RxCursor) {
         let has_moved = || self.rx_cursor() != cursor;
         let is_told = self.has_flags(end_flags::FAR) && has_moved();
+        compiler_fence(Ordering::SeqCst);
         self.entry.rx.head.store(cursor.head, Ordering::Relaxed);
         // A record has at most 2^13 bytes.
         let taken = u32::try_from(cursor.taken).unwrap_or(u32::MAX);

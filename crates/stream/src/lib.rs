@@ -39,6 +39,7 @@ pub mod ending;
 pub mod family;
 pub mod fill;
 pub mod gone;
+mod heir;
 mod holders;
 pub mod interrupt;
 pub mod kernel_view;

@@ -1,69 +1,63 @@
 //! The lock of one direction of one end: a word in the slab, shared with forked children.
 //!
-//! Held for the time of a copy, never while sleeping. The word holds the process that owns it, so
-//! that a waiter can take over from a process that was killed: cursors change last, hence what a
-//! killed holder left half done was not done.
+//! Held for the time of a copy, never while sleeping. The word holds the member of the family that owns it
+//! ([`crate::holders`]), not its pid, which outlives an exec and means another process in another namespace. So a waiter
+//! can take over from a member that has ended: cursors change last, hence what such a one left half done was not done.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
-use crosslane_sys::{cpu, futex, process};
+use crosslane_sys::{cpu, futex};
 
+const OWNER: u32 = 0xffff;
 const WAITERS: u32 = 1 << 31;
 const SPINS: u32 = 200;
 /// How long to sleep before looking whether the owner still lives.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A held lock; released when dropped.
+#[derive(Debug)]
 pub struct Guard<'a> {
     word: &'a AtomicU32,
     is_alone: bool,
 }
 
-/// Take the lock in `word` for process `pid`, whose only thread is the caller, and which shares the
+/// Take the lock in `word`, if nobody holds it, for an owner whose only thread is the caller, and which shares the
 /// word with no other process: then nobody can compete.
 #[inline]
-pub fn lock_alone(word: &AtomicU32, pid: u32) -> Guard<'_> {
+pub fn lock_alone(word: &AtomicU32, owner: u16) -> Option<Guard<'_>> {
     if word.load(Ordering::Relaxed) != 0 {
-        return lock(word, pid);
+        return None;
     }
-    word.store(pid, Ordering::Relaxed);
-    Guard {
+    word.store(owner.into(), Ordering::Relaxed);
+    Some(Guard {
         word,
         is_alone: true,
-    }
-}
-
-/// Take the lock in `word` for process `pid`.
-#[inline]
-pub fn lock(word: &AtomicU32, pid: u32) -> Guard<'_> {
-    // SYNC: direction
-    if word
-        .compare_exchange(0, pid, Ordering::Acquire, Ordering::Relaxed)
-        .is_err()
-    {
-        contend(word, pid);
-    }
-    Guard {
-        word,
-        is_alone: false,
-    }
+    })
 }
 
 /// Take the lock if nobody holds it.
-pub fn try_lock(word: &AtomicU32, pid: u32) -> Option<Guard<'_>> {
-    let taken = word.compare_exchange(0, pid, Ordering::Acquire, Ordering::Relaxed); // SYNC: direction
-    taken.is_ok().then_some(Guard {
+#[inline]
+pub fn try_lock(word: &AtomicU32, owner: u16) -> Option<Guard<'_>> {
+    // SYNC: direction
+    let taken = word.compare_exchange(0, owner.into(), Ordering::Acquire, Ordering::Relaxed);
+    // Not made before: a guard that is dropped lets go.
+    taken.is_ok().then(|| Guard {
         word,
         is_alone: false,
     })
 }
 
+/// Wait for the lock, which is inherited from an owner that does not live any more.
 #[cold]
-fn contend(word: &AtomicU32, pid: u32) {
+pub fn wait(word: &AtomicU32, owner: u16, lives: impl Fn(u16) -> bool) -> Guard<'_> {
+    let held = || Guard {
+        word,
+        is_alone: false,
+    };
     for _ in 0..SPINS {
-        if try_take(word, pid) {
-            return;
+        if try_take(word, 0, owner.into()) {
+            return held();
         }
         cpu::relax();
     }
@@ -71,40 +65,42 @@ fn contend(word: &AtomicU32, pid: u32) {
         let found = word.load(Ordering::Relaxed);
         if found == 0 {
             // Others may sleep, so the mark of waiters is kept.
-            if word
-                .compare_exchange(0, pid | WAITERS, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-            {
-                return;
+            if try_take(word, 0, u32::from(owner) | WAITERS) {
+                return held();
             }
             continue;
         }
         let marked = found | WAITERS;
-        if found != marked
-            && word
-                .compare_exchange(found, marked, Ordering::Relaxed, Ordering::Relaxed)
-                .is_err()
-        {
+        if found != marked && !try_take(word, found, marked) {
             continue;
         }
         futex::wait(word, marked, PATIENCE);
-        if !process::is_alive(found & !WAITERS) {
-            let heir = pid | WAITERS;
-            if word
-                .compare_exchange(marked, heir, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-            {
-                return;
+        let found = word.load(Ordering::Relaxed);
+        if found != 0 && !lives(owner_in(found)) {
+            if try_take(word, found, u32::from(owner) | WAITERS) {
+                return held();
             }
         }
     }
 }
 
-fn try_take(word: &AtomicU32, pid: u32) -> bool {
-    word.load(Ordering::Relaxed) == 0
+fn try_take(word: &AtomicU32, from: u32, to: u32) -> bool {
+    word.load(Ordering::Relaxed) == from
         && word
-            .compare_exchange(0, pid, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+            .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok() // SYNC: direction
+}
+
+fn owner_in(found: u32) -> u16 {
+    u16::try_from(found & OWNER).unwrap_or(u16::MAX)
+}
+
+/// Who holds the lock, perhaps after its end.
+pub fn owner(word: &AtomicU32) -> Option<u16> {
+    match word.load(Ordering::Relaxed) {
+        0 => None,
+        found => Some(owner_in(found)),
+    }
 }
 
 impl Drop for Guard<'_> {
@@ -125,15 +121,18 @@ impl Drop for Guard<'_> {
 mod tests {
     use super::*;
 
+    fn lock(word: &AtomicU32) -> Guard<'_> {
+        try_lock(word, 1).unwrap_or_else(|| wait(word, 1, |_| true))
+    }
+
     #[test]
     fn threads_exclude_each_other() {
         let (word, inside) = (AtomicU32::new(0), AtomicU32::new(0));
-        let pid = process::pid();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..20_000 {
-                        let _guard = lock(&word, pid);
+                        let _guard = lock(&word);
                         assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
                         inside.fetch_sub(1, Ordering::Relaxed);
                     }
@@ -144,12 +143,19 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_of_a_dead_process_is_inherited() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let word = AtomicU32::new(child.id());
-        // Not reaped before: the one who waits for the lock may be the one who has to reap.
-        drop(lock(&word, process::pid()));
+    fn who_does_not_get_it_leaves_it_to_its_owner() {
+        let word = AtomicU32::new(7);
+        assert!(try_lock(&word, 1).is_none());
+        assert!(lock_alone(&word, 1).is_none());
+        assert_eq!(owner(&word), Some(7));
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_member_is_inherited() {
+        let word = AtomicU32::new(7);
+        let guard = wait(&word, 1, |member| member != 7);
+        assert_eq!(owner(&word), Some(1));
+        drop(guard);
         assert_eq!(word.load(Ordering::Relaxed), 0);
-        child.wait().unwrap();
     }
 }

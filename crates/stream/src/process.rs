@@ -233,7 +233,13 @@ impl Process {
     /// Where the shared state of the end at `index` is.
     #[inline]
     pub(crate) fn home(&self, index: u32) -> (&Table, u32) {
-        match Home::from_word(self.local(index).home.load(Ordering::Acquire)) {
+        self.home_of(self.local(index), index)
+    }
+
+    /// As [`Process::home`], of an index whose local part is known.
+    #[inline]
+    pub(crate) fn home_of(&self, local: &Local, index: u32) -> (&Table, u32) {
+        match Home::from_word(local.home.load(Ordering::Acquire)) {
             None => (&self.own, index),
             Some(home) => self.abroad(home),
         }

@@ -12,8 +12,8 @@ use crosslane_ring::{LaneMemory, Piece, WindowLane};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::memory;
 
+use crate::End;
 use crate::process::Process;
-use crate::{End, lock};
 
 /// Look at all connections. Called now and then, where a call sleeps anyway.
 pub(crate) fn look(process: &'static Process) {
@@ -31,7 +31,7 @@ pub(crate) fn look(process: &'static Process) {
 fn relieve(end: &End) {
     // A handler that sends must not find the direction held by its own thread for so long.
     let _held = SignalsHeld::hold();
-    let Some(_tx) = lock::try_lock(&end.entry.tx.lock, end.process().pid()) else {
+    let Some(_tx) = end.try_lock_tx() else {
         return;
     };
     let Some(lane) = end.tx_lane().filter(|_| is_ours(end)) else {

@@ -109,6 +109,7 @@ impl Table {
     }
 
     /// Which member this process is.
+    #[inline]
     pub fn member(&self) -> Member {
         Member::of(self.member.load(Ordering::Relaxed))
     }
@@ -131,8 +132,12 @@ impl Table {
     }
 
     fn alive_of(&self, held: Holders) -> Holders {
-        let family = self.family();
-        held.retain(|member| member == self.member() || family.is_alive(member))
+        held.retain(|member| self.is_alive(member))
+    }
+
+    /// Whether a member lives; this process does.
+    pub fn is_alive(&self, member: Member) -> bool {
+        member == self.member() || self.family().is_alive(member)
     }
 
     /// Whether this process holds the entry.
