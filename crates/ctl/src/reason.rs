@@ -138,6 +138,9 @@ reasons! {
     /// The program has taken the number of a descriptor of ours.
     Number = 35, "number", "the program has given the number of one of the library's descriptors to another (dup2)",
         "raise its limit of descriptors (ulimit -n) above 500000, where the library's are out of the way";
+    /// Reset, because a process was killed while it changed what others share with it.
+    Torn = 36, "torn", "a process that shared the connection was killed in the middle of a call, so it was reset",
+        "see who kills it; SIGTERM leaves connections whole";
 }
 
 impl Reason {

@@ -21,6 +21,7 @@ use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
+use crate::lock::{self, COUNTING};
 use crate::{End, ending, lost, place, posted, wait};
 
 /// What a doorbell looks like; the value does not matter.
@@ -102,6 +103,14 @@ fn ring_if(end: &End, lane: &WindowLane, is_asked: impl FnOnce() -> bool) {
     pay(end);
 }
 
+/// Who was ringing has ended, perhaps after the request was taken away. The caller has inherited the sending direction, which is
+/// in the ring.
+pub(crate) fn ring_again(end: &End, lane: &WindowLane) {
+    end.entry.tx.bells_owed.store(1, Ordering::Relaxed);
+    publish_total(end, lane, 0);
+    pay(end);
+}
+
 /// Tell the peer how many bytes it will find on TCP before those that may follow a STOP. The
 /// caller holds the sending direction.
 pub(crate) fn publish_total(end: &End, lane: &WindowLane, ringing: u64) {
@@ -123,13 +132,18 @@ pub(crate) fn pay(end: &End) -> bool {
         return false;
     }
     let owed = &end.entry.tx.bells_owed;
+    if owed.load(Ordering::Relaxed) == 0 {
+        return true;
+    }
+    let _counting = lock::mark(&end.entry.tx.lock, COUNTING);
     while owed.load(Ordering::Relaxed) > 0 {
         // SAFETY: the byte is valid for one read.
         match unsafe { kernel::send(end.fd(), &raw const BELL, 1, 0) } {
             Ok(_) => {
                 wait::note_rung();
-                owed.fetch_sub(1, Ordering::Relaxed);
+                // In this order, in which an heir at worst sends another one.
                 add(&end.entry.tx.tcp_bytes, 1);
+                owed.fetch_sub(1, Ordering::Relaxed);
                 end.count(Counter::BellsSent, 1);
             }
             Err(Errno::AGAIN) => return false,
@@ -244,6 +258,7 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
     let missing = |total: u64| total.saturating_sub(rx.tcp_bytes.load(Ordering::Relaxed));
     let total = published >> 1;
     if missing(total) > 0 && !speaks_against() && !lost::is_found(end) {
+        let _counting = lock::mark(&rx.lock, COUNTING);
         while missing(total) > 0 {
             let most = usize::try_from(missing(total).min(MOST_TAKEN)).unwrap_or(usize::MAX);
             let taken = match end.family().discard(end.fd(), most) {

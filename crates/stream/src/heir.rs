@@ -1,22 +1,56 @@
-//! Waiting for a direction that another thread or process holds, and inheriting it from a member that has ended.
+//! Waiting for a direction that another thread or process holds, and inheriting it from a member that has ended in the middle
+//! of something.
+//!
+//! | what was done | what was not | what an heir does |
+//! |---|---|---|
+//! | a record is in the lane | the tail has moved | moves it: the line behind the last record is always clear |
+//! | the sender was told what has been read | the head has moved | moves it: those bytes have ended with who read them |
+//! | a request for a doorbell was taken away | the doorbell was sent | sends one, perhaps for nothing |
+//! | the kernel has moved bytes | they were counted | takes TCP's own count |
+//! | anything else that takes several words | | resets the connection: nobody can know how its stream goes on |
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::End;
+use crosslane_ctl::lane::RINGING;
+use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
+use crosslane_ring::{LaneMemory, Next, RxCursor, WindowLane};
+use crosslane_sys::Errno;
+
 use crate::holders::Member;
-use crate::lock::{self, Guard};
+use crate::lock::{self, COUNTING, Guard, PASSAGE};
+use crate::{End, bell, close, ending, kernel_view};
+
+/// What an heir finds cannot be made whole.
+struct Torn;
 
 #[cold]
 pub(crate) fn wait_for_tx(end: &End) -> Guard<'static> {
-    wait(end, &end.entry.tx.lock)
+    let lock = &end.entry.tx.lock;
+    let (held, inherited) = wait(end, lock);
+    if let Some(marks) = inherited {
+        if mend_sending(end, marks).is_err() {
+            give_up_sending(end);
+        }
+        lock::unmark(lock);
+    }
+    held
 }
 
 #[cold]
 pub(crate) fn wait_for_rx(end: &End) -> Guard<'static> {
-    wait(end, &end.entry.rx.lock)
+    let lock = &end.entry.rx.lock;
+    let (held, inherited) = wait(end, lock);
+    if let Some(marks) = inherited {
+        if mend_receiving(end, marks).is_err() {
+            give_up_receiving(end);
+        }
+        lock::unmark(lock);
+    }
+    held
 }
 
-fn wait(end: &End, word: &'static AtomicU32) -> Guard<'static> {
+fn wait(end: &End, word: &'static AtomicU32) -> (Guard<'static>, Option<u32>) {
     let table = end.table();
     let lives = |owner| table.is_alive(Member::of(owner));
     lock::wait(word, table.member().number(), lives)
@@ -30,3 +64,128 @@ pub(crate) fn is_held(end: &End) -> bool {
         .filter_map(lock::owner)
         .any(|owner| table.is_alive(Member::of(owner)))
 }
+
+fn mend_sending(end: &End, marks: u32) -> Result<(), Torn> {
+    if end.phase() != EndPhase::Granted {
+        return Ok(());
+    }
+    // What has been posted to another host is not known.
+    if marks & PASSAGE != 0 || marks != 0 && end.has_flags(end_flags::FAR) {
+        return Err(Torn);
+    }
+    if marks & COUNTING != 0 {
+        recount_sent(end)?;
+    }
+    let Some(lane) = end.tx_lane().filter(|_| end.tx_mode() == Mode::Ring) else {
+        return Ok(());
+    };
+    find_tail(end, &lane)?;
+    if lane.control().sender.tcp_total.load(Ordering::SeqCst) & RINGING != 0 {
+        bell::ring_again(end, &lane);
+    }
+    Ok(())
+}
+
+/// Only doorbells are sent with the direction held, one at a time.
+fn recount_sent(end: &End) -> Result<(), Torn> {
+    let tx = &end.entry.tx;
+    let counted = tx.tcp_bytes.load(Ordering::Relaxed);
+    let sent = kernel_view::sent(end).ok_or(Torn)?;
+    let owed = tx.bells_owed.load(Ordering::Relaxed);
+    match sent.checked_sub(counted) {
+        Some(0) => {}
+        Some(1) => {
+            tx.tcp_bytes.store(sent, Ordering::Relaxed);
+            tx.bells_owed
+                .store(owed.saturating_sub(1), Ordering::Relaxed);
+        }
+        _ => return Err(Torn),
+    }
+    Ok(())
+}
+
+fn find_tail(end: &End, lane: &WindowLane) -> Result<(), Torn> {
+    let mut cursor = end.tx_cursor();
+    let mut at = RxCursor {
+        head: cursor.tail,
+        taken: 0,
+    };
+    let lap_end = at.head + u64::from(lane.lines());
+    loop {
+        match at.come_to_next(lane) {
+            Ok(Next::Empty) => break,
+            Ok(Next::Data(left)) => at.pass(left, left),
+            Ok(Next::Control(..)) => at.head += 1,
+            Err(_) => return Err(Torn),
+        }
+        if at.head >= lap_end {
+            return Err(Torn);
+        }
+    }
+    if at.head != cursor.tail {
+        if end.has_flags(end_flags::FAR) {
+            return Err(Torn);
+        }
+        cursor.tail = at.head;
+        end.set_tx_cursor(cursor);
+    }
+    Ok(())
+}
+
+fn mend_receiving(end: &End, marks: u32) -> Result<(), Torn> {
+    if end.phase() != EndPhase::Granted {
+        return Ok(());
+    }
+    if marks & PASSAGE != 0 || marks != 0 && end.has_flags(end_flags::FAR) {
+        return Err(Torn);
+    }
+    if marks & COUNTING != 0 {
+        let received = kernel_view::received(end).ok_or(Torn)?;
+        end.entry.rx.tcp_bytes.store(received, Ordering::Relaxed);
+    }
+    let Some(lane) = end.rx_lane() else {
+        return Ok(());
+    };
+    let (told, cursor) = (lane.consumed(), end.rx_cursor());
+    if told <= cursor.position() {
+        return Ok(());
+    }
+    let head = told >> 16;
+    if head - cursor.head > u64::from(lane.lines()) {
+        return Err(Torn);
+    }
+    end.set_rx_cursor(RxCursor {
+        head,
+        taken: usize::try_from(told & 0xffff).unwrap_or(0),
+    });
+    Ok(())
+}
+
+/// Sends are the kernel's from here on, which refuses them.
+fn give_up_sending(end: &End) {
+    let entry = end.entry;
+    entry.tx.bells_owed.store(0, Ordering::Relaxed);
+    entry.wait.replayed.store(0, Ordering::Relaxed);
+    end.set_tx_mode(Mode::Tcp);
+    give_up(end);
+}
+
+/// Nothing more is read but what the kernel says.
+fn give_up_receiving(end: &End) {
+    end.add_flags(end_flags::FROZEN);
+    end.entry.rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
+    end.set_rx_mode(Mode::Tcp);
+    give_up(end);
+}
+
+fn give_up(end: &End) {
+    end.add_flags(end_flags::PINNED);
+    end.clear_flags(end_flags::RESTING);
+    end.set_reason(Reason::Torn);
+    end.process().count_reason(Reason::Torn);
+    ending::note_error(end, Errno::CONNRESET);
+    close::reset(end);
+}
+
+#[cfg(test)]
+mod tests;

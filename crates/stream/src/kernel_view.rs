@@ -17,6 +17,7 @@ use crosslane_sys::{cancel, cpu, kernel};
 
 use crate::End;
 use crate::family::Family;
+use crate::lock::{self, PASSAGE};
 
 /// The part of `struct tcp_info` (linux/tcp.h) up to `tcpi_bytes_received`.
 #[repr(C)]
@@ -33,8 +34,11 @@ const _: () = {
     assert!(core::mem::offset_of!(TcpInfo, bytes_received) == 128);
 };
 
-/// TCP_ESTABLISHED of the kernel's state machine.
+/// TCP_ESTABLISHED and others of the kernel's state machine.
 const ESTABLISHED: u8 = 1;
+const FIN_WAIT1: u8 = 4;
+const FIN_WAIT2: u8 = 5;
+const CLOSE_WAIT: u8 = 8;
 
 /// Those after the peer's FIN: TCP_TIME_WAIT, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING.
 const ENDED: [u8; 5] = [6, 7, 8, 9, 11];
@@ -98,6 +102,54 @@ pub(crate) fn compare_received(end: &End, lane: &WindowLane) -> Count {
     }
 }
 
+/// How many bytes the kernel has been given in all; `None` where it does not say. The caller is the only one who sends.
+pub(crate) fn sent(end: &End) -> Option<u64> {
+    let first = u64::from(!end.has_flags(end_flags::PASSIVE));
+    count_at_rest(end, libc::TIOCOUTQ, |info, queued| {
+        // After our own end the kernel counts that, too.
+        let is_open = matches!(info.state, ESTABLISHED | CLOSE_WAIT);
+        let given = (info.bytes_acked + queued).checked_sub(first);
+        given.filter(|_| is_open)
+    })
+}
+
+/// How many bytes have been taken from the kernel in all; `None` where it does not say. The caller holds the receiving
+/// direction.
+pub(crate) fn received(end: &End) -> Option<u64> {
+    if end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0 {
+        return None;
+    }
+    count_at_rest(end, libc::FIONREAD, |info, queued| {
+        let ends = match info.state {
+            ESTABLISHED | FIN_WAIT1 | FIN_WAIT2 => 0,
+            CLOSE_WAIT => 1,
+            _ => return None,
+        };
+        info.bytes_received.checked_sub(queued + ends)
+    })
+}
+
+/// Look at a count and a queue until no byte has moved between the two.
+fn count_at_rest(
+    end: &End,
+    queue: libc::c_ulong,
+    count: impl Fn(TcpInfo, u64) -> Option<u64>,
+) -> Option<u64> {
+    if end.family() != Family::Tcp {
+        return None;
+    }
+    let word = |info: &TcpInfo| (info.state, info.bytes_acked, info.bytes_received);
+    for _ in 0..LOOKS {
+        let before = info(end.fd())?;
+        let queued = kernel::queued(end.fd(), queue).ok()?;
+        let after = info(end.fd())?;
+        if word(&before) == word(&after) {
+            return count(after, queued.into());
+        }
+    }
+    None
+}
+
 /// All bytes that the kernel has brought, taken or not. What stands behind an urgent byte is not in TCP's FIONREAD.
 pub(crate) fn arrived(end: &End) -> u64 {
     if end.family() == Family::Tcp {
@@ -146,6 +198,7 @@ pub(crate) fn show_sent(end: &End) {
         return;
     }
     let tx = &end.entry.tx;
+    let _passage = lock::mark(&tx.lock, PASSAGE);
     // As for a switch: a call that enters the kernel's send counts itself, then looks at the mode.
     tx.mode.store(Mode::Ring as u32, Ordering::SeqCst); // SYNC: raw
     if tx.raw_calls.load(Ordering::SeqCst) == 0 {

@@ -30,6 +30,8 @@ pub mod adopt;
 mod asleep;
 pub mod bell;
 pub mod beside;
+#[cfg(test)]
+mod both;
 pub mod close;
 pub mod config;
 pub mod control;

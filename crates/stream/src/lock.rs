@@ -2,7 +2,7 @@
 //!
 //! Held for the time of a copy, never while sleeping. The word holds the member of the family that owns it
 //! ([`crate::holders`]), not its pid, which outlives an exec and means another process in another namespace. So a waiter
-//! can take over from a member that has ended: cursors change last, hence what such a one left half done was not done.
+//! can take over from a member that has ended, and makes whole what that one has left half done ([`crate::heir`]).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -10,6 +10,11 @@ use core::time::Duration;
 use crosslane_sys::{cpu, futex};
 
 const OWNER: u32 = 0xffff;
+/// The owner moves bytes by the kernel which are not counted yet.
+pub(crate) const COUNTING: u32 = 1 << 16;
+/// The owner changes several words that mean something together only.
+pub(crate) const PASSAGE: u32 = 1 << 17;
+const MARKS: u32 = COUNTING | PASSAGE;
 const WAITERS: u32 = 1 << 31;
 const SPINS: u32 = 200;
 /// How long to sleep before looking whether the owner still lives.
@@ -48,16 +53,20 @@ pub fn try_lock(word: &AtomicU32, owner: u16) -> Option<Guard<'_>> {
     })
 }
 
-/// Wait for the lock, which is inherited from an owner that does not live any more.
+/// Wait for the lock. With it comes what an owner that has ended was in the middle of, if it was inherited: the marks stay
+/// until they are taken off.
 #[cold]
-pub fn wait(word: &AtomicU32, owner: u16, lives: impl Fn(u16) -> bool) -> Guard<'_> {
-    let held = || Guard {
-        word,
-        is_alone: false,
+pub fn wait(word: &AtomicU32, owner: u16, lives: impl Fn(u16) -> bool) -> (Guard<'_>, Option<u32>) {
+    let held = |inherited| {
+        let guard = Guard {
+            word,
+            is_alone: false,
+        };
+        (guard, inherited)
     };
     for _ in 0..SPINS {
         if try_take(word, 0, owner.into()) {
-            return held();
+            return held(None);
         }
         cpu::relax();
     }
@@ -66,7 +75,7 @@ pub fn wait(word: &AtomicU32, owner: u16, lives: impl Fn(u16) -> bool) -> Guard<
         if found == 0 {
             // Others may sleep, so the mark of waiters is kept.
             if try_take(word, 0, u32::from(owner) | WAITERS) {
-                return held();
+                return held(None);
             }
             continue;
         }
@@ -77,8 +86,9 @@ pub fn wait(word: &AtomicU32, owner: u16, lives: impl Fn(u16) -> bool) -> Guard<
         futex::wait(word, marked, PATIENCE);
         let found = word.load(Ordering::Relaxed);
         if found != 0 && !lives(owner_in(found)) {
-            if try_take(word, found, u32::from(owner) | WAITERS) {
-                return held();
+            let marks = found & MARKS;
+            if try_take(word, found, u32::from(owner) | marks | WAITERS) {
+                return held(Some(marks));
             }
         }
     }
@@ -103,6 +113,32 @@ pub fn owner(word: &AtomicU32) -> Option<u16> {
     }
 }
 
+/// While it lives, an heir of the lock is told what its owner was in the middle of.
+pub(crate) struct Mark<'a> {
+    word: &'a AtomicU32,
+    mark: u32,
+}
+
+/// Mark a lock that the caller holds.
+pub(crate) fn mark(word: &AtomicU32, mark: u32) -> Mark<'_> {
+    let before = word.fetch_or(mark, Ordering::AcqRel);
+    Mark {
+        word,
+        mark: mark & !before,
+    }
+}
+
+/// All is whole again. The caller holds the lock.
+pub(crate) fn unmark(word: &AtomicU32) {
+    word.fetch_and(!MARKS, Ordering::AcqRel);
+}
+
+impl Drop for Mark<'_> {
+    fn drop(&mut self) {
+        self.word.fetch_and(!self.mark, Ordering::AcqRel);
+    }
+}
+
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
@@ -122,7 +158,7 @@ mod tests {
     use super::*;
 
     fn lock(word: &AtomicU32) -> Guard<'_> {
-        try_lock(word, 1).unwrap_or_else(|| wait(word, 1, |_| true))
+        try_lock(word, 1).unwrap_or_else(|| wait(word, 1, |_| true).0)
     }
 
     #[test]
@@ -151,11 +187,30 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_of_a_dead_member_is_inherited() {
+    fn the_lock_of_a_dead_member_is_inherited_with_its_marks() {
         let word = AtomicU32::new(7);
-        let guard = wait(&word, 1, |member| member != 7);
+        let died = mark(&word, PASSAGE);
+        core::mem::forget(died);
+        let (guard, inherited) = wait(&word, 1, |member| member != 7);
+        assert_eq!(inherited, Some(PASSAGE));
         assert_eq!(owner(&word), Some(1));
+        // An heir that dies before it has made all whole leaves that to the next.
+        core::mem::forget(guard);
+        let (guard, inherited) = wait(&word, 2, |_| false);
+        assert_eq!(inherited, Some(PASSAGE));
         drop(guard);
         assert_eq!(word.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn marks_in_marks_end_with_the_outer_one() {
+        let word = AtomicU32::new(0);
+        let guard = lock(&word);
+        let outer = mark(&word, PASSAGE);
+        drop(mark(&word, PASSAGE));
+        assert_eq!(word.load(Ordering::Relaxed), 1 | PASSAGE);
+        drop(outer);
+        assert_eq!(word.load(Ordering::Relaxed), 1);
+        drop(guard);
     }
 }

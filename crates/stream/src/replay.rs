@@ -13,6 +13,7 @@ use crosslane_ring::{LaneMemory, Next, PeerLied, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
+use crate::lock::{self, PASSAGE};
 use crate::step::lie_at;
 use crate::switch::drop_claim;
 use crate::{End, bell, ending, kernel_view, posted, rest, send, spare, switch};
@@ -26,7 +27,11 @@ const NAP: Duration = Duration::from_micros(100);
 /// The receiver has frozen before it read our STOP. The caller holds the sending direction.
 pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
     let stop_at = end.entry.wait.replayed.load(Ordering::Relaxed);
-    if end.tx_mode() != Mode::Tcp || stop_at == 0 || !claim_freeze(end, lane) {
+    if end.tx_mode() != Mode::Tcp || stop_at == 0 {
+        return;
+    }
+    let _passage = lock::mark(&end.entry.tx.lock, PASSAGE);
+    if !claim_freeze(end, lane) {
         return;
     }
     end.entry.wait.replayed.store(0, Ordering::Relaxed);
@@ -105,6 +110,7 @@ pub(crate) fn begin_replay(end: &End, lane: &WindowLane) {
 /// Send more of what the receiver did not consume; `Err(AGAIN)` when TCP is full. The caller
 /// holds the sending direction.
 pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno> {
+    let _passage = lock::mark(&end.entry.tx.lock, PASSAGE);
     if ending::is_broken(end) {
         // The error is for the program to be told.
         end.entry.wait.replayed.store(0, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use crate::beside::{Beside, ends_a_receive};
 use crate::end::add;
 use crate::ending::{has_peer_ended, lied, look_behind_bells, look_for_end, note_error};
 use crate::family::Family;
+use crate::lock::{self, COUNTING, Mark, PASSAGE};
 use crate::pieces::Pieces;
 use crate::receive::Options;
 use crate::{End, bell, gone, lost, peek, posted, switch};
@@ -128,6 +129,7 @@ fn step_ring(
             if count < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
                 return Err(lied(end, lie_at(cursor.head)));
             }
+            let _passage = mark_passage(end);
             pass(end, lane);
             end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
             end.set_rx_mode(Mode::Drain);
@@ -135,6 +137,11 @@ fn step_ring(
         }
         Next::Control(Control::Start, _) => Err(lied(end, lie_at(cursor.head))),
     }
+}
+
+/// The receiving direction, which the caller holds, is on its way from one state to another.
+fn mark_passage(end: &End) -> Mark<'static> {
+    lock::mark(&end.entry.rx.lock, PASSAGE)
 }
 
 pub(crate) fn lie_at(line: u64) -> PeerLied {
@@ -153,11 +160,13 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
     loop {
         let left = left_on_tcp(end)?;
         if left == 0 {
+            let _passage = mark_passage(end);
             rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
             end.set_rx_mode(Mode::Tcp);
             return Ok(Passage::Again);
         }
         let most = usize::try_from(left).unwrap_or(usize::MAX);
+        let _counting = lock::mark(&rx.lock, COUNTING);
         match end.family().discard(end.fd(), most) {
             Ok(0) => {
                 note_eof(end);
@@ -272,7 +281,11 @@ fn read_frozen(
     peek: bool,
 ) -> Result<Option<usize>, Errno> {
     let mut cursor = end.rx_cursor();
-    if parts.left() == 0 || !cursor.has_data(lane) || !take_back_freeze(end, lane) {
+    if parts.left() == 0 || !cursor.has_data(lane) {
+        return Ok(None);
+    }
+    let _passage = mark_passage(end);
+    if !take_back_freeze(end, lane) {
         return Ok(None);
     }
     let bytes = match peek {
@@ -312,6 +325,7 @@ fn is_freeze_over(end: &End, lane: &WindowLane) -> bool {
 
 /// Read the ring after all.
 pub(crate) fn thaw(end: &End, lane: &WindowLane) {
+    let _passage = mark_passage(end);
     thaw_on_tcp(end, lane);
     end.set_rx_mode(Mode::Ring);
 }
@@ -429,6 +443,7 @@ fn take_from_kernel(
     most: usize,
     options: Options<'_>,
 ) -> Result<Step, Errno> {
+    let _counting = (!options.peek).then(|| lock::mark(&end.entry.rx.lock, COUNTING));
     let mut cut = parts.clone();
     cut.truncate(most);
     let (bytes, is_last) = match receive_parts(end, &cut, options.peek, options.beside) {
@@ -542,10 +557,13 @@ pub(crate) fn find_start(end: &End, lane: &WindowLane) -> Result<(), Errno> {
 }
 
 fn enter_ring(end: &End, lane: &WindowLane) {
-    pass(end, lane);
-    end.entry.rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
-    let frozen = end.has_flags(end_flags::FROZEN);
-    end.set_rx_mode(if frozen { Mode::Replay } else { Mode::Ring });
+    {
+        let _passage = mark_passage(end);
+        pass(end, lane);
+        end.entry.rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
+        let frozen = end.has_flags(end_flags::FROZEN);
+        end.set_rx_mode(if frozen { Mode::Replay } else { Mode::Ring });
+    }
     end.count(Counter::Upgrades, 1);
     // Whoever waits for edges has had that of an end that stands on TCP already.
     look_behind_bells(end);

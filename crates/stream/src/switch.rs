@@ -24,6 +24,7 @@ use crate::bell::Bells;
 use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::kernel_view::{self, Count};
+use crate::lock::{self, PASSAGE};
 use crate::{
     End, bell, config, gone, lost, posted, register, replay, rest, send, step, unconsumed, watcher,
 };
@@ -124,14 +125,14 @@ fn start(end: &End) {
         return;
     }
     let tx = &end.entry.tx;
+    let _passage = lock::mark(&tx.lock, PASSAGE);
     // A call that enters the kernel's send counts itself, then looks at the mode.
     tx.mode.store(Mode::Ring as u32, Ordering::SeqCst); // SYNC: raw
     let quiet = tx.raw_calls.load(Ordering::SeqCst) == 0; // SYNC: raw
     let sent = tx.tcp_bytes.load(Ordering::Relaxed);
-    let count = if quiet {
-        kernel_view::compare_sent(end)
-    } else {
-        Count::Moving
+    let count = match quiet {
+        true => kernel_view::compare_sent(end),
+        false => Count::Moving,
     };
     if count != Count::Agrees {
         end.set_tx_mode(Mode::Tcp);
@@ -295,9 +296,12 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
         // The receiver goes on in the lane when it sees our end; a STOP would hide doorbells from it.
         return;
     }
-    if flags & FROZEN != 0 && replay::claim_freeze(end, lane) {
-        replay::begin_replay(end, lane);
-        return;
+    if flags & FROZEN != 0 {
+        let _passage = lock::mark(&end.entry.tx.lock, PASSAGE);
+        if replay::claim_freeze(end, lane) {
+            replay::begin_replay(end, lane);
+            return;
+        }
     }
     if published {
         bell::ring_if_armed(end, lane);
@@ -333,6 +337,7 @@ pub(crate) fn stop_locked(end: &End, lane: &WindowLane, reason: Reason) {
     if !bell::pay(end) {
         return;
     }
+    let _passage = lock::mark(&end.entry.tx.lock, PASSAGE);
     let mut cursor = end.tx_cursor();
     let count = end.entry.tx.tcp_bytes.load(Ordering::Relaxed);
     if cursor.write_control(lane, Control::Stop, count) != Ok(true) {
@@ -428,6 +433,7 @@ pub fn freeze(end: &End) {
         if end.has_flags(end_flags::FROZEN) || end.has_flags(end_flags::LOST) {
             return;
         }
+        let _passage = lock::mark(&end.entry.rx.lock, PASSAGE);
         bell::disarm(end, &lane);
         if let Some(own) = end.tx_lane() {
             let _tx = end.lock_tx();
@@ -466,6 +472,7 @@ pub fn unfreeze(end: &End) {
         return;
     }
     bell::arm_again(end, &lane);
+    let _passage = lock::mark(&end.entry.rx.lock, PASSAGE);
     if step::take_back_freeze(end, &lane) {
         step::thaw(end, &lane);
     }

@@ -1,0 +1,167 @@
+//! What a member leaves that is killed between two steps, as another one finds it.
+
+use std::time::{Duration, Instant};
+
+use crosslane_sys::kernel;
+
+use super::*;
+use crate::both::{ends, queued};
+use crate::slices;
+use crate::switch;
+
+/// Somebody has died with this direction and these marks.
+fn die(end: &End, lock: &AtomicU32, marks: u32) {
+    let dead = end.table().expect();
+    end.table().family().forget(dead);
+    let word = u32::from(dead.number()) | marks;
+    assert_eq!(lock.swap(word, Ordering::SeqCst), 0);
+    // Others have the end, too.
+    end.add_flags(end_flags::FORKED);
+}
+
+fn receives(end: &End, expected: &[u8]) {
+    let mut bytes = vec![0; expected.len() + 10];
+    let mut got = 0;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while got < expected.len() {
+        assert!(Instant::now() < deadline, "{got} bytes have come");
+        match slices::receive(end, &mut bytes[got..], true) {
+            Ok(more) => got += more,
+            Err(errno) => assert_eq!(errno, Errno::AGAIN),
+        }
+    }
+    assert_eq!(&bytes[..got], expected);
+}
+
+fn sends(end: &End, bytes: &[u8]) {
+    assert_eq!(slices::send(end, bytes, false), Ok(bytes.len()));
+}
+
+/// What a peer sends when it has gone back to TCP.
+fn leaves_ring(end: &End) {
+    assert!(switch::go_by_tcp(end, Reason::PeerAsked));
+}
+
+#[test]
+fn a_member_that_lives_keeps_its_direction() {
+    let ([end, _peer], _sockets) = ends();
+    let other = end.table().expect();
+    let lock = &end.entry.tx.lock;
+    lock.store(other.number().into(), Ordering::SeqCst);
+    end.add_flags(end_flags::FORKED);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| drop(end.lock_tx()));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waits.is_finished());
+        assert!(is_held(&end));
+        end.table().family().forget(other);
+        assert!(!is_held(&end));
+    });
+}
+
+#[test]
+fn a_record_of_the_dead_is_not_written_over() {
+    let ([end, peer], _sockets) = ends();
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    sends(&end, b"first");
+    receives(&peer, b"first");
+    sends(&end, b"second");
+    end.entry.tx.tail.store(tail, Ordering::Relaxed);
+    die(&end, &end.entry.tx.lock, 0);
+    sends(&end, b"third");
+    receives(&peer, b"secondthird");
+}
+
+#[test]
+fn what_the_dead_have_read_is_not_read_again() {
+    let ([end, peer], _sockets) = ends();
+    let before = end.rx_cursor();
+    sends(&peer, b"read");
+    receives(&end, b"read");
+    end.set_rx_cursor(before);
+    die(&end, &end.entry.rx.lock, 0);
+    sends(&peer, b"new");
+    receives(&end, b"new");
+}
+
+#[test]
+fn a_doorbell_of_the_dead_is_counted() {
+    let ([end, peer], _sockets) = ends();
+    end.entry.tx.bells_owed.store(1, Ordering::Relaxed);
+    // SAFETY: the byte is valid for one read.
+    let sent = unsafe { kernel::send(end.fd(), &raw const b"!"[0], 1, 0) };
+    assert_eq!(sent, Ok(1));
+    die(&end, &end.entry.tx.lock, COUNTING);
+    leaves_ring(&end);
+    sends(&end, b"data");
+    receives(&peer, b"data");
+    assert_eq!(queued(&peer), 0);
+}
+
+#[test]
+fn a_doorbell_that_the_dead_have_not_sent_is_sent() {
+    let ([end, peer], _sockets) = ends();
+    let lane = end.tx_lane().unwrap();
+    sends(&end, b"record");
+    let total = &lane.control().sender.tcp_total;
+    total.fetch_or(RINGING, Ordering::SeqCst);
+    die(&end, &end.entry.tx.lock, 0);
+    drop(end.lock_tx());
+    assert_eq!(queued(&peer), 1);
+    receives(&peer, b"record");
+    leaves_ring(&end);
+    sends(&end, b"data");
+    receives(&peer, b"data");
+}
+
+#[test]
+fn doorbells_that_the_dead_have_taken_are_counted() {
+    let ([end, peer], _sockets) = ends();
+    bell::ring_again(&peer, &peer.tx_lane().unwrap());
+    assert_eq!(queued(&end), 1);
+    assert_eq!(kernel::discard(end.fd(), 1), Ok(1));
+    die(&end, &end.entry.rx.lock, COUNTING);
+    leaves_ring(&peer);
+    sends(&peer, b"data");
+    receives(&end, b"data");
+}
+
+#[test]
+fn the_end_of_the_stream_is_not_counted() {
+    let ([end, peer], _sockets) = ends();
+    let [sent, received] =
+        [&peer.entry.tx, &end.entry.tx].map(|tx| tx.tcp_bytes.load(Ordering::Relaxed));
+    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    kernel::shutdown(peer.fd(), libc::SHUT_WR).unwrap();
+    assert_eq!(kernel_view::received(&end), Some(taken));
+    assert_eq!(kernel_view::sent(&end), Some(received));
+    assert_eq!(kernel_view::sent(&peer), None, "{sent} and an end");
+}
+
+#[test]
+fn what_cannot_be_known_resets_the_connection() {
+    for direction in [0, 1] {
+        let ([end, peer], _sockets) = ends();
+        let count = || {
+            let reasons = &end.table().header().reasons;
+            reasons[Reason::Torn as usize].load(Ordering::Relaxed)
+        };
+        let before = count();
+        if direction == 0 {
+            die(&end, &end.entry.tx.lock, PASSAGE);
+            drop(end.lock_tx());
+        } else {
+            die(&end, &end.entry.rx.lock, PASSAGE);
+            drop(end.lock_rx());
+        }
+        assert!(count() > before);
+        let reset = Err(Errno::CONNRESET);
+        assert_eq!(slices::receive(&peer, &mut [0; 10], false), reset);
+        match direction {
+            0 => assert_eq!(slices::send(&end, b"data", false), reset),
+            _ => assert_eq!(slices::receive(&end, &mut [0; 10], false), reset),
+        }
+        assert_eq!(slices::send(&end, b"data", false), Err(Errno::PIPE));
+        assert_eq!(slices::receive(&end, &mut [0; 10], false), Ok(0));
+    }
+}
