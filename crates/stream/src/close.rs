@@ -121,39 +121,61 @@ fn drop_kept(end: &End, kept: u32) {
 }
 
 fn let_go(end: &End) {
-    let token = end.token();
-    let phase = end.phase();
-    let shared = end.process().is_shared(end.index);
-    if !shared {
-        lost::finish(end, Instant::now() + lost::LAST_CALL);
+    if leave_to_others(end) {
+        return;
     }
-    if phase == EndPhase::Granted && !shared {
+    lost::finish(end, Instant::now() + lost::LAST_CALL);
+    if end.phase() == EndPhase::Granted {
         finish_replay(end, Instant::now() + replay::PATIENCE);
         finish_rings(end, Instant::now() + PATIENCE);
-    } else if !shared {
+    } else {
         say_end(end);
     }
-    if register::is_in_flight(end) {
-        let acknowledged = || !register::is_in_flight(end);
-        if !control::wait_until(end.process(), MONITOR_PATIENCE, acknowledged) && !shared {
-            let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
-        }
+    if !await_registration(end) {
+        let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
     }
-    count_totals(end);
+    take_leave(end, |_| true);
+}
+
+/// Leave the close to others who go on with the connection. False if nobody does. Of several who leave at the same time the
+/// last sees, with both directions held, that the others have gone.
+fn leave_to_others(end: &End) -> bool {
+    let is_kept = |end: &End| end.process().is_kept_by_others(end.index);
+    if !is_kept(end) {
+        return false;
+    }
+    await_registration(end);
+    take_leave(end, is_kept)
+}
+
+/// Whether the monitor has no copy of the socket any more, with which the peer would not see our end.
+fn await_registration(end: &End) -> bool {
+    let acknowledged = || !register::is_in_flight(end);
+    acknowledged() || control::wait_until(end.process(), MONITOR_PATIENCE, acknowledged)
+}
+
+/// Be a holder no more, if `may`, which is asked while both directions are held.
+fn take_leave(end: &End, may: impl FnOnce(&End) -> bool) -> bool {
+    let token = end.token();
     let is_known = end.has_flags(end_flags::KNOWN);
     let pair = lost::pair_of(end);
+    // The answer to a registration by a relative is on its way to that one.
+    let is_ours = end.phase() != EndPhase::Registered || control::awaits(token);
     {
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
+        if !may(end) {
+            return false;
+        }
+        count_totals(end);
         end.clear_lanes();
+        end.process().let_go(end.index, is_ours);
     }
     within::let_go(token);
-    // The answer to a registration by a relative is on its way to that one.
-    let is_ours = end.phase() != EndPhase::Registered || control::awaits(token);
-    end.process().let_go(end.index, is_ours);
     if is_known {
         control::release(token, pair);
     }
+    true
 }
 
 /// What cannot be sent again ends the connection as an error does, where that is possible.
@@ -470,7 +492,16 @@ pub fn at_exit() {
         return;
     };
     await_registrations();
-    let is_to_be_closed = |end: &End| !process.is_shared(end.index) && !heir::is_held(end);
+    // Before the looks at others, who look at us: of two that end at the same time one closes, or both do.
+    process.note_leaving();
+    let is_to_be_closed = |end: &End| {
+        if heir::is_held_here(end) {
+            return false;
+        }
+        // Who closes it elsewhere decides with the direction held.
+        let _tx = end.lock_tx();
+        !process.is_kept_by_others(end.index)
+    };
     let ends = || {
         process
             .ends()

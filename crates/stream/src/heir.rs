@@ -56,13 +56,13 @@ fn wait(end: &End, word: &'static AtomicU32) -> (Guard<'static>, Option<u32>) {
     lock::wait(word, table.member().number(), lives)
 }
 
-/// Whether somebody who lives holds a direction.
-pub(crate) fn is_held(end: &End) -> bool {
-    let table = end.table();
+/// Whether this process holds a direction, perhaps in the call that a signal has interrupted.
+pub(crate) fn is_held_here(end: &End) -> bool {
+    let own = end.table().member().number();
     [&end.entry.tx.lock, &end.entry.rx.lock]
         .into_iter()
         .filter_map(lock::owner)
-        .any(|owner| table.is_alive(Member::of(owner)))
+        .any(|owner| owner == own)
 }
 
 fn mend_sending(end: &End, marks: u32) -> Result<(), Torn> {

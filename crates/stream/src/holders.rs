@@ -36,6 +36,9 @@ const OTHERS: u16 = u16::MAX;
 /// How long a member is expected who may never come: a socket on its way to nobody.
 const PATIENCE_SECONDS: u64 = 90;
 
+/// A member that is about to end holds a lock on its number plus this, too.
+const LEAVING: i64 = 1 << 16;
+
 /// In a word of `pending`: what is above the number is a time.
 const UNTIL: u64 = 1 << 63;
 
@@ -128,6 +131,16 @@ impl<'a> Family<'a> {
         }
     }
 
+    /// The caller is this member, and is about to end.
+    pub fn note_leaving(&self, member: Member) {
+        let _ = kernel::lock_byte(self.slab_fd, LEAVING + i64::from(member.0));
+    }
+
+    /// Whether another member than the caller, who may live, is about to end.
+    pub fn is_leaving(&self, member: Member) -> bool {
+        kernel::is_byte_locked(self.slab_fd, LEAVING + i64::from(member.0))
+    }
+
     fn slot(&self, member: Member) -> &AtomicU64 {
         &self.pending[usize::from(member.0) % PENDING_SLOTS]
     }
@@ -212,7 +225,7 @@ impl Holders {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs::File;
     use std::os::fd::AsRawFd;
 
@@ -250,7 +263,7 @@ mod tests {
         assert_eq!(numbers, [u16::try_from(MEMBERS).unwrap(), 3, 4]);
     }
 
-    fn lock_of_the_file(file: &File, byte: i64) {
+    pub(crate) fn lock_of_the_file(file: &File, byte: i64) {
         let lock = libc::flock {
             l_type: 1,
             l_whence: 0,

@@ -405,6 +405,17 @@ impl Process {
         table.is_shared(at)
     }
 
+    /// Whether another process that has the end at `index` goes on with it, as far as is known.
+    pub(crate) fn is_kept_by_others(&self, index: u32) -> bool {
+        let (table, at) = self.home(index);
+        table.is_kept_by_others(at)
+    }
+
+    /// This process is about to end: others leave the close of no end to it.
+    pub(crate) fn note_leaving(&self) {
+        self.tables().for_each(Table::note_leaving);
+    }
+
     /// Let go of an entry; it is free when every process that inherited it has let go or ended. One that it has
     /// registered (`is_ours`) others may register again.
     pub(crate) fn let_go(&self, index: u32, is_ours: bool) {

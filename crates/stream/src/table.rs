@@ -162,6 +162,18 @@ impl Table {
         self.alive_holders(index).without(self.member()) != Holders::NOBODY
     }
 
+    /// Whether another process holds the entry that is not about to end.
+    pub fn is_kept_by_others(&self, index: u32) -> bool {
+        let others = self.alive_holders(index).without(self.member());
+        let family = self.family();
+        others.retain(|member| !family.is_leaving(member)) != Holders::NOBODY
+    }
+
+    /// This process is about to end.
+    pub fn note_leaving(&self) {
+        self.family().note_leaving(self.member());
+    }
+
     /// The living holders of an entry, and no others in its word. Whoever has ended may have made others holders before.
     fn alive_holders(&self, index: u32) -> Holders {
         loop {

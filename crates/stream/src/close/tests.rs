@@ -22,3 +22,45 @@ fn the_last_doorbells_are_taken_from_a_peer_that_stops_when_it_sees_the_close() 
     await_last_bells(&end, Instant::now() + Duration::from_secs(10));
     assert_eq!(queued(&end), 0);
 }
+
+/// Both have looked before either has gone.
+#[test]
+fn the_last_of_two_that_leave_at_the_same_time_closes() {
+    let ([end, _peer], _sockets) = ends();
+    let lane = end.rx_lane().unwrap();
+    let table = end.table();
+    let (_, at) = end.process().home(end.index);
+    let other = table.expect();
+    table.lend(at, other);
+    end.add_flags(end_flags::FORKED);
+    end.entry
+        .tx
+        .lock
+        .store(other.number().into(), Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let closes = scope.spawn(|| before_close(&end));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!closes.is_finished());
+        table.take_back(at, other);
+    });
+    let flags = lane.control().receiver.flags.load(Ordering::SeqCst);
+    assert_ne!(flags & receiver_flags::CLOSED, 0);
+}
+
+#[test]
+fn who_goes_on_is_left_the_close_and_who_ends_is_not() {
+    let ([end, _peer], _sockets) = ends();
+    let table = end.table();
+    let (_, at) = end.process().home(end.index);
+    let other = table.expect();
+    table.lend(at, other);
+    assert!(end.process().is_kept_by_others(end.index));
+    let slab = std::fs::File::options()
+        .write(true)
+        .open(format!("/proc/self/fd/{}", table.fd()))
+        .unwrap();
+    crate::holders::tests::lock_of_the_file(&slab, i64::from(other.number()) + (1 << 16));
+    assert!(!end.process().is_kept_by_others(end.index));
+    assert!(end.process().is_shared(end.index));
+    table.take_back(at, other);
+}

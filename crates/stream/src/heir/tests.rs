@@ -53,9 +53,7 @@ fn a_member_that_lives_keeps_its_direction() {
         let waits = scope.spawn(|| drop(end.lock_tx()));
         std::thread::sleep(Duration::from_millis(100));
         assert!(!waits.is_finished());
-        assert!(is_held(&end));
         end.table().family().forget(other);
-        assert!(!is_held(&end));
     });
 }
 
