@@ -157,7 +157,7 @@ fn await_registration(end: &End) -> bool {
 /// Be a holder no more, if `may`, which is asked while both directions are held.
 fn take_leave(end: &End, may: impl FnOnce(&End) -> bool) -> bool {
     let token = end.token();
-    let is_known = end.has_flags(end_flags::KNOWN);
+    let is_known = end.has_flags(end_flags::KNOWN) && !end.is_unleased();
     let pair = lost::pair_of(end);
     // The answer to a registration by a relative is on its way to that one.
     let is_ours = end.phase() != EndPhase::Registered || control::awaits(token);

@@ -78,6 +78,8 @@ pub struct Local {
     pub(crate) goes_on: AtomicU32,
     /// Changes of SO_RCVTIMEO under calls that sleep.
     pub(crate) limits: patience::Changes,
+    /// 1 after a fork of which the monitor does not know: it is not told that the end is gone, as the child may use its lanes.
+    pub(crate) unleased: AtomicU32,
     /// Calls until the chaos knob acts.
     pub chaos: AtomicU32,
     /// What stands behind the lanes of an end whose other end is on another host.
@@ -265,6 +267,11 @@ impl End {
     pub(crate) fn forget_lanes(&self) {
         self.local.tx_lane.clear();
         self.local.rx_lane.clear();
+    }
+
+    /// Whether a child may use the lanes of which the monitor does not know.
+    pub(crate) fn is_unleased(&self) -> bool {
+        self.local.unleased.load(Ordering::Relaxed) != 0
     }
 
     /// The lane in which this end sends, for as long as the sending direction is held. One that was looked

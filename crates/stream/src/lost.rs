@@ -510,7 +510,7 @@ pub(crate) fn cast_off(end: &End) {
     // A forked child has lanes of its own.
     let is_shared = end.process().is_shared(end.index);
     let is_out = end.has_flags(LOST) && end.phase() != EndPhase::Granted;
-    let may = is_out && is_content(end) && !is_shared;
+    let may = is_out && is_content(end) && !is_shared && !end.is_unleased();
     if !may || !control.release(end.token(), pair_of(end)) {
         return;
     }

@@ -147,6 +147,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
         &local.calls,
         &local.polls,
         &local.stirred,
+        &local.unleased,
         &local.chaos,
     ] {
         word.store(0, Ordering::Relaxed);

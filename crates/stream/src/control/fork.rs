@@ -1,5 +1,6 @@
 //! Forks: the child goes on without the parent's connection to the monitor, and in its rings.
 
+use core::sync::atomic::Ordering;
 use std::sync::MutexGuard;
 
 use crosslane_ctl::message::ClientMessage;
@@ -28,15 +29,13 @@ pub fn before_fork(process: &'static Process) -> Option<Fork> {
     let mut control = CONTROL.lock().ok()?;
     let child = process.lend_to_child();
     control.inherited.reserve(1);
-    let mut lease = None;
-    if control.socket.is_some()
-        && let Ok(pair) = kernel::socket_pair()
-    {
-        let pair = pair.map(OwnFd::new);
-        let given = Some(pair[1].number());
-        if control.send(&ClientMessage::Lease, given).is_ok() {
-            lease = Some(pair);
-        }
+    let lease = control.lease();
+    if lease.is_none() && control.socket.is_some() {
+        // The child keeps the parent's connection to the monitor instead, for which nothing may be released that it
+        // may be using.
+        process
+            .ends()
+            .for_each(|end| end.local.unleased.store(1, Ordering::Relaxed));
     }
     Some(Fork {
         control,
@@ -49,6 +48,16 @@ pub fn before_fork(process: &'static Process) -> Option<Fork> {
     })
 }
 
+impl Control {
+    /// Tell the monitor that a child may live longer than this process, by one end of a pair.
+    fn lease(&mut self) -> Option<[OwnFd; 2]> {
+        self.socket.as_ref()?;
+        let pair = kernel::socket_pair().ok()?.map(OwnFd::new);
+        let given = Some(pair[1].number());
+        self.send(&ClientMessage::Lease, given).ok().map(|()| pair)
+    }
+}
+
 impl Fork {
     /// Go on in the parent. Returns who the child is, if there is one.
     pub fn parent(self) -> Children {
@@ -58,15 +67,17 @@ impl Fork {
     /// Go on in the child, which has no connection to the monitor until it needs one.
     pub fn child(mut self, process: &'static Process) {
         process.adopt(self.child);
+        let parents = self.control.socket.take();
+        let kept = match self.lease.take() {
+            Some([keep, _]) => Some(keep),
+            None => parents,
+        };
+        self.control.inherited.extend(kept);
         watcher::leave_behind(&mut self.watcher);
         stir::leave_behind();
-        self.control.socket = None;
         self.control.failed = None;
         // Not freed: a child of clone(2) may find the heap locked by a thread that it has not.
         core::mem::forget(self.control.waiting.take());
         core::mem::forget(self.control.asked.take());
-        if let Some([keep, _]) = self.lease.take() {
-            self.control.inherited.push(keep);
-        }
     }
 }

@@ -200,3 +200,53 @@ for line in sys.stdin:
         (kept == [0, 0]).then_some(())
     });
 }
+
+/// A child that is made when there is no descriptor left by which the monitor could know of it. Its parent closes the connection,
+/// then its peer does; what the peer has sent stands in memory that is nobody's any more as far as the monitor knows.
+const UNLEASED: &str = r#"
+import os, resource, socket, sys, time
+
+listener = socket.create_server(("127.0.0.1", 0))
+if os.fork() == 0:
+    os.execvp(sys.executable, [sys.executable, "-c", """
+import socket, sys, time
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+for _ in range(3000):
+    peer.sendall(b"ping")
+    peer.recv(4)
+peer.sendall(b"quit")
+time.sleep(0.3)
+peer.sendall(b"last words")
+peer.close()
+""", str(listener.getsockname()[1])])
+
+connection = listener.accept()[0]
+while (data := connection.recv(4)) != b"quit":
+    connection.sendall(data)
+lowest = os.dup(0)
+os.close(lowest)
+resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, lowest))
+child = os.fork()
+if child == 0:
+    time.sleep(0.8)
+    heard = b""
+    while part := connection.recv(100):
+        heard += part
+    print(heard, flush=True)
+    os._exit(0)
+connection.close()
+os.waitpid(child, 0)
+"#;
+
+#[test]
+fn a_child_of_which_the_monitor_cannot_be_told_keeps_the_memory_of_its_connections() {
+    for route in [Route::Tcp, Route::Crosslane] {
+        let host = Host::new(route);
+        let program = host.program("/usr/bin/python3").args(["-c", UNLEASED]);
+        assert_eq!(program.run().text(), "b'last words'\n");
+        if route == Route::Crosslane {
+            let upgrades = host.stats().count("upgrades");
+            assert!(upgrades >= 2, "not accelerated");
+        }
+    }
+}
