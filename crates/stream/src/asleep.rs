@@ -11,7 +11,7 @@ use libc::sigset_t;
 
 use crate::ending::{look_for_end, note_eof, note_error};
 use crate::interrupt::Interrupt;
-use crate::{End, bell, control, lost, patience, place, restart, stir, switch, wait};
+use crate::{End, bell, control, lost, patience, place, restart, shares, stir, switch, wait};
 
 /// A pause while others have to take notice of a doorbell.
 const NAP: Duration = Duration::from_micros(50);
@@ -43,9 +43,9 @@ pub(crate) fn wait_readable(
         lost::nap(end);
         return interrupt.check();
     }
-    end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
+    end.begin_sleep();
     let wake = || {
-        end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
+        end.end_sleep();
         after_sleep(end);
     };
     let outcome = match prepare_sleep(end) {
@@ -221,6 +221,7 @@ fn answer_bell(end: &End, interrupt: &mut Interrupt) -> Result<(), Errno> {
     };
     if is_left && !end.has_record() {
         end.count(Counter::Backoffs, 1);
+        shares::correct(end);
         return interrupt.rest(end, NAP);
     }
     Ok(())

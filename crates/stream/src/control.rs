@@ -24,7 +24,7 @@ use crosslane_window::arena::Arena;
 
 use crate::packet::{receive_packet, send_packet};
 use crate::process::{self, Process};
-use crate::{End, config, doubt, lost, register, relief, strict, watcher};
+use crate::{End, config, doubt, lost, register, relief, shares, strict, watcher};
 
 mod fork;
 mod loans;
@@ -205,6 +205,7 @@ pub fn tend() {
         }
         drop(control);
         relief::look(process);
+        shares::look(process);
     }
 }
 

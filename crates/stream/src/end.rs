@@ -24,6 +24,7 @@ use crate::patience;
 use crate::posted;
 use crate::process::{self, Process};
 use crate::restart;
+use crate::shares::Shares;
 use crate::spare::{self, Behind};
 use crate::table::Table;
 
@@ -76,6 +77,8 @@ pub struct Local {
     pub(crate) twin: AtomicU64,
     /// 1 after a receive has taken part of a message whose sender is writing the rest.
     pub(crate) goes_on: AtomicU32,
+    /// Of the counts in the slab.
+    pub(crate) shares: Shares,
     /// Changes of SO_RCVTIMEO under calls that sleep.
     pub(crate) limits: patience::Changes,
     /// 1 after a fork of which the monitor does not know: it is not told that the end is gone, as the child may use its lanes.

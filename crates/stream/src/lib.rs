@@ -65,6 +65,7 @@ pub mod reserve;
 pub mod rest;
 mod restart;
 pub mod send;
+mod shares;
 pub mod short;
 pub mod slices;
 mod spare;

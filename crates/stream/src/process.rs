@@ -184,6 +184,7 @@ impl Process {
         let used = self.own.header().entries_used.load(Ordering::Relaxed);
         for index in 0..used.min(SLAB_ENTRIES) {
             let local = self.local(index);
+            local.shares.forget();
             if local.calls.load(Ordering::Relaxed) != 0 {
                 for word in [&local.calls, &local.polls, &local.stirred] {
                     word.store(0, Ordering::Relaxed);

@@ -151,7 +151,7 @@ pub fn kernel_wish(end: &End, wanted: i16) -> i16 {
 /// caller may sleep. Every call must be followed by [`after_sleep`].
 pub fn prepare_sleep(end: &End, wanted: i16) -> bool {
     stay::enter(end);
-    end.entry.wait.sleepers.fetch_add(1, Ordering::SeqCst);
+    end.begin_sleep();
     arm(end, wanted)
 }
 
@@ -187,7 +187,7 @@ pub fn arm_for_others(end: &End) {
 
 /// After a sleep that [`prepare_sleep`] announced.
 pub fn after_sleep(end: &End) {
-    end.entry.wait.sleepers.fetch_sub(1, Ordering::SeqCst);
+    end.end_sleep();
     asleep::after_sleep(end);
     stay::leave(end);
 }

@@ -152,6 +152,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
     ] {
         word.store(0, Ordering::Relaxed);
     }
+    local.shares.forget();
     local.stalled_at.store(u64::MAX, Ordering::Relaxed);
     local.life_seen.store(0, Ordering::Relaxed);
     local.twin.store(0, Ordering::Relaxed);

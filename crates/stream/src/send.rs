@@ -528,9 +528,8 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
 
 /// Sleep until the peer rings because there is room, or for a moment if it cannot.
 fn sleep(end: &End, limit: Duration, interrupt: &Interrupt) -> Result<(), Errno> {
-    let sleepers = &end.entry.wait.sleepers;
-    sleepers.fetch_add(1, Ordering::SeqCst);
-    let wake = || sleepers.fetch_sub(1, Ordering::SeqCst);
+    end.begin_sleep();
+    let wake = || end.end_sleep();
     let mask = interrupt.mask();
     let poll = || asleep::poll_one(end.fd(), -1, Some(limit), mask.as_ref());
     let slept = match prepare_sleep(end) {

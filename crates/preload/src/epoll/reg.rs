@@ -98,8 +98,7 @@ impl Reg {
     /// Count the set as a waiter for the connection.
     pub fn count(&mut self) {
         if !core::mem::replace(&mut self.counted, true) {
-            let epolls = &self.end.entry.wait.epolls;
-            epolls.fetch_add(1, Ordering::Relaxed);
+            self.end.begin_set();
         }
     }
 
@@ -120,8 +119,7 @@ impl Reg {
     /// The set waits for the connection no more.
     pub fn uncount(&mut self) {
         if core::mem::replace(&mut self.counted, false) && self.is_live() {
-            let epolls = &self.end.entry.wait.epolls;
-            epolls.fetch_sub(1, Ordering::Relaxed);
+            self.end.end_set();
         }
     }
 
