@@ -118,7 +118,7 @@ fn unused_ends() -> impl Iterator<Item = End> {
 }
 
 /// The handlers do not learn which child there is, if any. Forks that libc makes by itself are not
-/// seen here; only a child of such a fork that is killed at once is thought to live on.
+/// seen here; only a child of such a fork that is killed at once is thought to live on, for a while.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> libc::pid_t {
     CHILD.set(None);

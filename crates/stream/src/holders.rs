@@ -33,7 +33,8 @@ impl Member {
 const MEMBERS: u32 = u16::MAX as u32 - 1;
 const OTHERS: u16 = u16::MAX;
 
-/// How long a member is expected who may never come: a socket on its way to nobody.
+/// How long a member is expected who may never come: a socket on its way to nobody, the child of a parent that was killed in its
+/// fork.
 const PATIENCE_SECONDS: u64 = 90;
 
 /// A member that is about to end holds a lock on its number plus this, too.
@@ -70,36 +71,49 @@ impl<'a> Family<'a> {
             Member(u16::try_from(number).unwrap_or(1))
         };
         let tries = core::iter::repeat_with(next).take(PENDING_SLOTS);
-        let member = tries
-            .into_iter()
-            .find(|member| Some(*member) != own && self.is_free(*member))
-            .unwrap_or_else(next);
-        self.expect_again(member);
-        member
+        let mut may = tries.into_iter().filter(|member| Some(*member) != own);
+        may.find(|member| self.is_nobody(*member) && self.list(*member))
+            .unwrap_or_else(|| {
+                // More are on their way than can be listed.
+                let member = next();
+                self.slot(member)
+                    .store(until_later(member), Ordering::SeqCst); // SYNC: member
+                member
+            })
     }
 
     /// The member may never come: it is expected for a while only.
     pub fn limit(&self, member: Member) {
-        let until = process::uptime_seconds() + PATIENCE_SECONDS;
-        self.change_expected(member, |_| u64::from(member.0) | until << 16 | UNTIL);
+        self.change_expected(member, |_| until_later(member));
     }
 
-    /// A member that lives although it is about to lose its lock for a moment.
-    pub fn expect_again(&self, member: Member) {
-        self.slot(member).store(member.0.into(), Ordering::SeqCst); // SYNC: member
+    /// A member that lives although it is about to lose its lock for a moment. False where somebody else who is expected is
+    /// listed in its place.
+    pub fn expect_again(&self, member: Member) -> bool {
+        self.list(member)
     }
 
-    /// Whether no other process than the caller is this member, and nobody alive is expected where it would be listed.
-    fn is_free(&self, member: Member) -> bool {
-        let slot = self.slot(member).load(Ordering::SeqCst); // SYNC: member
-        let is_unlisted = slot == 0 || !is_expected(slot);
-        is_unlisted && !kernel::is_byte_locked(self.slab_fd, member.0.into())
+    /// Whether no other process than the caller is this member.
+    fn is_nobody(&self, member: Member) -> bool {
+        !kernel::is_byte_locked(self.slab_fd, member.0.into())
+    }
+
+    /// Expect the member, unless somebody alive is expected in whose place it would be listed.
+    fn list(&self, member: Member) -> bool {
+        let own = until_later(member);
+        let is_vacant = |slot| slot == 0 || !is_expected(slot);
+        self.slot(member)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |slot| {
+                is_vacant(slot).then_some(own)
+            }) // SYNC: member
+            .is_ok()
     }
 
     /// The caller is this member. Where locks cannot be had, it is thought to live for ever.
     pub fn join(&self, member: Member) {
-        if kernel::lock_byte(self.slab_fd, member.0.into()).is_ok() {
-            self.forget(member);
+        match kernel::lock_byte(self.slab_fd, member.0.into()) {
+            Ok(()) => self.forget(member),
+            Err(_) => self.change_expected(member, |_| member.0.into()),
         }
     }
 
@@ -144,6 +158,12 @@ impl<'a> Family<'a> {
     fn slot(&self, member: Member) -> &AtomicU64 {
         &self.pending[usize::from(member.0) % PENDING_SLOTS]
     }
+}
+
+/// The word of `pending` for a member that comes soon or never.
+fn until_later(member: Member) -> u64 {
+    let until = process::uptime_seconds() + PATIENCE_SECONDS;
+    u64::from(member.0) | until << 16 | UNTIL
 }
 
 /// Whether the member that this word of `pending` is about may still come.
@@ -261,6 +281,45 @@ pub(crate) mod tests {
         lock_of_the_file(&other, 2);
         let numbers = [(); 3].map(|()| family.expect(Some(Member(1))).number());
         assert_eq!(numbers, [u16::try_from(MEMBERS).unwrap(), 3, 4]);
+    }
+
+    #[test]
+    fn who_is_expected_is_not_struck_off_the_list() {
+        let slab = File::from(create_sealed(c"members", 4096).unwrap());
+        let made = AtomicU32::new(0);
+        let pending = [const { AtomicU64::new(0) }; PENDING_SLOTS];
+        let family = Family {
+            made: &made,
+            pending: &pending,
+            slab_fd: slab.as_raw_fd(),
+        };
+        let (first, places) = (family.expect(None), u16::try_from(PENDING_SLOTS).unwrap());
+        let same_place = Member(first.number() + places);
+        assert!(!family.expect_again(same_place));
+        assert!(family.is_alive(first));
+        made.store(u32::from(places), Ordering::Relaxed);
+        assert_eq!(family.expect(None).number(), same_place.number() + 1);
+        family.forget(first);
+        assert!(family.expect_again(same_place));
+    }
+
+    #[test]
+    fn a_child_whose_parent_was_killed_before_it_had_a_name_is_not_expected_for_ever() {
+        let slab = File::from(create_sealed(c"members", 4096).unwrap());
+        let made = AtomicU32::new(0);
+        let pending = [const { AtomicU64::new(0) }; PENDING_SLOTS];
+        let family = Family {
+            made: &made,
+            pending: &pending,
+            slab_fd: slab.as_raw_fd(),
+        };
+        let child = family.expect(None);
+        assert!(family.is_alive(child));
+        let slot = family.slot(child);
+        assert_ne!(slot.load(Ordering::SeqCst) & UNTIL, 0);
+        let later = PATIENCE_SECONDS + 1;
+        slot.fetch_sub(later << 16, Ordering::SeqCst);
+        assert!(!family.is_alive(child));
     }
 
     pub(crate) fn lock_of_the_file(file: &File, byte: i64) {

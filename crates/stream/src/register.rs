@@ -494,7 +494,9 @@ fn takes_grant(process: &Process, end: &End) -> bool {
     let is_first = end.phase() == EndPhase::Registered;
     let is_unused =
         || end.tx_mode() == Mode::Tcp && end.rx_mode() == Mode::Tcp && !end.has_record();
-    may_take_grant(end)
+    // Another thread may just have let go of it, and relatives of ours have it still.
+    process.holds(end.index)
+        && may_take_grant(end)
         && (is_first || is_unused() && !process.is_shared(end.index) && takes_leave(end))
 }
 

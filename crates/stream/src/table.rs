@@ -1,7 +1,7 @@
 //! A slab that this process uses: its family's own, or that of a family that has lent it an end.
 
 use core::sync::atomic::{AtomicU16, Ordering};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use crosslane_ctl::ledger::EndRecord;
 use crosslane_ctl::slab::{EndEntry, EndPhase, SlabHeader};
@@ -69,7 +69,11 @@ impl Table {
     /// Close another descriptor of the slab, with which the kernel drops the member's lock.
     pub fn absorb(&self, fd: OwnedFd) {
         let member = self.member();
-        self.family().expect_again(member);
+        if !self.family().expect_again(member) {
+            // It stays open, for the lock's sake.
+            core::mem::forget(OwnFd::new(fd.into_raw_fd()));
+            return;
+        }
         drop(fd);
         self.family().join(member);
     }
@@ -191,7 +195,9 @@ impl Table {
             let held = self.alive_holders(index);
             let rest = held.without(self.member());
             let phase = &self.entry(index).id.phase;
+            let before = phase.load(Ordering::Relaxed);
             if rest == Holders::NOBODY {
+                // Before: after it the entry may be another's.
                 phase.store(EndPhase::Free as u32, Ordering::Release);
             } else if is_ours {
                 // Those who stay may register it again.
@@ -204,6 +210,10 @@ impl Table {
             }
             if self.replace_holders(index, held, rest) {
                 return rest == Holders::NOBODY;
+            }
+            if rest == Holders::NOBODY {
+                // Somebody has become a holder, or been one that had died.
+                phase.store(before, Ordering::Release);
             }
         }
     }
