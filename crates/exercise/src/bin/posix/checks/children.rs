@@ -2,12 +2,8 @@
 
 use std::os::fd::BorrowedFd;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use crosslane_exercise::calls::{
-    close, dup2, exec_file, exec_shell, fcntl, file_of, kill, pipe, read, recv, send, wait_for,
-};
-use libc::{F_SETFD, FD_CLOEXEC, MSG_NOSIGNAL, SIGKILL};
+use crosslane_exercise::calls::{close, dup2, exec_file, file_of, pipe, read, recv, wait_for};
 
 use super::processes::{in_child, listen};
 use super::{Check, pair};
@@ -137,50 +133,7 @@ fn sorted(bytes: &[u8], size: usize) -> String {
     digest(&pieces.concat())
 }
 
-/// A child whose thread sends while another one makes it another program, which has nothing of the connection. Returns whether
-/// the parent can send at once.
-fn sends_after_exec(fd: i32) -> bool {
-    const SOON: Duration = Duration::from_secs(2);
-    let [gate, opener] = pipe().expect("a pipe can be made");
-    let child = in_child(|| {
-        for own in [fd, opener] {
-            fcntl(own, F_SETFD, FD_CLOEXEC).expect("it is open");
-        }
-        std::thread::spawn(move || while send(fd, &[b'.'; 1 << 18], MSG_NOSIGNAL).is_ok() {});
-        std::thread::sleep(Duration::from_millis(20));
-        exec_shell(c"exec sleep 5");
-        false
-    });
-    close(opener).expect("it is open");
-    let has_become_another = read(gate, &mut [0]) == Ok(0);
-    let start = Instant::now();
-    let is_sent = says(fd, b"!");
-    let took = start.elapsed();
-    kill(child, SIGKILL).expect("it sleeps");
-    let is_gone = wait_for(child).is_ok() && close(gate).is_ok();
-    has_become_another && is_sent && is_gone && took < SOON
-}
-
-/// Far: take all there is until the end, however much.
-fn discard(s: &mut Stage) {
-    let mut buffer = vec![0; 1 << 18];
-    let mut last = 0;
-    while let Ok(count @ 1..) = read(s.fd, &mut buffer) {
-        last = buffer[count - 1];
-    }
-    s.say("last", last);
-}
-
 pub const CHECKS: &[Check] = &[
-    pair(
-        "exec_under_a_thread_that_sends_does_not_hold_up_the_parent",
-        |s| {
-            let fd = s.fd;
-            s.say("sent", (0..4).all(|_| sends_after_exec(fd)));
-            s.say("close", close(fd));
-        },
-        discard,
-    ),
     pair(
         "a_static_program_is_executed",
         |s| answer_by(s, execed),
