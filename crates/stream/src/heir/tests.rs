@@ -57,6 +57,35 @@ fn a_member_that_lives_keeps_its_direction() {
     });
 }
 
+/// It keeps its process id, and nothing of the connection.
+#[test]
+fn a_member_that_becomes_another_program_has_left_its_direction() {
+    let ([end, _peer], _sockets) = ends();
+    let member = end.table().expect();
+    let lock = &end.entry.tx.lock;
+    end.add_flags(end_flags::FORKED);
+    let arguments = [c"sleep".as_ptr(), c"60".as_ptr(), core::ptr::null()];
+    // SAFETY: the child makes system calls only.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        end.table().family().join(member);
+        lock.store(member.number().into(), Ordering::SeqCst);
+        // SAFETY: C strings, and null behind the last of them.
+        unsafe { libc::execv(c"/bin/sleep".as_ptr(), arguments.as_ptr()) };
+        std::process::abort();
+    }
+    while lock.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    drop(end.lock_tx());
+    let lives = crosslane_sys::process::is_alive(child.cast_unsigned());
+    // SAFETY: it is ours, and has not been waited for.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    // SAFETY: the status is not wanted.
+    unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
+    assert!(lives);
+}
+
 #[test]
 fn a_record_of_the_dead_is_not_written_over() {
     let ([end, peer], _sockets) = ends();
