@@ -468,16 +468,31 @@ unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t) -> c_int {
         return found;
     }
     // SAFETY: the caller's promise.
-    let ours = unsafe { slice(fds, count) }.filter(|fds| {
-        granted(fds).next().is_some() || fds.iter().any(|one| epoll::is_known(one.fd))
-    });
-    match ours.map(look_anew) {
+    let all = unsafe { slice(fds, count) }.filter(|fds| fds.iter().any(is_ours));
+    match all.map(look_at_ours) {
         Some(Ok(news @ 1..)) => answer(Ok(news)),
         _ => {
             errno.set();
             found
         }
     }
+}
+
+fn is_ours(one: &pollfd) -> bool {
+    End::of(one.fd).is_some_and(|end| is_granted(&end)) || epoll::is_known(one.fd)
+}
+
+/// As [`look_anew`], without what the kernel has looked at: the end of its poll may have closed a socket since.
+fn look_at_ours(fds: &mut [pollfd]) -> Result<usize, Errno> {
+    let mut ours = fds.to_vec();
+    for one in ours.iter_mut().filter(|one| !is_ours(one)) {
+        one.fd = -1;
+    }
+    let news = look_anew(&mut ours)?;
+    for (one, look) in fds.iter_mut().zip(&ours) {
+        one.revents = look.revents;
+    }
+    Ok(news)
 }
 
 fn answer(found: Result<usize, Errno>) -> c_int {

@@ -117,6 +117,10 @@ pub fn register(end: &End) -> Result<(), Reason> {
             strict::fell_back(end.fd, *reason);
         }
     })?;
+    // The last to be asked: it takes a dozen system calls.
+    if end.family().is_kernels(end.fd) {
+        return Err(Reason::Option);
+    }
     let token = end.token();
     let sent = control.send(&ClientMessage::Register { token }, Some(end.fd));
     sent.inspect_err(|reason| {

@@ -375,10 +375,12 @@ impl End {
         let has_moved = || self.rx_cursor() != cursor;
         let is_told = self.has_flags(end_flags::FAR) && has_moved();
         compiler_fence(Ordering::SeqCst);
-        self.entry.rx.head.store(cursor.head, Ordering::Relaxed);
         // A record has at most 2^13 bytes.
         let taken = u32::try_from(cursor.taken).unwrap_or(u32::MAX);
         self.entry.rx.taken.store(taken, Ordering::Relaxed);
+        // The last: between the two, an heir sees that the sender has been told of more.
+        compiler_fence(Ordering::SeqCst);
+        self.entry.rx.head.store(cursor.head, Ordering::Relaxed);
         if is_told {
             posted::tell_credit(self);
         }

@@ -75,7 +75,9 @@ impl<'a> Family<'a> {
         may.find(|member| self.is_nobody(*member) && self.list(*member))
             .unwrap_or_else(|| {
                 // More are on their way than can be listed.
-                let member = next();
+                let is_free = |member: &Member| Some(*member) != own && self.is_nobody(*member);
+                let member = core::iter::repeat_with(next).find(is_free);
+                let member = member.unwrap_or_else(next);
                 self.slot(member)
                     .store(until_later(member), Ordering::SeqCst); // SYNC: member
                 member
@@ -137,12 +139,16 @@ impl<'a> Family<'a> {
 
     /// Whether another member than the caller lives.
     pub fn is_alive(&self, member: Member) -> bool {
-        // A child takes its lock before it is not expected any more.
-        let slot = self.slot(member).load(Ordering::SeqCst); // SYNC: member
-        match is_about(slot, member) {
-            true => is_expected(slot),
-            false => kernel::is_byte_locked(self.slab_fd, member.0.into()),
-        }
+        let look = || {
+            // A child takes its lock before it is not expected any more.
+            let slot = self.slot(member).load(Ordering::SeqCst); // SYNC: member
+            match is_about(slot, member) {
+                true => is_expected(slot),
+                false => kernel::is_byte_locked(self.slab_fd, member.0.into()),
+            }
+        };
+        // One that is expected again may have lost its lock since it was looked for on the list.
+        look() || look()
     }
 
     /// The caller is this member, and is about to end.

@@ -67,13 +67,17 @@ fn peek_once(
 ) -> Result<(usize, Option<(WindowLane, RxCursor)>), Errno> {
     let asked = parts.left();
     // Before a START is looked for: what comes behind one is doorbells.
-    let queued = held_by_tcp(end, asked)?;
+    let (queued, is_at_mark) = held_by_tcp(end, asked)?;
     // What stands beside some bytes ends a peek behind them.
     let (mut has_ended, mut rest) = (false, None);
     let seen = visit(end, |place| match place {
         _ if has_ended => Ok(0),
         Place::Tcp { skipped, most } => {
             let has_some = parts.left() < asked;
+            if has_some && is_at_mark && skipped == 0 {
+                has_ended = true;
+                return Ok(0);
+            }
             let most = most.min(queued.saturating_sub(skipped));
             match peek_tcp(end, parts, beside, (skipped, most)) {
                 Ok((bytes, is_last)) => {
@@ -102,18 +106,19 @@ fn peek_once(
     }
 }
 
-/// How much of `asked` bytes a look at TCP gives. At an urgent byte FIONREAD tells of nothing, and a look goes past it.
-fn held_by_tcp(end: &End, asked: usize) -> Result<u64, Errno> {
+/// How much of `asked` bytes a look at TCP gives, and whether an urgent byte comes first: there FIONREAD tells of nothing. A
+/// look that has nothing yet goes past it, others end.
+fn held_by_tcp(end: &End, asked: usize) -> Result<(u64, bool), Errno> {
     let queued = kernel::queued(end.fd(), libc::FIONREAD)?;
     if queued > 0 || end.family() != Family::Tcp || !kernel::is_at_mark(end.fd()) {
-        return Ok(queued.into());
+        return Ok((queued.into(), false));
     }
     match end.family().available(end.fd(), asked) {
-        Ok(held) => Ok(held as u64),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        Ok(held) => Ok((held as u64, true)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok((0, true)),
         Err(errno) => {
             ending::note_error(end, errno);
-            Ok(0)
+            Ok((0, true))
         }
     }
 }

@@ -225,16 +225,15 @@ fn progress_plain(end: &End) {
         end.set_reason(Reason::OwnPair);
         return;
     }
-    if end.family().is_kernels(end.fd) {
-        return switch::pin(end, Reason::Option);
-    }
     if end.process().is_shared(end.index) {
         // Only this process would have rings.
         end.set_reason(Reason::Shared);
         return;
     }
-    if let Err(reason) = control::register(end) {
-        end.set_reason(reason);
+    match control::register(end) {
+        Ok(()) => {}
+        Err(Reason::Option) => switch::pin(end, Reason::Option),
+        Err(reason) => end.set_reason(reason),
     }
 }
 

@@ -97,7 +97,8 @@ impl End {
     }
 }
 
-/// Take off what processes that have ended have left in the counts of an end that is ours alone by now.
+/// Take off what processes that have ended have left in the counts of an end that is ours alone by now. The caller holds no
+/// direction.
 #[cold]
 pub(crate) fn correct(end: &End) {
     if !end.has_flags(end_flags::FORKED) {
@@ -113,6 +114,8 @@ pub(crate) fn correct(end: &End) {
     if !counts.iter().any(|(share, count)| share.has_excess(count)) {
         return;
     }
+    // One thread at a time: two would take the same off twice.
+    let _rx = end.lock_rx();
     let Some(since) = alone_since(end) else {
         return;
     };

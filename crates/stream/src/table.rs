@@ -70,8 +70,8 @@ impl Table {
     pub fn absorb(&self, fd: OwnedFd) {
         let member = self.member();
         if !self.family().expect_again(member) {
-            // It stays open, for the lock's sake.
-            core::mem::forget(OwnFd::new(fd.into_raw_fd()));
+            // It stays open, and where it is, for the lock's sake.
+            core::mem::forget(OwnFd::unmoved(fd.into_raw_fd()));
             return;
         }
         drop(fd);

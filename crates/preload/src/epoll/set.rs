@@ -86,6 +86,12 @@ impl Set {
         }
     }
 
+    /// The record, for connections, unless it has been closed.
+    pub fn use_now(&self) -> Option<&'static Self> {
+        known(self.fd()).filter(|set| core::ptr::eq(*set, self))?;
+        get_or_make(self.fd())
+    }
+
     /// Whether it is left to a parent.
     pub fn is_parents(&self) -> bool {
         self.is_parents.load(Ordering::Relaxed)

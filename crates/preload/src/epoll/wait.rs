@@ -451,7 +451,8 @@ fn wait_without_rings(
     watcher::tend();
     let set = set::for_wait(epoll);
     let waiting = set.map(Waiting::begin);
-    let asleep = Asleep::new(set.or_else(|| set::known(epoll)));
+    let known = set.or_else(|| set::known(epoll));
+    let asleep = Asleep::new(known);
     if let Some(set) = set {
         set.use_here();
     }
@@ -461,10 +462,9 @@ fn wait_without_rings(
     }
     let found = cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
     drop(asleep);
-    // The process may have had no connection when the wait began, and the first may be about to be recorded.
-    let made = || set::known(epoll).and_then(|_| set::get_or_make(epoll));
-    let set = || set.or_else(made);
-    recheck(set, out, found, limit, mask)
+    // The process may have had no connection when the wait began, and the first may be about to be recorded. The set may
+    // have another number by now.
+    recheck(|| set.or_else(|| known?.use_now()), out, found, limit, mask)
 }
 
 /// The program's array of events.

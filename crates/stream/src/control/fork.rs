@@ -29,8 +29,9 @@ pub fn before_fork(process: &'static Process) -> Option<Fork> {
     let mut control = CONTROL.lock().ok()?;
     let child = process.lend_to_child();
     control.inherited.reserve(1);
+    let has_socket = control.socket.is_some();
     let lease = control.lease();
-    if lease.is_none() && control.socket.is_some() {
+    if lease.is_none() && has_socket {
         // The child keeps the parent's connection to the monitor instead, for which nothing may be released that it
         // may be using.
         process

@@ -28,6 +28,11 @@ impl OwnFd {
             }
             Err(_) => fd,
         };
+        Self::unmoved(fd)
+    }
+
+    /// Take one where it is: to close it would cost the process the record locks that it has on the file.
+    pub(crate) fn unmoved(fd: RawFd) -> Self {
         let free = |cell: &&AtomicI32| {
             cell.compare_exchange(0, fd, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()

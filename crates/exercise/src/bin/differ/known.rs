@@ -81,6 +81,12 @@ pub const KNOWN: &[Known] = &[
         is_it: World::may_get_the_number_of_a_call,
     },
     Known {
+        name: "shutdown-under-a-call-of-another-process",
+        why: "the kernel wakes who sleeps there, which ends a receive without room, and has a poll look at what its \
+              numbers name by now (README)",
+        is_it: World::ends_a_call_elsewhere,
+    },
+    Known {
         name: "more-in-a-half-closed-connection",
         why: "bytes marked MSG_MORE may be held back or not, and meet an end or urgent data then",
         is_it: |world, process, call| {

@@ -33,6 +33,25 @@ impl World {
         })
     }
 
+    /// Whether a shutdown wakes a call of another process that any wake ends.
+    pub fn ends_a_call_elsewhere(&self, process: usize, call: &Call) -> bool {
+        let Call::Shutdown { fd, .. } = call else {
+            return false;
+        };
+        let Some(entry) = self.entry(process, *fd) else {
+            return false;
+        };
+        let has_lost_a_number = |sleeper: &Sleeper| {
+            let is_lost = |number: &RawFd| !self.is_named(sleeper.process, *number);
+            sleeper.numbers.iter().any(is_lost)
+        };
+        self.sleepers.iter().any(|sleeper| {
+            sleeper.process != process
+                && sleeper.sleeps_on(entry.file)
+                && (has_no_room(&sleeper.call) || has_lost_a_number(sleeper))
+        })
+    }
+
     fn is_named(&self, process: usize, number: RawFd) -> bool {
         let mut names = self.names.iter();
         names.any(|((of, _), entry)| *of == process && entry.fd == number)
@@ -52,4 +71,28 @@ impl World {
             .any(|((of, _), entry)| *of == process && self.files[entry.file].kind == peer);
         !is_here && self.connections[connection].unread(side) > 0
     }
+}
+
+/// Whether a call receives nothing.
+fn has_no_room(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Read { count: 0, .. }
+            | Call::Recv { count: 0, .. }
+            | Call::Recvfrom { count: 0, .. }
+            | Call::Recvmmsg { count: 0, .. }
+            | Call::RecvBeside { count: 0, .. }
+            | Call::Preadv2 { count: 0, .. }
+            | Call::RawRead { count: 0, .. }
+            | Call::Readv {
+                first: 0,
+                second: 0,
+                ..
+            }
+            | Call::Recvmsg {
+                first: 0,
+                second: 0,
+                ..
+            }
+    )
 }
