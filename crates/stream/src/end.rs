@@ -156,6 +156,7 @@ pub struct End {
     /// State of this process.
     pub local: &'static Local,
     process: &'static Process,
+    table: &'static Table,
 }
 
 impl End {
@@ -170,12 +171,15 @@ impl End {
 
     #[inline]
     pub(crate) fn at(process: &'static Process, index: u32, fd: RawFd) -> Self {
+        let local = process.local(index);
+        let (table, place) = process.home_of(local, index);
         Self {
             fd,
             index,
-            entry: process.entry(index),
-            local: process.local(index),
+            entry: table.entry(place),
+            local,
             process,
+            table,
         }
     }
 
@@ -327,10 +331,10 @@ impl End {
         }
     }
 
-    /// The slab in which the end's shared state is.
+    /// The slab in which the end's shared state is, also after another thread has let go of it.
     #[inline]
     pub(crate) fn table(&self) -> &'static Table {
-        self.process.home_of(self.local, self.index).0
+        self.table
     }
 
     /// The sender's cursor; the caller holds the sending direction.
