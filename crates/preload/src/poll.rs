@@ -98,6 +98,13 @@ impl Asleep {
     }
 }
 
+impl Asleep {
+    /// Whether the call has gone into the kernel for this connection.
+    fn has(&self, end: &End) -> bool {
+        self.0.iter().any(|(call, _number)| call.is_on(end))
+    }
+}
+
 impl Drop for Asleep {
     fn drop(&mut self) {
         self.0.drain(..).for_each(|(call, _number)| call.end());
@@ -423,7 +430,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
     // SAFETY: passed on.
     let found = cancel::guarded(&asleep, || unsafe { real::poll(fds, count, timeout) });
     // SAFETY: the program's promise.
-    unsafe { look_again(found, fds, count) }
+    unsafe { look_again(found, fds, count, &asleep) }
 }
 
 #[unsafe(no_mangle)]
@@ -454,7 +461,7 @@ pub unsafe extern "C" fn ppoll(
         real::ppoll(fds, count, timeout, mask)
     });
     // SAFETY: the program's promise.
-    unsafe { look_again(found, fds, count) }
+    unsafe { look_again(found, fds, count, &asleep) }
 }
 
 /// The kernel's last look, before its poll ends without news, is at what the descriptors name by then: another
@@ -462,14 +469,19 @@ pub unsafe extern "C" fn ppoll(
 ///
 /// # Safety
 /// As poll(2) demands.
-unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t) -> c_int {
+unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t, asleep: &Asleep) -> c_int {
     let errno = Errno::last();
     if found > 0 || found < 0 && errno != Errno::INTR {
         return found;
     }
     // SAFETY: the caller's promise.
+    let is_ours = |one: &pollfd| {
+        epoll::is_known(one.fd)
+            || End::of(one.fd).is_some_and(|end| !asleep.has(&end) && is_granted(&end))
+    };
+    // SAFETY: the caller's promise.
     let all = unsafe { slice(fds, count) }.filter(|fds| fds.iter().any(is_ours));
-    match all.map(look_at_ours) {
+    match all.map(|fds| look_at_ours(fds, is_ours)) {
         Some(Ok(news @ 1..)) => answer(Ok(news)),
         _ => {
             errno.set();
@@ -478,12 +490,8 @@ unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t) -> c_int {
     }
 }
 
-fn is_ours(one: &pollfd) -> bool {
-    End::of(one.fd).is_some_and(|end| is_granted(&end)) || epoll::is_known(one.fd)
-}
-
 /// As [`look_anew`], without what the kernel has looked at: the end of its poll may have closed a socket since.
-fn look_at_ours(fds: &mut [pollfd]) -> Result<usize, Errno> {
+fn look_at_ours(fds: &mut [pollfd], is_ours: impl Fn(&pollfd) -> bool) -> Result<usize, Errno> {
     let mut ours = fds.to_vec();
     for one in ours.iter_mut().filter(|one| !is_ours(one)) {
         one.fd = -1;

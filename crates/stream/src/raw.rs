@@ -52,6 +52,11 @@ impl Call {
         Self::begin_receive(end)
     }
 
+    /// Whether it is on this connection.
+    pub fn is_on(&self, end: &End) -> bool {
+        self.end.index == end.index && self.has_entry()
+    }
+
     /// Whether the entry is still that of the connection the call has begun with.
     fn has_entry(&self) -> bool {
         generation(&self.end) == self.generation
