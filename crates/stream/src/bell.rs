@@ -15,7 +15,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::RINGING;
-use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
+use crosslane_ctl::lane::receiver_flags::{ARMED, CLOSED, FROZEN};
 use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
@@ -103,12 +103,14 @@ fn ring_if(end: &End, lane: &WindowLane, is_asked: impl FnOnce() -> bool) {
     pay(end);
 }
 
-/// Who was ringing has ended, perhaps after the request was taken away. The caller has inherited the sending direction, which is
-/// in the ring.
+/// Who was ringing has ended, perhaps after the request was taken away. A peer that closes is told that none comes any more: its
+/// kernel would answer one with a reset. The caller has inherited the sending direction, which is in the ring.
 pub(crate) fn ring_again(end: &End, lane: &WindowLane) {
-    end.entry.tx.bells_owed.store(1, Ordering::Relaxed);
-    publish_total(end, lane, 0);
-    pay(end);
+    ring_if(end, lane, || {
+        let flags = lane.control().receiver.flags.load(Ordering::SeqCst);
+        end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
+        flags & CLOSED == 0
+    });
 }
 
 /// Tell the peer how many bytes it will find on TCP before those that may follow a STOP. The

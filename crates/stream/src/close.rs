@@ -161,7 +161,7 @@ fn take_leave(end: &End, may: impl FnOnce(&End) -> bool) -> bool {
     let pair = lost::pair_of(end);
     // The answer to a registration by a relative is on its way to that one.
     let is_ours = end.phase() != EndPhase::Registered || control::awaits(token);
-    {
+    let is_free = {
         let _rx = end.lock_rx();
         let _tx = end.lock_tx();
         if !may(end) {
@@ -169,7 +169,10 @@ fn take_leave(end: &End, may: impl FnOnce(&End) -> bool) -> bool {
         }
         count_totals(end);
         end.clear_lanes();
-        end.process().let_go(end.index, is_ours);
+        end.process().cease_to_hold(end.index, is_ours)
+    };
+    if is_free {
+        end.process().give_back(end.index);
     }
     within::let_go(token);
     if is_known {
@@ -494,19 +497,12 @@ pub fn at_exit() {
     await_registrations();
     // Before the looks at others, who look at us: of two that end at the same time one closes, or both do.
     process.note_leaving();
-    let is_to_be_closed = |end: &End| {
-        if heir::is_held_here(end) {
-            return false;
-        }
-        // Who closes it elsewhere decides with the direction held.
-        let _tx = end.lock_tx();
-        !process.is_kept_by_others(end.index)
-    };
     let ends = || {
+        let deadline = Instant::now() + PATIENCE;
         process
             .ends()
             .chain(process.kept_ends())
-            .filter(is_to_be_closed)
+            .filter(move |end| is_to_be_closed(end, deadline))
     };
     let last_call = Instant::now() + lost::LAST_CALL;
     ends().for_each(|end| lost::finish(&end, last_call));
@@ -515,6 +511,17 @@ pub fn at_exit() {
     granted().for_each(|end| finish_replay(&end, deadline));
     let deadline = Instant::now() + PATIENCE;
     granted().for_each(|end| finish_rings(&end, deadline));
+}
+
+/// Whether an end is this process's to close, which exits. Who has been stopped by a debugger in the middle of a direction keeps
+/// the end.
+fn is_to_be_closed(end: &End, deadline: Instant) -> bool {
+    if heir::is_held_here(end) {
+        return false;
+    }
+    // Who closes it elsewhere decides with the direction held.
+    let tx = heir::lock_tx_before(end, deadline);
+    tx.is_some() && !end.process().is_kept_by_others(end.index)
 }
 
 #[cfg(test)]

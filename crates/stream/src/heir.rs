@@ -6,20 +6,28 @@
 //! | a record is in the lane | the tail has moved | moves it: the line behind the last record is always clear |
 //! | the sender was told what has been read | the head has moved | moves it: those bytes have ended with who read them |
 //! | a request for a doorbell was taken away | the doorbell was sent | sends one, perhaps for nothing |
+//! | a record was published, or read | it was looked whether the peer asks for a doorbell | looks |
 //! | the kernel has moved bytes | they were counted | takes TCP's own count |
 //! | anything else that takes several words | | resets the connection: nobody can know how its stream goes on |
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_ctl::lane::RINGING;
+use crosslane_ctl::lane::receiver_flags::ARMED;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
-use crosslane_ring::{LaneMemory, Next, RxCursor, WindowLane};
-use crosslane_sys::Errno;
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::{Control, LaneMemory, Next, RxCursor, WindowLane};
+use crosslane_sys::{Errno, kernel};
 
+use crate::family::Family;
 use crate::holders::Member;
 use crate::lock::{self, COUNTING, Guard, PASSAGE};
-use crate::{End, bell, close, ending, kernel_view};
+use crate::{End, bell, close, kernel_view};
+
+/// Between two looks at a direction that is not waited for without limit.
+const NAP: Duration = Duration::from_micros(200);
 
 /// What an heir finds cannot be made whole.
 struct Torn;
@@ -56,6 +64,24 @@ fn wait(end: &End, word: &'static AtomicU32) -> (Guard<'static>, Option<u32>) {
     lock::wait(word, table.member().number(), lives)
 }
 
+/// As [`End::lock_tx`], before `deadline`: a relative may have been stopped while it holds it.
+pub(crate) fn lock_tx_before(end: &End, deadline: Instant) -> Option<Guard<'static>> {
+    let table = end.table();
+    let has_died = |owner| !table.is_alive(Member::of(owner));
+    loop {
+        if let Some(held) = end.try_lock_tx() {
+            return Some(held);
+        }
+        if lock::owner(&end.entry.tx.lock).is_some_and(has_died) {
+            return Some(end.lock_tx());
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        kernel::nap(NAP);
+    }
+}
+
 /// Whether this process holds a direction, perhaps in the call that a signal has interrupted.
 pub(crate) fn is_held_here(end: &End) -> bool {
     let own = end.table().member().number();
@@ -80,18 +106,32 @@ fn mend_sending(end: &End, marks: u32) -> Result<(), Torn> {
         return Ok(());
     };
     find_tail(end, &lane)?;
-    if lane.control().sender.tcp_total.load(Ordering::SeqCst) & RINGING != 0 {
+    let is_ringing = lane.control().sender.tcp_total.load(Ordering::SeqCst) & RINGING != 0;
+    if is_ringing || end.entry.tx.bells_owed.load(Ordering::Relaxed) != 0 {
         bell::ring_again(end, &lane);
+    }
+    if is_asleep_over_record(end, &lane) {
+        bell::ring_if_armed(end, &lane);
     }
     Ok(())
 }
 
-/// Only doorbells are sent with the direction held, one at a time.
+/// Whether the receiver has asked to be rung with less read than is there.
+fn is_asleep_over_record(end: &End, lane: &WindowLane) -> bool {
+    lane.control().receiver.flags.load(Ordering::SeqCst) & ARMED != 0
+        && lane.consumed() >> 16 < end.entry.tx.tail.load(Ordering::Relaxed)
+}
+
+/// Only doorbells are sent with the direction held, one at a time. AF_UNIX does not tell whether one that is owed has been, and
+/// one byte more or less is data behind a STOP.
 fn recount_sent(end: &End) -> Result<(), Torn> {
     let tx = &end.entry.tx;
     let counted = tx.tcp_bytes.load(Ordering::Relaxed);
-    let sent = kernel_view::sent(end).ok_or(Torn)?;
     let owed = tx.bells_owed.load(Ordering::Relaxed);
+    if owed == 0 {
+        return Ok(());
+    }
+    let sent = kernel_view::sent(end).ok_or(Torn)?;
     match sent.checked_sub(counted) {
         Some(0) => {}
         Some(1) => {
@@ -146,6 +186,13 @@ fn mend_receiving(end: &End, marks: u32) -> Result<(), Torn> {
     let Some(lane) = end.rx_lane() else {
         return Ok(());
     };
+    find_head(end, &lane)?;
+    // A receive is followed by this, with the direction held no more.
+    bell::answer_space(end);
+    Ok(())
+}
+
+fn find_head(end: &End, lane: &WindowLane) -> Result<(), Torn> {
     let (told, cursor) = (lane.consumed(), end.rx_cursor());
     if told <= cursor.position() {
         return Ok(());
@@ -175,16 +222,43 @@ fn give_up_receiving(end: &End) {
     end.add_flags(end_flags::FROZEN);
     end.entry.rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
     end.set_rx_mode(Mode::Tcp);
+    let _tx = end.lock_tx();
     give_up(end);
+    if end.family() == Family::Unix {
+        // What has come behind the hole, which a reset takes away, and a shutdown does not.
+        while let Ok(1..) = end.family().discard(end.fd(), usize::MAX) {}
+    }
 }
 
+/// The caller holds the sending direction.
 fn give_up(end: &End) {
-    end.add_flags(end_flags::PINNED);
+    // Whatever the kernel and the lanes say of the end.
+    end.add_flags(end_flags::PINNED | end_flags::JUDGED);
     end.clear_flags(end_flags::RESTING);
     end.set_reason(Reason::Torn);
     end.process().count_reason(Reason::Torn);
-    ending::note_error(end, Errno::CONNRESET);
+    let error = &end.entry.wait.error;
+    error.store(Errno::CONNRESET.0, Ordering::Relaxed);
+    end.note_ending(Ending::Reset);
+    if end.family() == Family::Unix {
+        spoil(end);
+    }
     close::reset(end);
+}
+
+/// AF_UNIX would show the peer an end in good order: it finds in its lane what no sender says there, and takes that for an error.
+/// The caller holds the sending direction.
+fn spoil(end: &End) {
+    let Some(lane) = end.tx_lane() else { return };
+    if find_tail(end, &lane).is_err() {
+        return;
+    }
+    let mut cursor = end.tx_cursor();
+    // The first may be right where the stream is on TCP.
+    for _ in 0..2 {
+        let _ = cursor.write_control(&lane, Control::Start, 0);
+    }
+    end.set_tx_cursor(cursor);
 }
 
 #[cfg(test)]

@@ -116,17 +116,26 @@ pub(crate) fn sent(end: &End) -> Option<u64> {
 /// How many bytes have been taken from the kernel in all; `None` where it does not say. The caller holds the receiving
 /// direction.
 pub(crate) fn received(end: &End) -> Option<u64> {
-    if end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0 {
+    let rx = &end.entry.rx;
+    if rx.raw_calls.load(Ordering::SeqCst) != 0 {
         return None;
     }
-    count_at_rest(end, libc::FIONREAD, |info, queued| {
+    let received = count_at_rest(end, libc::FIONREAD, |info, queued| {
         let ends = match info.state {
             ESTABLISHED | FIN_WAIT1 | FIN_WAIT2 => 0,
             CLOSE_WAIT => 1,
             _ => return None,
         };
         info.bytes_received.checked_sub(queued + ends)
+    });
+    // After the count, which ends at an urgent byte that has come before.
+    received.filter(|received| {
+        !is_urgent(end.fd()) && *received >= rx.tcp_bytes.load(Ordering::Relaxed)
     })
+}
+
+fn is_urgent(fd: RawFd) -> bool {
+    kernel::poll_now(fd, libc::POLLPRI) & libc::POLLPRI != 0 || kernel::is_at_mark(fd)
 }
 
 /// Look at a count and a queue until no byte has moved between the two.

@@ -420,6 +420,14 @@ impl Process {
     /// Let go of an entry; it is free when every process that inherited it has let go or ended. One that it has
     /// registered (`is_ours`) others may register again.
     pub(crate) fn let_go(&self, index: u32, is_ours: bool) {
+        if self.cease_to_hold(index, is_ours) {
+            self.give_back(index);
+        }
+    }
+
+    /// As [`Process::let_go`], for a caller that holds directions of the end, behind which the list of free entries must not be
+    /// waited for: a fork holds it. Returns whether the entry is to be given back when they are held no more.
+    pub(crate) fn cease_to_hold(&self, index: u32, is_ours: bool) -> bool {
         let (table, at) = self.home(index);
         let is_abroad = !core::ptr::eq(table, &raw const self.own) || at != index;
         let mut is_free = table.let_go(at, is_ours);
@@ -427,7 +435,12 @@ impl Process {
             self.local(index).home.store(0, Ordering::Release);
             is_free = self.own.let_go(index, is_ours);
         }
-        if is_free && let Ok(mut returned) = self.returned.lock() {
+        is_free
+    }
+
+    /// The entry is free.
+    pub(crate) fn give_back(&self, index: u32) {
+        if let Ok(mut returned) = self.returned.lock() {
             returned.push(index);
         }
     }

@@ -64,3 +64,39 @@ fn who_goes_on_is_left_the_close_and_who_ends_is_not() {
     assert!(end.process().is_shared(end.index));
     table.take_back(at, other);
 }
+
+#[test]
+fn who_exits_waits_for_nobody_who_has_been_stopped() {
+    let ([end, _peer], _sockets) = ends();
+    let other = end.table().expect();
+    end.add_flags(end_flags::FORKED);
+    let lock = &end.entry.tx.lock;
+    lock.store(other.number().into(), Ordering::SeqCst);
+    let soon = || Instant::now() + Duration::from_millis(20);
+    assert!(!is_to_be_closed(&end, soon()));
+    end.table().family().forget(other);
+    assert!(is_to_be_closed(&end, soon()), "by its heir");
+}
+
+/// A fork holds the list of free entries, and waits for others who wait for a direction.
+#[test]
+fn directions_are_free_before_the_list_of_free_entries_is_waited_for() {
+    let ([end, _peer], _sockets) = ends();
+    let list = end.process().hold_returned();
+    std::thread::scope(|scope| {
+        scope.spawn(|| before_close(&end));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while end.rx_lane().is_some() {
+            assert!(Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+        for direction in [&end.entry.rx.lock, &end.entry.tx.lock] {
+            while direction.load(Ordering::SeqCst) != 0 && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+        }
+        let is_held = heir::is_held_here(&end);
+        drop(list);
+        assert!(!is_held);
+    });
+}

@@ -1,7 +1,10 @@
 //! What a member leaves that is killed between two steps, as another one finds it.
 
-use std::time::{Duration, Instant};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 
+use crosslane_ctl::lane::receiver_flags::CLOSED;
 use crosslane_sys::kernel;
 
 use super::*;
@@ -191,4 +194,132 @@ fn what_cannot_be_known_resets_the_connection() {
         assert_eq!(slices::send(&end, b"data", false), Err(Errno::PIPE));
         assert_eq!(slices::receive(&end, &mut [0; 10], false), Ok(0));
     }
+}
+
+#[test]
+fn a_doorbell_that_the_dead_have_only_promised_is_sent() {
+    let ([end, peer], _sockets) = ends();
+    sends(&end, b"record");
+    end.entry.tx.bells_owed.store(1, Ordering::Relaxed);
+    bell::publish_total(&end, &end.tx_lane().unwrap(), 0);
+    die(&end, &end.entry.tx.lock, 0);
+    drop(end.lock_tx());
+    assert_eq!(queued(&peer), 1);
+    receives(&peer, b"record");
+    leaves_ring(&end);
+    sends(&end, b"data");
+    receives(&peer, b"data");
+}
+
+#[test]
+fn who_sleeps_over_a_record_of_the_dead_is_rung() {
+    let ([end, peer], _sockets) = ends();
+    sends(&end, b"record");
+    bell::arm(&peer, &peer.rx_lane().unwrap());
+    die(&end, &end.entry.tx.lock, 0);
+    drop(end.lock_tx());
+    assert_eq!(queued(&peer), 1);
+    // Once.
+    die(&end, &end.entry.tx.lock, 0);
+    drop(end.lock_tx());
+    assert_eq!(queued(&peer), 1);
+}
+
+#[test]
+fn who_waits_for_space_that_the_dead_have_made_is_rung() {
+    let ([end, peer], _sockets) = ends();
+    sends(&peer, b"read");
+    receives(&end, b"read");
+    bell::want_space(&peer, &peer.tx_lane().unwrap());
+    die(&end, &end.entry.rx.lock, 0);
+    drop(end.lock_rx());
+    assert_eq!(queued(&peer), 1);
+}
+
+#[test]
+fn a_peer_that_closes_is_not_rung_for_the_dead() {
+    let ([end, peer], _sockets) = ends();
+    let [lane, back] = [end.tx_lane().unwrap(), peer.rx_lane().unwrap()];
+    end.entry.tx.bells_owed.store(1, Ordering::Relaxed);
+    bell::publish_total(&end, &lane, RINGING);
+    back.control()
+        .receiver
+        .flags
+        .fetch_or(CLOSED, Ordering::SeqCst);
+    die(&end, &end.entry.tx.lock, 0);
+    drop(end.lock_tx());
+    assert_eq!(queued(&peer), 0);
+    assert_eq!(bell::take(&peer, &back), bell::Bells::None);
+}
+
+#[test]
+fn bytes_behind_an_urgent_one_are_not_taken_for_received() {
+    let ([end, peer], _sockets) = ends();
+    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    // SAFETY: the bytes are valid for reads.
+    let sent = unsafe { kernel::send(peer.fd(), b"ab!".as_ptr(), 3, libc::MSG_OOB) };
+    assert_eq!(sent, Ok(3));
+    // SAFETY: as above.
+    let sent = unsafe { kernel::send(peer.fd(), b"behind".as_ptr(), 6, 0) };
+    assert_eq!(sent, Ok(6));
+    assert_eq!(queued(&end), 2);
+    assert_eq!(kernel_view::received(&end), None);
+    assert_eq!(kernel::discard(end.fd(), 2), Ok(2));
+    assert_eq!(kernel_view::received(&end), None, "{taken} and two");
+}
+
+#[test]
+fn less_than_has_been_counted_is_no_count() {
+    let ([end, _peer], _sockets) = ends();
+    assert!(kernel_view::received(&end).is_some());
+    end.entry.rx.tcp_bytes.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(kernel_view::received(&end), None);
+}
+
+/// As [`ends`], over AF_UNIX.
+fn unix_ends() -> ([End; 2], [TcpStream; 2]) {
+    let (ends, sockets) = ends();
+    let (near, far) = UnixStream::pair().unwrap();
+    for (end, socket) in ends.iter().zip([near, far]) {
+        // SAFETY: the number stays that of the stream which `sockets` has.
+        assert!(unsafe { libc::dup2(socket.as_raw_fd(), end.fd()) } >= 0);
+        end.add_flags(end_flags::UNIX);
+    }
+    (ends, sockets)
+}
+
+#[test]
+fn over_unix_both_are_told_of_an_end_that_cannot_be_known() {
+    for direction in [0, 1] {
+        let ([end, peer], _sockets) = unix_ends();
+        sends(&end, b"before");
+        if direction == 0 {
+            end.entry.tx.bells_owed.store(1, Ordering::Relaxed);
+            die(&end, &end.entry.tx.lock, COUNTING);
+            drop(end.lock_tx());
+        } else {
+            // What comes behind the hole.
+            // SAFETY: the byte is valid for one read.
+            let sent = unsafe { kernel::send(peer.fd(), &raw const b"!"[0], 1, 0) };
+            assert_eq!(sent, Ok(1));
+            die(&end, &end.entry.rx.lock, COUNTING);
+            drop(end.lock_rx());
+        }
+        receives(&peer, b"before");
+        let reset = Err(Errno::CONNRESET);
+        assert_eq!(slices::receive(&peer, &mut [0; 10], false), reset);
+        assert_eq!(slices::receive(&end, &mut [0; 10], false), reset);
+        assert_eq!(slices::receive(&end, &mut [0; 10], false), Ok(0));
+        assert_eq!(slices::send(&end, b"data", false), Err(Errno::PIPE));
+        // Not when their numbers are those of others.
+        [end, peer].iter().for_each(close::before_close);
+    }
+}
+
+#[test]
+fn over_unix_a_doorbell_that_has_been_counted_is_known() {
+    let ([end, peer], _sockets) = unix_ends();
+    die(&end, &end.entry.tx.lock, COUNTING);
+    sends(&end, b"data");
+    receives(&peer, b"data");
 }
