@@ -75,13 +75,19 @@ pub struct Asleep(Vec<(raw::Call, raw::ByNumber)>);
 impl Asleep {
     /// Known connections among `fds`; `None` if one has rings.
     pub fn new(fds: &[pollfd]) -> Option<Self> {
-        Self::beside(core::iter::empty(), &Kept::default(), fds)
+        Self::beside(core::iter::empty(), (&Kept::default(), &[]), fds)
     }
 
     /// As [`Asleep::new`], but for those at places that are seen to otherwise. A number that another thread is about to
     /// give to another descriptor names nothing for a moment; what it then names may be what it has named before.
-    fn beside(others: impl Iterator<Item = usize>, kept: &Kept, fds: &[pollfd]) -> Option<Self> {
+    fn beside(
+        others: impl Iterator<Item = usize>,
+        (kept, strays): (&Kept, &[Stray]),
+        fds: &[pollfd],
+    ) -> Option<Self> {
+        let is_lost = |place| strays.iter().any(|stray| stray.place == place);
         let named = fds.iter().enumerate();
+        let named = named.filter(|(place, _)| !is_lost(*place));
         let named = named.filter_map(|(place, one)| Some((place, End::of(one.fd)?)));
         let mut all = named.chain(kept.ends()).peekable();
         if all.peek().is_none() {
@@ -301,7 +307,7 @@ fn sleep(
     let rung = ends.iter().map(|(place, _)| *place);
     let looked_at = strays.iter().filter(|stray| stray.has_woken);
     let seen_to = rung.chain(looked_at.map(|stray| stray.place));
-    let Some(asleep) = Asleep::beside(seen_to, kept, fds) else {
+    let Some(asleep) = Asleep::beside(seen_to, (kept, strays), fds) else {
         let rests = rounds > PATIENT_ROUNDS;
         return match rests && held.is_some_and(is_interrupted) {
             true => Err(Errno::INTR),
@@ -358,7 +364,7 @@ fn sleepers(fds: &[pollfd], strays: &[Stray], wishes: &mut [pollfd]) -> Vec<(usi
             true => -1,
             false => stray.end.fd(),
         };
-        if !stray.has_woken && is_granted(&stray.end) {
+        if !stray.has_woken && !ready::is_kernels(&stray.end) {
             ends.push((stray.place, stray.end));
         }
     }

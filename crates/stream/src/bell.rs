@@ -104,12 +104,12 @@ fn ring_if(end: &End, lane: &WindowLane, is_asked: impl FnOnce() -> bool) {
 }
 
 /// Who was ringing has ended, perhaps after the request was taken away. A peer that closes is told that none comes any more: its
-/// kernel would answer one with a reset. The caller has inherited the sending direction, which is in the ring.
+/// kernel would answer one with a reset. So is one that is frozen: others may read its socket. The caller has inherited the sending direction, which is in the ring.
 pub(crate) fn ring_again(end: &End, lane: &WindowLane) {
     ring_if(end, lane, || {
         let flags = lane.control().receiver.flags.load(Ordering::SeqCst);
         end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
-        flags & CLOSED == 0
+        flags & (CLOSED | FROZEN) == 0
     });
 }
 

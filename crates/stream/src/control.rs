@@ -113,7 +113,7 @@ pub fn register(end: &End) -> Result<(), Reason> {
     let mut control = CONTROL.try_lock().map_err(|_| Reason::TooYoung)?;
     let is_fresh = control.socket.is_none() && !control.has_just_failed();
     control.connect(end.process()).inspect_err(|reason| {
-        if is_fresh {
+        if is_fresh && !end.family().is_kernels(end.fd) {
             strict::fell_back(end.fd, *reason);
         }
     })?;
@@ -332,6 +332,10 @@ impl Control {
             Ok(()) => Ok(()),
             // The monitor is slow: the connection stays on TCP, others may do better later.
             Err(Errno::AGAIN) => Err(Reason::NoMonitor),
+            // The program has just closed it.
+            Err(Errno::BADF) if fd.is_some_and(|fd| kernel::status_flags(fd).is_err()) => {
+                Err(Reason::NoMonitor)
+            }
             Err(_) => Err(self.fail(Reason::NoMonitor)),
         }
     }

@@ -312,6 +312,11 @@ impl End {
         self.try_lock(&self.entry.tx.lock)
     }
 
+    /// As [`End::lock_rx`], if nobody holds it.
+    pub(crate) fn try_lock_rx(&self) -> Option<Guard<'static>> {
+        self.try_lock(&self.entry.rx.lock)
+    }
+
     /// Hold the receiving direction.
     #[inline]
     pub fn lock_rx(&self) -> Guard<'static> {

@@ -15,7 +15,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_ctl::lane::RINGING;
-use crosslane_ctl::lane::receiver_flags::ARMED;
+use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, RxCursor, WindowLane};
@@ -82,6 +82,24 @@ pub(crate) fn lock_tx_before(end: &End, deadline: Instant) -> Option<Guard<'stat
     }
 }
 
+/// Inherit what the dead hold of an end: they may have left somebody asleep whom nobody else wakes.
+pub(crate) fn look(end: &End) {
+    if !end.has_flags(end_flags::FORKED) {
+        return;
+    }
+    let own = end.table().member().number();
+    let is_orphaned = |word| {
+        let others = lock::owner(word).filter(|owner| *owner != own);
+        others.is_some_and(|owner| !end.table().is_alive(Member::of(owner)))
+    };
+    if is_orphaned(&end.entry.rx.lock) {
+        drop(end.lock_rx());
+    }
+    if is_orphaned(&end.entry.tx.lock) {
+        drop(end.lock_tx());
+    }
+}
+
 /// Whether this process holds a direction, perhaps in the call that a signal has interrupted.
 pub(crate) fn is_held_here(end: &End) -> bool {
     let own = end.table().member().number();
@@ -118,7 +136,7 @@ fn mend_sending(end: &End, marks: u32) -> Result<(), Torn> {
 
 /// Whether the receiver has asked to be rung with less read than is there.
 fn is_asleep_over_record(end: &End, lane: &WindowLane) -> bool {
-    lane.control().receiver.flags.load(Ordering::SeqCst) & ARMED != 0
+    lane.control().receiver.flags.load(Ordering::SeqCst) & (ARMED | FROZEN) == ARMED
         && lane.consumed() >> 16 < end.entry.tx.tail.load(Ordering::Relaxed)
 }
 

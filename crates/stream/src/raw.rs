@@ -13,7 +13,6 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_sys::{Errno, cancel, errno};
 
-use crate::shares::Share;
 use crate::{End, ending, kernel_view, process, switch, watcher};
 
 /// A call that has gone into the kernel, or is about to.
@@ -21,35 +20,25 @@ use crate::{End, ending, kernel_view, process, switch, watcher};
 pub struct Call {
     end: End,
     calls: &'static AtomicU32,
-    share: &'static Share,
     generation: u32,
 }
 
 impl Call {
-    fn begin(end: &End, (calls, share): (&'static AtomicU32, &'static Share)) -> Self {
+    fn begin(end: &End, calls: &'static AtomicU32) -> Self {
         watcher::tend();
         let generation = generation(end);
-        share.begin(calls); // SYNC: raw
+        calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
         Self {
             end: *end,
             calls,
-            share,
             generation,
         }
-    }
-
-    fn begin_send(end: &End) -> Self {
-        Self::begin(end, (&end.entry.tx.raw_calls, &end.local.shares.sends))
-    }
-
-    fn begin_receive(end: &End) -> Self {
-        Self::begin(end, (&end.entry.rx.raw_calls, &end.local.shares.receives))
     }
 
     /// Begin a sleep, in the kernel alone, on an end without rings: the peer is not told that we are ready for rings
     /// before [`Call::end`]. Look at [`crate::ready::is_kernels`] again afterwards.
     pub fn begin_wait(end: &End) -> Self {
-        Self::begin_receive(end)
+        Self::begin(end, &end.entry.rx.raw_calls)
     }
 
     /// Whether it is on this connection.
@@ -70,7 +59,7 @@ impl Call {
     /// The call is over.
     pub fn end(self) {
         if self.has_entry() {
-            self.share.end(self.calls); // SYNC: raw
+            self.calls.fetch_sub(1, Ordering::SeqCst); // SYNC: raw
         }
     }
 }
@@ -102,7 +91,7 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
         errno.set();
         return Some(-1);
     }
-    let call = Call::begin_send(end);
+    let call = Call::begin(end, &tx.raw_calls);
     let by_number = ByNumber::begin(end);
     if tx.mode.load(Ordering::SeqCst) != Mode::Tcp as u32 {
         call.end();
@@ -132,7 +121,7 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
 #[inline]
 pub fn receive(end: &End, peeks: bool, kernel: impl FnOnce() -> isize) -> Option<isize> {
     let rx = &end.entry.rx;
-    let call = Call::begin_receive(end);
+    let call = Call::begin(end, &rx.raw_calls);
     let by_number = ByNumber::begin(end);
     if end.phase() == EndPhase::Granted {
         call.end();

@@ -419,9 +419,14 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
     Ok(total)
 }
 
-/// Whether the lane has room worth telling a program about, or the next send fails.
+/// Whether an end can send no more, of which TCP tells as of room.
+fn is_shut(end: &End) -> bool {
+    end.has_flags(end_flags::SHUT_WRITE) && end.family() == Family::Tcp
+}
+
+/// Whether the lane has room worth telling a program about.
 pub fn is_writable(end: &End) -> bool {
-    if end.has_flags(end_flags::SHUT_WRITE) {
+    if is_shut(end) {
         return true;
     }
     let _tx = end.lock_tx();
@@ -452,7 +457,7 @@ pub fn prepare_sleep(end: &End) -> bool {
         return false;
     }
     // The answer to an end that has shut down both ways would reset the connection.
-    let may_send = || end.tx_mode() == Mode::Ring && !end.has_flags(end_flags::SHUT_WRITE);
+    let may_send = || end.tx_mode() == Mode::Ring && !is_shut(end);
     match end.hold_tx_lane().filter(|_| may_send()) {
         Some((lane, _tx)) => bell::want_space(end, &lane),
         None => return false,

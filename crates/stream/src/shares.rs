@@ -1,14 +1,16 @@
-//! Counts in the slab of what all processes do with an end: sleep on it, hold it in epoll sets, have calls inside the kernel.
+//! Counts in the slab of what all processes do with an end: sleep on it, hold it in epoll sets.
 //!
 //! A process that is killed leaves its share of them behind. So each knows its own, and once it is the only holder takes off
-//! what is nobody's.
+//! what is nobody's. Calls inside the kernel it does not: a process that has closed the end may still be in one
+//! ([`crate::raw`]).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crosslane_ctl::slab::end_flags;
+use crosslane_sys::kernel::SignalsHeld;
 
-use crate::End;
 use crate::process::Process;
+use crate::{End, heir};
 
 /// This process's share of a count: never less than what it has added and not taken off.
 #[derive(Debug, Default)]
@@ -63,13 +65,11 @@ impl Share {
 pub(crate) struct Shares {
     sleeps: Share,
     sets: Share,
-    pub(crate) sends: Share,
-    pub(crate) receives: Share,
 }
 
 impl Shares {
     pub(crate) fn forget(&self) {
-        for share in [&self.sleeps, &self.sets, &self.sends, &self.receives] {
+        for share in [&self.sleeps, &self.sets] {
             share.forget();
         }
     }
@@ -108,15 +108,21 @@ pub(crate) fn correct(end: &End) {
     let counts = [
         (&shares.sleeps, &entry.wait.sleepers),
         (&shares.sets, &entry.wait.epolls),
-        (&shares.sends, &entry.tx.raw_calls),
-        (&shares.receives, &entry.rx.raw_calls),
     ];
     if !counts.iter().any(|(share, count)| share.has_excess(count)) {
         return;
     }
-    // One thread at a time: two would take the same off twice.
-    let _rx = end.lock_rx();
-    let Some(since) = alone_since(end) else {
+    if alone_since(end).is_none() {
+        return;
+    }
+    // One thread at a time: two would take the same off twice. Nobody is waited for, and a handler must not find the
+    // direction held by its own thread.
+    let _held = SignalsHeld::hold();
+    let Some(_rx) = end.try_lock_rx() else {
+        return;
+    };
+    let is_the_same = core::ptr::eq(end.process().entry(end.index), entry);
+    let Some(since) = alone_since(end).filter(|_| is_the_same) else {
         return;
     };
     for (share, count) in counts {
@@ -133,7 +139,10 @@ fn alone_since(end: &End) -> Option<u32> {
 
 /// Look at all ends. Called now and then, where a call sleeps anyway.
 pub(crate) fn look(process: &'static Process) {
-    process.ends().for_each(|end| correct(&end));
+    for end in process.ends() {
+        heir::look(&end);
+        correct(&end);
+    }
 }
 
 #[cfg(test)]
@@ -144,12 +153,7 @@ mod tests {
     #[test]
     fn what_the_dead_have_counted_is_taken_off_by_who_is_alone() {
         let ([end, _peer], _sockets) = ends();
-        let counts = [
-            &end.entry.wait.sleepers,
-            &end.entry.wait.epolls,
-            &end.entry.tx.raw_calls,
-            &end.entry.rx.raw_calls,
-        ];
+        let counts = [&end.entry.wait.sleepers, &end.entry.wait.epolls];
         end.begin_sleep();
         end.begin_set();
         let table = end.table();
@@ -162,12 +166,12 @@ mod tests {
         }
         let found = || counts.map(|count| count.load(Ordering::SeqCst));
         look(end.process());
-        assert_eq!(found(), [3, 3, 2, 2], "while the other one lives");
+        assert_eq!(found(), [3, 3], "while the other one lives");
         table.family().forget(other);
         look(end.process());
-        assert_eq!(found(), [1, 1, 0, 0]);
+        assert_eq!(found(), [1, 1]);
         end.end_sleep();
         end.end_set();
-        assert_eq!(found(), [0; 4]);
+        assert_eq!(found(), [0; 2]);
     }
 }

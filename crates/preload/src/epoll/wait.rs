@@ -464,7 +464,11 @@ fn wait_without_rings(
     drop(asleep);
     // The process may have had no connection when the wait began, and the first may be about to be recorded. The set may
     // have another number by now.
-    recheck(|| set.or_else(|| known?.use_now()), out, found, limit, mask)
+    let made = || match known {
+        Some(known) => known.use_now(),
+        None => set::known(epoll).and_then(|_| set::get_or_make(epoll)),
+    };
+    recheck(|| set.or_else(made), out, found, limit, mask)
 }
 
 /// The program's array of events.

@@ -2,8 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use super::{Kind, Sleeper, World};
-use crate::call::Call;
+use super::{Call, How, Kind, Sleeper, World};
 
 impl World {
     /// Whether a connection with something unread from another process gets the number that a call sleeps by, or may get
@@ -33,17 +32,17 @@ impl World {
         })
     }
 
-    /// Whether a shutdown wakes a call of another process that any wake ends.
+    /// Whether a shutdown for writing wakes a call of another process that any wake ends.
     pub fn ends_a_call_elsewhere(&self, process: usize, call: &Call) -> bool {
-        let Call::Shutdown { fd, .. } = call else {
+        let Call::Shutdown { fd, how } = call else {
             return false;
         };
-        let Some(entry) = self.entry(process, *fd) else {
+        let Some(entry) = self.entry(process, *fd).filter(|_| *how == How::WR) else {
             return false;
         };
         let has_lost_a_number = |sleeper: &Sleeper| {
             let is_lost = |number: &RawFd| !self.is_named(sleeper.process, *number);
-            sleeper.numbers.iter().any(is_lost)
+            is_poll(&sleeper.call) && sleeper.numbers.iter().any(is_lost)
         };
         self.sleepers.iter().any(|sleeper| {
             sleeper.process != process
@@ -94,5 +93,16 @@ fn has_no_room(call: &Call) -> bool {
                 second: 0,
                 ..
             }
+    )
+}
+
+fn is_poll(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Poll { .. }
+            | Call::PollBoth { .. }
+            | Call::Ppoll { .. }
+            | Call::Select { .. }
+            | Call::Pselect { .. }
     )
 }
