@@ -288,6 +288,15 @@ pub fn for_wait(epoll: c_int) -> Option<&'static Set> {
     get_or_make(epoll)
 }
 
+/// The record of a set whose wait began when the process had no connection yet, and the set perhaps no record. It may have
+/// another number by now.
+pub fn made_since(known_before: Option<&'static Set>, epoll: c_int) -> Option<&'static Set> {
+    match known_before {
+        Some(known) => known.use_now(),
+        None => known(epoll).and_then(|_| get_or_make(epoll)),
+    }
+}
+
 /// The record of a set, made if needed.
 pub fn get_or_make(epoll: c_int) -> Option<&'static Set> {
     make(epoll, State::Used)

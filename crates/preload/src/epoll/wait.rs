@@ -462,12 +462,7 @@ fn wait_without_rings(
     }
     let found = cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
     drop(asleep);
-    // The process may have had no connection when the wait began, and the first may be about to be recorded. The set may
-    // have another number by now.
-    let made = || match known {
-        Some(known) => known.use_now(),
-        None => set::known(epoll).and_then(|_| set::get_or_make(epoll)),
-    };
+    let made = || set::made_since(known, epoll);
     recheck(|| set.or_else(made), out, found, limit, mask)
 }
 
