@@ -5,9 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_stream::family::{
-    Family, SO_TIMESTAMP_NEW, SO_TIMESTAMPING_NEW, SO_TIMESTAMPNS_NEW, has_small_buffer,
-};
+use crosslane_stream::family::{Family, TELLING_TCP, has_small_buffer};
 use crosslane_stream::{
     End, close as closing, gone, patience, receive, register, switch, unconsumed,
 };
@@ -22,18 +20,10 @@ const PATIENCE: core::time::Duration = core::time::Duration::from_millis(50);
 /// Is the next byte the urgent one (sockatmark(3))?
 const SIOCATMARK: c_ulong = 0x8905;
 
-/// Socket options that change what bytes mean or when they may be seen.
-const KERNEL_ONLY_SOCKET: [c_int; 11] = [
+/// Socket options beside [`TELLING_TCP`] that change what bytes mean or when they may be seen.
+const KERNEL_ONLY_SOCKET: [c_int; 3] = [
     libc::SO_ATTACH_FILTER,
     libc::SO_ATTACH_BPF,
-    libc::SO_ZEROCOPY,
-    libc::SO_TIMESTAMP,
-    libc::SO_TIMESTAMPNS,
-    libc::SO_TIMESTAMPING,
-    SO_TIMESTAMP_NEW,
-    SO_TIMESTAMPNS_NEW,
-    SO_TIMESTAMPING_NEW,
-    libc::SO_OOBINLINE,
     libc::SO_PEEK_OFF,
 ];
 
@@ -48,7 +38,10 @@ const KERNEL_ONLY_TCP: [c_int; 4] = [
 fn needs_kernel(level: c_int, name: c_int, value: Option<c_int>) -> bool {
     match level {
         libc::SOL_SOCKET if name == libc::SO_RCVLOWAT => value.is_some_and(|bytes| bytes > 1),
-        libc::SOL_SOCKET => KERNEL_ONLY_SOCKET.contains(&name) && value != Some(0),
+        libc::SOL_SOCKET => {
+            let is_known = KERNEL_ONLY_SOCKET.contains(&name) || TELLING_TCP.contains(&name);
+            is_known && value != Some(0)
+        }
         libc::IPPROTO_TCP => KERNEL_ONLY_TCP.contains(&name),
         _ => false,
     }

@@ -35,8 +35,8 @@ const TELLING_UNIX: [libc::c_int; 4] = [
 ];
 const SO_INQ: libc::c_int = 84;
 
-/// The same of a TCP socket, which has them from before its connect, or from its listener.
-const TELLING_TCP: [libc::c_int; 8] = [
+/// The same of a TCP socket, which may have them from before its connect, or from its listener.
+pub const TELLING_TCP: [libc::c_int; 8] = [
     libc::SO_OOBINLINE,
     libc::SO_ZEROCOPY,
     libc::SO_TIMESTAMP,
@@ -46,12 +46,10 @@ const TELLING_TCP: [libc::c_int; 8] = [
     SO_TIMESTAMPNS_NEW,
     SO_TIMESTAMPING_NEW,
 ];
-/// SO_TIMESTAMP with 64-bit seconds everywhere.
-pub const SO_TIMESTAMP_NEW: libc::c_int = 63;
-/// SO_TIMESTAMPNS with 64-bit seconds everywhere.
-pub const SO_TIMESTAMPNS_NEW: libc::c_int = 64;
-/// SO_TIMESTAMPING with 64-bit seconds everywhere.
-pub const SO_TIMESTAMPING_NEW: libc::c_int = 65;
+/// Those with 64-bit seconds everywhere.
+const SO_TIMESTAMP_NEW: libc::c_int = 63;
+const SO_TIMESTAMPNS_NEW: libc::c_int = 64;
+const SO_TIMESTAMPING_NEW: libc::c_int = 65;
 
 /// Which buffers a program has sized itself (Linux 5.15), and the bit of the send buffer.
 const SO_BUF_LOCK: libc::c_int = 72;

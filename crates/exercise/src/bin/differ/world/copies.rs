@@ -96,7 +96,8 @@ fn has_no_room(call: &Call) -> bool {
     )
 }
 
-fn is_poll(call: &Call) -> bool {
+/// Whether a call waits for one or two descriptors to be ready, without a set.
+pub fn is_poll(call: &Call) -> bool {
     matches!(
         call,
         Call::Poll { .. }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::copies::is_poll;
 use super::{Call, File, Kind, Member, ROOM, Sleeper, World};
 
 impl World {
@@ -235,16 +236,7 @@ fn takes(call: &Call) -> bool {
 
 /// Whether a call tells what there is to take.
 fn looks(call: &Call) -> bool {
-    matches!(
-        call,
-        Call::Poll { .. }
-            | Call::PollBoth { .. }
-            | Call::Ppoll { .. }
-            | Call::Select { .. }
-            | Call::Pselect { .. }
-            | Call::Fionread { .. }
-            | Call::Atmark { .. }
-    )
+    is_poll(call) || matches!(call, Call::Fionread { .. } | Call::Atmark { .. })
 }
 
 /// Calls that would make something else of a thing that the world keeps account of.
