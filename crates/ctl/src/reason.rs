@@ -62,7 +62,7 @@ reasons! {
         "open it, or accept it, in the program that uses it";
     /// The kernel's count of bytes differs from ours.
     Uncounted = 10, "uncounted", "bytes moved past the library",
-        "let the program use the C library's functions on this socket, not system calls of its own";
+        "let the program use the C library's functions on this socket, not system calls of its own, and cancel no thread that sends";
     /// Printed to by dprintf(3), whose bytes go around the library.
     Stdio = 11, "stdio", "libc reads or writes the descriptor itself: dprintf, or a standard stream",
         "print to a stream (fdopen) instead";

@@ -13,6 +13,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_sys::{Errno, cancel, errno};
 
+use crate::family::Family;
 use crate::{End, ending, kernel_view, process, switch, watcher};
 
 /// A call that has gone into the kernel, or is about to.
@@ -98,6 +99,7 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
         return None;
     }
     let send = || kernel_view::count_sending(end, kernel, || call.has_entry());
+    let send = || cancel::undone(|| lose_count(&call), send);
     let result = call.run(&by_number, send);
     if !call.has_entry() {
         return Some(result);
@@ -114,6 +116,13 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
         end.note_blocked();
     }
     Some(result)
+}
+
+/// The call has been cancelled, perhaps after it has sent something. Over AF_UNIX no kernel says how much that was.
+fn lose_count(call: &Call) {
+    if call.end.family() == Family::Unix && call.has_entry() {
+        switch::pin(&call.end, Reason::Uncounted);
+    }
 }
 
 /// Let the kernel receive while the end has no rings, and count what it gave. `None` when rings

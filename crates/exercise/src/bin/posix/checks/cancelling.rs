@@ -12,9 +12,10 @@ use libc::{EPOLL_CTL_ADD, EPOLLIN, MSG_NOSIGNAL, MSG_WAITALL, POLLIN};
 
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::drain;
+use crate::stage::{drain, hears, says};
 
 const SHORT: Duration = Duration::from_millis(40);
+const TURNS: usize = 40;
 
 /// Near: cancel a thread in a call, go on with the connection, and close it.
 fn cancel<R>(s: &mut Stage, call: fn(RawFd) -> R) {
@@ -36,11 +37,24 @@ fn answered(s: &mut Stage) {
 /// Far: what was sent before, and the end.
 fn sevens(s: &mut Stage) {
     s.wait();
-    let all = drain(s.fd);
-    s.say(
-        "sevens",
-        all.is_ok_and(|all| all.iter().all(|byte| *byte == 7)),
-    );
+    let sevens = drain(s.fd).map(|all| all.iter().all(|byte| *byte == 7));
+    s.say("sevens", sevens);
+}
+
+/// Far: what was sent before, until nothing more comes. Then both sides take turns.
+fn sevens_and_words(s: &mut Stage) {
+    s.wait();
+    let mut buffer = vec![0; 65536];
+    let mut are_all = true;
+    while poll_one(s.fd, POLLIN, Some(300)) == Ok(POLLIN) {
+        let come = read(s.fd, &mut buffer).unwrap_or_default();
+        are_all &= come > 0 && buffer[..come].iter().all(|byte| *byte == 7);
+    }
+    s.say("sevens", are_all);
+    s.go();
+    let turns = (0..TURNS).filter(|_| hears(s.fd, b"word") && says(s.fd, b"answer"));
+    s.say("turns", turns.count());
+    s.read(10);
 }
 
 pub const CHECKS: &[Check] = &[
@@ -105,6 +119,19 @@ pub const CHECKS: &[Check] = &[
             s.say("close", close(s.fd));
         },
         sevens,
+    ),
+    pair(
+        "cancelled_in_a_send_and_goes_on",
+        |s| {
+            let call = |fd| send(fd, &vec![7; 32 << 20], MSG_NOSIGNAL);
+            s.say("cancelled", cancel_in(call, s.fd, 5 * SHORT));
+            s.go();
+            s.wait();
+            let turns = (0..TURNS).filter(|_| says(s.fd, b"word") && hears(s.fd, b"answer"));
+            s.say("turns", turns.count());
+            s.say("close", close(s.fd));
+        },
+        sevens_and_words,
     ),
     pair(
         "cancelled_in_a_send",
