@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::CLOSED;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{Ending, Mode, end_flags};
-use crosslane_ring::PeerLied;
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
+use crosslane_ring::{LaneMemory, PeerLied};
 use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::take_bells;
@@ -26,8 +26,10 @@ pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
             0 => match end.family().available(end.fd(), 1) {
                 // Not connected is what the library has reset.
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN) => {}
+                Err(errno) if is_of_a_bell(end, errno) => {}
                 Err(errno) => return Err(errno),
             },
+            error if is_of_a_bell(end, Errno(error)) => {}
             error => return Err(Errno(error)),
         }
     }
@@ -71,12 +73,32 @@ fn take_last_bells(end: &End) {
 /// or has not told yet.
 pub fn take_error(end: &End) -> Option<Errno> {
     gone::look_again(end);
-    take_kept(end).or_else(|| {
+    let error = take_kept(end).or_else(|| {
         kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR)
             .ok()
             .filter(|error| *error != 0)
             .map(Errno)
-    })
+    });
+    error.filter(|error| !is_of_a_bell(end, *error))
+}
+
+/// Whether an error is the reset by which the kernel of a peer that was killed has answered for a doorbell of ours that stood
+/// there unread. It had taken all else, so that TCP alone would have ended the stream in good order.
+fn is_of_a_bell(end: &End, errno: Errno) -> bool {
+    let is_reset = errno == Errno::CONNRESET && end.family() == Family::Tcp;
+    let is_in_ring = end.phase() == EndPhase::Granted && end.tx_mode() == Mode::Ring;
+    if !is_reset || !is_in_ring || end.has_flags(end_flags::LOST) {
+        return false;
+    }
+    let Some((lane, _tx)) = end.hold_tx_lane() else {
+        return false;
+    };
+    let (tx, control) = (&end.entry.tx, lane.control());
+    // Who has closed in order has reset it itself.
+    let has_closed = control.receiver.flags.load(Ordering::SeqCst) & CLOSED != 0;
+    let has_all = lane.consumed() >> 16 == tx.tail.load(Ordering::Relaxed);
+    let taken = control.credit.tcp_taken.load(Ordering::Relaxed);
+    !has_closed && has_all && taken < tx.tcp_bytes.load(Ordering::Relaxed)
 }
 
 /// As [`take_error`], of what the kernel has told the library only.
