@@ -11,7 +11,7 @@ use crosslane_stream::{lost, ready};
 use crosslane_sys::kernel;
 use libc::epoll_event;
 
-use super::control::sync;
+use super::kernels::sync;
 use super::news::has_news;
 use super::set::{self, Inner, Set};
 

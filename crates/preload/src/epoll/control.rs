@@ -4,13 +4,14 @@ use core::ffi::c_int;
 use core::sync::atomic::{Ordering, fence};
 
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndPhase, Mode};
+use crosslane_ctl::slab::EndPhase;
 use crosslane_stream::end::Blocked;
 use crosslane_stream::{End, close as closing, ready, switch, watcher};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
 use super::asleep::has_sleepers;
+use super::kernels::{give_back, sync, take_away, wish_of};
 use super::news::is_told;
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
@@ -20,7 +21,6 @@ use crate::{c, progress};
 const EDGE: u32 = libc::EPOLLET.cast_unsigned();
 const IN: u32 = libc::EPOLLIN.cast_unsigned();
 const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
-const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
 const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
@@ -109,12 +109,12 @@ fn show_what_stays(set: &Set, end: &End) {
         return;
     };
     for key in inner.keys_of(end) {
-        let Some(reg) = inner.reg(key).filter(|reg| reg.ringed && !reg.nameless) else {
+        let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) else {
             continue;
         };
         if reg.spent {
             give_back(set, &mut inner, key);
-        } else if is_broken && !reg.is_edge() && !reg.is_silent() {
+        } else if is_broken && !reg.is_edge() && !reg.is_silent() && !reg.nameless {
             let event = epoll_event {
                 events: wish_of(reg),
                 u64: set::tagged(key),
@@ -395,12 +395,8 @@ fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
 
 /// Let the kernel know what the program has deleted, for those who ask the kernel alone.
 fn delete_in_kernel(set: &Set, inner: &mut Inner) {
-    let nothing = epoll_event { events: 0, u64: 0 };
     for key in inner.deleted() {
-        if let Some(reg) = inner.remove(key) {
-            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, reg.end.fd, nothing);
-            set.ringed.fetch_sub(1, Ordering::Relaxed);
-        }
+        take_away(set, inner, key);
     }
 }
 
@@ -522,75 +518,14 @@ pub fn hand_back(end: &End) {
         let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) else {
             return;
         };
-        // What nobody can change stays with us, and what is a parent's stays as it is.
-        if reg.nameless || set.is_parents() {
-            // Later lanes begin anew.
+        let (is_deleted, is_ours) = (reg.deleted, !set.is_parents());
+        if is_ours && is_deleted {
+            take_away(set, inner, key);
+        } else if !(is_ours && give_back(set, inner, key))
+            && let Some(reg) = inner.reg(key)
+        {
+            // What nobody can change stays with us, and what is a parent's stays as it is. Later lanes begin anew.
             reg.reported_line = 0;
-            return;
         }
-        if reg.deleted {
-            let nothing = epoll_event { events: 0, u64: 0 };
-            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, reg.end.fd, nothing);
-            set.ringed.fetch_sub(1, Ordering::Relaxed);
-            inner.remove(key);
-            return;
-        }
-        give_back(set, inner, key);
     });
-}
-
-/// The kernel gets a registration as the program made it. What is spent by EPOLLONESHOT is silent until the program's
-/// next EPOLL_CTL_MOD, but the kernel tells errors and ends of whatever it is given, and so gets none.
-fn give_back(set: &Set, inner: &mut Inner, key: u32) {
-    let Some(reg) = inner.reg(key) else { return };
-    let event = epoll_event {
-        events: reg.events & !EXCLUSIVE,
-        u64: reg.data,
-    };
-    let operation = match reg.spent {
-        true => libc::EPOLL_CTL_DEL,
-        false => libc::EPOLL_CTL_MOD,
-    };
-    if kernel::epoll_ctl(set.fd(), operation, reg.end.fd, event).is_ok() {
-        reg.absent = reg.spent;
-        set.ringed.fetch_sub(1, Ordering::Relaxed);
-        (reg.ringed, reg.hot) = (false, false);
-        inner.hot.retain(|hot| *hot != key);
-    }
-}
-
-/// What the kernel should look for on behalf of a registration.
-fn wish_of(reg: &Reg) -> u32 {
-    if reg.wanted() & !UNASKED == 0 {
-        return EDGE;
-    }
-    let end = &reg.end;
-    if end.rx_mode() == Mode::Ring && end.tx_mode() == Mode::Ring {
-        // Doorbells and ends are edges; what is ready by level is known from the rings.
-        return IN | RDHUP | EDGE;
-    }
-    let wanted = reg.events & (IN | RDHUP | OUT);
-    let wanted = if end.tx_mode() == Mode::Ring {
-        wanted & !OUT
-    } else {
-        wanted
-    };
-    let bells = if end.rx_mode() == Mode::Ring { IN } else { 0 };
-    // What is ready by level is found by looking, before every sleep.
-    wanted | bells | EDGE
-}
-
-/// Tell the kernel what to look for, if that has changed.
-pub fn sync(epoll: c_int, key: u32, reg: &mut Reg) {
-    let wish = wish_of(reg);
-    if wish == reg.kernel_events || reg.nameless || !reg.ringed {
-        return;
-    }
-    let event = epoll_event {
-        events: wish,
-        u64: set::tagged(key),
-    };
-    if kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, reg.end.fd, event).is_ok() {
-        (reg.kernel_events, reg.echoes) = (wish, true);
-    }
 }

@@ -14,6 +14,7 @@ mod beacon;
 mod control;
 mod early;
 mod kept;
+mod kernels;
 mod news;
 mod reg;
 mod set;

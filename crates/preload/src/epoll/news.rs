@@ -169,7 +169,12 @@ pub fn is_told(epoll: c_int, reg: &mut Reg) -> bool {
 #[cold]
 pub fn left_over(reg: &mut Reg, told: u32) -> Option<(u32, u64)> {
     let is_left = reg.nameless && reg.ringed && !reg.is_live() && !reg.is_silent();
-    let events = told & (reg.events | BROKEN);
+    // Which has room, of which the kernel has not been asked to tell.
+    let room = match told & libc::EPOLLHUP.cast_unsigned() {
+        0 => 0,
+        _ => libc::EPOLLOUT.cast_unsigned(),
+    };
+    let events = (told | room) & (reg.events | BROKEN);
     let is_told = is_left && events != 0;
     reg.spent |= is_told && reg.events & libc::EPOLLONESHOT.cast_unsigned() != 0;
     is_told.then_some((events, reg.data))

@@ -16,8 +16,9 @@ use libc::{epoll_event, sigset_t, timespec};
 
 use super::asleep::{Asleep, has_sleepers};
 use super::beacon;
-use super::control::{pass_on, sync};
+use super::control::pass_on;
 use super::kept::Waiting;
+use super::kernels::sync;
 use super::news::{begins_anew, left_over, news, reported, waits_for_look};
 use super::reg::Reg;
 use super::set::{self, Inner, Set};

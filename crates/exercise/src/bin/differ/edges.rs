@@ -234,9 +234,13 @@ impl Edges {
         })
     }
 
+    /// Whether an event is of a registration for edges, or that a set has become readable which has some.
     fn is_edge(&self, step: &str, event: &str) -> bool {
-        self.registration(step, event)
-            .is_some_and(|registration| registration.for_edges)
+        let process = step.split_whitespace().next().unwrap_or_default();
+        self.registration(step, event).is_some_and(|registration| {
+            let is_of_set = || self.has_edges(process, &registration.handle);
+            registration.for_edges || event.ends_with(":IN") && is_of_set()
+        })
     }
 }
 
@@ -502,6 +506,29 @@ mod tests {
             "@0 poll-both h9 h5 IN 0 => 1 - IN",
             "@0 poll-both h9 h5 IN 0 => 0 - -"
         ));
+    }
+
+    #[test]
+    fn so_may_a_set_in_another() {
+        let told = |before: &[&str], event: &str| {
+            let trace = |last: &str| Trace {
+                lines: [before, &["@0 epoll-add h6 h5 IN 8 => 0", last]]
+                    .concat()
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect(),
+                ..Trace::default()
+            };
+            let other = format!("@0 epoll-wait h6 9 0 => [8:{event}]");
+            super::are_alike(&trace("@0 epoll-wait h6 9 0 => []"), &trace(&other))
+        };
+        let (edges, levels) = (
+            ["@0 epoll-add h5 h1 IN|ET 1 => 0"],
+            ["@0 epoll-add h5 h1 IN 1 => 0"],
+        );
+        assert!(told(&edges, "IN"));
+        assert!(!told(&edges, "HUP"));
+        assert!(!told(&levels, "IN"));
     }
 
     #[test]

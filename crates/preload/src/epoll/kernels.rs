@@ -1,0 +1,128 @@
+//! What the kernel has of a registration, while the library decides what the program is told.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use crosslane_ctl::slab::Mode;
+use crosslane_stream::End;
+use crosslane_sys::kernel;
+use libc::epoll_event;
+
+use super::reg::Reg;
+use super::set::{self, Inner, Set};
+
+const EDGE: u32 = libc::EPOLLET.cast_unsigned();
+const IN: u32 = libc::EPOLLIN.cast_unsigned();
+const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
+const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
+
+/// What the kernel tells without being asked for it.
+const UNASKED: i16 = libc::POLLERR | libc::POLLHUP;
+
+/// The kernel gets a registration as the program made it. What is spent by EPOLLONESHOT is silent until the program's
+/// next EPOLL_CTL_MOD, but the kernel tells errors and ends of whatever it is given, and so gets none. Returns whether it has
+/// been given back.
+pub fn give_back(set: &Set, inner: &mut Inner, key: u32) -> bool {
+    let Some(reg) = inner.reg(key) else {
+        return false;
+    };
+    let Some(number) = Number::of(reg) else {
+        return false;
+    };
+    let event = epoll_event {
+        events: reg.events & !EXCLUSIVE,
+        u64: reg.data,
+    };
+    let operation = match reg.spent {
+        true => libc::EPOLL_CTL_DEL,
+        false => libc::EPOLL_CTL_MOD,
+    };
+    let is_given = kernel::epoll_ctl(set.fd(), operation, number.fd, event).is_ok();
+    if is_given {
+        reg.absent = reg.spent;
+        set.ringed.fetch_sub(1, Ordering::Relaxed);
+        (reg.ringed, reg.hot) = (false, false);
+        inner.hot.retain(|hot| *hot != key);
+    }
+    is_given
+}
+
+/// The kernel forgets a registration that the program has deleted, and so do we.
+pub fn take_away(set: &Set, inner: &mut Inner, key: u32) {
+    if let Some(reg) = inner.remove(key) {
+        if let Some(number) = Number::of(&reg) {
+            let nothing = epoll_event { events: 0, u64: 0 };
+            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, number.fd, nothing);
+        }
+        set.ringed.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A descriptor by which the kernel finds a registration.
+struct Number {
+    fd: c_int,
+    is_lent: bool,
+}
+
+impl Number {
+    /// Where the number is closed by which it was made, a copy has it for a moment, if it is free. None: nobody can change the registration.
+    fn of(reg: &Reg) -> Option<Self> {
+        if !reg.nameless {
+            return Some(Self {
+                fd: reg.end.fd,
+                is_lent: false,
+            });
+        }
+        End::of(reg.end.fd).filter(|end| reg.is_of(end))?;
+        let lent = Self {
+            fd: kernel::duplicate_above(reg.end.fd, reg.number).ok()?,
+            is_lent: true,
+        };
+        (lent.fd == reg.number).then_some(lent)
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        if self.is_lent {
+            kernel::close(self.fd);
+        }
+    }
+}
+
+/// What the kernel should look for on behalf of a registration.
+pub fn wish_of(reg: &Reg) -> u32 {
+    if reg.wanted() & !UNASKED == 0 {
+        return EDGE;
+    }
+    let end = &reg.end;
+    if end.rx_mode() == Mode::Ring && end.tx_mode() == Mode::Ring {
+        // Doorbells and ends are edges; what is ready by level is known from the rings.
+        return IN | RDHUP | EDGE;
+    }
+    let wanted = reg.events & (IN | RDHUP | OUT);
+    let wanted = if end.tx_mode() == Mode::Ring {
+        wanted & !OUT
+    } else {
+        wanted
+    };
+    let bells = if end.rx_mode() == Mode::Ring { IN } else { 0 };
+    // What is ready by level is found by looking, before every sleep.
+    wanted | bells | EDGE
+}
+
+/// Tell the kernel what to look for, if that has changed.
+pub fn sync(epoll: c_int, key: u32, reg: &mut Reg) {
+    let wish = wish_of(reg);
+    if wish == reg.kernel_events || reg.nameless || !reg.ringed {
+        return;
+    }
+    let event = epoll_event {
+        events: wish,
+        u64: set::tagged(key),
+    };
+    if kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, reg.end.fd, event).is_ok() {
+        (reg.kernel_events, reg.echoes) = (wish, true);
+    }
+}
