@@ -1,0 +1,285 @@
+//! Pairs of traces that count as alike, and those that do not.
+
+use super::*;
+
+fn are_alike(native: &str, other: &str) -> bool {
+    let trace = |last: &str| Trace {
+        lines: [
+            "@0 epoll-add h5 h1 IN|ET 1 => 0",
+            "@0 epoll-add h5 h2 IN 2 => 0",
+            "@0 epoll-add h5 h3 IN|ET|ONESHOT 3 => 0",
+            "@0 epoll-add h5 h2 IN|ET 2 => EEXIST",
+            "@0 dup h5 h7 => 9",
+            last,
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        ..Trace::default()
+    };
+    super::are_alike(&trace(native), &trace(other))
+}
+
+#[test]
+fn an_edge_too_many_is_allowed_and_one_too_few_is_not() {
+    let (without, with) = (
+        "@0 epoll-wait h5 9 0 => []",
+        "@0 epoll-wait h5 9 0 => [1:IN]",
+    );
+    assert!(are_alike(without, with));
+    assert!(!are_alike(with, without));
+    assert!(!are_alike(with, "@0 epoll-wait h5 9 0 => [1:IN 1:IN]"));
+}
+
+#[test]
+fn room_is_told_of_where_a_send_has_missed_it() {
+    let (with, without) = (
+        "@0 epoll-wait h5 9 0 => [1:OUT]",
+        "@0 epoll-wait h5 9 0 => []",
+    );
+    assert!(are_alike(with, without));
+    assert!(!are_alike("@0 epoll-wait h5 9 0 => [2:OUT]", without));
+    assert!(!are_alike("@0 epoll-wait h5 9 0 => [1:IN|OUT]", without));
+    let trace = |last: &str| Trace {
+        lines: [
+            "@0 epoll-add h5 h1 IN|OUT|ET 1 => 0",
+            "@0 send h1 5 DONTWAIT => EAGAIN",
+            last,
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        ..Trace::default()
+    };
+    assert!(!super::are_alike(&trace(with), &trace(without)));
+}
+
+#[test]
+fn room_that_another_end_has_missed_is_none_of_ours() {
+    let told_with = |before: &[&str], full: &[usize]| {
+        let trace = |last: &str| {
+            let add = "@0 epoll-add h5 h1 IN|OUT|ET 1 => 0";
+            let lines = [&[add], before, &[last]].concat();
+            Trace {
+                lines: lines.into_iter().map(str::to_owned).collect(),
+                full: full.iter().copied().collect(),
+                ..Trace::default()
+            }
+        };
+        let (native, other) = (
+            "@0 epoll-wait h5 9 0 => [1:OUT]",
+            "@0 epoll-wait h5 9 0 => []",
+        );
+        super::are_alike(&trace(native), &trace(other))
+    };
+    let told = |before: &[&str]| told_with(before, &[]);
+    assert!(told(&["@1 send h2 5 DONTWAIT => EAGAIN"]));
+    assert!(!told(&[
+        "@0 dup h1 h3 => 7",
+        "@0 send h3 5 DONTWAIT => EAGAIN"
+    ]));
+    assert!(!told(&[
+        "@0 pass h1 => 1",
+        "@1 take h4 => 7",
+        "@1 send h4 5 - => EAGAIN"
+    ]));
+    assert!(!told(&["fill-and-drain @0:h1 @1:h2 => ok"]));
+    assert!(told(&["fill-and-drain @1:h2 @0:h1 => ok"]));
+    let transfer = ["transfer @0:h1 @1:h2 503586 => 503586 all"];
+    assert!(!told_with(&transfer, &[1]));
+    assert!(told(&transfer));
+}
+
+#[test]
+fn what_is_there_to_be_read_is_told_with_room_once_more() {
+    let told = |before: &[&str]| {
+        let trace = |last: &str| {
+            let first = [
+                "pair @0:h1 @1:h2 unix 1 => 3 3 ok ok",
+                "pair @0:h8 @1:h9 unix 1 => 4 4 ok ok",
+                "@0 epoll-add h5 h1 IN|OUT|ET 1 => 0",
+                "@0 epoll-wait h5 9 0 => [1:IN|OUT]",
+            ];
+            let lines = [&first[..], before, &[last]].concat();
+            Trace {
+                lines: lines.into_iter().map(str::to_owned).collect(),
+                ..Trace::default()
+            }
+        };
+        let (native, other) = (
+            "@0 epoll-wait h5 9 0 => [1:IN|OUT]",
+            "@0 epoll-wait h5 9 0 => []",
+        );
+        super::are_alike(&trace(native), &trace(other))
+    };
+    assert!(told(&["@1 read h2 1 => 1"]));
+    assert!(told(&["fork @1 @2 => forked", "@1 read h2 1 => 1"]));
+    assert!(told(&["@1 connect-nobody h9 unix => ECONNREFUSED"]));
+    assert!(!told(&["@0 connect-nobody h1 unix => ECONNREFUSED"]));
+    assert!(told(&[
+        "@0 dup h1 h7 => 9",
+        "@0 sendfile h7 1 => 1",
+        "@1 splice-in h2 1 => 1"
+    ]));
+    assert!(!told(&["@1 read h2 1 => 1", "@1 write h2 1 => 1"]));
+    assert!(told(&[
+        "@1 read h2 1 => 1",
+        "@1 write h9 1 => 1",
+        "@0 fstat h1 => 1"
+    ]));
+    assert!(!told(&["@1 dup h2 h6 => 5", "@1 write h6 1 => 1"]));
+    assert!(!told(&["@1 write h10 1 => 1"]));
+    assert!(!told(&["@1 shutdown h2 WR => 0"]));
+    assert!(!told(&["transfer @1:h2 @0:h1 100 => ok"]));
+}
+
+#[test]
+fn an_end_that_is_known_may_be_told_natively_once_more() {
+    let told = |before: &[&str], event: &str| {
+        let trace = |last: &str| {
+            let add = "@0 epoll-add h5 h1 ET 1 => 0";
+            let lines = [&[add], before, &[last]].concat();
+            Trace {
+                lines: lines.into_iter().map(str::to_owned).collect(),
+                ..Trace::default()
+            }
+        };
+        let native = format!("@0 epoll-wait h5 9 0 => [1:{event}]");
+        super::are_alike(&trace(&native), &trace("@0 epoll-wait h5 9 0 => []"))
+    };
+    let hup = "@0 epoll-wait h5 9 0 => [1:HUP]";
+    assert!(told(&[hup], "HUP"));
+    assert!(!told(&[], "HUP"));
+    assert!(!told(&[hup], "ERR|HUP"));
+    assert!(!told(&[hup], "IN|HUP"));
+    assert!(told(&[hup], "OUT|HUP"));
+    assert!(!told(&[], "OUT|HUP"));
+    assert!(!told(&[hup, "@0 send h1 5 DONTWAIT => EAGAIN"], "OUT|HUP"));
+    assert!(!told(&[hup, "@0 epoll-mod h5 h1 ET 1 => 0"], "HUP"));
+}
+
+#[test]
+fn a_set_with_edges_may_be_ready_once_more() {
+    let native = "@0 poll-both h9 h5 IN 0 => 1 OUT -";
+    assert!(are_alike(native, "@0 poll-both h9 h5 IN 0 => 2 OUT IN"));
+    let by_dup = "@0 poll-both h9 h7 IN 0 => 1 OUT -";
+    assert!(are_alike(by_dup, "@0 poll-both h9 h7 IN 0 => 2 OUT IN"));
+    assert!(!are_alike(native, "@0 poll-both h9 h5 IN 0 => 2 IN IN"));
+    assert!(!are_alike(native, "@1 poll-both h9 h5 IN 0 => 2 OUT IN"));
+    let plain = "@0 poll-both h9 h6 IN 0 => 0 - -";
+    assert!(!are_alike(plain, "@0 poll-both h9 h6 IN 0 => 1 - IN"));
+    assert!(!are_alike(
+        "@0 poll-both h9 h5 IN 0 => 1 - IN",
+        "@0 poll-both h9 h5 IN 0 => 0 - -"
+    ));
+}
+
+#[test]
+fn so_may_a_set_in_another() {
+    let told = |before: &[&str], event: &str| {
+        let trace = |last: &str| Trace {
+            lines: [before, &["@0 epoll-add h6 h5 IN 8 => 0", last]]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            ..Trace::default()
+        };
+        let other = format!("@0 epoll-wait h6 9 0 => [8:{event}]");
+        super::are_alike(&trace("@0 epoll-wait h6 9 0 => []"), &trace(&other))
+    };
+    let (edges, levels) = (
+        ["@0 epoll-add h5 h1 IN|ET 1 => 0"],
+        ["@0 epoll-add h5 h1 IN 1 => 0"],
+    );
+    assert!(told(&edges, "IN"));
+    assert!(!told(&edges, "HUP"));
+    assert!(!told(&levels, "IN"));
+}
+
+#[test]
+fn a_sleep_that_an_edge_too_many_ends_is_found() {
+    let add = "@0 epoll-add h5 h1 IN|ET 1 => 0";
+    let step = "@0/1 epoll-wait h5 9 -1";
+    let trace = |lines: &[&str]| Trace {
+        lines: lines.iter().map(|&line| line.to_owned()).collect(),
+        ..Trace::default()
+    };
+    let sleeps = format!("{step} => sleeps");
+    let native = trace(&[add, &sleeps, "@0 recv h1 0 - => 0"]);
+    let ended = |lines: &[&str]| ended_once_more(&native, &trace(lines));
+    let found = Some(step.to_owned());
+    assert_eq!(ended(&[add, &format!("{step} => [1:IN]")]), found);
+    assert_eq!(
+        ended(&[add, &sleeps, &format!("  {step} => [1:IN]")]),
+        found
+    );
+    assert_eq!(ended(&[add, &format!("{step} => [2:IN]")]), None);
+    assert_eq!(ended(&[add, &format!("{step} => []")]), None);
+    assert_eq!(ended(&[add, &sleeps, "@0 recv h1 0 - => EPIPE"]), None);
+}
+
+#[test]
+fn a_sleep_that_needless_room_ends_natively_is_found() {
+    let add = "@0 epoll-add h5 h1 IN|OUT|ET 1";
+    let step = "@0/1 epoll-wait h5 9 -1";
+    let trace = |lines: &[&str]| Trace {
+        lines: lines.iter().map(|&line| line.to_owned()).collect(),
+        ..Trace::default()
+    };
+    let (sleeps, sleeps_on) = (
+        format!("{step} => sleeps"),
+        format!("  {step} => sleeps on"),
+    );
+    let added = format!("{add} => 0");
+    let ended = |before: &[&str], native: &str, other: &str| {
+        let lines = |last| trace(&[before, &[last]].concat());
+        ended_once_more(&lines(native), &lines(other))
+    };
+    let told = |events: &str| format!("{step} => {events}");
+    let found = Some(step.to_owned());
+    assert_eq!(ended(&[&added], &told("[1:OUT]"), &sleeps), found);
+    let woken = format!("  {step} => [1:OUT]");
+    assert_eq!(ended(&[&added], &woken, &sleeps_on), found);
+    let sent_home = format!("  {step} => EINTR SIGUSR1*1");
+    assert_eq!(ended(&[&added], &woken, &sent_home), found);
+    assert_eq!(ended(&[&added], &told("[1:IN|OUT]"), &sleeps), None);
+    assert_eq!(ended(&[&added], &told("[2:OUT]"), &sleeps), None);
+    assert_eq!(ended(&[&added], &told("[]"), &sleeps), None);
+    let missed = [&added, "@0 send h1 5 DONTWAIT => EAGAIN"];
+    assert_eq!(ended(&missed, &told("[1:OUT]"), &sleeps), None);
+    let by_level = ["@0 epoll-add h5 h1 IN|OUT 1 => 0"];
+    assert_eq!(ended(&by_level, &told("[1:OUT]"), &sleeps), None);
+}
+
+#[test]
+fn the_same_data_in_another_set_is_another_registration() {
+    let told = |add: &str| {
+        let trace = |last: &str| Trace {
+            lines: ["@0 epoll-add h5 h1 IN|ET 1 => 0", add, last]
+                .map(str::to_owned)
+                .to_vec(),
+            ..Trace::default()
+        };
+        let (native, other) = (
+            "@0 epoll-wait h5 9 0 => []",
+            "@0 epoll-wait h5 9 0 => [1:IN]",
+        );
+        super::are_alike(&trace(native), &trace(other))
+    };
+    assert!(told("@0 epoll-add h6 h1 IN 1 => 0"));
+    assert!(!told("@0 epoll-mod h5 h1 IN 1 => 0"));
+}
+
+#[test]
+fn what_is_no_edge_must_be_the_same() {
+    let native = "@0 epoll-wait h5 9 0 => [1:IN]";
+    assert!(!are_alike(native, "@0 epoll-wait h5 9 0 => [1:IN 2:IN]"));
+    let level = "@0 epoll-wait h5 9 0 => [2:IN]";
+    assert!(!are_alike(level, "@0 epoll-wait h5 9 0 => [2:IN 2:IN]"));
+    assert!(!are_alike(native, "@0 epoll-wait h5 9 0 => [1:IN 3:IN]"));
+    assert!(!are_alike(native, "@0 epoll-wait h5 9 0 => [1:IN|HUP]"));
+    assert!(!are_alike(native, "@1 epoll-wait h5 9 0 => [1:IN]"));
+    assert!(!are_alike(
+        "@0 poll h1 IN 0 => 0",
+        "@0 poll h1 IN 0 => 1 IN"
+    ));
+}
