@@ -83,18 +83,18 @@ pub fn take_error(end: &End) -> Option<Errno> {
 }
 
 /// Whether an error is the reset by which the kernel of a peer that was killed has answered for a doorbell of ours that stood
-/// there unread. It had taken all else, so that TCP alone would have ended the stream in good order.
+/// there unread. It had taken all else, so that TCP alone would have ended the stream in good order. Who resets the connection by
+/// intent has said that it is closed.
 fn is_of_a_bell(end: &End, errno: Errno) -> bool {
     let is_reset = errno == Errno::CONNRESET && end.family() == Family::Tcp;
     let is_in_ring = end.phase() == EndPhase::Granted && end.tx_mode() == Mode::Ring;
-    if !is_reset || !is_in_ring || end.has_flags(end_flags::LOST) {
+    if !is_reset || !is_in_ring || end.has_flags(end_flags::LOST) || is_shut(end) {
         return false;
     }
     let Some((lane, _tx)) = end.hold_tx_lane() else {
         return false;
     };
     let (tx, control) = (&end.entry.tx, lane.control());
-    // Who has closed in order has reset it itself.
     let has_closed = control.receiver.flags.load(Ordering::SeqCst) & CLOSED != 0;
     let has_all = lane.consumed() >> 16 == tx.tail.load(Ordering::Relaxed);
     let taken = control.credit.tcp_taken.load(Ordering::Relaxed);
@@ -240,6 +240,7 @@ pub(crate) fn has_peer_ended(end: &End) -> bool {
     }
 }
 
+/// Whether the program has shut down a direction.
 fn is_shut(end: &End) -> bool {
     let shut = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
     end.entry.id.flags.load(Ordering::Relaxed) & shut != 0
