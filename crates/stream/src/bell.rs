@@ -273,7 +273,6 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
             };
             add(&rx.tcp_bytes, taken as u64);
             end.count(Counter::BellsTaken, taken as u64);
-            tell_taken(end, lane);
             posted::note_taken(end);
         }
     }
@@ -282,15 +281,6 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
     } else {
         Bells::Some
     }
-}
-
-/// Tell the sender how far TCP has been read: a full lane behind much data on TCP is no reason to leave the lane, and a
-/// doorbell that stands there yet may be why it is reset. The caller holds the receiving direction.
-pub(crate) fn tell_taken(end: &End, lane: &WindowLane) {
-    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
-    let told = &lane.control().credit.tcp_taken;
-    told.store(taken, Ordering::Relaxed);
-    posted::tell_taken(end, lane);
 }
 
 /// Whether doorbells may be taken by a caller that counts as `own` of the sleepers: one that

@@ -210,8 +210,8 @@ fn finish_rings(end: &End, deadline: Instant) {
     }
 }
 
-/// A peer that has seen our end must not ring to learn whether we live, and a reset is meant for its program.
-pub(crate) fn say_closed(end: &End) {
+/// A peer that has seen our end must not ring to learn whether we live.
+fn say_closed(end: &End) {
     if let Some(lane) = end.rx_lane() {
         let flags = &lane.control().receiver.flags;
         flags.fetch_or(receiver_flags::CLOSED, Ordering::SeqCst);
@@ -277,7 +277,6 @@ pub(crate) fn reset_on_close(end: &End) {
 
 /// Reset the connection now. Not shut down alone, which the peer would take for an end in good order.
 pub(crate) fn reset(end: &End) {
-    say_closed(end);
     reset_on_close(end);
     let is_reset = disconnect(end);
     if end.phase() == EndPhase::Granted {

@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::CLOSED;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{LaneMemory, PeerLied};
+use crosslane_ctl::slab::{Ending, Mode, end_flags};
+use crosslane_ring::PeerLied;
 use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::take_bells;
@@ -26,10 +26,8 @@ pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
             0 => match end.family().available(end.fd(), 1) {
                 // Not connected is what the library has reset.
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN) => {}
-                Err(errno) if is_of_a_bell(end, errno) => {}
                 Err(errno) => return Err(errno),
             },
-            error if is_of_a_bell(end, Errno(error)) => {}
             error => return Err(Errno(error)),
         }
     }
@@ -73,32 +71,12 @@ fn take_last_bells(end: &End) {
 /// or has not told yet.
 pub fn take_error(end: &End) -> Option<Errno> {
     gone::look_again(end);
-    let error = take_kept(end).or_else(|| {
+    take_kept(end).or_else(|| {
         kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR)
             .ok()
             .filter(|error| *error != 0)
             .map(Errno)
-    });
-    error.filter(|error| !is_of_a_bell(end, *error))
-}
-
-/// Whether an error is the reset by which the kernel of a peer that was killed has answered for a doorbell of ours that stood
-/// there unread. It had taken all else, so that TCP alone would have ended the stream in good order. Who resets the connection by
-/// intent has said that it is closed.
-fn is_of_a_bell(end: &End, errno: Errno) -> bool {
-    let is_reset = errno == Errno::CONNRESET && end.family() == Family::Tcp;
-    let is_in_ring = end.phase() == EndPhase::Granted && end.tx_mode() == Mode::Ring;
-    if !is_reset || !is_in_ring || end.has_flags(end_flags::LOST) || is_shut(end) {
-        return false;
-    }
-    let Some((lane, _tx)) = end.hold_tx_lane() else {
-        return false;
-    };
-    let (tx, control) = (&end.entry.tx, lane.control());
-    let has_closed = control.receiver.flags.load(Ordering::SeqCst) & CLOSED != 0;
-    let has_all = lane.consumed() >> 16 == tx.tail.load(Ordering::Relaxed);
-    let taken = control.credit.tcp_taken.load(Ordering::Relaxed);
-    !has_closed && has_all && taken < tx.tcp_bytes.load(Ordering::Relaxed)
+    })
 }
 
 /// As [`take_error`], of what the kernel has told the library only.
@@ -240,7 +218,6 @@ pub(crate) fn has_peer_ended(end: &End) -> bool {
     }
 }
 
-/// Whether the program has shut down a direction.
 fn is_shut(end: &End) -> bool {
     let shut = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
     end.entry.id.flags.load(Ordering::Relaxed) & shut != 0

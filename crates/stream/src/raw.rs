@@ -118,10 +118,18 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
     Some(result)
 }
 
-/// The call has been cancelled, perhaps after it has sent something. Over AF_UNIX no kernel says how much that was.
+/// The call has been cancelled, perhaps after it has sent something. Over AF_UNIX no kernel says how much that was. What
+/// the receiver has left in its lane cannot be sent again: it would come behind that.
 fn lose_count(call: &Call) {
-    if call.end.family() == Family::Unix && call.has_entry() {
-        switch::pin(&call.end, Reason::Uncounted);
+    let end = &call.end;
+    if !call.has_entry() {
+        return;
+    }
+    let has_stopped = |at: u64| (at != 0).then_some(u64::MAX);
+    let stop_at = &end.entry.wait.replayed;
+    let _ = stop_at.fetch_update(Ordering::SeqCst, Ordering::SeqCst, has_stopped);
+    if end.family() == Family::Unix {
+        switch::pin(end, Reason::Uncounted);
     }
 }
 

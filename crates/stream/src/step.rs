@@ -416,7 +416,7 @@ fn step_tcp(
     let most = usize::try_from(left).unwrap_or(usize::MAX).min(most);
     let step = take_from_kernel(end, parts, most, options)?;
     if step != Step::Nothing && !options.peek {
-        bell::tell_taken(end, lane);
+        tell_taken(end, lane);
     }
     Ok(Passage::Out(step))
 }
@@ -498,6 +498,15 @@ pub(crate) fn left_on_tcp(end: &End) -> Result<u64, Errno> {
     );
     let left = limit.checked_sub(taken);
     left.ok_or_else(|| lied(end, lie_at(limit)))
+}
+
+/// Tell the sender how far TCP has been read: a full lane behind much data on TCP is no reason to
+/// leave the lane.
+fn tell_taken(end: &End, lane: &WindowLane) {
+    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    let told = &lane.control().credit.tcp_taken;
+    told.store(taken, Ordering::Relaxed);
+    posted::tell_taken(end, lane);
 }
 
 /// One non-blocking receive into all pieces, up to a number that programs rarely pass. Returns the

@@ -26,8 +26,7 @@ use crate::family::Family;
 use crate::kernel_view::{self, Count};
 use crate::lock::{self, PASSAGE};
 use crate::{
-    End, bell, close, config, gone, lost, posted, register, replay, rest, send, step, unconsumed,
-    watcher,
+    End, bell, config, gone, lost, posted, register, replay, rest, send, step, unconsumed, watcher,
 };
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
@@ -530,10 +529,9 @@ fn is_missed_at_close(end: &End) -> bool {
             .is_some_and(|lane| unconsumed::in_lane(end, &lane) > 0)
 }
 
-/// Leave an end to the kernel, which is to reset it, whatever stands in its rings, in every process that has it. Returns
+/// Leave an end to the kernel, whatever stands in its rings, in every process that has it. Returns
 /// whether we did it.
 pub fn dissolve(end: &End) -> bool {
-    close::say_closed(end);
     dissolve_if(end, |_| true)
 }
 

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{Ordering, fence};
 
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::EndPhase;
+use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::end::Blocked;
 use crosslane_stream::{End, close as closing, ready, switch, watcher};
 use crosslane_sys::{Errno, kernel, real};
@@ -411,7 +411,13 @@ pub fn received(fd: c_int) {
         let has_probe = |set: &c_int| *set != fd && is_done(*set, libc::EPOLL_CTL_DEL);
         match set::sets().into_iter().find(has_probe) {
             Some(set) => super::copied(set, fd),
-            None => super::created(fd),
+            None => {
+                super::created(fd);
+                // Its other processes are to find in the kernel what is put there.
+                if let Some(set) = set::known(fd) {
+                    set.is_nested.store(true, Ordering::Relaxed);
+                }
+            }
         }
     }
     kernel::close(probe);
@@ -466,7 +472,7 @@ fn other_name(end: &End) -> End {
 
 /// Rings have been granted: let the sets that hold the end know, then let it take part. Whether the
 /// kernel has told already what is to be told by EPOLLONESHOT, nobody can know; so the end waits until the
-/// program renews such a registration. And one by a number that is closed nobody can change: the kernel would show
+/// program renews such a registration. And one by a number that is closed can hardly be changed: the kernel would show
 /// doorbells by it.
 #[cold]
 pub fn adopt(end: &End) {
@@ -518,10 +524,13 @@ pub fn hand_back(end: &End) {
         let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) else {
             return;
         };
+        // One whose number is closed would keep an end that rests off its rings.
+        let may_return = reg.nameless && end.has_flags(end_flags::RESTING);
+        let is_asked = set.is_nested.load(Ordering::Relaxed);
         let (is_deleted, is_ours) = (reg.deleted, !set.is_parents());
         if is_ours && is_deleted {
             take_away(set, inner, key);
-        } else if !(is_ours && give_back(set, inner, key))
+        } else if !(is_ours && (is_asked || !may_return) && give_back(set, inner, key))
             && let Some(reg) = inner.reg(key)
         {
             // What nobody can change stays with us, and what is a parent's stays as it is. Later lanes begin anew.

@@ -5,7 +5,8 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::Mode;
 use crosslane_stream::End;
-use crosslane_sys::kernel;
+use crosslane_sys::kernel::SignalsHeld;
+use crosslane_sys::{kernel, process};
 use libc::epoll_event;
 
 use super::reg::Reg;
@@ -62,22 +63,26 @@ pub fn take_away(set: &Set, inner: &mut Inner, key: u32) {
 /// A descriptor by which the kernel finds a registration.
 struct Number {
     fd: c_int,
-    is_lent: bool,
+    /// Lent for a moment, in which no handler may take it for its own.
+    lent: Option<SignalsHeld>,
 }
 
 impl Number {
-    /// Where the number is closed by which it was made, a copy has it for a moment, if it is free. None: nobody can change the registration.
+    /// Where the number is closed by which it was made, a copy of the connection has it for a moment, if it is free and no other
+    /// thread could close it or give it to something else. None: nobody can change the registration.
     fn of(reg: &Reg) -> Option<Self> {
+        let fd = reg.end.fd;
         if !reg.nameless {
-            return Some(Self {
-                fd: reg.end.fd,
-                is_lent: false,
-            });
+            return Some(Self { fd, lent: None });
         }
-        End::of(reg.end.fd).filter(|end| reg.is_of(end))?;
+        let is_named = End::of(fd).is_some_and(|end| reg.is_of(&end));
+        if !is_named || !process::is_single_threaded() {
+            return None;
+        }
+        let held = SignalsHeld::hold();
         let lent = Self {
-            fd: kernel::duplicate_above(reg.end.fd, reg.number).ok()?,
-            is_lent: true,
+            fd: kernel::duplicate_above(fd, reg.number).ok()?,
+            lent: Some(held),
         };
         (lent.fd == reg.number).then_some(lent)
     }
@@ -85,7 +90,7 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        if self.is_lent {
+        if self.lent.is_some() {
             kernel::close(self.fd);
         }
     }

@@ -54,8 +54,8 @@ pub struct Reg {
     pub hot: bool,
     /// The descriptor it was made by: the kernel's key to it, together with the open file.
     pub number: c_int,
-    /// That descriptor is closed while another names the connection. The kernel keeps it, but
-    /// nobody can change it before the number names the connection again; `end` goes by a name that lives.
+    /// That descriptor is closed while another names the connection. The kernel keeps it, and it can be
+    /// changed only while the number names the connection again; `end` goes by a name that lives.
     pub nameless: bool,
     /// This process has counted it in the end's `epolls`. A forked child inherits registrations
     /// that its parent has counted.

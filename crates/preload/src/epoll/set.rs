@@ -81,7 +81,8 @@ impl Set {
 
     /// This process uses it, and waits for what its parent has put there, which may have ended. Nobody holds `inner`.
     pub fn use_here(&self) {
-        if self.is_parents.swap(false, Ordering::Relaxed)
+        if self.is_parents()
+            && self.is_parents.swap(false, Ordering::Relaxed)
             && let Ok(mut inner) = self.inner.lock()
         {
             let regs = inner.regs.iter_mut().flatten();

@@ -48,8 +48,6 @@ fn lines<'a>(
 struct Edges {
     /// By a set and the data of each registration there, its last one.
     of: BTreeMap<(String, String), Registration>,
-    /// Sets with some for edges, as `@0 h5`.
-    sets: BTreeSet<String>,
     names: Names,
     /// Ends by which a send has found no room, each by one of its names.
     were_blocked: BTreeSet<String>,
@@ -58,6 +56,8 @@ struct Edges {
 /// One registration.
 #[derive(Default)]
 struct Registration {
+    /// Whose it is, as `@0`.
+    process: String,
     /// The handle it was made by.
     handle: String,
     /// Whether it is for edges, and not for one only.
@@ -95,9 +95,13 @@ impl Edges {
             registration.misses_room |= misses_room;
             (registration.handle, registration.for_edges) = (handle.to_owned(), for_edges);
             registration.ends.clear();
-            if for_edges {
-                self.sets.insert(format!("{process} {set}"));
-            }
+            registration.process = process.to_owned();
+        }
+        if let [_, "epoll-del", set, handle, "=>", "0"] = words[..] {
+            let names = &self.names;
+            self.of.retain(|(known, _), registration| {
+                !names.are_one(known, set) || registration.handle != handle
+            });
         }
         self.names.note(&words);
         if let Some(sender) = sender(&words)
@@ -208,11 +212,13 @@ impl Edges {
         is_same_step && self.has_edges(process, set) && of_one == of_one_here
     }
 
-    /// Whether a set, by any of its names, has registrations for edges.
-    fn has_edges(&self, process: &str, set: &str) -> bool {
-        let named = self.sets.iter().filter_map(|known| known.split_once(' '));
-        let mut of_process = named.filter(|(owner, _)| *owner == process);
-        of_process.any(|(_, known)| self.names.are_one(known, set))
+    /// Whether a set, by any of its names, has registrations for edges of a process, as `@0`, or `@0/1` for a thread of its.
+    fn has_edges(&self, who: &str, set: &str) -> bool {
+        let process = who.split('/').next();
+        let mut of_set = self.of.iter().filter(|((known, _), registration)| {
+            process == Some(&registration.process) && self.names.are_one(known, set)
+        });
+        of_set.any(|(_, registration)| registration.for_edges)
     }
 
     /// Whether a registration is told of room that no send has missed: the kernel says what is ready whenever
@@ -236,9 +242,9 @@ impl Edges {
 
     /// Whether an event is of a registration for edges, or that a set has become readable which has some.
     fn is_edge(&self, step: &str, event: &str) -> bool {
-        let process = step.split_whitespace().next().unwrap_or_default();
+        let who = step.split_whitespace().next().unwrap_or_default();
         self.registration(step, event).is_some_and(|registration| {
-            let is_of_set = || self.has_edges(process, &registration.handle);
+            let is_of_set = || self.has_edges(who, &registration.handle);
             registration.for_edges || event.ends_with(":IN") && is_of_set()
         })
     }

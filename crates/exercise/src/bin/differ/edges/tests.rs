@@ -193,6 +193,10 @@ fn so_may_a_set_in_another() {
     assert!(told(&edges, "IN"));
     assert!(!told(&edges, "HUP"));
     assert!(!told(&levels, "IN"));
+    let has_gone = [edges[0], "@0 epoll-del h5 h1 => 0"];
+    assert!(!told(&has_gone, "IN"));
+    let is_level_now = [edges[0], "@0 epoll-mod h5 h1 IN 1 => 0"];
+    assert!(!told(&is_level_now, "IN"));
 }
 
 #[test]

@@ -1,12 +1,7 @@
 //! Ends of streams: close, shutdown, reset, and what each side sees of them.
 
-use crosslane_exercise::calls::{
-    close, epoll_create, epoll_ctl, epoll_wait, read, recv, send, set_linger, shutdown, take_error,
-};
-use libc::{
-    EPOLL_CTL_ADD, EPOLLIN, MSG_NOSIGNAL, POLLERR, POLLHUP, POLLIN, POLLRDHUP, SHUT_RD, SHUT_RDWR,
-    SHUT_WR,
-};
+use crosslane_exercise::calls::{close, read, recv, send, set_linger, shutdown, take_error};
+use libc::{MSG_NOSIGNAL, POLLERR, POLLHUP, POLLIN, POLLRDHUP, SHUT_RD, SHUT_RDWR, SHUT_WR};
 
 use super::{Check, pair, solo};
 use crate::Stage;
@@ -358,30 +353,6 @@ pub const CHECKS: &[Check] = &[
             s.poll();
         },
         |s| s.read(10),
-    ),
-    // A doorbell that several sets hear of is left on TCP.
-    pair(
-        "killed_beside_two_sets",
-        |s| {
-            s.wait();
-            pause();
-            s.send(b"word");
-            s.until_gone();
-            read_thrice(s);
-            s.say("error", take_error(s.fd));
-        },
-        |s| {
-            let sets = [epoll_create(), epoll_create()].map(|set| set.expect("a set can be made"));
-            for set in sets {
-                let wish = EPOLLIN.cast_unsigned();
-                epoll_ctl(set, EPOLL_CTL_ADD, s.fd, wish, 1).expect("it can be registered");
-            }
-            s.go();
-            epoll_wait(sets[0], 1, None).expect("a wait ends");
-            s.read(10);
-            s.send(b"last words");
-            s.die();
-        },
     ),
     pair(
         "exit_closes",
