@@ -4,8 +4,9 @@ use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
+use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, close, raw, send};
-use crosslane_sys::{Errno, real};
+use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, loff_t, off_t, size_t, ssize_t};
 
 use crate::progress::is_granted;
@@ -22,6 +23,7 @@ const MOST_BYTES: usize = 0x7fff_f000;
 #[cold]
 pub fn by_kernel_only<T: From<i8>>(end: &End, kernel: impl FnOnce() -> T) -> T {
     if close::make_plain(end, Reason::Call, PATIENCE) {
+        raw::lose_place(end);
         return kernel();
     }
     c::fail(Errno::AGAIN)
@@ -38,17 +40,17 @@ pub unsafe extern "C" fn sendfile(
     let kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
     // Of nothing the kernel sends nothing, even where the peer has closed.
     let may_move = offset.is_null() || c::may_be(offset, 1);
-    let Some(end) = End::of(out).filter(|_| bytes > 0 && may_move) else {
-        return kernel();
-    };
-    loop {
+    while let Some(end) = End::of(out).filter(|_| bytes > 0 && may_move) {
         if is_granted(&end) && end.tx_mode() == Mode::Ring {
             // SAFETY: the program's promise; null means the file's own position.
-            return c::count(copy_file(&end, input, unsafe { offset.as_mut() }, bytes));
+            match copy_file(&end, input, unsafe { offset.as_mut() }, bytes) {
+                Err(Errno::RESTART) => continue,
+                copied => return c::count(copied),
+            }
         }
         // The kernel may have told the library already what it would tell the program.
         match is_granted(&end).then(|| send::enter(&end, false)) {
-            Some(Ok(true)) => continue,
+            Some(Ok(true) | Err(Errno::RESTART)) => continue,
             Some(Err(errno)) => return output::refuse(errno, 0),
             Some(Ok(false)) | None => {}
         }
@@ -56,6 +58,7 @@ pub unsafe extern "C" fn sendfile(
             return sent;
         }
     }
+    kernel()
 }
 
 #[unsafe(no_mangle)]
@@ -69,7 +72,11 @@ pub unsafe extern "C" fn sendfile64(
     unsafe { sendfile(out, input, offset, bytes) }
 }
 
-/// Copy from a file into the ring. The file's position, or `offset`, moves by what was sent.
+/// Copy from a file into the ring, of the connection that it begins with, however its descriptor is closed meanwhile. The file's
+/// position, or `offset`, moves by what was sent.
+///
+/// # Errors
+/// As sendfile(2); [`Errno::RESTART`]: a signal begins the call again, which looks its descriptor up.
 fn copy_file(
     end: &End,
     input: c_int,
@@ -81,7 +88,12 @@ fn copy_file(
         Some(offset) => **offset,
         None => seek(input, 0, libc::SEEK_CUR).map_err(not_seekable)?,
     };
-    let outcome = file::copy(end, input, start, bytes.min(MOST_BYTES)).map_err(not_spliceable);
+    let Ok(stay) = Stay::begin(end) else {
+        return Err(Errno::RESTART);
+    };
+    let most = bytes.min(MOST_BYTES);
+    let outcome = cancel::guarded(&stay, || file::copy(end, input, start, most));
+    let outcome = outcome.map_err(not_spliceable);
     if let Ok(sent) = outcome {
         let stop = start + i64::try_from(sent).unwrap_or(0);
         match offset {
@@ -128,6 +140,7 @@ pub fn with_plain<T: From<i8>>(
         if !close::make_plain(&end, Reason::Call, PATIENCE) {
             return c::fail(Errno::AGAIN);
         }
+        raw::lose_place(&end);
     }
     kernel()
 }

@@ -160,7 +160,9 @@ fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Res
         return Ok(Step::Last(0));
     }
     // SAFETY: the first `read` bytes have been written.
-    match errno::check(unsafe { output::send(end.fd, start.cast(), read, 0) }) {
+    let bytes = unsafe { core::slice::from_raw_parts(start.cast_const().cast(), read) };
+    let sent = output::send_on(end, bytes).ok_or(Errno::RESTART)?;
+    match errno::check(sent) {
         Ok(sent) if sent == read => {
             if let Some(measure) = measure {
                 measure.end(sent);

@@ -9,8 +9,9 @@ use crosslane_ring::short::SHORT_BYTES;
 use crosslane_stream::end::Blocked;
 use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
+use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, adopt, raw, short, switch};
-use crosslane_sys::{Errno, real};
+use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::progress::is_granted;
@@ -23,6 +24,9 @@ const RING_FLAGS: c_int = libc::MSG_DONTWAIT
     | libc::MSG_EOR
     | libc::MSG_CONFIRM
     | libc::MSG_DONTROUTE;
+
+/// Messages that one sendmmsg sends (UIO_MAXIOV).
+const MOST_MESSAGES: u32 = 1024;
 
 /// As [`transmit`], of one buffer.
 #[inline]
@@ -47,32 +51,53 @@ fn transmit(
     flags: c_int,
     mut kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
-    if flags & !RING_FLAGS != 0 {
-        return by_kernel_only(end, flags, kernel);
-    }
     let mut end = *end;
     loop {
+        if let Some(sent) = transmit_by(&end, parts, flags, &mut kernel) {
+            return sent;
+        }
+        match End::of(end.fd) {
+            Some(found) => end = found,
+            None => return kernel(),
+        }
+    }
+}
+
+/// As [`transmit`]. None: a signal begins the call again, which looks its descriptor up.
+#[inline(always)]
+fn transmit_by(
+    end: &End,
+    parts: &[Part],
+    flags: c_int,
+    mut kernel: impl FnMut() -> ssize_t,
+) -> Option<ssize_t> {
+    if flags & !RING_FLAGS != 0 {
+        return Some(by_kernel_only(end, flags, kernel));
+    }
+    loop {
         let mut sent = None;
-        if is_granted(&end) {
-            sent = match by_ring(&end, parts, flags) {
+        if is_granted(end) {
+            sent = match by_ring(end, parts, flags) {
                 Ok(Sent::Bytes(bytes)) => Some(c::count(Ok(bytes))),
                 Ok(Sent::ByKernel) => None,
-                // A signal begins the call again, which looks its descriptor up.
-                Err(Errno::RESTART) => match End::of(end.fd) {
-                    Some(found) => {
-                        end = found;
-                        continue;
-                    }
-                    None => return kernel(),
-                },
+                Err(Errno::RESTART) => return None,
                 Err(errno) => Some(refuse(errno, flags)),
             };
         }
-        if let Some(sent) = sent.or_else(|| raw::send(&end, bytes_of(parts), &mut kernel)) {
-            note_short(&end);
-            return sent;
+        if let Some(sent) = sent.or_else(|| raw::send(end, bytes_of(parts), &mut kernel)) {
+            note_short(end);
+            return Some(sent);
         }
     }
+}
+
+/// Send more of what a call moves, on the connection that it has begun with. None: a signal begins the call again.
+pub fn send_on(end: &End, bytes: &[u8]) -> Option<ssize_t> {
+    let (start, count) = (bytes.as_ptr().cast(), bytes.len());
+    transmit_by(end, &[c::part(start, count)], 0, || {
+        // SAFETY: the bytes are valid for reads.
+        unsafe { real::send(end.fd(), start, count, 0) }
+    })
 }
 
 fn bytes_of(parts: &[Part]) -> usize {
@@ -130,14 +155,17 @@ fn by_kernel_only(end: &End, flags: c_int, mut kernel: impl FnMut() -> ssize_t) 
     switch::pin(end, if urgent { Reason::Urgent } else { Reason::Call });
     let dont_wait = flags & libc::MSG_DONTWAIT != 0;
     loop {
-        if let Err(errno) = send::finish_replay(end, dont_wait) {
-            return refuse(errno, flags);
+        match send::finish_replay(end, dont_wait) {
+            Err(Errno::RESTART) => continue,
+            Err(errno) => return refuse(errno, flags),
+            Ok(()) => {}
         }
         if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
             return sent;
         }
-        if let Err(errno) = send::leave_ring(end, dont_wait) {
-            return refuse(errno, flags);
+        match send::leave_ring(end, dont_wait) {
+            Err(Errno::RESTART) | Ok(()) => {}
+            Err(errno) => return refuse(errno, flags),
         }
     }
 }
@@ -233,25 +261,54 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     if !c::may_be(message, 1) {
         return kernel();
     }
+    while let Some(end) = End::of(fd) {
+        // SAFETY: the program's promise.
+        if let Some(sent) = unsafe { send_message(&end, message, flags, false) } {
+            return sent;
+        }
+    }
     // SAFETY: the program's promise.
     let header = unsafe { &*message };
-    let Some(end) = End::of(fd) else {
-        if header.msg_controllen == 0 {
-            return kernel();
-        }
-        return pass(header, kernel);
-    };
-    // SAFETY: the program's promise.
-    match unsafe { c::parts(header.msg_iov, header.msg_iovlen) } {
-        Ok(_) if end.family() == Family::Unix && header.msg_namelen > 0 => kernel(),
-        Ok(_) if end.family() == Family::Unix && header.msg_controllen > 0 => {
-            pass_along(&end, header, flags, kernel)
-        }
-        // Control messages of TCP are for the kernel.
-        Ok(_) if header.msg_controllen > 0 => by_kernel_only(&end, 0, kernel),
-        Ok(parts) => transmit(&end, parts, flags, kernel),
-        Err(_) => kernel(),
+    match header.msg_controllen {
+        0 => kernel(),
+        _ => pass(header, kernel),
     }
+}
+
+/// sendmsg(2) on a connection, behind other messages of the same call if it `has_some`. None: a signal begins the call again,
+/// which looks its descriptor up.
+///
+/// # Safety
+/// As sendmsg(2) demands.
+unsafe fn send_message(
+    end: &End,
+    message: *const msghdr,
+    flags: c_int,
+    has_some: bool,
+) -> Option<ssize_t> {
+    let fd = if has_some { end.fd() } else { end.fd };
+    // SAFETY: passed on.
+    let kernel = move || unsafe { real::sendmsg(fd, message, flags) };
+    // SAFETY: the program's promise.
+    let header = unsafe { &*message };
+    let has_control = header.msg_controllen > 0;
+    let is_unix = end.family() == Family::Unix;
+    // SAFETY: the program's promise.
+    Some(
+        match unsafe { c::parts(header.msg_iov, header.msg_iovlen) } {
+            // Which the kernel refuses.
+            Ok(_) if is_unix && has_name(header) => kernel(),
+            Ok(_) if is_unix && has_control => pass_along(end, header, flags, kernel),
+            // Control messages of TCP are for the kernel.
+            Ok(_) if has_control => by_kernel_only(end, 0, kernel),
+            Ok(parts) => return transmit_by(end, parts, flags, kernel),
+            Err(_) => kernel(),
+        },
+    )
+}
+
+fn has_name(header: &msghdr) -> bool {
+    !header.msg_name.is_null() && header.msg_namelen > 0
 }
 
 /// Send a message that may pass descriptors.
@@ -280,10 +337,10 @@ fn pass_along(
     let dont_wait = flags & libc::MSG_DONTWAIT != 0;
     pass(header, || {
         loop {
-            if is_granted(end)
-                && let Err(errno) = send::leave_ring(end, dont_wait)
-            {
-                return refuse(errno, flags);
+            match is_granted(end).then(|| send::leave_ring(end, dont_wait)) {
+                Some(Err(Errno::RESTART)) => continue,
+                Some(Err(errno)) => return refuse(errno, flags),
+                Some(Ok(())) | None => {}
             }
             if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
                 return sent;
@@ -296,7 +353,7 @@ fn pass_along(
 fn pass_anything(messages: *const mmsghdr, count: u32) -> bool {
     // SAFETY: the program's promise about so many messages.
     let has_control = |at| unsafe { (*messages.add(at)).msg_hdr.msg_controllen > 0 };
-    (0..count.min(1024) as usize).any(has_control)
+    (0..count.min(MOST_MESSAGES) as usize).any(has_control)
 }
 
 #[unsafe(no_mangle)]
@@ -306,26 +363,69 @@ pub unsafe extern "C" fn sendmmsg(
     count: u32,
     flags: c_int,
 ) -> c_int {
-    if !c::may_be(messages, 1) || End::of(fd).is_none() && !pass_anything(messages, count) {
+    let most = count.min(MOST_MESSAGES);
+    while let Some(end) = End::of(fd).filter(|_| c::may_be(messages, 1)) {
+        let Ok(stay) = Stay::begin(&end) else {
+            continue;
+        };
+        let sent = cancel::guarded(&stay, || {
+            // SAFETY: the program's promise.
+            unsafe {
+                each_message(messages, most, |message, has_some| {
+                    send_message(&end, message, flags, has_some)
+                })
+            }
+        });
+        if let Some(sent) = sent {
+            return sent;
+        }
+    }
+    if !c::may_be(messages, 1) || !pass_anything(messages, count) {
         // SAFETY: passed on.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }
+    // SAFETY: the program's promise.
+    let sent = unsafe {
+        each_message(messages, most, |message, _| {
+            Some(sendmsg(fd, message, flags))
+        })
+    };
+    sent.unwrap_or(-1)
+}
+
+/// Send messages until one is refused, or sent in part: nothing may follow that. None: a signal begins the call again.
+///
+/// # Safety
+/// There are so many messages.
+unsafe fn each_message(
+    messages: *mut mmsghdr,
+    count: u32,
+    mut send: impl FnMut(*const msghdr, bool) -> Option<ssize_t>,
+) -> Option<c_int> {
     let mut done = 0;
-    while done < count.min(1024) {
-        // SAFETY: `done` is below the count that the program has promised.
+    while done < count {
+        // SAFETY: `done` is below the count, by the caller's promise.
         let message = unsafe { messages.add(done as usize) };
-        // SAFETY: as above; the header is part of the program's array.
-        let sent = unsafe { sendmsg(fd, &raw const (*message).msg_hdr, flags) };
-        let Ok(length) = u32::try_from(sent) else {
+        // SAFETY: as above.
+        let header = unsafe { &raw const (*message).msg_hdr };
+        let sent = send(header, done > 0);
+        if sent.is_none() && done == 0 {
+            return None;
+        }
+        let Some(length) = sent.and_then(|sent| u32::try_from(sent).ok()) else {
             break;
         };
         // SAFETY: as above.
+        let parts = unsafe { c::parts((*header).msg_iov, (*header).msg_iovlen) };
+        // SAFETY: as above.
         unsafe { (*message).msg_len = length };
         done += 1;
+        if parts.is_ok_and(|parts| (length as usize) < bytes_of(parts)) {
+            break;
+        }
     }
-    if done == 0 && count > 0 {
-        -1
-    } else {
-        done.cast_signed()
-    }
+    Some(match done {
+        0 if count > 0 => -1,
+        done => done.cast_signed(),
+    })
 }

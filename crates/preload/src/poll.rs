@@ -149,8 +149,10 @@ pub fn wait_any(
             held.get_or_insert_with(SignalsHeld::hold);
         }
         kept.begin_once(fds);
-        let slept = cancel::guarded(&kept, || {
-            sleep(fds, (&kept, &strays), left, mask, (rounds, held.as_ref()))
+        let slept = cancel::guarded(&held, || {
+            cancel::guarded(&kept, || {
+                sleep(fds, (&kept, &strays), left, mask, (rounds, held.as_ref()))
+            })
         });
         match slept {
             // The kernel, too, looks once more at what the descriptors name now.

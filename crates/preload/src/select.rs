@@ -135,7 +135,8 @@ impl Sets {
             let own = held.as_ref().filter(|_| mask.is_null());
             let own = own.map(SignalsHeld::mask);
             let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
-            let answered = match poll::wait_any(&mut fds, left, mask) {
+            let wait = || poll::wait_any(&mut fds, left, mask);
+            let answered = match cancel::guarded(&held, wait) {
                 // poll reports hang-ups that nobody selects for; those are no answer.
                 Ok(found) => self.answer(&fds).map(|total| (found, total)),
                 Err(errno) => Err(errno),

@@ -12,7 +12,7 @@ use crosslane_ctl::slab::end_flags;
 use crosslane_stream::family::Family;
 use crosslane_stream::fill::{self, Filled};
 use crosslane_stream::{End, ending, receive};
-use crosslane_sys::{Errno, errno, kernel, real};
+use crosslane_sys::{Errno, cancel, errno, kernel, real};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, ssize_t};
 
 use crate::progress::is_granted;
@@ -91,7 +91,7 @@ fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
     match errno::check(got) {
         // A signal has begun the call again, by a number that names something else by then.
         Err(Errno::NOTSOCK) => None,
-        got => Some(got.inspect(|&got| write_all(to, &piece[..got]))),
+        got => Some(got.inspect(|&got| cancel::never(|| write_all(to, &piece[..got])))),
     }
 }
 
@@ -106,24 +106,8 @@ fn before_urgent_byte(from: c_int) -> Result<usize, Errno> {
 
 /// None: the connection is broken.
 fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result<usize, Errno>> {
-    let socket = match look(to, POLLOUT, 0) {
-        Ok(events) => events,
-        Err(errno) => return Some(Err(errno)),
-    };
-    if socket & (POLLERR | POLLHUP) != 0 {
-        // What the kernel has told the library it does not tell again, but for EPIPE and its signal,
-        // which is all that it tells senders of AF_UNIX.
-        let has_bytes = look(from, POLLIN, 0) != Ok(0);
-        let end = End::of(to).filter(|end| has_bytes && end.family() == Family::Tcp);
-        let error = end.and_then(|end| ending::take_error(&end));
-        return error.filter(|error| *error != Errno::PIPE).map(Err);
-    }
-    if End::of(to).is_some_and(|end| end.has_flags(end_flags::SHUT_WRITE)) {
-        // What cannot be sent any more stays in the pipe.
-        return None;
-    }
-    if socket & POLLOUT == 0 && (!waits || is_nonblocking(to)) {
-        return Some(Err(Errno::AGAIN));
+    if let Err(errno) = await_room(from, to, waits)? {
+        return Some(Err(errno));
     }
     if !waits && look(from, POLLIN, 0) == Ok(0) {
         return Some(Err(Errno::AGAIN));
@@ -143,13 +127,49 @@ fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
         Ok(got) => got,
         Err(errno) => return Some(Err(errno)),
     };
-    let sent = send_all(to, &piece[..got]);
-    if let (Ok(sent), Some(measure)) = (sent, measure.of(Way::Buffer))
-        && socket & POLLOUT != 0
-    {
+    let sent = cancel::never(|| send_all(to, &piece[..got]));
+    if let (Ok(sent), Some(measure)) = (sent, measure.of(Way::Buffer)) {
         measure.end(sent);
     }
     Some(sent)
+}
+
+/// Wait until the connection has room, before anything is taken from the pipe. None: it is broken.
+fn await_room(from: c_int, to: c_int, waits: bool) -> Option<Result<(), Errno>> {
+    loop {
+        let socket = match look(to, POLLOUT, 0) {
+            Ok(events) => events,
+            Err(errno) => return Some(Err(errno)),
+        };
+        if socket & (POLLERR | POLLHUP) != 0 {
+            // What the kernel has told the library it does not tell again, but for EPIPE and its signal,
+            // which is all that it tells senders of AF_UNIX.
+            let has_bytes = look(from, POLLIN, 0) != Ok(0);
+            let end = End::of(to).filter(|end| has_bytes && end.family() == Family::Tcp);
+            let error = end.and_then(|end| ending::take_error(&end));
+            return error.filter(|error| *error != Errno::PIPE).map(Err);
+        }
+        if End::of(to).is_some_and(|end| end.has_flags(end_flags::SHUT_WRITE)) {
+            // What cannot be sent any more stays in the pipe.
+            return None;
+        }
+        if socket & POLLOUT != 0 {
+            return Some(Ok(()));
+        }
+        if !waits || is_nonblocking(to) {
+            return Some(Err(Errno::AGAIN));
+        }
+        // As the kernel, which finds out first whether there is anything to send.
+        if let Err(errno) = look(from, POLLIN, -1) {
+            return Some(Err(errno));
+        }
+        if kernel::queued(from, libc::FIONREAD) == Ok(0) {
+            return Some(Ok(()));
+        }
+        if let Err(errno) = look(to, POLLOUT, -1) {
+            return Some(Err(errno));
+        }
+    }
 }
 
 /// Have the kernel read from the pipe into the lane. None: nothing has been moved.

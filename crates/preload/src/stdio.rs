@@ -7,7 +7,7 @@ use core::time::Duration;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
 use crosslane_stream::family::Family;
-use crosslane_stream::{End, close as closing, switch};
+use crosslane_stream::{End, close as closing, raw, switch};
 use crosslane_sys::{kernel, real};
 use libc::{FILE, size_t, ssize_t};
 
@@ -143,8 +143,11 @@ pub fn leave(end: &End) {
 /// What is printed next goes around us: by TCP, behind all that was sent before.
 fn send_by_tcp(fd: c_int) {
     if let Some(end) = End::of(fd) {
+        // What the receiver wants to have again comes before that.
+        switch::attend(&end);
         switch::pin(&end, Reason::Stdio);
         leave_lane(&end);
+        raw::lose_place(&end);
     }
 }
 

@@ -144,7 +144,8 @@ fn sleep_by_poll(
     let by_name = stir::Sleep::begin(end);
     // The kernel passes over a negative number.
     let event = by_name.as_ref().map_or(-1, |sleep| sleep.event);
-    let found = cancel::guarded(&by_name, || poll_one(end.fd(), event, limit, mask));
+    let sleep = || poll_one(for_record(end), event, limit, mask);
+    let found = cancel::guarded(interrupt, || cancel::guarded(&by_name, sleep));
     drop(by_name);
     match found {
         Err(Errno::INTR) if !has_some => Err(restart::interrupted(limit.is_some())),
@@ -164,21 +165,23 @@ fn sleep_by_poll(
     }
 }
 
-/// Wait for something to read or an end, or the event. Returns what poll(2) does of the two, zeros when the time is over.
+/// What a receive waits for: something to read, or an end.
+pub(crate) fn for_record(end: &End) -> (RawFd, i16) {
+    (end.fd(), libc::POLLIN | libc::POLLRDHUP)
+}
+
+/// Wait for what a descriptor is asked for, or the event. Returns what poll(2) does of the two, zeros when the time is over.
 pub(crate) fn poll_one(
-    fd: RawFd,
+    asked: (RawFd, i16),
     event: RawFd,
     limit: Option<Duration>,
     mask: Option<&sigset_t>,
 ) -> Result<[i16; 2], Errno> {
-    let mut both =
-        [(fd, libc::POLLIN | libc::POLLRDHUP), (event, libc::POLLIN)].map(|(fd, events)| {
-            libc::pollfd {
-                fd,
-                events,
-                revents: 0,
-            }
-        });
+    let mut both = [asked, (event, libc::POLLIN)].map(|(fd, events)| libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    });
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(limit.subsec_nanos()),

@@ -19,7 +19,7 @@ use crosslane_ctl::message::{
     ANY_LANES, ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
 };
 use crosslane_ctl::reason::Reason;
-use crosslane_sys::{Errno, cpu, kernel};
+use crosslane_sys::{Errno, cancel, cpu, kernel};
 use crosslane_window::arena::Arena;
 
 use crate::packet::{receive_packet, send_packet};
@@ -342,7 +342,7 @@ impl Control {
 
     fn receive(&mut self, process: &'static Process) {
         while let Some((message, fd)) = self.next_message(process) {
-            self.handle(process, message, fd);
+            cancel::never(|| self.handle(process, message, fd));
         }
     }
 

@@ -118,19 +118,23 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
     Some(result)
 }
 
-/// The call has been cancelled, perhaps after it has sent something. Over AF_UNIX no kernel says how much that was. What
-/// the receiver has left in its lane cannot be sent again: it would come behind that.
+/// The call has been cancelled, perhaps after it has sent something. Over AF_UNIX no kernel says how much that was.
 fn lose_count(call: &Call) {
-    let end = &call.end;
     if !call.has_entry() {
         return;
     }
+    lose_place(&call.end);
+    if call.end.family() == Family::Unix {
+        switch::pin(&call.end, Reason::Uncounted);
+    }
+}
+
+/// The kernel sends bytes that nobody counts, or may have sent some. What the receiver has left in its lane cannot be sent
+/// again, for it would come behind them.
+pub fn lose_place(end: &End) {
     let has_stopped = |at: u64| (at != 0).then_some(u64::MAX);
     let stop_at = &end.entry.wait.replayed;
     let _ = stop_at.fetch_update(Ordering::SeqCst, Ordering::SeqCst, has_stopped);
-    if end.family() == Family::Unix {
-        switch::pin(end, Reason::Uncounted);
-    }
 }
 
 /// Let the kernel receive while the end has no rings, and count what it gave. `None` when rings

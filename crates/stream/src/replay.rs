@@ -13,6 +13,8 @@ use crosslane_ring::{LaneMemory, Next, PeerLied, RxCursor, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
+use crate::family::Family;
+use crate::kernel_view::{Count, compare_sent};
 use crate::lock::{self, PASSAGE};
 use crate::step::lie_at;
 use crate::switch::drop_claim;
@@ -39,7 +41,8 @@ pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
     // A call that enters the kernel's send counts itself, then looks at the mode.
     tx.mode.store(Mode::Replay as u32, Ordering::SeqCst); // SYNC: raw
     let quiet = tx.raw_calls.load(Ordering::SeqCst) == 0; // SYNC: raw
-    if quiet && tx.tcp_bytes.load(Ordering::Relaxed) + 1 == stop_at {
+    let is_counted = || end.family() == Family::Unix || compare_sent(end) != Count::Differs;
+    if quiet && tx.tcp_bytes.load(Ordering::Relaxed) + 1 == stop_at && is_counted() {
         begin_replay(end, lane);
         return;
     }

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
@@ -94,11 +95,12 @@ pub fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
 ///
 /// # Errors
 /// EAGAIN if TCP has no room and the call must not wait; what the kernel says of a broken one; EBADF if another thread
-/// has closed it meanwhile.
+/// has closed it meanwhile; what a signal makes of the call, as of a send.
 pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
     if end.tx_mode() != Mode::Replay {
         return Ok(());
     }
+    let (mut stay, since) = (None, Instant::now());
     loop {
         {
             let held = end.hold_tx_lane();
@@ -115,12 +117,21 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
         if dont_wait || end.is_nonblocking() {
             return Err(Errno::AGAIN);
         }
-        let mut one = [libc::pollfd {
-            fd: end.fd(),
-            events: libc::POLLOUT,
-            revents: 0,
-        }];
-        kernel::poll(&mut one, None)?;
+        Stay::begin_once(&mut stay, end)?;
+        let limit = time_limit(end);
+        let left = limit.map(|limit| limit.saturating_sub(since.elapsed()));
+        cancel::guarded(&stay, || wait_for_tcp(end, left)).map_err(|errno| match errno {
+            Errno::INTR => restart::interrupted(limit.is_some()),
+            errno => errno,
+        })?;
+    }
+}
+
+/// Sleep until TCP has room, for as long as is `left`.
+fn wait_for_tcp(end: &End, left: Option<Duration>) -> Result<(), Errno> {
+    match asleep::poll_one((end.fd(), libc::POLLOUT), -1, left, None)? {
+        [0, _] => Err(Errno::AGAIN),
+        _ => Ok(()),
     }
 }
 
@@ -140,11 +151,12 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
             return Err(Errno::AGAIN);
         }
         let mut waits = Waits::default();
-        wait_or_overflow(end, &mut waits)?;
-        if end.tx_mode() == Mode::Ring {
+        let waited = wait_or_overflow(end, &mut waits).and_then(|()| match end.tx_mode() {
             // There is room, and a doorbell or the answer to a START is what the STOP waits for.
-            waits.interrupt.nap(NAP)?;
-        }
+            Mode::Ring => waits.interrupt.nap(NAP),
+            _ => Ok(()),
+        });
+        may_begin_again(end, &mut waits, waited)?;
     }
     Ok(())
 }
@@ -326,25 +338,34 @@ fn send_slowly(
 
 /// As [`wait_for_room`], for a call that a signal may begin again.
 fn wait_or_begin_again(end: &End, dont_wait: bool, waits: &mut Waits) -> Result<(), Errno> {
-    wait_for_room(end, dont_wait, waits).map_err(|errno| match errno {
+    let waited = wait_for_room(end, dont_wait, waits);
+    may_begin_again(end, waits, waited)
+}
+
+/// What a wait has given. A signal that has ended it may have the call begun again.
+fn may_begin_again(end: &End, waits: &mut Waits, waited: Result<(), Errno>) -> Result<(), Errno> {
+    waited.map_err(|errno| match errno {
         Errno::INTR => {
             waits.interrupt.end();
-            restart::interrupted(has_time_limit(end))
+            restart::interrupted(time_limit(end).is_some())
         }
         errno => errno,
     })
 }
 
-/// Whether a send waits for so long only (SO_SNDTIMEO).
-fn has_time_limit(end: &End) -> bool {
-    let limit = kernel::getsockopt::<[u64; 2]>(end.fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO);
-    limit.is_ok_and(|limit| limit != [0; 2])
+/// How long a send waits (SO_SNDTIMEO).
+fn time_limit(end: &End) -> Option<Duration> {
+    let [seconds, micros] =
+        kernel::getsockopt::<[u64; 2]>(end.fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO).ok()?;
+    let limit = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+    Some(limit).filter(|limit| !limit.is_zero())
 }
 
 /// An error that a send meets after it has sent something is the next call's.
 pub fn keep_error(end: &End, errno: Errno) {
     match errno {
-        Errno::AGAIN | Errno::INTR | Errno::RESTART | Errno::PIPE => {}
+        // A descriptor that is closed may name another connection by now.
+        Errno::AGAIN | Errno::INTR | Errno::RESTART | Errno::PIPE | Errno::BADF => {}
         Errno::CONNRESET if end.family() == Family::Tcp => ending::note_error(end, errno),
         errno => end.entry.wait.error.store(errno.0, Ordering::Relaxed),
     }
@@ -536,11 +557,11 @@ fn sleep(end: &End, limit: Duration, interrupt: &Interrupt) -> Result<(), Errno>
     end.begin_sleep();
     let wake = || end.end_sleep();
     let mask = interrupt.mask();
-    let poll = || asleep::poll_one(end.fd(), -1, Some(limit), mask.as_ref());
+    let poll = || asleep::poll_one(asleep::for_record(end), -1, Some(limit), mask.as_ref());
     let slept = match prepare_sleep(end) {
         true => {
             end.count(Counter::Sleeps, 1);
-            let found = cancel::undone(wake, poll);
+            let found = cancel::guarded(interrupt, || cancel::undone(wake, poll));
             found.map(|[found, _]| found != 0)
         }
         false => Ok(false),

@@ -23,7 +23,11 @@ unsafe extern "C" {
         argument: *mut c_void,
     );
     fn _pthread_cleanup_pop(buffer: *mut Buffer, execute: c_int);
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
+
+/// PTHREAD_CANCEL_DISABLE.
+const DISABLE: c_int = 1;
 
 /// Run `act`, which may sleep, and `undo` if the thread is cancelled there.
 pub fn undone<R, T, U: FnOnce() -> T>(undo: U, act: impl FnOnce() -> R) -> R {
@@ -44,6 +48,18 @@ pub fn guarded<R, G>(guard: &G, act: impl FnOnce() -> R) -> R {
     let guard = core::ptr::from_ref(guard).cast_mut();
     // SAFETY: a thread that is cancelled comes back to nobody who could use it again, or drop it.
     undone(|| unsafe { core::ptr::drop_in_place(guard) }, act)
+}
+
+/// Run `act` to its end, although it calls functions of the C library at which a thread can be cancelled: what it has in its hands, or
+/// has locked, nobody would give back.
+pub fn never<R>(act: impl FnOnce() -> R) -> R {
+    let mut before = 0;
+    // SAFETY: the number is valid for a write.
+    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+    let result = act();
+    // SAFETY: a null pointer asks for nothing.
+    unsafe { pthread_setcancelstate(before, core::ptr::null_mut()) };
+    result
 }
 
 unsafe extern "C" fn run<T, U: FnOnce() -> T>(undo: *mut c_void) {
@@ -91,6 +107,33 @@ mod tests {
         let joined = unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
         assert_eq!([made, cancelled, joined], [0; 3]);
         assert_eq!(UNDONE.load(Ordering::SeqCst), 12);
+    }
+
+    extern "C" fn notes(_: *mut c_void) -> *mut c_void {
+        super::never(|| {
+            // SAFETY: it concerns the calling thread.
+            unsafe { pthread_cancel(libc::pthread_self()) };
+            // SAFETY: numbers only; a cancellation point.
+            unsafe { libc::close(-1) };
+            NOTED.store(1, Ordering::SeqCst);
+        });
+        // SAFETY: as above.
+        unsafe { libc::close(-1) };
+        NOTED.store(2, Ordering::SeqCst);
+        core::ptr::null_mut()
+    }
+
+    static NOTED: AtomicU32 = AtomicU32::new(0);
+
+    #[test]
+    fn a_cancellation_waits_for_what_it_may_not_end() {
+        let (mut thread, nothing) = (0, core::ptr::null_mut());
+        // SAFETY: the thread uses no memory of ours.
+        let made = unsafe { libc::pthread_create(&raw mut thread, nothing, notes, nothing.cast()) };
+        // SAFETY: it is waited for once, and its result is not wanted.
+        let joined = unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
+        assert_eq!([made, joined], [0; 2]);
+        assert_eq!(NOTED.load(Ordering::SeqCst), 1);
     }
 
     unsafe extern "C" {

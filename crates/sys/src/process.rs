@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::sync::OnceLock;
 
+use crate::cancel;
 use crate::raw::syscall;
 
 static SINGLE_THREADED: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
@@ -70,7 +71,8 @@ pub fn is_alive(pid: u32) -> bool {
         return false;
     }
     // The state follows the name, which is in parentheses (proc(5)).
-    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+    let path = format!("/proc/{pid}/stat");
+    match cancel::never(|| std::fs::read_to_string(path)) {
         Ok(stat) => !matches!(
             stat.rsplit(") ")
                 .next()

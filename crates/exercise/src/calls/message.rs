@@ -31,6 +31,21 @@ pub fn sendmsg(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Answer {
     answer(unsafe { libc::sendmsg(fd, &raw const message, flags) })
 }
 
+/// sendmsg(2) without a name, of which a length is told all the same.
+pub fn sendmsg_with_name_length(
+    fd: RawFd,
+    slices: &[IoSlice<'_>],
+    length: u32,
+    flags: i32,
+) -> Answer {
+    let mut message = empty();
+    message.msg_namelen = length;
+    message.msg_iov = slices.as_ptr().cast_mut().cast();
+    message.msg_iovlen = slices.len();
+    // SAFETY: as in `sendmsg`; the name is null.
+    answer(unsafe { libc::sendmsg(fd, &raw const message, flags) })
+}
+
 /// recvmsg(2), asking for the sender's address too.
 pub fn recvmsg(fd: RawFd, buffers: &mut [IoSliceMut<'_>], flags: i32) -> Result<Received, Errno> {
     // SAFETY: an address of zeros is one of no family.

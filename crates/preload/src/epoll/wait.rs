@@ -112,7 +112,8 @@ fn wait_set(
         let own = held.as_ref().filter(|_| mask.is_null());
         let own = own.map(SignalsHeld::mask);
         let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
-        cancel::guarded(&waiting, || view.sleep(left, mask))?;
+        let sleep = || view.sleep(left, mask);
+        cancel::guarded(&held, || cancel::guarded(&waiting, sleep))?;
         wait::woke();
         view.scan();
         if left == Some(Duration::ZERO) {

@@ -1,5 +1,6 @@
 //! All checks, by topic.
 
+mod begun;
 mod beside;
 mod blocking;
 mod bulk;
@@ -72,7 +73,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 26] = [
+    let topics: [&'static [Check]; 27] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -91,6 +92,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         bulk::CHECKS,
         stdio::CHECKS,
         signals::CHECKS,
+        begun::CHECKS,
         threads::CHECKS,
         urgent::CHECKS,
         cancelling::CHECKS,

@@ -80,7 +80,7 @@ fn interrupt_after(pause: Duration) -> impl FnOnce() {
 }
 
 /// Whatever `call` returns when a signal comes while it waits.
-fn interrupted<T>(s: &mut Stage, flags: i32, call: impl FnOnce() -> T) -> T {
+pub(super) fn interrupted<T>(s: &mut Stage, flags: i32, call: impl FnOnce() -> T) -> T {
     catch(SIGUSR1, flags);
     let join = interrupt_soon();
     let returned = call();

@@ -1,0 +1,115 @@
+//! Calls of several parts that end, or lose their descriptor, in the middle.
+
+use std::io::IoSlice;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+
+use crosslane_exercise::calls::{
+    cancel_in, close, file_of, pipe, poll_one, read, send, sendfile, sendmmsg,
+    sendmsg_with_name_length, shutdown, splice, write,
+};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SHUT_WR};
+
+use super::signals::interrupted;
+use super::{Check, pair};
+use crate::Stage;
+use crate::stage::{data, digest, drain, hears, pattern, says};
+
+/// Longer than any call of the near side waits.
+const LONG: Duration = Duration::from_millis(250);
+const SHORT: Duration = Duration::from_millis(40);
+const TURNS: usize = 40;
+
+/// More than a connection takes without a reader.
+const MUCH: usize = 32 << 20;
+
+/// The end of a pipe that [`splice_it`] moves from.
+static FROM: AtomicI32 = AtomicI32::new(-1);
+
+fn splice_it(fd: RawFd) {
+    let _ = splice(FROM.load(Ordering::Relaxed), fd, 65536, 0);
+}
+
+/// Send until there is no room for a byte, nor any after a while.
+fn fill_up(fd: RawFd) {
+    for bytes in [100_000, 100_000, 1000, 1, 1] {
+        while send(fd, &vec![7; bytes], MSG_DONTWAIT | MSG_NOSIGNAL).is_ok() {}
+        sleep(SHORT);
+    }
+}
+
+/// Far: read nothing for long, then say what came until the end.
+fn listen_late(s: &mut Stage) {
+    s.wait();
+    sleep(LONG);
+    s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
+}
+
+/// Far: read nothing for long, then say whether all that came until the end is of one message.
+fn sevens_late(s: &mut Stage) {
+    s.wait();
+    sleep(LONG);
+    let are_all = drain(s.fd).map(|all| all.iter().all(|byte| *byte == 7));
+    s.say("sevens", are_all);
+}
+
+pub const CHECKS: &[Check] = &[
+    pair(
+        "messages_behind_one_that_a_signal_cuts_short",
+        |s| {
+            let (fd, much) = (s.fd, vec![7; MUCH]);
+            let parts = [&much[..], b"tail"].map(IoSlice::new);
+            s.go();
+            let sent = interrupted(s, 0, || sendmmsg(fd, &parts, MSG_NOSIGNAL));
+            s.say("sendmmsg", sent);
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        sevens_late,
+    ),
+    pair(
+        "sendfile_that_loses_its_descriptor",
+        |s| {
+            let (fd, file) = (s.fd, file_of(&pattern(MUCH)).expect("a file can be made"));
+            s.go();
+            let sender = spawn(move || sendfile(fd, file, None, MUCH));
+            sleep(SHORT);
+            s.say("close", close(fd));
+            let [out, into] = pipe().expect("a pipe can be made");
+            s.say("again", [out, into].contains(&fd));
+            s.say("sendfile", sender.join().expect("it does not panic"));
+            s.say("in the pipe", poll_one(out, POLLIN, Some(0)));
+        },
+        listen_late,
+    ),
+    pair(
+        "cancelled_in_a_splice_from_a_pipe",
+        |s| {
+            let [out, into] = pipe().expect("a pipe can be made");
+            FROM.store(out, Ordering::Relaxed);
+            s.say("piped", write(into, &[b'p'; 30_000]));
+            fill_up(s.fd);
+            s.say("cancelled", cancel_in(splice_it, s.fd, SHORT));
+            let mut left = vec![0; 65536];
+            let answer = read(out, &mut left);
+            s.say("left", data(&left, answer));
+            s.go();
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        sevens_late,
+    ),
+    pair(
+        "messages_without_a_name_that_has_a_length",
+        |s| {
+            let part = [IoSlice::new(b"word")];
+            let speaks = |fd| sendmsg_with_name_length(fd, &part, 110, MSG_NOSIGNAL) == Ok(4);
+            let turns = (0..TURNS).filter(|_| speaks(s.fd) && hears(s.fd, b"answer"));
+            s.say("turns", turns.count());
+        },
+        |s| {
+            let turns = (0..TURNS).filter(|_| hears(s.fd, b"word") && says(s.fd, b"answer"));
+            s.say("turns", turns.count());
+        },
+    ),
+];
