@@ -111,8 +111,10 @@ mod tests {
 
     extern "C" fn notes(_: *mut c_void) -> *mut c_void {
         super::never(|| {
-            // SAFETY: it concerns the calling thread.
-            unsafe { pthread_cancel(libc::pthread_self()) };
+            // SAFETY: a number only.
+            let this = unsafe { libc::pthread_self() };
+            // SAFETY: the calling thread lives.
+            unsafe { pthread_cancel(this) };
             // SAFETY: numbers only; a cancellation point.
             unsafe { libc::close(-1) };
             NOTED.store(1, Ordering::SeqCst);
