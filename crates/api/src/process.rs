@@ -3,13 +3,15 @@
 //! The preloaded library does the same for the connections of sockets; neither sees the other's.
 #![allow(unsafe_code)]
 
-use std::cell::RefCell;
+use core::mem::ManuallyDrop;
+use std::cell::Cell;
 use std::sync::Once;
 
 use crosslane_stream::{close, control, process};
 
 thread_local! {
-    static FORK: RefCell<Option<control::Fork>> = const { RefCell::new(None) };
+    /// Without a destructor, behind which a handler of the program's exit could not fork any more.
+    static FORK: Cell<Option<ManuallyDrop<control::Fork>>> = const { Cell::new(None) };
 }
 
 /// See to it that forks and the end of the process are noticed.
@@ -38,18 +40,18 @@ extern "C" fn at_exit() {
 unsafe extern "C" fn before_fork() {
     if let Some(process) = process::get() {
         let fork = control::before_fork(process);
-        FORK.with(|held| *held.borrow_mut() = fork);
+        FORK.set(fork.map(ManuallyDrop::new));
     }
 }
 
 unsafe extern "C" fn after_in_parent() {
-    if let Some(fork) = FORK.with(|held| held.borrow_mut().take()) {
+    if let Some(fork) = FORK.take().map(ManuallyDrop::into_inner) {
         fork.parent();
     }
 }
 
 unsafe extern "C" fn after_in_child() {
-    if let Some(fork) = FORK.with(|held| held.borrow_mut().take())
+    if let Some(fork) = FORK.take().map(ManuallyDrop::into_inner)
         && let Some(process) = process::get()
     {
         fork.child(process);

@@ -15,9 +15,6 @@ use crate::{c, file, output};
 /// How long a call that only the kernel can do waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
 
-/// Most that one sendfile moves (sendfile(2)).
-const MOST_BYTES: usize = 0x7fff_f000;
-
 /// A call that moves a connection's bytes and is not handled here: the connection goes back to
 /// TCP, then the kernel does it.
 #[cold]
@@ -91,7 +88,7 @@ fn copy_file(
     let Ok(stay) = Stay::begin(end) else {
         return Err(Errno::RESTART);
     };
-    let most = bytes.min(MOST_BYTES);
+    let most = bytes.min(c::MOST_BYTES);
     let outcome = cancel::guarded(&stay, || file::copy(end, input, start, most));
     let outcome = outcome.map_err(not_spliceable);
     if let Ok(sent) = outcome {

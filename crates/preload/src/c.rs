@@ -35,13 +35,26 @@ pub fn fail<T: From<i8>>(errno: Errno) -> T {
     T::from(-1)
 }
 
-/// A buffer of the program.
+/// Most that one call moves (MAX_RW_COUNT of Linux).
+pub const MOST_BYTES: usize = 0x7fff_f000;
+
+/// A buffer of the program, of which a call takes so much at most.
 #[inline]
 pub fn part(start: *const core::ffi::c_void, bytes: size_t) -> Part {
     Part {
         start: start.cast_mut().cast(),
-        bytes: bytes.min(isize::MAX.cast_unsigned()),
+        bytes: bytes.min(MOST_BYTES),
     }
+}
+
+/// Whether a buffer goes on beyond all that a program can have, which read and write find out before they take less.
+#[inline]
+pub fn is_beyond(start: *const core::ffi::c_void, bytes: size_t) -> bool {
+    bytes > MOST_BYTES
+        && start
+            .addr()
+            .checked_add(bytes)
+            .is_none_or(|end| end > 1 << 47)
 }
 
 /// The buffers of readv, writev and messages.

@@ -31,6 +31,8 @@ fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
         .ends()
         .filter(|end| kernel::survives_exec(end.fd) || copied.contains(&end.fd))
         .filter(|end| seen.insert(end.index))
+        // The caller may be a handler that has interrupted a copy, which waits for it in turn.
+        .filter(|end| closing::is_let_go(end, deadline))
         .map(give)
         .collect()
 }
@@ -38,6 +40,7 @@ fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
 /// As [`prepare_exec`], for a call that makes the calling process another program.
 fn before_exec() -> Vec<adopt::Given> {
     closing::await_registrations();
+    closing::before_exec(|end| kernel::survives_exec(end.fd));
     let pid = crosslane_sys::process::pid();
     let lent = prepare_exec(&[]);
     lent.iter().for_each(|lent| lent.to_process(pid));

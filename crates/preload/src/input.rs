@@ -16,7 +16,7 @@ use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::progress::is_granted;
-use crate::{c, roomless};
+use crate::{c, poll, roomless};
 
 /// Flags that change nothing about a short message that is there.
 const SHORT_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -160,7 +160,8 @@ const MOST_HELD: usize = 1 << 26;
 
 /// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).
 fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Errno> {
-    let mut left: usize = parts.iter().map(|part| part.bytes).sum();
+    let bytes = parts.iter().map(|part| part.bytes);
+    let left = bytes.fold(0, usize::saturating_add);
     if options.peek {
         // Only a look into as much room waits for as much, and goes past an urgent byte; no socket holds more than this.
         let mut room = vec![0; left.min(MOST_HELD)];
@@ -169,6 +170,11 @@ fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Err
         let mut parts = unsafe { c::cursor(&part) }?;
         return receive::receive(end, &mut parts, options);
     }
+    let stay = Stay::begin(end).map_err(|_| Errno::RESTART)?;
+    cancel::guarded(&stay, || discard_by_pieces(end, left, options))
+}
+
+fn discard_by_pieces(end: &End, mut left: usize, options: Options<'_>) -> Result<usize, Errno> {
     let mut total = 0;
     let mut scratch = [0u8; 4096];
     while left > 0 {
@@ -190,7 +196,10 @@ fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Err
                     break;
                 }
             }
-            Err(_) if total > 0 => break,
+            Err(errno) if total > 0 => {
+                send::keep_error(end, errno);
+                break;
+            }
             Err(errno) => return Err(errno),
         }
     }
@@ -202,7 +211,9 @@ pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> 
     // SAFETY: passed on.
     let kernel = move || unsafe { real::read(fd, buffer, bytes) };
     match End::of(fd) {
-        Some(end) if bytes > 0 => receive_one(&end, c::part(buffer, bytes), 0, kernel),
+        Some(end) if bytes > 0 && !c::is_beyond(buffer, bytes) => {
+            receive_one(&end, c::part(buffer, bytes), 0, kernel)
+        }
         _ => kernel(),
     }
 }
@@ -459,9 +470,16 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    // SAFETY: null means no limit.
-    let limit = unsafe { timeout.as_ref() }.map(crate::poll::duration);
-    while let Some(end) = End::of(fd).filter(|_| c::may_be(messages, 1)) {
+    let may_be = c::may_be(messages, 1) && (timeout.is_null() || c::may_be(timeout, 1));
+    let time = match may_be {
+        // SAFETY: null means no limit; elsewhere it is the program's promise.
+        true => unsafe { timeout.as_ref() },
+        false => None,
+    };
+    let is_legal = time.is_none_or(poll::is_legal);
+    let limit = time.filter(|_| is_legal).map(poll::duration);
+    // What is not legal is for the kernel to refuse.
+    while let Some(end) = End::of(fd).filter(|_| may_be && is_legal) {
         let received = match is_granted(&end) {
             // SAFETY: the program's promise.
             true => unsafe { receive_messages(&end, messages, count, flags, limit) },

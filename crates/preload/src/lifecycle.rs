@@ -1,12 +1,13 @@
 //! connect, accept, shutdown and close.
 
 use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::EndPhase;
+use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::family::Family;
 use crosslane_stream::{End, close as closing, config, control, process, register, switch};
-use crosslane_sys::{Errno, real};
+use crosslane_sys::{Errno, kernel, real};
 use libc::{sockaddr, socklen_t};
 
 use crate::process::is_own;
@@ -67,11 +68,20 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         epoll::dissolved(&end);
         register::forget(fd);
     }
+    let token = || End::of(fd).map(|end| end.token());
+    let known = token();
+    // A connect that did not wait is over, and in use already; asked once more, the kernel says so, however late.
+    let is_over = known.is_some() && kernel::has_peer(fd);
+    let registrations = |end: End| end.local.registrations.load(Ordering::Relaxed);
+    let is_watched = End::of(fd).map(registrations).is_some_and(|sets| sets > 0);
     // SAFETY: passed on.
     let result = unsafe { real::connect(fd, address, length) };
     let saved = Errno::last();
     if (result == 0 || saved.0 == libc::EINPROGRESS)
         && !disconnects
+        && !is_over
+        // The number may name another connection by now.
+        && token() == known
         && !knows_fresh(fd)
         && let Some(family) = Family::of(fd)
     {
@@ -79,6 +89,10 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         let port = unsafe { port(address, length) }.filter(|_| family == Family::Tcp);
         if let Some(end) = register::track(fd, family, false, port) {
             crate::epoll::connected(&end);
+            if is_watched {
+                // The sets know the connection that it was.
+                switch::pin(&end, Reason::EpollUse);
+            }
         }
     }
     saved.set();
@@ -87,7 +101,10 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
 
 /// Whether the library already knows this connection, because an earlier connect began it.
 fn knows_fresh(fd: c_int) -> bool {
-    End::of(fd).is_some_and(|end| end.phase() == EndPhase::Plain && !end.is_pinned())
+    const SHUT: u32 = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
+    End::of(fd).is_some_and(|end| {
+        end.phase() == EndPhase::Plain && !end.is_pinned() && !end.has_flags(SHUT)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -173,6 +190,9 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 
 /// What must be done before `fd` is closed by whatever call.
 pub fn before_close(fd: c_int) {
+    if process::has_left() {
+        return epoll::forget_set(fd);
+    }
     if !is_own() {
         // The child of a vfork closes its own copies.
         return;
@@ -207,19 +227,32 @@ pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_i
         // SAFETY: passed on. A child of vfork may lose its copies of our descriptors.
         return unsafe { real::close_range(first, last, flags) };
     }
-    let closes = flags & (libc::CLOSE_RANGE_CLOEXEC as c_int) == 0;
-    if closes && first <= last {
-        // A process without connections may have sets.
-        let ends = process::get().into_iter().flat_map(process::Process::ends);
-        let fds: Vec<c_int> = ends.map(|end| end.fd).collect();
-        let inside = |fd: &c_int| (first..=last).contains(&fd.cast_unsigned());
-        fds.into_iter().filter(inside).for_each(before_close);
-        epoll::sets()
-            .into_iter()
-            .filter(inside)
-            .for_each(epoll::forget_set);
+    const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
+    const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
+    // Nothing is there; it is only asked whether the kernel would.
+    // SAFETY: numbers only.
+    let is_refused = || unsafe { real::close_range(u32::MAX, u32::MAX, flags & !UNSHARE) } != 0;
+    if flags & !(CLOEXEC | UNSHARE) != 0 || first > last || is_refused() {
+        // SAFETY: passed on.
+        return unsafe { real::close_range(first, last, flags) };
+    }
+    if flags & CLOEXEC == 0 {
+        before_closing(first, last);
     }
     around_ours(first, last, flags)
+}
+
+/// All descriptors of a range are about to be closed.
+fn before_closing(first: u32, last: u32) {
+    let inside = |fd: &c_int| (first..=last).contains(&fd.cast_unsigned());
+    let ends = process::get().into_iter().flat_map(process::Process::ends);
+    let fds: Vec<c_int> = ends.map(|end| end.fd).filter(inside).collect();
+    fds.into_iter().for_each(before_close);
+    // A process without connections may have sets.
+    epoll::sets()
+        .into_iter()
+        .filter(inside)
+        .for_each(epoll::forget_set);
 }
 
 /// Close a range but for the library's own descriptors.
@@ -250,6 +283,9 @@ pub unsafe extern "C" fn closefrom(lowest: c_int) {
     let lowest = lowest.max(0).cast_unsigned();
     // SAFETY: passed on.
     if unsafe { close_range(lowest, u32::MAX, 0) } != 0 {
+        if is_own() {
+            before_closing(lowest, u32::MAX);
+        }
         // SAFETY: passed on, for kernels without close_range.
         unsafe { real::closefrom(lowest.cast_signed()) }
     }

@@ -35,9 +35,17 @@ const KERNEL_ONLY_TCP: [c_int; 4] = [
     libc::TCP_CM_INQ,
 ];
 
+/// Maps what has come (linux/tcp.h).
+const TCP_ZEROCOPY_RECEIVE: c_int = 35;
+
 fn needs_kernel(level: c_int, name: c_int, value: Option<c_int>) -> bool {
     match level {
-        libc::SOL_SOCKET if name == libc::SO_RCVLOWAT => value.is_some_and(|bytes| bytes > 1),
+        // Below 0 is the most there is.
+        libc::SOL_SOCKET if name == libc::SO_RCVLOWAT => {
+            value.is_some_and(|bytes| !(0..=1).contains(&bytes))
+        }
+        // From 0 on it is the place of the next look.
+        libc::SOL_SOCKET if name == libc::SO_PEEK_OFF => value.is_none_or(|offset| offset >= 0),
         libc::SOL_SOCKET => {
             let is_known = KERNEL_ONLY_SOCKET.contains(&name) || TELLING_TCP.contains(&name);
             is_known && value != Some(0)
@@ -65,7 +73,11 @@ const HARMLESS_UNIX: [c_int; 11] = [
 /// Whether an option leaves an AF_UNIX stream in its rings. Levels other than the socket's own have
 /// none there, and fail.
 fn is_harmless(level: c_int, name: c_int, value: Option<c_int>) -> bool {
-    level != libc::SOL_SOCKET || HARMLESS_UNIX.contains(&name) || value == Some(0)
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => value.is_some_and(|offset| offset < 0),
+        (libc::SOL_SOCKET, _) => HARMLESS_UNIX.contains(&name) || value == Some(0),
+        _ => true,
+    }
 }
 
 /// Which remembered setting an option is.
@@ -141,6 +153,15 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     bytes: *mut socklen_t,
 ) -> c_int {
+    if (level, name) == (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE)
+        && let Some(end) = End::of(fd).filter(|end| end.family() == Family::Tcp)
+    {
+        // It receives.
+        return crate::bulk::by_kernel_only(&end, || {
+            // SAFETY: passed on.
+            unsafe { real::getsockopt(fd, level, name, value, bytes) }
+        });
+    }
     let end = End::of(fd).filter(|end| end.phase() == EndPhase::Granted);
     if let Some(end) = &end
         && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)

@@ -10,7 +10,7 @@ use crosslane_stream::end::Blocked;
 use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
 use crosslane_stream::stay::Stay;
-use crosslane_stream::{End, adopt, raw, short, switch};
+use crosslane_stream::{End, adopt, raw, replay, short, switch};
 use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
@@ -72,7 +72,7 @@ fn transmit_by(
     mut kernel: impl FnMut() -> ssize_t,
 ) -> Option<ssize_t> {
     if flags & !RING_FLAGS != 0 {
-        return Some(by_kernel_only(end, flags, kernel));
+        return by_kernel_only(end, flags, kernel);
     }
     loop {
         let mut sent = None;
@@ -148,33 +148,35 @@ pub fn refuse(errno: Errno, flags: c_int) -> ssize_t {
     c::fail(errno)
 }
 
-/// Urgent data and other flags that a ring cannot carry: the connection goes back to TCP.
+/// Urgent data and other flags that a ring cannot carry: the connection goes back to TCP. None: a signal begins the call again.
 #[cold]
-fn by_kernel_only(end: &End, flags: c_int, mut kernel: impl FnMut() -> ssize_t) -> ssize_t {
+fn by_kernel_only(end: &End, flags: c_int, mut kernel: impl FnMut() -> ssize_t) -> Option<ssize_t> {
     let urgent = flags & libc::MSG_OOB != 0;
     switch::pin(end, if urgent { Reason::Urgent } else { Reason::Call });
     let dont_wait = flags & libc::MSG_DONTWAIT != 0;
     loop {
-        match send::finish_replay(end, dont_wait) {
-            Err(Errno::RESTART) => continue,
-            Err(errno) => return refuse(errno, flags),
-            Ok(()) => {}
+        if let Err(errno) = replay::finish_replay(end, dont_wait) {
+            return refuse_or_restart(errno, flags);
         }
         if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
-            return sent;
+            return Some(sent);
         }
-        match send::leave_ring(end, dont_wait) {
-            Err(Errno::RESTART) | Ok(()) => {}
-            Err(errno) => return refuse(errno, flags),
+        if let Err(errno) = send::leave_ring(end, dont_wait) {
+            return refuse_or_restart(errno, flags);
         }
     }
+}
+
+/// As [`refuse`]. None: a signal begins the call again.
+fn refuse_or_restart(errno: Errno, flags: c_int) -> Option<ssize_t> {
+    (errno != Errno::RESTART).then(|| refuse(errno, flags))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
     // SAFETY: passed on.
     let kernel = move || unsafe { real::write(fd, buffer, bytes) };
-    match End::of(fd) {
+    match End::of(fd).filter(|_| !c::is_beyond(buffer, bytes)) {
         Some(end) => transmit_one(&end, c::part(buffer, bytes), 0, kernel),
         None => kernel(),
     }
@@ -271,7 +273,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     let header = unsafe { &*message };
     match header.msg_controllen {
         0 => kernel(),
-        _ => pass(header, kernel),
+        _ => pass(header, || Some(kernel())).unwrap_or(-1),
     }
 }
 
@@ -294,28 +296,26 @@ unsafe fn send_message(
     let has_control = header.msg_controllen > 0;
     let is_unix = end.family() == Family::Unix;
     // SAFETY: the program's promise.
-    Some(
-        match unsafe { c::parts(header.msg_iov, header.msg_iovlen) } {
-            // Which the kernel refuses.
-            Ok(_) if is_unix && has_name(header) => kernel(),
-            Ok(_) if is_unix && has_control => pass_along(end, header, flags, kernel),
-            // Control messages of TCP are for the kernel.
-            Ok(_) if has_control => by_kernel_only(end, 0, kernel),
-            Ok(parts) => return transmit_by(end, parts, flags, kernel),
-            Err(_) => kernel(),
-        },
-    )
+    match unsafe { c::parts(header.msg_iov, header.msg_iovlen) } {
+        // Which the kernel refuses.
+        Ok(_) if is_unix && has_name(header) => Some(kernel()),
+        Ok(_) if is_unix && has_control => pass_along(end, header, flags, kernel),
+        // Control messages of TCP are for the kernel.
+        Ok(_) if has_control => by_kernel_only(end, 0, kernel),
+        Ok(parts) => transmit_by(end, parts, flags, kernel),
+        Err(_) => Some(kernel()),
+    }
 }
 
 fn has_name(header: &msghdr) -> bool {
     !header.msg_name.is_null() && header.msg_namelen > 0
 }
 
-/// Send a message that may pass descriptors.
-fn pass(header: &msghdr, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+/// Send a message that may pass descriptors. None, as of `kernel`: a signal begins the call again.
+fn pass(header: &msghdr, kernel: impl FnOnce() -> Option<ssize_t>) -> Option<ssize_t> {
     let given = crate::plumbing::before_passing(header);
     let sent = kernel();
-    if sent < 0 {
+    if sent.is_none_or(|sent| sent < 0) {
         let errno = Errno::last();
         given.into_iter().for_each(adopt::Given::take_back);
         errno.set();
@@ -330,20 +330,20 @@ fn pass_along(
     header: &msghdr,
     flags: c_int,
     mut kernel: impl FnMut() -> ssize_t,
-) -> ssize_t {
+) -> Option<ssize_t> {
     if flags & !RING_FLAGS != 0 {
         return pass(header, || by_kernel_only(end, flags, kernel));
     }
     let dont_wait = flags & libc::MSG_DONTWAIT != 0;
     pass(header, || {
         loop {
-            match is_granted(end).then(|| send::leave_ring(end, dont_wait)) {
-                Some(Err(Errno::RESTART)) => continue,
-                Some(Err(errno)) => return refuse(errno, flags),
-                Some(Ok(())) | None => {}
+            if is_granted(end)
+                && let Err(errno) = send::leave_ring(end, dont_wait)
+            {
+                return refuse_or_restart(errno, flags);
             }
             if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
-                return sent;
+                return Some(sent);
             }
         }
     })
@@ -376,6 +376,9 @@ pub unsafe extern "C" fn sendmmsg(
                 })
             }
         });
+        let errno = Errno::last();
+        drop(stay);
+        errno.set();
         if let Some(sent) = sent {
             return sent;
         }

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, adopt, close as closing, control, raw, register, standard};
+use crosslane_stream::{End, adopt, close as closing, control, process, raw, register, standard};
 use crosslane_sys::real;
 use libc::msghdr;
 
@@ -70,6 +70,9 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 
 /// The kernel is about to close `to` silently, provided that `fd` is open.
 fn make_room(fd: c_int, to: c_int) {
+    if process::has_left() {
+        return epoll::forget_set(to);
+    }
     // SAFETY: numbers only.
     let open = unsafe { real::fcntl(fd, libc::F_GETFD, 0) } >= 0;
     if open {
@@ -111,6 +114,9 @@ pub fn before_passing(message: &msghdr) -> Vec<adopt::Given> {
 
 /// The program may have received descriptors over an AF_UNIX socket.
 pub fn after_receiving(message: &msghdr) {
+    if process::has_left() {
+        return;
+    }
     for_each_passed(message, |fd| {
         epoll::received(fd);
         adopt::adopt(fd);

@@ -38,6 +38,11 @@ thread_local! {
     static KERNEL_LOOKED: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Whether the kernel takes this for a time that is left.
+pub fn is_legal(time: &timespec) -> bool {
+    time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec)
+}
+
 /// A timespec as a duration; negative ones are the kernel's to refuse.
 pub fn duration(time: &timespec) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -1,8 +1,9 @@
 //! Load, fork and exit.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::MutexGuard;
 
 use crosslane_ctl::slab::EndPhase;
@@ -22,9 +23,10 @@ static UNLOAD: extern "C" fn() = unload;
 /// The process that this memory belongs to; a child of vfork borrows it.
 static OWN: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the caller runs in the process that the library's tables belong to.
+/// Whether the caller runs in the process that the library's tables belong to, and has not left alone: whose filter of system
+/// calls may allow none but the program's own.
 pub fn is_own() -> bool {
-    OWN.load(Ordering::Relaxed) == system::pid()
+    !process::has_left() && OWN.load(Ordering::Relaxed) == system::pid()
 }
 
 extern "C" fn load() {
@@ -38,6 +40,9 @@ extern "C" fn load() {
             Some(after_in_child),
         )
     };
+    // The first is the last to be run.
+    // SAFETY: as above.
+    unsafe { __cxa_at_quick_exit(at_quick_exit, core::ptr::null_mut()) };
     real::resolve_all();
     system::resolve();
     // Now, because some programs, nginx among them, clear their environment later.
@@ -46,6 +51,16 @@ extern "C" fn load() {
 }
 
 extern "C" fn unload() {
+    closing::at_exit();
+}
+
+unsafe extern "C" {
+    /// at_quick_exit(3), as the C library has it.
+    fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+/// quick_exit(3) runs no other function of ours.
+extern "C" fn at_quick_exit(_: *mut c_void) {
     closing::at_exit();
 }
 
@@ -64,7 +79,8 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
 thread_local! {
     /// Whom this thread's last fork has made, or was to make.
     static CHILD: Cell<Option<process::Children>> = const { Cell::new(None) };
-    static FORK: RefCell<Option<Held>> = const { RefCell::new(None) };
+    /// Without a destructor, behind which a handler of the program's exit could not fork any more.
+    static FORK: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
 }
 
 /// Every lock of the library, so that none is held in the child by a thread that it has not.
@@ -84,11 +100,11 @@ unsafe extern "C" fn before_fork() {
         _borrow: borrow::before_fork(),
         _start: start,
     };
-    FORK.with(|held| *held.borrow_mut() = Some(fork));
+    FORK.set(Some(ManuallyDrop::new(fork)));
 }
 
 unsafe extern "C" fn after_in_parent() {
-    let fork = FORK.with(|held| held.borrow_mut().take());
+    let fork = FORK.take().map(ManuallyDrop::into_inner);
     if let Some(control) = fork.and_then(|fork| fork.control) {
         CHILD.set(Some(control.parent()));
     }
@@ -96,7 +112,7 @@ unsafe extern "C" fn after_in_parent() {
 
 unsafe extern "C" fn after_in_child() {
     OWN.store(system::pid(), Ordering::Relaxed);
-    let Some(fork) = FORK.with(|held| held.borrow_mut().take()) else {
+    let Some(fork) = FORK.take().map(ManuallyDrop::into_inner) else {
         return;
     };
     if let (Some(control), Some(process)) = (fork.control, process::get()) {

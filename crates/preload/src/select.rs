@@ -144,10 +144,12 @@ impl Sets {
             match answered {
                 Ok((found, 0)) if found > 0 && left != Some(Duration::ZERO) => {
                     let held = held.get_or_insert_with(SignalsHeld::hold);
-                    if held.nap_under(mask, Duration::from_millis(1)) {
+                    let is_interrupted = held.nap_under(mask, Duration::from_millis(1));
+                    // The sets of a call that fails are as they were.
+                    fds = self.restore(fds);
+                    if is_interrupted {
                         return Ok(Err(Errno::INTR));
                     }
-                    fds = self.restore(fds);
                 }
                 Ok((_, total)) => return Ok(Ok(total)),
                 Err(errno) => return Ok(Err(errno)),

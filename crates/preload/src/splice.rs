@@ -7,11 +7,13 @@
 //! between.
 
 use core::ffi::{c_int, c_void};
+use core::time::Duration;
 
 use crosslane_ctl::slab::end_flags;
 use crosslane_stream::family::Family;
 use crosslane_stream::fill::{self, Filled};
-use crosslane_stream::{End, ending, receive};
+use crosslane_stream::stay::Stay;
+use crosslane_stream::{End, ending, ready, receive, restart, send};
 use crosslane_sys::{Errno, cancel, errno, kernel, real};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, ssize_t};
 
@@ -23,6 +25,9 @@ use crate::{file, input, output, poll};
 const PAGE: usize = 4096;
 /// What a lane takes that says it is writable, and the most that is copied at a time.
 const PIECE: usize = 16 * 1024;
+
+/// Between two looks for room that cannot be slept for.
+const NAP: Duration = Duration::from_micros(100);
 
 /// Splice by copying, if one of the two is a connection in rings and the other a pipe. None: it is
 /// the kernel's.
@@ -36,14 +41,18 @@ pub fn copied(
     kernel: impl FnOnce() -> ssize_t,
 ) -> Option<ssize_t> {
     let waits = flags & libc::SPLICE_F_NONBLOCK == 0;
-    let outcome = if is_in_ring(from) && is_pipe(to) {
-        into_pipe(from, to, bytes, waits)
-    } else if is_in_ring(to) && is_pipe(from) {
-        from_pipe(from, to, bytes, waits)
-    } else {
-        return None;
-    };
-    Some(outcome.map_or_else(kernel, crate::c::count))
+    loop {
+        let outcome = if is_in_ring(from) && is_pipe(to) {
+            into_pipe(from, to, bytes, waits)
+        } else if is_in_ring(to) && is_pipe(from) {
+            from_pipe(from, to, bytes, waits)
+        } else {
+            return None;
+        };
+        if outcome != Some(Err(Errno::RESTART)) {
+            return Some(outcome.map_or_else(kernel, crate::c::count));
+        }
+    }
 }
 
 fn is_in_ring(fd: c_int) -> bool {
@@ -66,7 +75,7 @@ fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
             None => return None,
             Some(0) if !waits => return Some(Err(Errno::AGAIN)),
             Some(0) => {
-                if let Err(errno) = look(to, POLLOUT, -1) {
+                if let Err(errno) = wait_for(to, POLLOUT) {
                     return Some(Err(errno));
                 }
             }
@@ -104,17 +113,29 @@ fn before_urgent_byte(from: c_int) -> Result<usize, Errno> {
     }
 }
 
-/// None: the connection is broken.
+/// None: the connection is broken. It is the one that the call begins with, however its descriptor is closed meanwhile.
 fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result<usize, Errno>> {
-    if let Err(errno) = await_room(from, to, waits)? {
+    let Some((end, stay)) = End::of(to).and_then(|end| Some((end, Stay::begin(&end).ok()?))) else {
+        return Some(Err(Errno::BADF));
+    };
+    cancel::guarded(&stay, || into_connection(from, &end, bytes, waits))
+}
+
+fn into_connection(
+    from: c_int,
+    end: &End,
+    bytes: usize,
+    waits: bool,
+) -> Option<Result<usize, Errno>> {
+    if let Err(errno) = await_room(from, end, waits)? {
         return Some(Err(errno));
     }
-    if !waits && look(from, POLLIN, 0) == Ok(0) {
+    if !waits && is_dry(from) == Some(false) {
         return Some(Err(Errno::AGAIN));
     }
     let measure = Measure::begin(bytes.min(fill::MOST_BYTES));
     if measure.way == Way::Direct
-        && let Some(sent) = directly(from, to, bytes)
+        && let Some(sent) = directly(from, end, bytes)
     {
         measure.end(sent);
         return Some(Ok(sent));
@@ -127,7 +148,7 @@ fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
         Ok(got) => got,
         Err(errno) => return Some(Err(errno)),
     };
-    let sent = cancel::never(|| send_all(to, &piece[..got]));
+    let sent = cancel::never(|| send_all(end, &piece[..got]));
     if let (Ok(sent), Some(measure)) = (sent, measure.of(Way::Buffer)) {
         measure.end(sent);
     }
@@ -135,47 +156,52 @@ fn from_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
 }
 
 /// Wait until the connection has room, before anything is taken from the pipe. None: it is broken.
-fn await_room(from: c_int, to: c_int, waits: bool) -> Option<Result<(), Errno>> {
-    loop {
-        let socket = match look(to, POLLOUT, 0) {
-            Ok(events) => events,
-            Err(errno) => return Some(Err(errno)),
-        };
+fn await_room(from: c_int, end: &End, waits: bool) -> Option<Result<(), Errno>> {
+    for round in 0_u64.. {
+        let socket = ready::look(end, POLLOUT, true);
         if socket & (POLLERR | POLLHUP) != 0 {
             // What the kernel has told the library it does not tell again, but for EPIPE and its signal,
             // which is all that it tells senders of AF_UNIX.
-            let has_bytes = look(from, POLLIN, 0) != Ok(0);
-            let end = End::of(to).filter(|end| has_bytes && end.family() == Family::Tcp);
-            let error = end.and_then(|end| ending::take_error(&end));
+            let may_tell = look(from, POLLIN, 0) != Ok(0) && end.family() == Family::Tcp;
+            let error = may_tell.then(|| ending::take_error(end)).flatten();
             return error.filter(|error| *error != Errno::PIPE).map(Err);
         }
-        if End::of(to).is_some_and(|end| end.has_flags(end_flags::SHUT_WRITE)) {
+        if end.has_flags(end_flags::SHUT_WRITE) {
             // What cannot be sent any more stays in the pipe.
             return None;
         }
-        if socket & POLLOUT != 0 {
+        // As the kernel, which finds out first whether there is anything to send.
+        if socket & POLLOUT != 0 || is_dry(from) == Some(true) {
             return Some(Ok(()));
         }
-        if !waits || is_nonblocking(to) {
+        if !waits || end.is_nonblocking() {
             return Some(Err(Errno::AGAIN));
         }
-        // As the kernel, which finds out first whether there is anything to send.
-        if let Err(errno) = look(from, POLLIN, -1) {
+        if let Err(errno) = wait_for(from, POLLIN) {
             return Some(Err(errno));
         }
-        if kernel::queued(from, libc::FIONREAD) == Ok(0) {
-            return Some(Ok(()));
+        if round > 0 {
+            // There is room that may not be used yet.
+            kernel::nap(NAP);
         }
-        if let Err(errno) = look(to, POLLOUT, -1) {
+        if is_dry(from) != Some(true)
+            && let Err(errno) = send::await_room(end)
+        {
             return Some(Err(errno));
         }
     }
+    None
+}
+
+/// Whether an empty pipe has no writers any more. None: it is not empty.
+fn is_dry(pipe: c_int) -> Option<bool> {
+    let found = look(pipe, POLLIN, 0).unwrap_or(0);
+    (kernel::queued(pipe, libc::FIONREAD) == Ok(0)).then_some(found & POLLHUP != 0)
 }
 
 /// Have the kernel read from the pipe into the lane. None: nothing has been moved.
-fn directly(from: c_int, to: c_int, bytes: usize) -> Option<usize> {
-    let end = End::of(to)?;
-    let filled = fill::fill(&end, bytes, |parts| file::read_into_lane(from, None, parts));
+fn directly(from: c_int, end: &End, bytes: usize) -> Option<usize> {
+    let filled = fill::fill(end, bytes, |parts| file::read_into_lane(from, None, parts));
     match filled {
         Ok(Filled::Bytes(sent)) => Some(sent),
         Ok(Filled::Full | Filled::Elsewhere) | Err(_) => None,
@@ -211,15 +237,14 @@ fn write_all(pipe: c_int, mut bytes: &[u8]) {
 }
 
 /// What the connection had room for; another writer may have been faster.
-fn send_all(to: c_int, bytes: &[u8]) -> Result<usize, Errno> {
+fn send_all(end: &End, bytes: &[u8]) -> Result<usize, Errno> {
     let mut sent = 0;
     while sent < bytes.len() {
-        let rest = &bytes[sent..];
-        // SAFETY: the bytes are valid for reads.
-        let more = unsafe { output::send(to, rest.as_ptr().cast(), rest.len(), 0) };
-        match errno::check(more) {
+        // What a signal would begin again has taken its bytes already.
+        let more = output::send_on(end, &bytes[sent..]).map_or(Err(Errno::INTR), errno::check);
+        match more {
             Ok(more) => sent += more,
-            Err(Errno::AGAIN | Errno::INTR) => wait_for_room(to),
+            Err(Errno::AGAIN | Errno::INTR) => drop(send::await_room(end)),
             Err(_) if sent > 0 => break,
             Err(errno) => return Err(errno),
         }
@@ -230,6 +255,18 @@ fn send_all(to: c_int, bytes: &[u8]) -> Result<usize, Errno> {
 /// Whoever waits looks again anyway.
 fn wait_for_room(fd: c_int) {
     let _ = look(fd, POLLOUT, -1);
+}
+
+/// Sleep until a pipe is ready.
+///
+/// # Errors
+/// [`Errno::RESTART`]: a signal begins the call again.
+fn wait_for(pipe: c_int, events: i16) -> Result<(), Errno> {
+    match look(pipe, events, -1) {
+        Err(Errno::INTR) => Err(restart::interrupted(false)),
+        Err(errno) => Err(errno),
+        Ok(_) => Ok(()),
+    }
 }
 
 fn is_nonblocking(fd: c_int) -> bool {

@@ -7,11 +7,11 @@ use core::time::Duration;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
 use crosslane_stream::family::Family;
-use crosslane_stream::{End, close as closing, raw, switch};
-use crosslane_sys::{kernel, real};
+use crosslane_stream::{End, close as closing, raw, replay, send, switch};
+use crosslane_sys::{Errno, kernel, real};
 use libc::{FILE, size_t, ssize_t};
 
-use crate::{input, lifecycle, output, progress};
+use crate::{c, input, lifecycle, output, progress};
 
 /// How long a call that prints to a descriptor waits for TCP to have room for what comes before.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ unsafe extern "C" fn read_stream(cookie: *mut c_void, to: *mut c_char, bytes: si
     unsafe { input::read(fd_of(cookie), to.cast(), bytes) }
 }
 
-/// As libc's own streams: all of it, or an error.
+/// As libc's own streams: all of it, or what has gone before an error.
 unsafe extern "C" fn write_stream(
     cookie: *mut c_void,
     from: *const c_char,
@@ -87,11 +87,16 @@ unsafe extern "C" fn write_stream(
         // SAFETY: stdio's own buffer.
         match usize::try_from(unsafe { output::write(fd_of(cookie), rest, bytes - done) }) {
             Ok(sent) => done += sent,
-            // A cookie's write says 0 for an error; errno is set.
-            Err(_) => return 0,
+            // Less than all is an error to stdio, and errno is set.
+            Err(_) => break,
         }
     }
     done.cast_signed()
+}
+
+/// No socket has a position, which a flush of what has been read ahead asks for.
+unsafe extern "C" fn seek_stream(_: *mut c_void, _: *mut i64, _: c_int) -> c_int {
+    c::fail(Errno(libc::ESPIPE))
 }
 
 unsafe extern "C" fn close_stream(cookie: *mut c_void) -> c_int {
@@ -111,7 +116,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     let functions = CookieFunctions {
         read: read_stream,
         write: write_stream,
-        seek: None,
+        seek: Some(seek_stream),
         close: close_stream,
     };
     let mut cookie = Box::new(Stream::new(fd));
@@ -155,6 +160,9 @@ fn leave_lane(end: &End) {
     let deadline = std::time::Instant::now() + PATIENCE;
     while end.tx_mode() != Mode::Tcp && std::time::Instant::now() < deadline {
         kernel::nap(Duration::from_micros(50));
+        if let Err(errno) = replay::finish_replay(end, true) {
+            send::keep_error(end, errno);
+        }
         switch::leave(end, Reason::Stdio);
     }
 }

@@ -513,6 +513,33 @@ pub fn at_exit() {
     granted().for_each(|end| finish_rings(&end, deadline));
 }
 
+/// The process is about to become another program, in which the connections that do not survive that are closed: what is to be sent
+/// again is sent before.
+pub fn before_exec(survives: impl Fn(&End) -> bool) {
+    let Some(process) = crate::process::get().filter(|process| process.is_current()) else {
+        return;
+    };
+    let deadline = Instant::now() + replay::PATIENCE;
+    process
+        .ends()
+        .filter(|end| end.tx_mode() == Mode::Replay && !survives(end))
+        .filter(|end| is_to_be_closed(end, deadline))
+        .for_each(|end| {
+            replay::push_replay(&end, deadline);
+        });
+}
+
+/// Wait until no call of this process holds a direction. Returns whether that is so.
+pub fn is_let_go(end: &End, deadline: Instant) -> bool {
+    while heir::is_held_here(end) {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        kernel::nap(BELL_NAP);
+    }
+    true
+}
+
 /// Whether an end is this process's to close, which exits. Who has been stopped by a debugger in the middle of a direction keeps
 /// the end.
 fn is_to_be_closed(end: &End, deadline: Instant) -> bool {

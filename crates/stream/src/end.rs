@@ -453,7 +453,7 @@ impl End {
     /// Whether the descriptor has O_NONBLOCK. The flag belongs to the open file, which other
     /// processes may have, too: then the kernel is asked each time.
     #[inline]
-    pub(crate) fn is_nonblocking(&self) -> bool {
+    pub fn is_nonblocking(&self) -> bool {
         match self.local.waiting.load(Ordering::Relaxed) {
             WAITS => false,
             WAITS_NOT => true,

@@ -132,9 +132,11 @@ fn lose_count(call: &Call) {
 /// The kernel sends bytes that nobody counts, or may have sent some. What the receiver has left in its lane cannot be sent
 /// again, for it would come behind them.
 pub fn lose_place(end: &End) {
-    let has_stopped = |at: u64| (at != 0).then_some(u64::MAX);
+    let _tx = end.lock_tx();
     let stop_at = &end.entry.wait.replayed;
-    let _ = stop_at.fetch_update(Ordering::SeqCst, Ordering::SeqCst, has_stopped);
+    if end.tx_mode() == Mode::Tcp && stop_at.load(Ordering::Relaxed) != 0 {
+        stop_at.store(u64::MAX, Ordering::Relaxed);
+    }
 }
 
 /// Let the kernel receive while the end has no rings, and count what it gave. `None` when rings

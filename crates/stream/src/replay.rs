@@ -10,15 +10,16 @@ use crosslane_ctl::lane::receiver_flags::{ANSWERED, CLOSED, FROZEN};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::{LaneMemory, Next, PeerLied, RxCursor, WindowLane};
-use crosslane_sys::{Errno, kernel};
+use crosslane_sys::{Errno, cancel, kernel};
 
 use crate::end::add;
 use crate::family::Family;
 use crate::kernel_view::{Count, compare_sent};
 use crate::lock::{self, PASSAGE};
+use crate::stay::Stay;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
-use crate::{End, bell, ending, kernel_view, posted, rest, send, spare, switch};
+use crate::{End, asleep, bell, ending, kernel_view, posted, rest, restart, send, spare, switch};
 
 /// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
 /// reads slowly.
@@ -194,6 +195,50 @@ fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool
     Ok(sent == left)
 }
 
+/// Send what a frozen receiver has not taken.
+///
+/// # Errors
+/// EAGAIN if TCP has no room and the call must not wait; what the kernel says of a broken one; EBADF if another thread
+/// has closed it meanwhile; what a signal makes of the call, as of a send.
+pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
+    if end.tx_mode() != Mode::Replay {
+        return Ok(());
+    }
+    let (mut stay, since) = (None, Instant::now());
+    loop {
+        {
+            let held = end.hold_tx_lane();
+            if end.tx_mode() != Mode::Replay {
+                return Ok(());
+            }
+            let (lane, _tx) = held.ok_or(Errno::BADF)?;
+            match continue_replay(end, &lane) {
+                Err(Errno::AGAIN) => {}
+                Err(errno) => return Err(ending::take_error(end).unwrap_or(errno)),
+                Ok(()) => return Ok(()),
+            }
+        }
+        if dont_wait || end.is_nonblocking() {
+            return Err(Errno::AGAIN);
+        }
+        Stay::begin_once(&mut stay, end)?;
+        let limit = send::time_limit(end);
+        let left = limit.map(|limit| limit.saturating_sub(since.elapsed()));
+        cancel::guarded(&stay, || wait_for_tcp(end, left)).map_err(|errno| match errno {
+            Errno::INTR => restart::interrupted(limit.is_some()),
+            errno => errno,
+        })?;
+    }
+}
+
+/// Sleep until TCP has room, for as long as is `left`.
+pub(crate) fn wait_for_tcp(end: &End, left: Option<Duration>) -> Result<(), Errno> {
+    match asleep::poll_one((end.fd(), libc::POLLOUT), -1, left, None)? {
+        [0, _] => Err(Errno::AGAIN),
+        _ => Ok(()),
+    }
+}
+
 /// Send what a frozen receiver has not taken, before `deadline`, while TCP takes some of it now and then. Returns
 /// false if something is left: after an end in good order the peer would take what it has got for all.
 pub(crate) fn push_replay(end: &End, deadline: Instant) -> bool {
@@ -205,7 +250,7 @@ pub(crate) fn push_replay(end: &End, deadline: Instant) -> bool {
     loop {
         // A freeze that nobody has seen yet is answered now.
         switch::attend(end);
-        match send::finish_replay(end, true) {
+        match finish_replay(end, true) {
             Err(Errno::AGAIN) => {}
             Err(errno) => {
                 send::keep_error(end, errno);

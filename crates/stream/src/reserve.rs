@@ -37,8 +37,13 @@ pub const WHOLE_BYTES: usize = crosslane_ring::MAX_RECORD_BYTES;
 pub fn reserve(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>, Errno> {
     cancel(end);
     loop {
-        if end.tx_mode() != Mode::Ring && !send::enter(end, dont_wait)? {
-            return Ok(None);
+        if end.tx_mode() != Mode::Ring {
+            match send::enter(end, dont_wait) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(Errno::RESTART) => continue,
+                Err(errno) => return Err(errno),
+            }
         }
         send::check_ring(end)?;
         if let Some(room) = reserve_now(end, bytes)? {

@@ -73,7 +73,7 @@ pub(crate) fn peek(end: &End) -> Result<usize, Errno> {
 }
 
 /// What becomes of a call that a signal has interrupted in a sleep which the kernel never begins again itself.
-pub(crate) fn interrupted(has_time_limit: bool) -> Errno {
+pub fn interrupted(has_time_limit: bool) -> Errno {
     match !has_time_limit && signals::begin_again() {
         true => Errno::RESTART,
         false => Errno::INTR,

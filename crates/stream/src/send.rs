@@ -2,7 +2,6 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
@@ -84,55 +83,24 @@ pub(crate) fn after_sending(end: &End) {
 /// As send(2).
 #[cold]
 pub fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
-    finish_replay(end, dont_wait)?;
+    replay::finish_replay(end, dont_wait)?;
     switch::advance(end);
     // The kernel has told the library already what it would tell the program.
     check_open(end)?;
     Ok(end.tx_mode() == Mode::Ring)
 }
 
-/// Send what a frozen receiver has not taken.
+/// Wait for room, before anything is taken that is to be sent: also where the program does not want its sends to wait.
 ///
 /// # Errors
-/// EAGAIN if TCP has no room and the call must not wait; what the kernel says of a broken one; EBADF if another thread
-/// has closed it meanwhile; what a signal makes of the call, as of a send.
-pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
-    if end.tx_mode() != Mode::Replay {
-        return Ok(());
-    }
-    let (mut stay, since) = (None, Instant::now());
-    loop {
-        {
-            let held = end.hold_tx_lane();
-            if end.tx_mode() != Mode::Replay {
-                return Ok(());
-            }
-            let (lane, _tx) = held.ok_or(Errno::BADF)?;
-            match replay::continue_replay(end, &lane) {
-                Err(Errno::AGAIN) => {}
-                Err(errno) => return Err(ending::take_error(end).unwrap_or(errno)),
-                Ok(()) => return Ok(()),
-            }
-        }
-        if dont_wait || end.is_nonblocking() {
-            return Err(Errno::AGAIN);
-        }
-        Stay::begin_once(&mut stay, end)?;
-        let limit = time_limit(end);
-        let left = limit.map(|limit| limit.saturating_sub(since.elapsed()));
-        cancel::guarded(&stay, || wait_for_tcp(end, left)).map_err(|errno| match errno {
-            Errno::INTR => restart::interrupted(limit.is_some()),
-            errno => errno,
-        })?;
-    }
-}
-
-/// Sleep until TCP has room, for as long as is `left`.
-fn wait_for_tcp(end: &End, left: Option<Duration>) -> Result<(), Errno> {
-    match asleep::poll_one((end.fd(), libc::POLLOUT), -1, left, None)? {
-        [0, _] => Err(Errno::AGAIN),
-        _ => Ok(()),
-    }
+/// As send(2); [`Errno::RESTART`]: a signal begins the call again.
+pub fn await_room(end: &End) -> Result<(), Errno> {
+    let mut waits = Waits::default();
+    let waited = match end.tx_mode() {
+        Mode::Ring => wait_or_overflow(end, &mut waits),
+        _ => replay::wait_for_tcp(end, time_limit(end)),
+    };
+    may_begin_again(end, &mut waits, waited)
 }
 
 /// Have the direction with the kernel, for a message that only the kernel can send. It goes to the ring
@@ -141,7 +109,7 @@ fn wait_for_tcp(end: &End, left: Option<Duration>) -> Result<(), Errno> {
 /// # Errors
 /// As send(2).
 pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
-    finish_replay(end, dont_wait)?;
+    replay::finish_replay(end, dont_wait)?;
     while end.tx_mode() == Mode::Ring {
         check_ring(end)?;
         if switch::go_by_tcp(end, Reason::Ancillary) {
@@ -354,7 +322,7 @@ fn may_begin_again(end: &End, waits: &mut Waits, waited: Result<(), Errno>) -> R
 }
 
 /// How long a send waits (SO_SNDTIMEO).
-fn time_limit(end: &End) -> Option<Duration> {
+pub(crate) fn time_limit(end: &End) -> Option<Duration> {
     let [seconds, micros] =
         kernel::getsockopt::<[u64; 2]>(end.fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO).ok()?;
     let limit = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
@@ -403,7 +371,7 @@ fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
     check_open(end)?;
     let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
     while parts.left() > 0 {
-        match finish_replay(end, dont_wait) {
+        match replay::finish_replay(end, dont_wait) {
             Err(errno) if total > 0 => {
                 keep_error(end, errno);
                 return Ok(total);

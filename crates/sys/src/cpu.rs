@@ -1,5 +1,6 @@
 //! Clocks and hints of the processor.
 
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -30,16 +31,27 @@ pub fn ticks() -> u64 {
 
 /// Ticks in a microsecond, measured once against the system's clock.
 pub fn ticks_per_us() -> u64 {
-    static RATE: OnceLock<u64> = OnceLock::new();
-    *RATE.get_or_init(|| {
-        let (clock, start) = moment();
-        while clock.elapsed() < Duration::from_micros(200) {
-            relax();
+    // No lock, which a fork in that moment would leave locked in the child, and a handler would wait for: two may measure.
+    static RATE: AtomicU64 = AtomicU64::new(0);
+    match RATE.load(Ordering::Relaxed) {
+        0 => {
+            let rate = measure_rate();
+            RATE.store(rate, Ordering::Relaxed);
+            rate
         }
-        let (now, end) = moment();
-        let elapsed_ns = u64::try_from((now - clock).as_nanos()).unwrap_or(u64::MAX);
-        (end.saturating_sub(start) * 1000 / elapsed_ns.max(1)).max(1)
-    })
+        rate => rate,
+    }
+}
+
+#[cold]
+fn measure_rate() -> u64 {
+    let (clock, start) = moment();
+    while clock.elapsed() < Duration::from_micros(200) {
+        relax();
+    }
+    let (now, end) = moment();
+    let elapsed_ns = u64::try_from((now - clock).as_nanos()).unwrap_or(u64::MAX);
+    (end.saturating_sub(start) * 1000 / elapsed_ns.max(1)).max(1)
 }
 
 /// The same moment by the system's clock and in ticks. The processor may be taken away between two readings;

@@ -1,6 +1,12 @@
 //! Threads that sleep in the kernel on an epoll set: they are told when something in it changes.
 
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+use crosslane_sys::{Errno, real};
+use libc::{epoll_event, sigset_t, timespec};
 
 use super::set::Set;
 
@@ -37,4 +43,34 @@ pub fn has_sleepers(set: &Set) -> bool {
 /// In a forked child nobody sleeps.
 pub fn forget() {
     UNSEEN.store(0, Ordering::Relaxed);
+}
+
+/// The program's own way into the kernel: a cancellation point, with its signal mask.
+pub fn block(
+    epoll: c_int,
+    events: &mut [MaybeUninit<epoll_event>],
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> Result<usize, Errno> {
+    let time = limit.map(|limit| timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    });
+    let time_at = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    let count = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
+    let to = events.as_mut_ptr().cast();
+    // SAFETY: the events and the time outlive the call; the mask is the program's.
+    let result = unsafe { real::epoll_pwait2(epoll, to, count, time_at, mask) };
+    match crosslane_sys::errno::check(result as isize) {
+        Err(Errno::NOSYS) => {
+            // Kernels before 5.11 count milliseconds; rounding up never wakes too early.
+            let millis = limit.map_or(-1, |limit| {
+                c_int::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+            });
+            // SAFETY: as above.
+            let result = unsafe { real::epoll_pwait(epoll, to, count, millis, mask) };
+            crosslane_sys::errno::check(result as isize)
+        }
+        outcome => outcome,
+    }
 }

@@ -396,7 +396,7 @@ fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
 /// Let the kernel know what the program has deleted, for those who ask the kernel alone.
 fn delete_in_kernel(set: &Set, inner: &mut Inner) {
     for key in inner.deleted() {
-        take_away(set, inner, key);
+        let _ = take_away(set, inner, key);
     }
 }
 
@@ -525,14 +525,14 @@ pub fn hand_back(end: &End) {
             return;
         };
         // One whose number is closed would keep an end that rests off its rings.
-        let may_return = reg.nameless && end.has_flags(end_flags::RESTING);
-        let is_asked = set.is_nested.load(Ordering::Relaxed);
-        let (is_deleted, is_ours) = (reg.deleted, !set.is_parents());
-        if is_ours && is_deleted {
-            take_away(set, inner, key);
-        } else if !(is_ours && (is_asked || !may_return) && give_back(set, inner, key))
-            && let Some(reg) = inner.reg(key)
-        {
+        let is_nested = set.is_nested.load(Ordering::Relaxed);
+        let may_go = is_nested || !reg.nameless || !end.has_flags(end_flags::RESTING);
+        let is_gone = match (set.is_parents(), reg.deleted) {
+            (true, _) => false,
+            (false, true) => take_away(set, inner, key),
+            (false, false) => may_go && give_back(set, inner, key),
+        };
+        if !is_gone && let Some(reg) = inner.reg(key) {
             // What nobody can change stays with us, and what is a parent's stays as it is. Later lanes begin anew.
             reg.reported_line = 0;
         }

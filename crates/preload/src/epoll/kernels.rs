@@ -49,15 +49,16 @@ pub fn give_back(set: &Set, inner: &mut Inner, key: u32) -> bool {
     is_given
 }
 
-/// The kernel forgets a registration that the program has deleted, and so do we.
-pub fn take_away(set: &Set, inner: &mut Inner, key: u32) {
-    if let Some(reg) = inner.remove(key) {
-        if let Some(number) = Number::of(&reg) {
-            let nothing = epoll_event { events: 0, u64: 0 };
-            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, number.fd, nothing);
-        }
-        set.ringed.fetch_sub(1, Ordering::Relaxed);
-    }
+/// The kernel forgets a registration that the program has deleted, and so do we. Returns whether it has been told.
+pub fn take_away(set: &Set, inner: &mut Inner, key: u32) -> bool {
+    let Some(number) = inner.reg(key).and_then(|reg| Number::of(reg)) else {
+        return false;
+    };
+    let nothing = epoll_event { events: 0, u64: 0 };
+    let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, number.fd, nothing);
+    set.ringed.fetch_sub(1, Ordering::Relaxed);
+    inner.remove(key);
+    true
 }
 
 /// A descriptor by which the kernel finds a registration.

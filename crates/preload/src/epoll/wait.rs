@@ -9,12 +9,12 @@ use std::time::Instant;
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::interrupt::Spinning;
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{control, lost, place, ready, wait, watcher};
+use crosslane_stream::{control, lost, place, process, ready, wait, watcher};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, cpu, kernel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
-use super::asleep::{Asleep, has_sleepers};
+use super::asleep::{Asleep, block, has_sleepers};
 use super::beacon;
 use super::control::pass_on;
 use super::kept::Waiting;
@@ -406,36 +406,6 @@ fn disarm_all(set: &Set) {
     }
 }
 
-/// The program's own way into the kernel: a cancellation point, with its signal mask.
-fn block(
-    epoll: c_int,
-    events: &mut [MaybeUninit<epoll_event>],
-    limit: Option<Duration>,
-    mask: *const sigset_t,
-) -> Result<usize, Errno> {
-    let time = limit.map(|limit| timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    });
-    let time_at = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    let count = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
-    let to = events.as_mut_ptr().cast();
-    // SAFETY: the events and the time outlive the call; the mask is the program's.
-    let result = unsafe { real::epoll_pwait2(epoll, to, count, time_at, mask) };
-    match crosslane_sys::errno::check(result as isize) {
-        Err(Errno::NOSYS) => {
-            // Kernels before 5.11 count milliseconds; rounding up never wakes too early.
-            let millis = limit.map_or(-1, |limit| {
-                c_int::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
-            });
-            // SAFETY: as above.
-            let result = unsafe { real::epoll_pwait(epoll, to, count, millis, mask) };
-            crosslane_sys::errno::check(result as isize)
-        }
-        outcome => outcome,
-    }
-}
-
 /// The record of a set, if a connection in it has rings.
 fn ringed(epoll: c_int) -> Option<&'static Set> {
     set::get(epoll).filter(|set| set.ringed.load(Ordering::SeqCst) > 0)
@@ -545,6 +515,11 @@ pub unsafe extern "C" fn epoll_wait(
     count: c_int,
     timeout: c_int,
 ) -> c_int {
+    if process::has_left() && ringed(epoll).is_none() {
+        // A filter of system calls may not know the other.
+        // SAFETY: passed on.
+        return unsafe { real::epoll_wait(epoll, events, count, timeout) };
+    }
     // SAFETY: passed on; epoll_wait is epoll_pwait without a mask.
     unsafe { epoll_pwait(epoll, events, count, timeout, core::ptr::null()) }
 }
@@ -582,8 +557,7 @@ pub unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: the program's promise; null means no limit.
     let time = unsafe { timeout.as_ref() };
-    let legal =
-        time.is_none_or(|time| time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
+    let legal = time.is_none_or(poll::is_legal);
     // SAFETY: the program's promise.
     let Some(out) = (unsafe { slice(events, count) }).filter(|_| legal) else {
         // SAFETY: passed on, for the kernel to refuse.

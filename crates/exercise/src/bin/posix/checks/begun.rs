@@ -7,10 +7,10 @@ use std::thread::{sleep, spawn};
 use std::time::Duration;
 
 use crosslane_exercise::calls::{
-    cancel_in, close, file_of, pipe, poll_one, read, send, sendfile, sendmmsg,
+    cancel_in, close, close_range, file_of, pipe, poll_one, read, send, sendfile, sendmmsg,
     sendmsg_with_name_length, shutdown, splice, write,
 };
-use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SHUT_WR};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SA_RESTART, SHUT_WR};
 
 use super::signals::interrupted;
 use super::{Check, pair};
@@ -53,6 +53,14 @@ fn sevens_late(s: &mut Stage) {
     sleep(LONG);
     let are_all = drain(s.fd).map(|all| all.iter().all(|byte| *byte == 7));
     s.say("sevens", are_all);
+}
+
+/// Far: read nothing for long, then say whether what was spliced stands behind what was sent before.
+fn in_order_late(s: &mut Stage) {
+    s.wait();
+    sleep(LONG);
+    let is_so = drain(s.fd).map(|all| all.is_sorted() && all.last() == Some(&8));
+    s.say("in order", is_so);
 }
 
 pub const CHECKS: &[Check] = &[
@@ -98,6 +106,52 @@ pub const CHECKS: &[Check] = &[
             s.say("shutdown", shutdown(s.fd, SHUT_WR));
         },
         sevens_late,
+    ),
+    pair(
+        "splice_from_a_pipe_and_a_signal_that_begins_it_again",
+        |s| {
+            let [out, into] = pipe().expect("a pipe can be made");
+            s.say("piped", write(into, &[8; 30_000]));
+            fill_up(s.fd);
+            let fd = s.fd;
+            s.go();
+            let spliced = interrupted(s, SA_RESTART, || splice(out, fd, 30_000, 0));
+            s.say("splice", spliced.map(|moved| moved > 0));
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+        in_order_late,
+    ),
+    pair(
+        "splice_that_loses_its_descriptor",
+        |s| {
+            let [out, into] = pipe().expect("a pipe can be made");
+            s.say("piped", write(into, &[8; 10_000]));
+            fill_up(s.fd);
+            let fd = s.fd;
+            s.go();
+            let mover = spawn(move || splice(out, fd, 10_000, 0));
+            sleep(SHORT);
+            s.say("close", close(fd));
+            let [other, last] = pipe().expect("a pipe can be made");
+            s.say("again", [other, last].contains(&fd));
+            let moved = mover.join().expect("it does not panic");
+            s.say("splice", moved.map(|moved| moved > 0));
+            s.say("in the pipe", poll_one(other, POLLIN, Some(0)));
+        },
+        in_order_late,
+    ),
+    pair(
+        "close_range_that_the_kernel_refuses",
+        |s| {
+            let number = s.fd.cast_unsigned();
+            s.say("refused", close_range(number, number, 1 << 7));
+            let turns = (0..TURNS).filter(|_| says(s.fd, b"word") && hears(s.fd, b"answer"));
+            s.say("turns", turns.count());
+        },
+        |s| {
+            let turns = (0..TURNS).filter(|_| hears(s.fd, b"word") && says(s.fd, b"answer"));
+            s.say("turns", turns.count());
+        },
     ),
     pair(
         "messages_without_a_name_that_has_a_length",

@@ -6,7 +6,8 @@ use crosslane_exercise::calls::{
     close, pipe, read, recv, recvmsg, recvmsg_beside, send_fd, sendmsg, setsockopt, splice, write,
 };
 use libc::{
-    MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_PEEK, POLLHUP, POLLIN, SO_PASSCRED, SOL_SOCKET,
+    MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_PEEK, POLLHUP, POLLIN, SO_PASSCRED,
+    SO_PEEK_OFF, SOL_SOCKET,
 };
 
 use super::{Check, pair};
@@ -269,6 +270,25 @@ pub const CHECKS: &[Check] = &[
         |s| {
             s.read(8);
             s.die();
+        },
+    ),
+    pair(
+        "looks_from_a_place_on",
+        |s| {
+            s.say("set", setsockopt(s.fd, SOL_SOCKET, SO_PEEK_OFF, 0));
+            s.go();
+            s.until(POLLIN);
+            for _ in 0..2 {
+                let mut two = [0; 2];
+                let answer = recv(s.fd, &mut two, MSG_PEEK);
+                s.say("look", data(&two, answer));
+            }
+            s.say("set", setsockopt(s.fd, SOL_SOCKET, SO_PEEK_OFF, -1));
+            s.read(10);
+        },
+        |s| {
+            s.wait();
+            s.send(b"abcdef");
         },
     ),
 ];

@@ -16,7 +16,7 @@ use libc::{
 
 use super::{Check, solo};
 use crate::Stage;
-use crate::stage::{data, events_text};
+use crate::stage::{data, events_text, hears};
 use crate::warm::v4;
 
 fn fresh(flags: i32) -> RawFd {
@@ -231,6 +231,27 @@ fn accept_gives_up(s: &mut Stage) {
     s.say("carries", carries(accepted, fd));
 }
 
+/// A connect that does not wait is asked for its outcome when the connection has long been in use.
+fn asked_late(s: &mut Stage) {
+    let (listener, address) = listener();
+    let fd = fresh(SOCK_NONBLOCK);
+    s.say("connect", connect(fd, address));
+    s.say("events", events(fd, 10_000));
+    let accepted = accept(listener).expect("a connection waits");
+    let carries_back = || {
+        let is_there = send(accepted, b"word", MSG_NOSIGNAL) == Ok(4);
+        is_there && poll_one(fd, POLLIN, Some(10_000)) == Ok(POLLIN) && hears(fd, b"word")
+    };
+    let rounds = (0..100).filter(|_| carries(fd, accepted) && carries_back());
+    s.say("carries", rounds.count());
+    s.say("unread", send(accepted, b"unread", MSG_NOSIGNAL));
+    s.say("again", connect(fd, address));
+    s.say("once more", connect(fd, address));
+    s.say("events", events(fd, 10_000));
+    s.say("hears", hears(fd, b"unread"));
+    s.say("carries", carries(fd, accepted) && carries_back());
+}
+
 fn address_taken(s: &mut Stage) {
     let (_listener, address) = listener();
     let fd = fresh(0);
@@ -259,6 +280,7 @@ pub const CHECKS: &[Check] = &[
     solo("connect_refused_without_blocking", refused_without_blocking),
     solo("connect_without_blocking", without_blocking),
     solo("connect_twice", twice),
+    solo("connect_asked_for_late", asked_late),
     solo("connect_to_nowhere_disconnects", disconnected),
     solo("connect_to_itself", with_itself),
     solo("accept_never_inherits_flags", accepted_flags),

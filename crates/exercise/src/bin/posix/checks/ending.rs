@@ -1,7 +1,12 @@
 //! Ends of streams: close, shutdown, reset, and what each side sees of them.
 
-use crosslane_exercise::calls::{close, read, recv, send, set_linger, shutdown, take_error};
-use libc::{MSG_NOSIGNAL, POLLERR, POLLHUP, POLLIN, POLLRDHUP, SHUT_RD, SHUT_RDWR, SHUT_WR};
+use crosslane_exercise::calls::{
+    close, epoll_create, epoll_ctl, epoll_wait, read, recv, send, set_linger, shutdown, take_error,
+};
+use libc::{
+    EPOLL_CTL_ADD, EPOLLIN, MSG_NOSIGNAL, POLLERR, POLLHUP, POLLIN, POLLRDHUP, SHUT_RD, SHUT_RDWR,
+    SHUT_WR,
+};
 
 use super::{Check, pair, solo};
 use crate::Stage;
@@ -15,6 +20,15 @@ fn reset(s: &Stage) {
 
 fn read_thrice(s: &mut Stage) {
     (0..3).for_each(|_| s.read(100));
+}
+
+/// quick_exit(3).
+fn quick_exit(status: i32) -> ! {
+    unsafe extern "C" {
+        fn quick_exit(status: i32) -> !;
+    }
+    // SAFETY: a number only.
+    unsafe { quick_exit(status) }
 }
 
 pub const CHECKS: &[Check] = &[
@@ -362,7 +376,30 @@ pub const CHECKS: &[Check] = &[
         },
         |s| {
             s.send(b"last words");
-            s.hand_over_trace_and_exit();
+            s.hand_over_trace_and(std::process::exit);
+        },
+    ),
+    // A doorbell that several sets hear of is left on TCP, and an end by it alone would be a reset.
+    pair(
+        "quick_exit_beside_two_sets",
+        |s| {
+            s.wait();
+            pause();
+            s.send(b"word");
+            s.until(POLLRDHUP);
+            read_thrice(s);
+        },
+        |s| {
+            let sets = [epoll_create(), epoll_create()].map(|set| set.expect("a set can be made"));
+            for set in sets {
+                let wish = EPOLLIN.cast_unsigned();
+                epoll_ctl(set, EPOLL_CTL_ADD, s.fd, wish, 1).expect("it can be registered");
+            }
+            s.go();
+            epoll_wait(sets[0], 1, None).expect("a wait ends");
+            s.read(10);
+            s.send(b"last words");
+            s.hand_over_trace_and(quick_exit);
         },
     ),
 ];

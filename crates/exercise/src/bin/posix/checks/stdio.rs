@@ -3,12 +3,12 @@
 use std::ffi::CStr;
 
 use crosslane_exercise::Errno;
-use crosslane_exercise::calls::{close, dup, shutdown};
+use crosslane_exercise::calls::{close, dup, read, set_nonblocking, shutdown};
 use libc::{FILE, SHUT_WR};
 
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::{digest, drain, pattern};
+use crate::stage::{digest, drain, pattern, says};
 
 unsafe extern "C" {
     /// dprintf(3), which the libc crate lacks.
@@ -66,10 +66,41 @@ impl Stream {
         unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), self.0) }
     }
 
+    fn unbuffered(&mut self) -> i32 {
+        // SAFETY: the stream is open, and needs no buffer.
+        unsafe { libc::setvbuf(self.0, std::ptr::null_mut(), libc::_IONBF, 0) }
+    }
+
     fn close(self) -> i32 {
         // SAFETY: the stream is open, and nobody uses it any more.
         unsafe { libc::fclose(self.0) }
     }
+}
+
+/// Far: tell how much came until the end.
+fn count(s: &mut Stage) {
+    s.wait();
+    let heard = drain(s.fd).expect("there is an end").len();
+    s.say("told", says(s.fd, &heard.to_ne_bytes()));
+}
+
+/// Near: what a stream without a buffer says that it has written where there is no room for all of it. The far side hears as much.
+fn write_too_much(s: &mut Stage) {
+    let mut stream = Stream::open(s.fd, c"r+");
+    s.say("buffer", stream.unbuffered());
+    set_nonblocking(s.fd, true).expect("a flag can be set");
+    let much = vec![7; 32 << 20];
+    let written = stream.write(&much);
+    s.say("some", written > 0 && written < much.len());
+    s.say("error", Errno::last().0 == libc::EAGAIN);
+    s.go();
+    s.say("shutdown", shutdown(s.fd, SHUT_WR));
+    // The far side says what it has heard.
+    let mut heard = [0; 8];
+    while read(s.fd, &mut heard) != Ok(8) {
+        std::thread::yield_now();
+    }
+    s.say("as much", usize::from_ne_bytes(heard) == written);
 }
 
 fn listen(s: &mut Stage) {
@@ -174,5 +205,16 @@ pub const CHECKS: &[Check] = &[
             s.say("close", close(s.fd));
         },
         listen,
+    ),
+    pair("stdio_without_room_for_all", write_too_much, count),
+    pair(
+        "stdio_flush_of_what_was_read_ahead",
+        |s| {
+            let mut stream = Stream::open(s.fd, c"r+");
+            s.say("line", stream.line());
+            s.say("flush", stream.flush());
+            s.say("line", stream.line());
+        },
+        |s| s.send(b"one\ntwo\n"),
     ),
 ];
