@@ -160,8 +160,9 @@ const MOST_HELD: usize = 1 << 26;
 
 /// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).
 fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Errno> {
-    let bytes = parts.iter().map(|part| part.bytes);
-    let left = bytes.fold(0, usize::saturating_add);
+    let left = parts
+        .iter()
+        .fold(0_usize, |sum, part| sum.saturating_add(part.bytes));
     if options.peek {
         // Only a look into as much room waits for as much, and goes past an urgent byte; no socket holds more than this.
         let mut room = vec![0; left.min(MOST_HELD)];
@@ -210,11 +211,9 @@ fn discard_by_pieces(end: &End, mut left: usize, options: Options<'_>) -> Result
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
     // SAFETY: passed on.
     let kernel = move || unsafe { real::read(fd, buffer, bytes) };
-    match End::of(fd) {
-        Some(end) if bytes > 0 && !c::is_beyond(buffer, bytes) => {
-            receive_one(&end, c::part(buffer, bytes), 0, kernel)
-        }
-        _ => kernel(),
+    match End::of(fd).filter(|_| bytes > 0 && !c::is_beyond(buffer, bytes)) {
+        Some(end) => receive_one(&end, c::part(buffer, bytes), 0, kernel),
+        None => kernel(),
     }
 }
 
@@ -478,7 +477,6 @@ pub unsafe extern "C" fn recvmmsg(
     };
     let is_legal = time.is_none_or(poll::is_legal);
     let limit = time.filter(|_| is_legal).map(poll::duration);
-    // What is not legal is for the kernel to refuse.
     while let Some(end) = End::of(fd).filter(|_| may_be && is_legal) {
         let received = match is_granted(&end) {
             // SAFETY: the program's promise.

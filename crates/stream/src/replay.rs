@@ -19,7 +19,9 @@ use crate::lock::{self, PASSAGE};
 use crate::stay::Stay;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
-use crate::{End, asleep, bell, ending, kernel_view, posted, rest, restart, send, spare, switch};
+use crate::{
+    End, asleep, bell, ending, kernel_view, posted, rest, restart, send, spare, stir, switch,
+};
 
 /// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
 /// reads slowly.
@@ -233,10 +235,16 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
 
 /// Sleep until TCP has room, for as long as is `left`.
 pub(crate) fn wait_for_tcp(end: &End, left: Option<Duration>) -> Result<(), Errno> {
-    match asleep::poll_one((end.fd(), libc::POLLOUT), -1, left, None)? {
-        [0, _] => Err(Errno::AGAIN),
-        _ => Ok(()),
+    // The kernel looks again by the number, which may name something else by then.
+    let by_name = stir::Sleep::begin(end);
+    let event = by_name.as_ref().map_or(-1, |sleep| sleep.event);
+    let sleep = || asleep::poll_one((end.fd(), libc::POLLOUT), event, left, None);
+    match cancel::guarded(&by_name, sleep)? {
+        [0, 0] => return Err(Errno::AGAIN),
+        [0, _] => drop(kernel::nap(NAP)),
+        _ => {}
     }
+    Ok(())
 }
 
 /// Send what a frozen receiver has not taken, before `deadline`, while TCP takes some of it now and then. Returns
