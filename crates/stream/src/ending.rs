@@ -135,7 +135,15 @@ pub(crate) fn note_error(end: &End, errno: Errno) {
             errno => gone::note(end, Some(errno)),
         };
     }
-    end.entry.wait.error.store(errno.0, Ordering::Relaxed);
+    let error = &end.entry.wait.error;
+    match errno {
+        // Why it has ended is known already. A receive that sleeps is told this by the kernel, too, when the library resets the
+        // connection under it.
+        Errno::PIPE => {
+            let _ = error.compare_exchange(0, errno.0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        _ => error.store(errno.0, Ordering::Relaxed),
+    }
     end.note_ending(Ending::Reset);
 }
 
@@ -221,4 +229,29 @@ pub(crate) fn has_peer_ended(end: &End) -> bool {
 fn is_shut(end: &End) -> bool {
     let shut = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
     end.entry.id.flags.load(Ordering::Relaxed) & shut != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::both::ends;
+    use crate::slices;
+
+    #[test]
+    fn a_reset_under_a_sleeping_receive_is_told_as_one() {
+        let ([near, _], _sockets) = ends();
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| slices::receive(&near, &mut [0; 10], false));
+            while near.entry.wait.sleepers.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            // Until it sleeps in the kernel.
+            std::thread::sleep(Duration::from_millis(100));
+            note_error(&near, Errno::CONNRESET);
+            close::reset(&near);
+            assert_eq!(receiver.join().unwrap(), Err(Errno::CONNRESET));
+        });
+    }
 }
