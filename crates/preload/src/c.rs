@@ -50,11 +50,7 @@ pub fn part(start: *const core::ffi::c_void, bytes: size_t) -> Part {
 /// Whether a buffer goes on beyond all that a program can have, which read and write find out before they take less.
 #[inline]
 pub fn is_beyond(start: *const core::ffi::c_void, bytes: size_t) -> bool {
-    bytes > MOST_BYTES
-        && start
-            .addr()
-            .checked_add(bytes)
-            .is_none_or(|end| end > 1 << 47)
+    bytes > MOST_BYTES && !may_be(start.cast::<u8>(), bytes)
 }
 
 /// The buffers of readv, writev and messages.
@@ -94,8 +90,10 @@ pub fn is_plausible(part: &Part) -> bool {
 /// Whether so many values may be the program's; null is none. What may not be is the kernel's to refuse.
 #[inline]
 pub fn may_be<T>(start: *const T, count: usize) -> bool {
-    let bytes = count.saturating_mul(size_of::<T>());
-    is_plausible(&part(start.cast(), bytes))
+    is_plausible(&Part {
+        start: start.cast_mut().cast(),
+        bytes: count.saturating_mul(size_of::<T>()),
+    })
 }
 
 /// A cursor over a program's buffers.

@@ -16,7 +16,7 @@ use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::progress::is_granted;
-use crate::{c, poll, roomless};
+use crate::{c, output, poll, roomless};
 
 /// Flags that change nothing about a short message that is there.
 const SHORT_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -160,9 +160,7 @@ const MOST_HELD: usize = 1 << 26;
 
 /// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).
 fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Errno> {
-    let left = parts
-        .iter()
-        .fold(0_usize, |sum, part| sum.saturating_add(part.bytes));
+    let left = output::bytes_of(parts);
     if options.peek {
         // Only a look into as much room waits for as much, and goes past an urgent byte; no socket holds more than this.
         let mut room = vec![0; left.min(MOST_HELD)];
@@ -211,9 +209,10 @@ fn discard_by_pieces(end: &End, mut left: usize, options: Options<'_>) -> Result
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
     // SAFETY: passed on.
     let kernel = move || unsafe { real::read(fd, buffer, bytes) };
-    match End::of(fd).filter(|_| bytes > 0 && !c::is_beyond(buffer, bytes)) {
-        Some(end) => receive_one(&end, c::part(buffer, bytes), 0, kernel),
-        None => kernel(),
+    match End::of(fd) {
+        Some(_) if c::is_beyond(buffer, bytes) => c::fail(Errno(libc::EFAULT)),
+        Some(end) if bytes > 0 => receive_one(&end, c::part(buffer, bytes), 0, kernel),
+        _ => kernel(),
     }
 }
 

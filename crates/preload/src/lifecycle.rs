@@ -68,12 +68,11 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         epoll::dissolved(&end);
         register::forget(fd);
     }
-    let token = || End::of(fd).map(|end| end.token());
-    let known = token();
+    let known = End::of(fd);
     // A connect that did not wait is over, and in use already; asked once more, the kernel says so, however late.
     let is_over = known.is_some() && kernel::has_peer(fd);
-    let registrations = |end: End| end.local.registrations.load(Ordering::Relaxed);
-    let is_watched = End::of(fd).map(registrations).is_some_and(|sets| sets > 0);
+    let is_watched = known.is_some_and(|end| end.local.registrations.load(Ordering::Relaxed) > 0);
+    let token = known.map(|end| end.token());
     // SAFETY: passed on.
     let result = unsafe { real::connect(fd, address, length) };
     let saved = Errno::last();
@@ -81,7 +80,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         && !disconnects
         && !is_over
         // The number may name another connection by now.
-        && token() == known
+        && End::of(fd).map(|end| end.token()) == token
         && !knows_fresh(fd)
         && let Some(family) = Family::of(fd)
     {

@@ -100,7 +100,8 @@ pub fn send_on(end: &End, bytes: &[u8]) -> Option<ssize_t> {
     })
 }
 
-fn bytes_of(parts: &[Part]) -> usize {
+/// All bytes of the buffers of a call.
+pub fn bytes_of(parts: &[Part]) -> usize {
     let sum = |sum: usize, part: &Part| sum.saturating_add(part.bytes);
     parts.iter().fold(0, sum)
 }
@@ -176,7 +177,8 @@ fn refuse_or_restart(errno: Errno, flags: c_int) -> Option<ssize_t> {
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
     // SAFETY: passed on.
     let kernel = move || unsafe { real::write(fd, buffer, bytes) };
-    match End::of(fd).filter(|_| !c::is_beyond(buffer, bytes)) {
+    match End::of(fd) {
+        Some(_) if c::is_beyond(buffer, bytes) => c::fail(Errno(libc::EFAULT)),
         Some(end) => transmit_one(&end, c::part(buffer, bytes), 0, kernel),
         None => kernel(),
     }

@@ -157,7 +157,8 @@ fn into_connection(
 
 /// Wait until the connection has room, before anything is taken from the pipe. None: it is broken.
 fn await_room(from: c_int, end: &End, waits: bool) -> Option<Result<(), Errno>> {
-    for round in 0_u64.. {
+    let mut has_waited = false;
+    loop {
         let socket = ready::look(end, POLLOUT, true);
         if socket & (POLLERR | POLLHUP) != 0 {
             // What the kernel has told the library it does not tell again, but for EPIPE and its signal,
@@ -180,17 +181,17 @@ fn await_room(from: c_int, end: &End, waits: bool) -> Option<Result<(), Errno>> 
         if let Err(errno) = wait_for(from, POLLIN) {
             return Some(Err(errno));
         }
-        if round > 0 {
+        if has_waited {
             // There is room that may not be used yet.
             kernel::nap(NAP);
         }
+        has_waited = true;
         if is_dry(from) != Some(true)
             && let Err(errno) = send::await_room(end)
         {
             return Some(Err(errno));
         }
     }
-    None
 }
 
 /// Whether an empty pipe has no writers any more. None: it is not empty.

@@ -82,6 +82,24 @@ pub fn raw_write(fd: RawFd, bytes: &[u8]) -> Answer {
 /// An address that nothing is mapped at.
 const NOWHERE: *mut libc::c_void = std::ptr::without_provenance_mut(8);
 
+/// read(2) of more than there can be.
+pub fn read_beyond_all(fd: RawFd, buffer: &mut [u8]) -> Answer {
+    // SAFETY: the kernel sees that no buffer is so long.
+    answer(unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), usize::MAX) })
+}
+
+/// write(2) of more than there can be.
+pub fn write_beyond_all(fd: RawFd, bytes: &[u8]) -> Answer {
+    // SAFETY: the kernel sees that no buffer is so long.
+    answer(unsafe { libc::write(fd, bytes.as_ptr().cast(), usize::MAX) })
+}
+
+/// recv(2) of more than there can be, where no more comes than the buffer holds.
+pub fn recv_beyond_all(fd: RawFd, buffer: &mut [u8]) -> Answer {
+    // SAFETY: by the caller's promise about what comes.
+    answer(unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), usize::MAX, 0) })
+}
+
 /// read(2) into memory that is not there.
 pub fn read_into_nowhere(fd: RawFd, length: usize) -> Answer {
     // SAFETY: the kernel checks the address and answers EFAULT.

@@ -11,21 +11,14 @@ use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
 use super::asleep::has_sleepers;
-use super::kernels::{give_back, sync, take_away, wish_of};
+use super::kernels::{EDGE, EXCLUSIVE, IN, OUT, UNASKED, give_back, sync, take_away, wish_of};
 use super::news::is_told;
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
 use super::{beacon, early};
 use crate::{c, progress};
 
-const EDGE: u32 = libc::EPOLLET.cast_unsigned();
-const IN: u32 = libc::EPOLLIN.cast_unsigned();
-const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
 const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
-const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
-
-/// What the kernel tells without being asked for it.
-const UNASKED: i16 = libc::POLLERR | libc::POLLHUP;
 
 /// The key of no registration: what the kernel tells by it concerns nobody.
 const NO_KEY: u32 = u32::MAX;

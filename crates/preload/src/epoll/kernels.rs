@@ -12,14 +12,14 @@ use libc::epoll_event;
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
 
-const EDGE: u32 = libc::EPOLLET.cast_unsigned();
-const IN: u32 = libc::EPOLLIN.cast_unsigned();
-const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
+pub const EDGE: u32 = libc::EPOLLET.cast_unsigned();
+pub const IN: u32 = libc::EPOLLIN.cast_unsigned();
+pub const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
 const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
-const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
+pub const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
 /// What the kernel tells without being asked for it.
-const UNASKED: i16 = libc::POLLERR | libc::POLLHUP;
+pub const UNASKED: i16 = libc::POLLERR | libc::POLLHUP;
 
 /// The kernel gets a registration as the program made it. What is spent by EPOLLONESHOT is silent until the program's
 /// next EPOLL_CTL_MOD, but the kernel tells errors and ends of whatever it is given, and so gets none. Returns whether it has

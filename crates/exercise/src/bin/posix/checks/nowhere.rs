@@ -1,10 +1,14 @@
 //! Pointers to where nothing is.
 
-use crosslane_exercise::calls::{Call, Nowhere, OF_ARGUMENTS, OF_BYTES, getsockname};
+use crosslane_exercise::calls::{
+    Call, Nowhere, OF_ARGUMENTS, OF_BYTES, getsockname, read_beyond_all, recv_beyond_all,
+    write_beyond_all,
+};
 use libc::POLLIN;
 
 use super::{Check, pair};
 use crate::Stage;
+use crate::stage::data;
 
 /// Near: what calls answer that are given an address that nobody's memory has.
 fn refused(s: &mut Stage, calls: &[(&str, Call)]) {
@@ -36,5 +40,22 @@ pub const CHECKS: &[Check] = &[
         "arguments_that_are_nowhere",
         |s| refused(s, &OF_ARGUMENTS),
         untouched,
+    ),
+    pair(
+        "counts_beyond_all",
+        |s| {
+            s.until(POLLIN);
+            // On the heap, behind which there is room for what a receive cuts the count to; not so behind a stack.
+            let mut buffer = vec![0; 100];
+            s.say("read", read_beyond_all(s.fd, &mut buffer));
+            s.say("write", write_beyond_all(s.fd, b"none of it"));
+            let answer = recv_beyond_all(s.fd, &mut buffer);
+            s.say("recv", data(&buffer, answer));
+            s.send(b"unharmed");
+        },
+        |s| {
+            s.send(b"word");
+            s.read(100);
+        },
     ),
 ];
