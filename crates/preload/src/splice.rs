@@ -83,8 +83,8 @@ fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
         }
     };
     let end = End::of(from);
-    if end.is_some_and(|end| receive::is_before_urgent_byte(&end)) {
-        return Some(before_urgent_byte(from));
+    if let Some(end) = end.filter(receive::is_before_urgent_byte) {
+        return Some(before_urgent_byte(&end));
     }
     // TCP asks its descriptor's flag alone whether to wait for bytes.
     let is_unix = end.is_some_and(|end| end.family() == Family::Unix);
@@ -104,10 +104,13 @@ fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
     }
 }
 
-/// The kernel goes on behind an urgent byte when the program has received it, and tells the end first.
-fn before_urgent_byte(from: c_int) -> Result<usize, Errno> {
-    let has_ended = kernel::poll_now(from, POLLRDHUP) & POLLRDHUP != 0;
-    match is_nonblocking(from) && !has_ended {
+/// The kernel goes on behind an urgent byte when the program has received it, and tells the end, or an error, first.
+fn before_urgent_byte(end: &End) -> Result<usize, Errno> {
+    if let Some(error) = ending::take_for_receive(end) {
+        return Err(error);
+    }
+    let has_ended = kernel::poll_now(end.fd(), POLLRDHUP) & POLLRDHUP != 0;
+    match end.is_nonblocking() && !has_ended {
         true => Err(Errno::AGAIN),
         false => Ok(0),
     }

@@ -79,6 +79,16 @@ pub fn take_error(end: &End) -> Option<Errno> {
     })
 }
 
+/// As [`take_error`], of what a receive is told: a reset behind the end of the stream is for others.
+pub fn take_for_receive(end: &End) -> Option<Errno> {
+    let error = take_error(end)?;
+    if error == Errno::PIPE {
+        note_error(end, error);
+        return None;
+    }
+    Some(error)
+}
+
 /// As [`take_error`], of what the kernel has told the library only.
 fn take_kept(end: &End) -> Option<Errno> {
     let error = end.entry.wait.error.swap(0, Ordering::Relaxed);

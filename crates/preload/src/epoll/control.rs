@@ -325,9 +325,12 @@ fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
     let Some(reg) = inner.reg(key) else { return };
     let (end, wanted) = (reg.end, reg.wanted());
     sync(set.fd(), key, reg);
+    // Of an error or an end a new wish is told whatever it is, also of one that the kernel has told while it was spent.
+    let due = if reg.fresh { wanted | UNASKED } else { wanted };
+    let is_missed = reg.missed;
     // What stands in a frozen ring is found by a look only.
     let is_ready =
-        |end| ready::glance(end, wanted) || ready::look(end, wanted, false) & wanted != 0;
+        |end| ready::glance(end, wanted) || ready::look(end, wanted, is_missed) & due != 0;
     if !ready::arm(&end, wanted) || is_ready(&end) {
         wake_one(set, key, reg);
     }
