@@ -150,8 +150,7 @@ pub mod posted_flags {
 /// How far the receiver has read.
 #[repr(C, align(64))]
 pub struct CreditLine {
-    /// Position of the next unread byte: line number (never wrapped) times 2^16, plus the bytes
-    /// already taken from the record that starts there.
+    /// The [`Place`](crate::place::Place) of the next unread byte.
     pub consumed: AtomicU64,
     /// Bytes that the receiver has taken from TCP in all, as of its last look there.
     pub tcp_taken: AtomicU64,

@@ -12,6 +12,7 @@ pub mod lane;
 pub mod ledger;
 pub mod message;
 pub mod paths;
+pub mod place;
 pub mod posted;
 pub mod reason;
 pub mod slab;

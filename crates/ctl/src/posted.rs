@@ -8,6 +8,7 @@
 //! A word has one writer, the peer, and is eight bytes, which arrive at once.
 
 use crate::lane::{LANE_CONTROL_BYTES, LINE_BYTES};
+use crate::place::Place;
 
 /// Offset of the ring in a slot.
 pub const RING: usize = LANE_CONTROL_BYTES;
@@ -61,15 +62,15 @@ pub struct Mark {
 impl Mark {
     /// As a word of shared memory.
     pub const fn word(self) -> u64 {
-        self.line << 16 | self.number as u64
+        Place::word(self.line, self.number)
     }
 
-    /// What a word says.
-    pub const fn of(word: u64) -> Self {
-        let [low, high, ..] = word.to_le_bytes();
+    /// What a word says, of a line as near as in [`Place::near`].
+    pub const fn near(word: u64, near: u64) -> Self {
+        let Place { line, taken } = Place::near(word, near);
         Self {
-            line: word >> 16,
-            number: u16::from_le_bytes([low, high]),
+            line,
+            number: taken,
         }
     }
 }
@@ -95,10 +96,10 @@ mod tests {
 
     #[test]
     fn a_mark_comes_back_from_its_word() {
-        for line in [0, 1, (1 << 48) - 1] {
+        for line in [0, 1, (1 << 48) - 1, 1 << 48] {
             for number in [0, 1, u16::MAX] {
                 let mark = Mark { line, number };
-                assert_eq!(Mark::of(mark.word()), mark);
+                assert_eq!(Mark::near(mark.word(), line + 1), mark);
             }
         }
         assert_eq!(next_number(u16::MAX), 1);

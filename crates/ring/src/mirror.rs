@@ -3,6 +3,7 @@
 //! sent again from memory that is ours.
 
 use crosslane_ctl::lane::{LANE_CONTROL_BYTES, LINE_BYTES};
+use crosslane_ctl::place::Place;
 use crosslane_window::bytes::Bytes;
 
 use crate::header::PeerLied;
@@ -90,10 +91,7 @@ pub fn lines_in(lane: &WindowLane, first: u64, bytes: &[u8]) {
 /// # Errors
 /// If `position` is not in this lane, or a record is none.
 pub fn is_whole(lane: &WindowLane, position: u64, end: u64) -> Result<bool, PeerLied> {
-    let mut at = RxCursor {
-        head: position >> 16,
-        taken: usize::try_from(position & 0xffff).unwrap_or(0),
-    };
+    let mut at = RxCursor::at(Place::near(position, end));
     if at.head > end || end - at.head > u64::from(lane.lines()) {
         return Err(PeerLied::Credit { line: at.head });
     }
@@ -208,7 +206,7 @@ mod tests {
         assert_eq!(rx.read_slice(&window, &mut [0; 7]).unwrap().bytes, 7);
         assert!(is_whole(&own, rx.position(), tx.tail).unwrap());
         assert!(is_whole(&own, rx.position(), tx.tail + 1).is_ok_and(|whole| !whole));
-        assert!(is_whole(&own, (tx.tail + 1) << 16, tx.tail).is_err());
+        assert!(is_whole(&own, Place::word(tx.tail + 1, 0), tx.tail).is_err());
         let lines = usize::try_from(tx.tail - rx.head).unwrap();
         let mut bytes = vec![0; lines * LINE_BYTES];
         lines_out(&own, rx.head, &mut bytes);

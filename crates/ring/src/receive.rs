@@ -1,6 +1,7 @@
 //! The receiving side of a lane.
 
 use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::place::Place;
 
 use crate::header::{self, Control, HEADER_BYTES, PeerLied, Record, lines_for};
 use crate::memory::LaneMemory;
@@ -225,9 +226,27 @@ impl RxCursor {
         self.advance(bytes, left);
     }
 
-    /// The position that the sender is told: [`crosslane_ctl::lane::CreditLine::consumed`].
+    /// A receiver that stands there.
+    pub fn at(place: Place) -> Self {
+        Self {
+            head: place.line,
+            taken: place.taken.into(),
+        }
+    }
+
+    /// Where it stands.
+    pub fn place(&self) -> Place {
+        Place {
+            line: self.head,
+            // Less than a record has.
+            taken: u16::try_from(self.taken).unwrap_or(0),
+        }
+    }
+
+    /// What the sender is told: [`crosslane_ctl::lane::CreditLine::consumed`].
     pub fn position(&self) -> u64 {
-        self.head << 16 | self.taken as u64
+        let Place { line, taken } = self.place();
+        Place::word(line, taken)
     }
 
     /// Copy what there is room for. Returns how many bytes, and [`Taken::goes_on`].

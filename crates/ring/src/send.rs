@@ -5,6 +5,7 @@ use crate::memory::LaneMemory;
 use crate::parts::{Parts, of_slice};
 use crate::trace::{Point, mark};
 use crosslane_ctl::lane::{LINE_BYTES, SMALL_RING_LINES};
+use crosslane_ctl::place::Place;
 
 /// Lines that data may not take: one that stays cleared after the last record, and one kept for a
 /// control record, so that a sender can always stop.
@@ -48,7 +49,7 @@ impl TxCursor {
     /// # Errors
     /// If it claims to have consumed what was never sent, or to have gone back.
     pub fn refresh(&mut self, lane: &impl LaneMemory) -> Result<(), PeerLied> {
-        let line = lane.consumed() >> 16;
+        let line = Place::near(lane.consumed(), self.tail).line;
         if line < self.credit || line > self.tail {
             return Err(PeerLied::Credit { line });
         }

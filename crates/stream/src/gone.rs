@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::lane::receiver_flags::{CLOSED, SHUT};
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{LaneMemory, WindowLane};
+use crosslane_ring::WindowLane;
 use crosslane_sys::{Errno, cpu, kernel};
 
 use crate::family::Family;
@@ -77,7 +77,7 @@ fn judge(end: &End, told: Option<Errno>) {
 /// The error that the peer's close has left behind, given what the kernel says.
 fn error(end: &End, lane: &WindowLane, told: Option<Errno>) -> Option<Errno> {
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
-    let has_all = tail > 0 && lane.consumed() >> 16 == tail;
+    let has_all = tail > 0 && unconsumed::is_none(end, lane);
     if unconsumed::in_lane(end, lane) > 0 {
         Some(Errno::CONNRESET)
     } else if has_all && end.tx_mode() == Mode::Ring {

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use crosslane_ctl::lane::RINGING;
 use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
+use crosslane_ctl::place::Place;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, Next, RxCursor, WindowLane};
@@ -24,7 +25,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::family::Family;
 use crate::holders::Member;
 use crate::lock::{self, COUNTING, Guard, PASSAGE};
-use crate::{End, bell, close, kernel_view};
+use crate::{End, bell, close, kernel_view, unconsumed};
 
 /// Between two looks at a direction that is not waited for without limit.
 const NAP: Duration = Duration::from_micros(200);
@@ -137,7 +138,7 @@ fn mend_sending(end: &End, marks: u32) -> Result<(), Torn> {
 /// Whether the receiver has asked to be rung with less read than is there.
 fn is_asleep_over_record(end: &End, lane: &WindowLane) -> bool {
     lane.control().receiver.flags.load(Ordering::SeqCst) & (ARMED | FROZEN) == ARMED
-        && lane.consumed() >> 16 < end.entry.tx.tail.load(Ordering::Relaxed)
+        && !unconsumed::is_none(end, lane)
 }
 
 /// Only doorbells are sent with the direction held, one at a time. AF_UNIX does not tell whether one that is owed has been, and
@@ -211,18 +212,15 @@ fn mend_receiving(end: &End, marks: u32) -> Result<(), Torn> {
 }
 
 fn find_head(end: &End, lane: &WindowLane) -> Result<(), Torn> {
-    let (told, cursor) = (lane.consumed(), end.rx_cursor());
-    if told <= cursor.position() {
+    let cursor = end.rx_cursor();
+    let told = Place::near(lane.consumed(), cursor.head);
+    if told <= cursor.place() {
         return Ok(());
     }
-    let head = told >> 16;
-    if head - cursor.head > u64::from(lane.lines()) {
+    if told.line - cursor.head > u64::from(lane.lines()) {
         return Err(Torn);
     }
-    end.set_rx_cursor(RxCursor {
-        head,
-        taken: usize::try_from(told & 0xffff).unwrap_or(0),
-    });
+    end.set_rx_cursor(RxCursor::at(told));
     Ok(())
 }
 

@@ -35,6 +35,7 @@ use std::time::Instant;
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{FROZEN, STOP_WANTED};
 use crosslane_ctl::message::{ClientMessage, Position, Remainder, position_flags};
+use crosslane_ctl::place::Place;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{WindowLane, mirror};
@@ -252,7 +253,7 @@ fn prepare(end: &End, sent: &WindowLane, received: &WindowLane) {
     control
         .credit
         .consumed
-        .store(credit << 16, Ordering::Relaxed);
+        .store(Place::word(credit, 0), Ordering::Relaxed);
     control.receiver.flags.store(STOP_WANTED, Ordering::Relaxed);
     let control = received.control();
     let flags = own_flags(end);
@@ -446,7 +447,7 @@ fn remainder(end: &End, lane: &WindowLane) -> Option<(Remainder, Vec<u8>)> {
     let remainder = Remainder {
         token: end.token(),
         pair: pair_of(end),
-        first: position >> 16,
+        first: Place::near(position, tail).line,
         end: tail,
         replay_seq: control.sender.replay_seq.load(Ordering::Relaxed),
         replay_at: control.sender.replay_at.load(Ordering::Relaxed),

@@ -26,6 +26,7 @@ use crosslane_ctl::lane::receiver_flags::{ANSWERED, ARMED, CLOSED, ENTERED, FROZ
 use crosslane_ctl::lane::{
     CreditLine, LaneControl, PlaceLine, ReceiverLine, SenderLine, posted_flags,
 };
+use crosslane_ctl::place::Place;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::memory::full_fence;
 use crosslane_ring::posted::memory::Remote;
@@ -339,11 +340,10 @@ fn is_past_finding(end: &End, lane: &WindowLane) -> bool {
 
 fn has_found(lane: &WindowLane) -> bool {
     let credit = &lane.control().credit;
-    let seen = credit
-        .found
-        .load(Ordering::Acquire)
-        .max(lane.consumed() >> 16);
-    seen >= credit.started.load(Ordering::Relaxed)
+    let started = credit.started.load(Ordering::Relaxed);
+    // One that is far behind has long been said to be found.
+    let read = Place::near(lane.consumed(), started).line;
+    credit.found.load(Ordering::Acquire).max(read) >= started
 }
 
 /// Take over what the receiver has said since. The echo comes behind all that was posted under the flags before.

@@ -7,6 +7,7 @@ use std::time::Instant;
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::NO_REPLAY;
 use crosslane_ctl::lane::receiver_flags::{ANSWERED, CLOSED, FROZEN};
+use crosslane_ctl::place::Place;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::{LaneMemory, Next, PeerLied, RxCursor, WindowLane};
@@ -99,7 +100,7 @@ pub(crate) fn begin_replay(end: &End, lane: &WindowLane) {
     end.entry
         .wait
         .replayed
-        .store(consumed & 0xffff, Ordering::Relaxed);
+        .store(Place::near(consumed, 0).taken.into(), Ordering::Relaxed);
     // Doorbells that could not be sent are forgotten: the receiver discards up to `replay_at`.
     bell::pay(end);
     end.entry.tx.bells_owed.store(0, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
+use crosslane_ctl::place::Place;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::short::FEW_LINES;
@@ -557,7 +558,7 @@ fn has_room(end: &End) -> bool {
     };
     let lines = u64::from(lane.lines());
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
-    let used = tail.wrapping_sub(lane.consumed() >> 16);
+    let used = tail.wrapping_sub(Place::near(lane.consumed(), tail).line);
     // A receiver that claims more than was sent is found out by the next write.
     used + worth_waking(&lane) + 2 <= lines || used > lines || end.tx_mode() != Mode::Ring
 }

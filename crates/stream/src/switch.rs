@@ -166,7 +166,7 @@ fn start(end: &End) {
 /// that it has yet to read: a freeze would have all of the lane sent again behind what is on TCP between
 /// the two.
 fn is_empty(end: &End, lane: &WindowLane) -> bool {
-    lane.consumed() >> 16 == end.entry.tx.tail.load(Ordering::Relaxed)
+    unconsumed::is_none(end, lane)
 }
 
 /// A lane whose records have been sent again is used when the receiver has caught up.

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use crosslane_ctl::place::Place;
 use crosslane_ctl::slab::Mode;
 use crosslane_ring::{LaneMemory, Next, RxCursor, WindowLane};
 
@@ -17,25 +18,31 @@ pub fn bytes(end: &End) -> usize {
     }
 }
 
+/// Whether the peer has consumed all records that were sent. Of one that lies nothing is known.
+pub(crate) fn is_none(end: &End, lane: &WindowLane) -> bool {
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    Place::near(lane.consumed(), tail).line == tail
+}
+
 /// Bytes in the lane that the peer has not consumed and that have not been sent again by TCP. Exact if the caller
 /// holds the sending direction, or nobody sends.
 pub(crate) fn in_lane(end: &End, lane: &WindowLane) -> usize {
-    let consumed = lane.consumed();
     let tx = &end.entry.tx;
     let (tail, replayed_to) = (
         tx.tail.load(Ordering::Relaxed),
         tx.credit.load(Ordering::Relaxed),
     );
-    let (head, taken) = match replayed_to > consumed >> 16 {
-        true if end.tx_mode() == Mode::Replay => {
-            (replayed_to, end.entry.wait.replayed.load(Ordering::Relaxed))
-        }
-        true => (replayed_to, 0),
-        false => (consumed >> 16, consumed & 0xffff),
+    let consumed = Place::near(lane.consumed(), tail);
+    let replayed = match end.tx_mode() {
+        Mode::Replay => end.entry.wait.replayed.load(Ordering::Relaxed),
+        _ => 0,
     };
-    let mut at = RxCursor {
-        head,
-        taken: usize::try_from(taken).unwrap_or(0),
+    let mut at = match replayed_to > consumed.line {
+        true => RxCursor {
+            head: replayed_to,
+            taken: usize::try_from(replayed).unwrap_or(0),
+        },
+        false => RxCursor::at(consumed),
     };
     let lines = u64::from(lane.lines());
     if at.head > tail || tail - at.head > lines {

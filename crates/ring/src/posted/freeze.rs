@@ -7,6 +7,7 @@
 //! In a coherent lane both set bits in one word to settle whether a freeze can still be taken back.
 //! Here a word has one writer, and a freeze cannot be taken back (docs/windows.md).
 
+use crosslane_ctl::place::Place;
 use crosslane_ctl::posted::{receiver, sender};
 
 use super::memory::{Local, Remote};
@@ -80,11 +81,11 @@ impl PostedTx {
             return Ok(None);
         }
         self.refresh(slot)?;
-        let position = slot.local.load(receiver::CONSUMED);
+        let Place { line, taken } = Place::near(slot.local.load(receiver::CONSUMED), self.tail);
         let freeze = Freeze {
             number,
-            line: position >> 16,
-            taken: usize::from(crosslane_ctl::posted::Mark::of(position).number),
+            line,
+            taken: taken.into(),
         };
         // Read twice, a liar's word may differ.
         match freeze.line == self.credit {

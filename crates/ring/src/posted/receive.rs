@@ -1,6 +1,7 @@
 //! The receiving side of a posted lane.
 
 use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::place::Place;
 use crosslane_ctl::posted::{Mark, receiver};
 
 use super::Slot;
@@ -201,7 +202,7 @@ impl PostedRx {
 
     /// The position that the sender is told.
     pub fn position(&self) -> u64 {
-        self.head << 16 | self.taken as u64
+        Place::word(self.head, u16::try_from(self.taken).unwrap_or(0))
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! The sending side of a posted lane.
 
 use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::place::Place;
 use crosslane_ctl::posted::{Mark, receiver};
 
 use super::Slot;
@@ -55,7 +56,8 @@ impl PostedTx {
     #[inline]
     pub fn refresh<L: Local, R: Remote>(&mut self, slot: &Slot<L, R>) -> Result<(), PeerLied> {
         slot.local.refresh(receiver::CONSUMED, 8);
-        let line = slot.local.load(receiver::CONSUMED) >> 16; // SYNC: posted credit
+        let told = slot.local.load(receiver::CONSUMED); // SYNC: posted credit
+        let line = Place::near(told, self.tail).line;
         if line < self.credit || line > self.tail {
             return Err(PeerLied::Credit { line });
         }

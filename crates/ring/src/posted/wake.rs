@@ -30,10 +30,10 @@ pub enum Sleep {
 /// The line of a request that has been taken back: no cursor gets there.
 const NOWHERE: u64 = u64::MAX;
 
-/// Read a word that the peer writes.
-fn mark<L: Local>(local: &L, at: usize) -> Mark {
+/// Read a word that the peer writes, which is about a line near this one.
+fn mark<L: Local>(local: &L, at: usize, near: u64) -> Mark {
     local.refresh(at, 8);
-    Mark::of(local.load(at)) // SYNC: posted request
+    Mark::near(local.load(at), near) // SYNC: posted request
 }
 
 fn say<R: Remote>(remote: &R, at: usize, mark: Mark) {
@@ -69,7 +69,7 @@ impl PostedRx {
     /// its answer is, and the window does not keep the order of writes.
     pub fn may_sleep<L: Local, R: Remote>(&self, slot: &Slot<L, R>) -> Result<Sleep, PeerLied> {
         // The answer first: the other way round, both could come in between.
-        let answer = mark(&slot.local, sender::ACKNOWLEDGED);
+        let answer = mark(&slot.local, sender::ACKNOWLEDGED, self.head);
         let is_answered = answer.number == self.armed.number;
         if self.has_record(slot) || self.armed.line != self.head {
             return Ok(Sleep::No);
@@ -88,8 +88,8 @@ impl PostedRx {
     /// If the sender claims credit that it never got.
     #[inline]
     pub fn answer<L: Local, R: Remote>(&mut self, slot: &Slot<L, R>) -> Result<bool, PeerLied> {
-        let wish = mark(&slot.local, sender::SPACE_WANTED);
-        if wish != self.answered {
+        let wish = mark(&slot.local, sender::SPACE_WANTED, self.head);
+        if wish.word() != self.answered.word() {
             if wish.line > self.head {
                 return Err(PeerLied::Answer { line: wish.line });
             }
@@ -121,8 +121,8 @@ impl PostedTx {
     /// If the receiver claims to have read what was never sent.
     #[inline]
     pub fn answer<L: Local, R: Remote>(&mut self, slot: &Slot<L, R>) -> Result<bool, PeerLied> {
-        let armed = mark(&slot.local, receiver::ARMED);
-        if armed != self.answered {
+        let armed = mark(&slot.local, receiver::ARMED, self.tail);
+        if armed.word() != self.answered.word() {
             if armed.line > self.tail {
                 return Err(PeerLied::Answer { line: armed.line });
             }
@@ -163,7 +163,7 @@ impl PostedTx {
     /// # Errors
     /// As [`PostedTx::refresh`].
     pub fn may_sleep<L: Local, R: Remote>(&mut self, slot: &Slot<L, R>) -> Result<Sleep, PeerLied> {
-        let answer = mark(&slot.local, receiver::ACKNOWLEDGED);
+        let answer = mark(&slot.local, receiver::ACKNOWLEDGED, self.tail);
         let is_answered = answer.number == self.wish.number;
         self.refresh(slot)?;
         Ok(match is_answered {

@@ -48,13 +48,15 @@ fn payload() -> impl Strategy<Value = Payload> {
     prop_oneof![Just(Payload::Stream), (0..8_u8).prop_map(Payload::Headers)]
 }
 
-/// Any line, most often one near the end of a lap; the lap in the header wraps after 2^32 laps.
+/// Any line, most often one near the end of a lap; the lap in the header wraps after 2^32 laps, and the line that is
+/// credited after 2^48.
 fn line() -> impl Strategy<Value = u64> {
     let last_lap = (1_u64 << 32) * u64::from(MIN_RING_LINES);
     prop_oneof![
         Just(0),
         0..10_000_u64,
         (0..300_u64).prop_map(move |lines| last_lap - lines),
+        (0..300_u64).prop_map(move |lines| (1 << 48) - lines),
     ]
 }
 

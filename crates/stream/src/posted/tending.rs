@@ -5,12 +5,12 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::lane::posted_flags;
 use crosslane_ctl::lane::receiver_flags::{ARMED, DROWSY, FROZEN, READY};
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{LaneMemory, WindowLane};
+use crosslane_ring::WindowLane;
 
 use super::{
     SENT, There, is_heard, is_start_found, merge, received_there, sent_there, tell_flags, there,
 };
-use crate::{End, bell, step, switch, watcher};
+use crate::{End, bell, step, switch, unconsumed, watcher};
 
 /// Take over what the receiver has said, ring if it has fallen asleep over a record, and send what is owed. The caller
 /// holds neither direction.
@@ -42,7 +42,7 @@ fn has_put_off_stop(end: &End) -> bool {
 fn is_asleep_over_record(end: &End, lane: &WindowLane) -> bool {
     end.tx_mode() == Mode::Ring
         && lane.control().receiver.flags.load(Ordering::Relaxed) & ARMED != 0
-        && lane.consumed() >> 16 < end.entry.tx.tail.load(Ordering::Relaxed)
+        && !unconsumed::is_none(end, lane)
 }
 
 #[cold]
