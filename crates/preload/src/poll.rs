@@ -10,7 +10,7 @@ use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::stir::Sleep;
 use crosslane_stream::{End, lost, place, raw, ready, wait};
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, cancel, cpu, real};
+use crosslane_sys::{Errno, cancel, cpu, kernel, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
 use crate::progress::is_granted;
@@ -139,10 +139,14 @@ pub fn wait_any(
         }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
-            return look(fds, true);
+            return match look(fds, true)? {
+                0 => let_signals_in(mask).map(|()| 0),
+                found => Ok(found),
+            };
         }
-        if rounds == 0 {
-            // SAFETY: the program's mask, by the manual of its call.
+        // SAFETY: the program's mask, by the manual of its call.
+        if rounds == 0 && !unsafe { SignalsHeld::would_come(mask) } {
+            // SAFETY: as before.
             let spinning = unsafe { Spinning::new(&mut held, mask) };
             if spin(fds, Overdue::after(deadline), spinning) {
                 rounds += 1;
@@ -172,6 +176,14 @@ pub fn wait_any(
         wait::woke();
         rounds += 1;
     }
+}
+
+/// Have the signals come that only the mask of a call lets in, which has found nothing and has no time left.
+fn let_signals_in(mask: *const sigset_t) -> Result<(), Errno> {
+    if mask.is_null() {
+        return Ok(());
+    }
+    poll_now(&mut [], Some(Duration::ZERO), mask)
 }
 
 /// What is ready in rings must not hide for ever what the kernel would tell of them and others.
@@ -248,7 +260,7 @@ fn look_at_others(fds: &mut [pollfd]) -> Result<(), Errno> {
         }
         one.revents = 0;
     }
-    let asked = crosslane_sys::kernel::poll(&mut copy, Some(as_timespec(Duration::ZERO)));
+    let asked = kernel::poll(&mut copy, Some(as_timespec(Duration::ZERO)));
     for (one, found) in fds.iter_mut().zip(&copy) {
         if one.revents == TO_BE_ASKED {
             one.revents = found.revents;
@@ -387,27 +399,41 @@ fn poll_by_name(
 ) -> Result<(), Errno> {
     let sleeps = ends.iter().filter_map(|(_, end)| Sleep::begin(end));
     let sleeps: Vec<Sleep> = sleeps.collect();
-    if let Some(sleep) = sleeps.first() {
-        wishes.push(pollfd {
-            fd: sleep.event,
-            events: libc::POLLIN,
-            revents: 0,
-        });
-    }
+    let event = sleeps.first().map(|sleep| pollfd {
+        fd: sleep.event,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    wishes.extend(event);
     let is_taken = |(place, end): &(usize, End)| wishes[*place].fd == end.fd && end.fd() != end.fd;
     let limit = match ends.iter().any(is_taken) {
         true => Some(Duration::ZERO),
         false => limit,
     };
+    match cancel::guarded(&sleeps, || poll_now(wishes, limit, mask)) {
+        Err(Errno::INVAL) if event.is_some() => {
+            // With the event there are more than may be polled (RLIMIT_NOFILE).
+            wishes.pop();
+            let slice = limit.map_or(STRAY_SLICE, |limit| limit.min(STRAY_SLICE));
+            cancel::guarded(&sleeps, || poll_now(wishes, Some(slice), mask))
+        }
+        polled => polled,
+    }
+}
+
+/// ppoll(2). The mask is ours or the program's.
+fn poll_now(
+    fds: &mut [pollfd],
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> Result<(), Errno> {
     let limit = limit.map(as_timespec);
     let time = limit
         .as_ref()
         .map_or(core::ptr::null(), core::ptr::from_ref);
-    let (start, count) = (wishes.as_mut_ptr(), wishes.len() as nfds_t);
-    let result = cancel::guarded(&sleeps, || {
-        // SAFETY: the array and the time outlive the call; the mask is ours or the program's.
-        unsafe { real::ppoll(start, count, time, mask) }
-    });
+    let (start, count) = (fds.as_mut_ptr(), fds.len() as nfds_t);
+    // SAFETY: the array and the time outlive the call; the mask is ours or the program's.
+    let result = unsafe { real::ppoll(start, count, time, mask) };
     crosslane_sys::errno::check(result as isize).map(|_| ())
 }
 
@@ -416,9 +442,11 @@ fn poll_by_name(
 /// # Safety
 /// As poll(2) demands.
 unsafe fn slice<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    // Of more than may be polled (RLIMIT_NOFILE), which are many, the kernel looks at none.
+    let is_legal = |count: &usize| *count < 1 << 16 || *count <= kernel::most_descriptors();
     let count = usize::try_from(count)
         .ok()
-        .filter(|count| *count > 0 && *count < 1 << 20)?;
+        .filter(|count| *count > 0 && is_legal(count))?;
     if !c::may_be(fds, 1) {
         return None;
     }
@@ -487,11 +515,10 @@ unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t, asleep: &Asl
     if found > 0 || found < 0 && errno != Errno::INTR {
         return found;
     }
-    // SAFETY: the caller's promise.
-    let is_ours = |one: &pollfd| {
-        epoll::is_known(one.fd)
-            || End::of(one.fd).is_some_and(|end| !asleep.has(&end) && is_granted(&end))
-    };
+    // The phase first: to look through all that sleep for each of them takes long.
+    let is_news = |end: &End| !ready::is_kernels(end) && !asleep.has(end) && is_granted(end);
+    let is_ours =
+        |one: &pollfd| epoll::is_known(one.fd) || End::of(one.fd).is_some_and(|end| is_news(&end));
     // SAFETY: the caller's promise.
     let all = unsafe { slice(fds, count) }.filter(|fds| fds.iter().any(is_ours));
     match all.map(|fds| look_at_ours(fds, is_ours)) {

@@ -4,11 +4,12 @@ use core::ffi::{c_int, c_ulong};
 use core::time::Duration;
 use std::time::Instant;
 
+use crosslane_stream::process;
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, cancel, real};
+use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
-use crate::{c, poll};
+use crate::{c, epoll, poll};
 
 /// What makes a descriptor ready in each of the three sets (select(2)).
 const READ: i16 =
@@ -54,7 +55,7 @@ impl Sets {
         write: *mut fd_set,
         except: *mut fd_set,
     ) -> Option<Self> {
-        let count = usize::try_from(count).ok()?;
+        let count = in_table(usize::try_from(count).ok()?);
         let may_be = |set: *mut fd_set| set.is_null() || c::may_be(set.cast::<u8>(), 1);
         if ![read, write, except].into_iter().all(may_be) {
             return None;
@@ -94,6 +95,14 @@ impl Sets {
             .collect()
     }
 
+    /// As the kernel, which writes whole words: behind the last descriptor nothing is left.
+    fn end(&self) {
+        let beyond = self.count..self.count.next_multiple_of(WORD_BITS);
+        for set in [self.read, self.write, self.except] {
+            beyond.clone().for_each(|fd| set.put(fd, false));
+        }
+    }
+
     fn answer(&self, fds: &[pollfd]) -> Result<usize, Errno> {
         if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
             return Err(Errno::BADF);
@@ -113,6 +122,7 @@ impl Sets {
                 }
             }
         }
+        self.end();
         Ok(total)
     }
 
@@ -175,6 +185,20 @@ impl Sets {
     }
 }
 
+/// Programs may ask for more descriptors than their sets have room for: the kernel looks at those only for which the process
+/// has room.
+fn in_table(count: usize) -> usize {
+    match count > libc::FD_SETSIZE {
+        true => kernel::table_size().map_or(count, |size| count.min(size)),
+        false => count,
+    }
+}
+
+/// Whether the kernel alone can know of what is selected, now and while it waits.
+fn is_kernels() -> bool {
+    process::get().is_none() && !epoll::has_sets()
+}
+
 fn finish(found: Result<usize, Errno>) -> c_int {
     match found {
         Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
@@ -202,7 +226,9 @@ pub unsafe extern "C" fn select(
             }),
     };
     let mut asleep = None;
-    if let (Some(sets), Some(limit)) = (Sets::new(count, read, write, except), limit) {
+    if !is_kernels()
+        && let (Some(sets), Some(limit)) = (Sets::new(count, read, write, except), limit)
+    {
         let started = Instant::now();
         match sets.wait(limit, core::ptr::null()) {
             Ok(found) => {
@@ -237,7 +263,10 @@ pub unsafe extern "C" fn pselect(
     let legal =
         time.is_none_or(|time| time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
     let mut asleep = None;
-    if legal && let Some(sets) = Sets::new(count, read, write, except) {
+    if legal
+        && !is_kernels()
+        && let Some(sets) = Sets::new(count, read, write, except)
+    {
         match sets.wait(time.map(poll::duration), mask) {
             Ok(found) => return finish(found),
             Err(held) => asleep = Some(held),

@@ -190,8 +190,10 @@ pub(crate) fn poll_one(
         .as_ref()
         .map_or(core::ptr::null(), core::ptr::from_ref);
     let mask = mask.map_or(core::ptr::null(), core::ptr::from_ref);
+    // An entry that asks for nothing counts, too, where a sandbox lets a program poll but one descriptor (RLIMIT_NOFILE).
+    let count = if event < 0 { 1 } else { 2 };
     // SAFETY: the entries, the time and the mask outlive the call.
-    let found = unsafe { real::ppoll(both.as_mut_ptr(), 2, time, mask) };
+    let found = unsafe { real::ppoll(both.as_mut_ptr(), count, time, mask) };
     errno::check(found as isize).map(|_| both.map(|one| one.revents))
 }
 

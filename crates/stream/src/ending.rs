@@ -123,19 +123,36 @@ pub(crate) fn is_broken(end: &End) -> bool {
         || kernel::poll_now(end.fd(), 0) & BROKEN == BROKEN
 }
 
-/// The peer broke the ring's rules: the connection is reset, nothing else is touched.
+/// The peer broke the ring's rules: the connection is reset, nothing else is touched. Who has found that may not be a call of
+/// the program's, so the error is kept for one that is.
 #[cold]
 pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
     if lost::is_found(end) {
         return Errno::AGAIN;
     }
+    if end.ending() == Ending::Reset && end.reason() == Reason::PeerLied {
+        return Errno::CONNRESET;
+    }
     end.count(Counter::PeerLies, 1);
-    end.add_flags(end_flags::PINNED);
+    // Whatever the kernel and the lanes say of the end.
+    end.add_flags(end_flags::PINNED | end_flags::JUDGED);
     end.set_reason(Reason::PeerLied);
     end.process().count_reason(Reason::PeerLied);
+    let error = &end.entry.wait.error;
+    error.store(Errno::CONNRESET.0, Ordering::Relaxed);
     end.note_ending(Ending::Reset);
     close::reset(end);
     Errno::CONNRESET
+}
+
+/// As [`lied`], for a send, which is told once; over AF_UNIX the error is for a receive.
+#[cold]
+pub(crate) fn lied_to_sender(end: &End, lie: PeerLied) -> Errno {
+    match lied(end, lie) {
+        Errno::CONNRESET if end.family() == Family::Unix => Errno::PIPE,
+        Errno::CONNRESET => take_kept(end).unwrap_or(Errno::PIPE),
+        errno => errno,
+    }
 }
 
 pub(crate) fn note_error(end: &End, errno: Errno) {
@@ -245,9 +262,11 @@ fn is_shut(end: &End) -> bool {
 mod tests {
     use core::time::Duration;
 
+    use crosslane_ring::LaneMemory;
+
     use super::*;
     use crate::both::ends;
-    use crate::slices;
+    use crate::{slices, step};
 
     #[test]
     fn a_reset_under_a_sleeping_receive_is_told_as_one() {
@@ -263,5 +282,17 @@ mod tests {
             close::reset(&near);
             assert_eq!(receiver.join().unwrap(), Err(Errno::CONNRESET));
         });
+    }
+
+    #[test]
+    fn a_lie_that_no_receive_has_found_is_told_once() {
+        let ([near, _], _sockets) = ends();
+        let (lane, next) = (near.rx_lane().unwrap(), near.rx_cursor().head);
+        lane.publish(u32::try_from(next).unwrap() % lane.lines(), u64::MAX);
+        step::settle(&near);
+        let receive = || slices::receive(&near, &mut [0; 10], false);
+        assert_eq!(receive(), Err(Errno::CONNRESET));
+        assert_eq!(receive(), Ok(0));
+        assert_eq!(near.reason(), Reason::PeerLied);
     }
 }

@@ -73,8 +73,11 @@ fn fill_locked(
     source: impl FnOnce(&[Part]) -> Result<usize, Errno>,
 ) -> Result<Filled, Errno> {
     let held = end.hold_tx_lane();
-    let Some((lane, _tx)) = held.filter(|_| end.tx_mode() == Mode::Ring && !end.is_reserved())
-    else {
+    let may_fill = || {
+        let is_shut = end.has_flags(end_flags::SHUT_WRITE);
+        end.tx_mode() == Mode::Ring && !is_shut && !end.is_reserved()
+    };
+    let Some((lane, _tx)) = held.filter(|_| may_fill()) else {
         return Ok(Filled::Elsewhere);
     };
     let mut cursor = end.tx_cursor();
@@ -124,7 +127,7 @@ pub fn wait_for_room(end: &End) -> bool {
         has_some: true,
         ..Waits::default()
     };
-    match send::wait_for_room(end, false, &mut waits) {
+    match send::wait_for_room(end, end.is_nonblocking(), &mut waits) {
         Ok(()) => true,
         Err(errno) => {
             send::keep_error(end, errno);

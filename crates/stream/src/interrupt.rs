@@ -10,7 +10,7 @@ use libc::sigset_t;
 
 use crate::End;
 use crate::config::{self, Waiting};
-use crate::patience::{self, Patience};
+use crate::patience::{self, Deadline, Patience};
 use crate::receive::Options;
 use crate::stay::Stay;
 
@@ -24,6 +24,7 @@ const BRIEF_LOOKS: u32 = 64;
 pub(crate) struct Waits {
     pub stay: Option<Stay>,
     pub interrupt: Interrupt,
+    pub deadline: Deadline,
     /// The call has sent something before.
     pub has_some: bool,
 }

@@ -1,13 +1,14 @@
-//! How long a receive may wait (SO_RCVTIMEO). The kernel reads that when a call begins, while here a call may sleep several
-//! times: the limit is for all of them together, and a change in between is for the next call.
+//! How long a call may wait: a receive (SO_RCVTIMEO) or a send (SO_SNDTIMEO). The kernel reads that when a call begins, while
+//! here a call may sleep several times: the limit is for all of them together, and a change in between is for the next call.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
-use crosslane_sys::kernel;
+use crosslane_sys::{Errno, kernel};
 
-use crate::{End, stay};
+use crate::family::Family;
+use crate::{End, send, stay};
 
 /// What a process remembers of changes under sleeping calls.
 #[derive(Default)]
@@ -61,6 +62,31 @@ impl Patience {
         }
         let before = end.local.limits.before.load(Ordering::Relaxed);
         (before != 0).then(|| Duration::from_micros(before))
+    }
+}
+
+/// Until when a send may wait (SO_SNDTIMEO), from its first sleep on. Over AF_UNIX, where the kernel begins anew with every
+/// piece that it takes, nothing is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Deadline(Option<Option<Instant>>);
+
+impl Deadline {
+    /// How long a sleep that need not last longer than `most` may last.
+    ///
+    /// # Errors
+    /// EAGAIN when the time is over.
+    pub fn left(&mut self, end: &End, most: Duration) -> Result<Duration, Errno> {
+        let begin = || match end.family() {
+            Family::Tcp => Instant::now().checked_add(send::time_limit(end)?),
+            Family::Unix => None,
+        };
+        let Some(deadline) = self.0.get_or_insert_with(begin) else {
+            return Ok(most);
+        };
+        match deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(Errno::AGAIN),
+            left => Ok(left.min(most)),
+        }
     }
 }
 

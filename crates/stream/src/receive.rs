@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
 
+use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{Part, Parts};
@@ -15,7 +16,7 @@ use crate::ending::{at_end, lied, look_at_kernel};
 use crate::family::Family;
 use crate::interrupt::Interrupt;
 use crate::stay::Stay;
-use crate::step::{Step, left_on_tcp, settle, step};
+use crate::step::{Step, settle, step};
 use crate::{End, bell, doubt, lost, patience, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
@@ -47,7 +48,10 @@ pub struct Options<'a> {
 pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result<usize, Errno> {
     let mut taken = 0;
     if end.rx_mode() == Mode::Ring && !options.peek {
-        taken = read_ring(end, parts)?;
+        taken = match read_ring(end, parts) {
+            Ok(taken) => taken,
+            Err(errno) => return at_error(end, errno, 0),
+        };
         if taken == 0
             && end.is_blocking()
             && !options.dont_wait
@@ -55,7 +59,10 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result
             && place::is_worth_spinning(end)
             && wait::spin_briefly(|| end.watches_record())
         {
-            taken = read_ring(end, parts)?;
+            taken = match read_ring(end, parts) {
+                Ok(taken) => taken,
+                Err(errno) => return at_error(end, errno, 0),
+            };
         }
         if is_enough(end, parts, options, taken) {
             take_late_bells(end);
@@ -90,7 +97,11 @@ fn comes_rest(end: &End) -> bool {
 fn is_at_passage(end: &End) -> bool {
     match end.rx_mode() {
         Mode::Ring => false,
-        Mode::Tcp => left_on_tcp(end) == Ok(0),
+        // Without the direction, which another thread may be moving.
+        Mode::Tcp => {
+            let rx = &end.entry.rx;
+            rx.tcp_limit.load(Ordering::Relaxed) == rx.tcp_bytes.load(Ordering::Relaxed)
+        }
         Mode::Drain | Mode::Replay => true,
     }
 }
@@ -159,8 +170,7 @@ fn receive_slowly(
                 continue;
             }
             Ok(Step::Nothing) => {}
-            Err(_) if total > 0 => return Ok(total),
-            Err(errno) => return Err(errno),
+            Err(errno) => return at_error(end, errno, total),
         }
         if total > 0 && !options.wait_all {
             return Ok(total);
@@ -239,6 +249,17 @@ fn at_end_behind(end: &End, total: usize) -> Result<usize, Errno> {
     }
     let told = at_end(end);
     if total > 0 { Ok(total) } else { told }
+}
+
+/// What a receive is told by an error that has got so much before. That the peer has lied is told once, as any reset, whoever
+/// has found it.
+#[cold]
+fn at_error(end: &End, errno: Errno, total: usize) -> Result<usize, Errno> {
+    match errno {
+        _ if total > 0 => Ok(total),
+        Errno::CONNRESET if end.reason() == Reason::PeerLied => at_end(end),
+        errno => Err(errno),
+    }
 }
 
 /// Whether the call may wait, which is decided once: what a program makes of O_NONBLOCK meanwhile is for later calls.

@@ -207,6 +207,7 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
     if end.tx_mode() != Mode::Replay {
         return Ok(());
     }
+    let dont_wait = dont_wait || end.is_nonblocking();
     let (mut stay, since) = (None, Instant::now());
     loop {
         {
@@ -221,7 +222,7 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
                 Ok(()) => return Ok(()),
             }
         }
-        if dont_wait || end.is_nonblocking() {
+        if dont_wait {
             return Err(Errno::AGAIN);
         }
         Stay::begin_once(&mut stay, end)?;

@@ -50,7 +50,11 @@ pub fn reserve(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>,
             return Ok(Some(room));
         }
         if end.tx_mode() == Mode::Ring {
-            send::wait_for_room(end, dont_wait, &mut Waits::default())?;
+            send::wait_for_room(
+                end,
+                dont_wait || end.is_nonblocking(),
+                &mut Waits::default(),
+            )?;
         }
     }
 }

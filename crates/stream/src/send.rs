@@ -111,12 +111,13 @@ pub fn await_room(end: &End) -> Result<(), Errno> {
 /// As send(2).
 pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
     replay::finish_replay(end, dont_wait)?;
+    let dont_wait = dont_wait || end.is_nonblocking();
     while end.tx_mode() == Mode::Ring {
         check_ring(end)?;
         if switch::go_by_tcp(end, Reason::Ancillary) {
             break;
         }
-        if dont_wait || end.is_nonblocking() {
+        if dont_wait {
             return Err(Errno::AGAIN);
         }
         let mut waits = Waits::default();
@@ -139,6 +140,8 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
     check_ring(end)?;
     let _tx = end.lock_tx();
     mark(Point::Locked);
+    // Another thread that shuts down has the direction meanwhile: nothing comes behind its end.
+    check_open(end)?;
     let Some(lane) = end.tx_lane() else {
         return Ok(0);
     };
@@ -149,7 +152,7 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
         let bytes = match cursor.write_record(&lane, parts) {
             Ok(bytes) => bytes,
             Err(_) if lost::is_found(end) => 0,
-            Err(lie) => return Err(ending::lied(end, lie)),
+            Err(lie) => return Err(ending::lied_to_sender(end, lie)),
         };
         if bytes == 0 {
             break;
@@ -340,12 +343,12 @@ pub fn keep_error(end: &End, errno: Errno) {
     }
 }
 
-/// Wait for room, as a send does.
+/// Wait for room, as a send does that may wait unless it is `dont_wait`.
 pub(crate) fn wait_for_room(end: &End, dont_wait: bool, waits: &mut Waits) -> Result<(), Errno> {
     if end.is_pinned() {
         switch::leave(end, end.reason());
     }
-    if !dont_wait && !end.is_nonblocking() {
+    if !dont_wait {
         return wait_or_overflow(end, waits);
     }
     if stands_still(end) && switch::go_by_tcp(end, Reason::Overflow) {
@@ -492,6 +495,7 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
     let Waits {
         stay,
         interrupt,
+        deadline,
         has_some,
     } = waits;
     if !has_room(end) {
@@ -515,7 +519,8 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
             }
             break;
         }
-        cancel::guarded(stay, || sleep(end, STANDSTILL, interrupt))?;
+        let limit = deadline.left(end, STANDSTILL)?;
+        cancel::guarded(stay, || sleep(end, limit, interrupt))?;
     }
     wait::woke();
     check_open(end)

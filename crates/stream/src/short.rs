@@ -50,7 +50,9 @@ pub unsafe fn send(end: &End, part: Part) -> bool {
         return false;
     };
     let flags = &lane.control().receiver.flags;
-    if flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED) != 0 {
+    let is_to_stop = flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED) != 0;
+    // Another thread may have shut down before the direction was ours.
+    if is_to_stop || end.has_flags(end_flags::SHUT_WRITE) {
         return false;
     }
     let mut cursor = end.tx_cursor();

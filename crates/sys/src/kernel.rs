@@ -115,6 +115,26 @@ pub fn poll_now(fd: c_int, events: i16) -> i16 {
     }
 }
 
+/// As many descriptors as this process may have (RLIMIT_NOFILE).
+pub fn most_descriptors() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limit is valid for writes.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+/// How many descriptors the table of this process has room for; the kernel's select looks at no more.
+pub fn table_size() -> Option<usize> {
+    let mut room = [0; 1024];
+    let read = read_file(c"/proc/self/status", &mut room).ok()?;
+    let text = core::str::from_utf8(room.get(..read)?).ok()?;
+    let size = text.lines().find_map(|line| line.strip_prefix("FDSize:"))?;
+    size.trim().parse().ok()
+}
+
 /// The beginning of a file. libc's open(3) and read(3) are cancellation points, and a caller may hold something.
 pub fn read_file(path: &core::ffi::CStr, room: &mut [u8]) -> Result<usize, Errno> {
     let how = (libc::O_RDONLY | libc::O_CLOEXEC).cast_unsigned() as usize;
@@ -556,6 +576,16 @@ impl SignalsHeld {
         // SAFETY: the caller's promise; libc's masks begin with the kernel's.
         let mask = unsafe { mask.cast::<u64>().as_ref() };
         Self::all_pending() & !mask.unwrap_or(&self.0)
+    }
+
+    /// Whether a mask, if one is given, lets in signals that have come and that the thread's own holds back.
+    ///
+    /// # Safety
+    /// The mask must be valid for reads, or null.
+    pub unsafe fn would_come(mask: *const sigset_t) -> bool {
+        // SAFETY: the caller's promise; libc's masks begin with the kernel's.
+        let mask = unsafe { mask.cast::<u64>().as_ref() };
+        mask.is_some_and(|mask| Self::all_pending() & !mask != 0)
     }
 
     fn all_pending() -> u64 {

@@ -35,8 +35,9 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     // SAFETY: passed on.
     let kernel = || unsafe { real::epoll_ctl(epoll, operation, fd, event) };
-    // SAFETY: the program's promise; null is legal for EPOLL_CTL_DEL only.
-    let wish = c::may_be(event, 1).then(|| unsafe { *event });
+    let has_wish = operation != libc::EPOLL_CTL_DEL && c::may_be(event, 1);
+    // SAFETY: the program's promise; of EPOLL_CTL_DEL the kernel looks at none.
+    let wish = has_wish.then(|| unsafe { *event });
     if let Some(set) = set::known(epoll) {
         set.use_here();
     }
@@ -68,11 +69,13 @@ pub fn leave_nested(fd: c_int) {
         return;
     };
     delete_in_kernel(set, &mut inner);
-    let ends: Vec<End> = inner
-        .all()
-        .filter(|reg| reg.is_live())
-        .map(|reg| reg.end)
-        .collect();
+    // Of what is the kernel's for good it tells already.
+    let is_to_go = |reg: &&Reg| {
+        let end = &reg.end;
+        let is_plain = !reg.ringed && end.is_pinned() && end.phase() != EndPhase::Granted;
+        reg.is_live() && !is_plain
+    };
+    let ends: Vec<End> = inner.all().filter(is_to_go).map(|reg| reg.end).collect();
     drop(inner);
     for end in ends {
         if !goes_to_tcp(&end) {
@@ -97,12 +100,17 @@ fn goes_to_tcp(end: &End) -> bool {
 /// Have a polled set show no more and no less of a connection that cannot go back to TCP: nothing by what is spent, and
 /// once more that it is broken, of which the kernel has told by an edge, which may have been taken.
 fn show_what_stays(set: &Set, end: &End) {
-    let is_broken = kernel::poll_now(end.fd(), 0) & UNASKED != 0;
     let Ok(mut inner) = set.inner.lock() else {
         return;
     };
-    for key in inner.keys_of(end) {
-        let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) else {
+    let keys = inner.keys_of(end);
+    let keys: Vec<u32> = keys
+        .filter(|key| inner.reg(*key).is_some_and(|reg| reg.ringed))
+        .collect();
+    // Mostly there are none, and nothing has to be asked.
+    let is_broken = !keys.is_empty() && kernel::poll_now(end.fd(), 0) & UNASKED != 0;
+    for key in keys {
+        let Some(reg) = inner.reg(key) else {
             continue;
         };
         if reg.spent {
@@ -425,16 +433,19 @@ pub fn forget(end: &End) {
     let is_last = end.local.fds.load(Ordering::Relaxed) <= 1;
     for_each(end, |set, inner, key| {
         let Some(reg) = inner.reg(key) else { return };
+        let is_to_go = reg.deleted && !reg.nameless && !set.is_parents();
         if !is_last {
             if reg.end.fd != end.fd {
                 return;
             }
-            if reg.nameless || !reg.deleted || set.is_parents() {
+            if !is_to_go {
                 reg.nameless = true;
                 reg.end = other_name(end);
                 return;
             }
-            // The kernel still has what the program has deleted.
+        }
+        if is_to_go && (!is_last || end.has_flags(end_flags::FORKED)) {
+            // The kernel still has what the program has deleted, as long as anybody has the socket.
             let nothing = epoll_event { events: 0, u64: 0 };
             let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, end.fd, nothing);
         }

@@ -16,6 +16,7 @@ pub const EDGE: u32 = libc::EPOLLET.cast_unsigned();
 pub const IN: u32 = libc::EPOLLIN.cast_unsigned();
 pub const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
 const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
+const PRI: u32 = libc::EPOLLPRI.cast_unsigned();
 pub const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
 /// What the kernel tells without being asked for it.
@@ -103,11 +104,12 @@ pub fn wish_of(reg: &Reg) -> u32 {
         return EDGE;
     }
     let end = &reg.end;
+    let wanted = u32::from(reg.wanted().cast_unsigned());
     if end.rx_mode() == Mode::Ring && end.tx_mode() == Mode::Ring {
         // Doorbells and ends are edges; what is ready by level is known from the rings.
-        return IN | RDHUP | EDGE;
+        return IN | RDHUP | EDGE | wanted & PRI;
     }
-    let wanted = reg.events & (IN | RDHUP | OUT);
+    let wanted = wanted & (IN | RDHUP | OUT | PRI);
     let wanted = if end.tx_mode() == Mode::Ring {
         wanted & !OUT
     } else {

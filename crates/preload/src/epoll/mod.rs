@@ -25,7 +25,7 @@ pub use control::{
     received, want_room,
 };
 pub use early::{connected, dissolved};
-pub use set::{Fork, before_fork, forget_set, is_known, sets};
+pub use set::{Fork, before_fork, forget_set, has_sets, is_known, sets};
 #[cfg(target_arch = "x86_64")]
 pub use wait::epoll_wait;
 pub use wait::{epoll_pwait, epoll_pwait2};

@@ -113,7 +113,7 @@ fn on_tcp(end: &End) -> bool {
 /// Whether what the kernel has seen may be an edge of a direction on TCP, where only the kernel
 /// knows, and not its answer to a new wish of ours.
 fn may_be_edge(reg: &Reg) -> bool {
-    let reads = reg.wanted() & (libc::POLLIN | libc::POLLRDHUP) != 0;
+    let reads = reg.wanted() & (libc::POLLIN | libc::POLLRDHUP | libc::POLLPRI) != 0;
     let on_tcp = reg.end.rx_mode() != Mode::Ring || ready::goes_on_by_tcp(&reg.end);
     let reads_tcp = reads && on_tcp;
     if reg.echoes {

@@ -7,6 +7,13 @@ use crosslane_stream::ready::SeenByTcp;
 use crosslane_stream::{End, gone, lost};
 
 const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
+/// What the kernel tells without being asked for it.
+const UNASKED: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
+/// Other names of what is ready with EPOLLIN and EPOLLOUT.
+const OTHER_NAMES: [(u32, i16); 2] = [
+    (libc::EPOLLRDNORM.cast_unsigned(), libc::POLLIN),
+    (libc::EPOLLWRNORM.cast_unsigned(), libc::POLLOUT),
+];
 
 /// One registration of a connection.
 pub struct Reg {
@@ -107,6 +114,11 @@ impl Reg {
         self.counted = false;
     }
 
+    /// Whether this process waits for the connection by it.
+    pub fn is_counted(&self) -> bool {
+        self.counted
+    }
+
     /// The record goes away.
     pub fn forget(&self) {
         let local = self.end.local;
@@ -171,6 +183,17 @@ impl Reg {
         if self.is_silent() {
             return 0;
         }
-        i16::try_from(self.events & 0x7fff).unwrap_or(0)
+        let wanted = i16::try_from(self.events & 0x7fff).unwrap_or(0);
+        let has_name = |(name, _): &&(u32, i16)| self.events & name != 0;
+        OTHER_NAMES
+            .iter()
+            .filter(has_name)
+            .fold(wanted, |sum, (_, event)| sum | event)
+    }
+
+    /// What of all that is found the program is told.
+    #[inline]
+    pub fn told(&self) -> u32 {
+        self.events | UNASKED
     }
 }

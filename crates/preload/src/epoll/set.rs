@@ -133,6 +133,8 @@ pub struct Inner {
     pub kernel_looked: u64,
     /// With little room for events, rings and the kernel take turns.
     pub kernel_turn: bool,
+    /// What the kernel told has taken the room in which connections in `hot` would have been told of.
+    pub rings_turn: bool,
     /// Room for what a spin watches, kept so that a wait allocates nothing.
     pub watched: Vec<(End, i16)>,
     /// Lost windows of the process that the set's connections have been looked at for.
@@ -343,6 +345,11 @@ pub fn is_known(fd: c_int) -> bool {
 fn cells() -> impl Iterator<Item = c_int> {
     let count = HIGHEST.load(Ordering::Relaxed).cast_signed() + 1;
     0..if SETS.get().is_some() { count } else { 0 }
+}
+
+/// Whether there is any epoll set.
+pub fn has_sets() -> bool {
+    cells().any(is_known)
 }
 
 /// Descriptors of epoll sets.

@@ -95,8 +95,10 @@ fn wait_set(
     let (mut waiting, mut held) = (None, None);
     // SAFETY: the program's mask, by the manual of its call.
     let spinning = unsafe { Spinning::new(&mut held, mask) };
+    // SAFETY: as before.
+    let is_signalled = || unsafe { SignalsHeld::would_come(mask) };
     let may_wait = view.found == 0 && timeout != Some(Duration::ZERO);
-    if may_wait && view.spin(Overdue::after(deadline), spinning) {
+    if may_wait && !is_signalled() && view.spin(Overdue::after(deadline), spinning) {
         view.scan();
     }
     while view.found == 0 {
@@ -142,6 +144,9 @@ impl Wait<'_> {
         let Ok(mut inner) = self.set.inner.lock() else {
             return true;
         };
+        if core::mem::take(&mut inner.rings_turn) {
+            return false;
+        }
         let now = cpu::ticks();
         // With little room, rings and the kernel take turns.
         inner.kernel_turn = !inner.kernel_turn;
@@ -169,7 +174,7 @@ impl Wait<'_> {
         for step in 0..count {
             let place = start + step;
             if self.found == self.out.len() {
-                inner.turn = place;
+                (inner.turn, inner.rings_turn) = (place, true);
                 return;
             }
             let key = inner.hot[if place < count { place } else { place - count }];
@@ -221,7 +226,12 @@ impl Wait<'_> {
             if has_others && !reg.is_silent() {
                 ready::arm_for_others(&reg.end);
             }
-            self.tell(events, reg.data);
+            let is_level = !reg.is_edge() && !reg.is_silent();
+            self.tell(events & reg.told(), reg.data);
+            if has_others && is_level {
+                // As the kernel, which wakes the next one for what is ready still.
+                pass_on(self.set, inner, key);
+            }
         }
     }
 
@@ -400,7 +410,9 @@ fn disarm_all(set: &Set) {
     }
     for place in 0..inner.hot.len() {
         let key = inner.hot[place];
-        if let Some(reg) = inner.reg(key).filter(|reg| reg.is_live()) {
+        // Of one that is not waited for any more another set may sleep.
+        let is_ours = |reg: &&mut Reg| reg.is_live() && reg.is_counted();
+        if let Some(reg) = inner.reg(key).filter(is_ours) {
             ready::disarm(&reg.end);
         }
     }
@@ -419,6 +431,7 @@ fn wait_without_rings(
     mask: *const sigset_t,
     kernel: impl FnOnce() -> c_int,
 ) -> c_int {
+    let began = Instant::now();
     beacon::refresh();
     watcher::tend();
     let set = set::for_wait(epoll);
@@ -435,7 +448,8 @@ fn wait_without_rings(
     let found = cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
     drop(asleep);
     let made = || set::made_since(known, epoll);
-    recheck(|| set.or_else(made), out, found, limit, mask)
+    let left = || limit.map(|limit| limit.saturating_sub(began.elapsed()));
+    recheck(|| set.or_else(made), out, found, left, mask)
 }
 
 /// The program's array of events.
@@ -460,7 +474,7 @@ fn recheck(
     set: impl FnOnce() -> Option<&'static Set>,
     out: &mut [MaybeUninit<epoll_event>],
     found: c_int,
-    limit: Option<Duration>,
+    left: impl FnOnce() -> Option<Duration>,
     mask: *const sigset_t,
 ) -> c_int {
     let taken = usize::try_from(found).unwrap_or(0);
@@ -496,7 +510,7 @@ fn recheck(
         }
     }
     match set {
-        Some(set) if kept == 0 => answer(wait_set(set, out, limit, mask)),
+        Some(set) if kept == 0 => answer(wait_set(set, out, left(), mask)),
         _ => c_int::try_from(kept).unwrap_or(c_int::MAX),
     }
 }
