@@ -71,16 +71,7 @@ fn wait_set(
     beacon::refresh();
     watcher::tend();
     set.use_here();
-    let mut view = Wait {
-        set,
-        out,
-        found: 0,
-        arrivals: Arrivals {
-            events: [const { MaybeUninit::uninit() }; BATCH],
-            count: 0,
-            plain: 0,
-        },
-    };
+    let mut view = Wait::new(set, out);
     if view.is_kernels_turn() {
         control::tend();
         // Doorbells fill the room that the kernel's own news may need.
@@ -131,7 +122,20 @@ fn wait_set(
     Ok(view.found)
 }
 
-impl Wait<'_> {
+impl<'a> Wait<'a> {
+    fn new(set: &'static Set, out: &'a mut [MaybeUninit<epoll_event>]) -> Self {
+        Self {
+            set,
+            out,
+            found: 0,
+            arrivals: Arrivals {
+                events: [const { MaybeUninit::uninit() }; BATCH],
+                count: 0,
+                plain: 0,
+            },
+        }
+    }
+
     fn tell(&mut self, events: u32, data: u64) {
         if let Some(place) = self.out.get_mut(self.found) {
             place.write(epoll_event { events, u64: data });
@@ -487,32 +491,37 @@ fn recheck(
         return found;
     }
     let set = set().filter(|set| set.is_open());
-    let is_alone = out[..taken].iter().all(|event| ours(event).is_some());
+    if let Some(Ok(mut inner)) = set.map(|set| set.inner.lock()) {
+        inner.scan = inner.scan.wrapping_add(1);
+    }
     let mut kept = 0;
     for place in 0..taken {
-        match ours(&out[place]) {
-            Some(key) => {
-                if let Some(set) = set
-                    && let Ok(mut inner) = set.inner.lock()
-                    && let Some(reg) = inner.reg(key).filter(|reg| reg.ringed)
-                {
-                    reg.missed = true;
-                    inner.heat(key);
-                    if !is_alone {
-                        pass_on(set, &mut inner, key);
-                    }
-                }
-            }
-            None => {
-                out[kept] = out[place];
-                kept += 1;
-            }
+        let told = match (ours(&out[place]), set) {
+            (None, _) => Some(out[place]),
+            (Some(key), Some(set)) => told_by(set, key),
+            (Some(_), None) => None,
+        };
+        if let Some(told) = told {
+            out[kept] = told;
+            kept += 1;
         }
     }
     match set {
         Some(set) if kept == 0 => answer(wait_set(set, out, left(), mask)),
         _ => c_int::try_from(kept).unwrap_or(c_int::MAX),
     }
+}
+
+/// What the program is to be told of a connection with rings by which the kernel has ended a wait.
+fn told_by(set: &'static Set, key: u32) -> Option<MaybeUninit<epoll_event>> {
+    let mut inner = set.inner.lock().ok()?;
+    inner.reg(key).filter(|reg| reg.ringed)?.missed = true;
+    inner.heat(key);
+    let mut told = [MaybeUninit::uninit()];
+    let mut view = Wait::new(set, &mut told);
+    view.look_at(&mut inner, key);
+    let is_told = view.found > 0;
+    is_told.then_some(told[0])
 }
 
 fn answer(found: Result<usize, Errno>) -> c_int {
