@@ -10,7 +10,7 @@ use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::stir::Sleep;
 use crosslane_stream::{End, lost, place, raw, ready, wait};
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, cancel, cpu, kernel, real};
+use crosslane_sys::{Errno, cancel, cpu, kernel, process, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
 use crate::progress::is_granted;
@@ -443,7 +443,7 @@ fn poll_now(
 /// As poll(2) demands.
 unsafe fn slice<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     // Of more than may be polled (RLIMIT_NOFILE), which are many, the kernel looks at none.
-    let is_legal = |count: &usize| *count < 1 << 16 || *count <= kernel::most_descriptors();
+    let is_legal = |count: &usize| *count < 1 << 16 || *count <= process::most_descriptors();
     let count = usize::try_from(count)
         .ok()
         .filter(|count| *count > 0 && is_legal(count))?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crosslane_stream::process;
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, cancel, kernel, real};
+use crosslane_sys::{Errno, cancel, real};
 use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
 use crate::{c, epoll, poll};
@@ -189,7 +189,7 @@ impl Sets {
 /// has room.
 fn in_table(count: usize) -> usize {
     match count > libc::FD_SETSIZE {
-        true => kernel::table_size().map_or(count, |size| count.min(size)),
+        true => crosslane_sys::process::table_size().map_or(count, |size| count.min(size)),
         false => count,
     }
 }

@@ -14,6 +14,7 @@ pub mod errno;
 pub mod event;
 pub mod fault;
 pub mod futex;
+mod held;
 pub mod kernel;
 pub mod lock;
 pub mod memory;

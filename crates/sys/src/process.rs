@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::sync::OnceLock;
 
 use crate::cancel;
+use crate::kernel;
 use crate::raw::syscall;
 
 static SINGLE_THREADED: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
@@ -140,4 +141,24 @@ pub fn resolve() {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     SINGLE_THREADED.store(found.cast(), Ordering::Relaxed);
+}
+
+/// As many descriptors as this process may have (RLIMIT_NOFILE).
+pub fn most_descriptors() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limit is valid for writes.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+/// How many descriptors the table of this process has room for; the kernel's select looks at no more.
+pub fn table_size() -> Option<usize> {
+    let mut room = [0; 1024];
+    let read = kernel::read_file(c"/proc/self/status", &mut room).ok()?;
+    let text = core::str::from_utf8(room.get(..read)?).ok()?;
+    let size = text.lines().find_map(|line| line.strip_prefix("FDSize:"))?;
+    size.trim().parse().ok()
 }

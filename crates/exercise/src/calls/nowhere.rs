@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use libc::{c_int, c_void};
 
 use super::{answer, answer_int};
-use crate::Answer;
+use crate::{Answer, Errno};
 
 /// Where a call is told to look.
 #[derive(Clone, Copy)]
@@ -32,15 +32,51 @@ impl Nowhere {
 
     /// A page with this protection, of zeros.
     pub fn page(protection: c_int) -> Self {
+        Self::map(1, protection)
+    }
+
+    fn pages(count: usize) -> Self {
+        Self::map(count, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    fn map(count: usize, protection: c_int) -> Self {
+        let (nowhere, bytes) = (std::ptr::null_mut(), count * PAGE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping, wherever there is room.
-        let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0) };
-        assert_ne!(page, libc::MAP_FAILED, "a page can be mapped");
-        Self(page)
+        let start = unsafe { libc::mmap(nowhere, bytes, protection, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED, "a page can be mapped");
+        Self(start)
     }
 }
 
 const PAGE: usize = 4096;
+
+/// epoll_ctl(2) with EPOLL_CTL_DEL and an event that is nowhere.
+pub fn epoll_delete_by(epoll: RawFd, fd: RawFd, at: Nowhere) -> Answer {
+    // SAFETY: EPOLL_CTL_DEL does not look at the event.
+    answer_int(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, at.0.cast()) })
+}
+
+/// select(2) of what can be read of `count` descriptors, by a set for 1024 behind which there is nothing: how many, and whether
+/// `fd` is among them.
+pub fn select_beyond(fd: RawFd, count: c_int) -> Result<(usize, bool), Errno> {
+    let Nowhere(start) = Nowhere::pages(2);
+    let behind = start.wrapping_byte_add(PAGE);
+    // SAFETY: nobody uses the second page.
+    unsafe { libc::munmap(behind, PAGE) };
+    let set = behind.cast::<libc::fd_set>().wrapping_sub(1);
+    // SAFETY: the set is the end of the first page.
+    unsafe { libc::FD_SET(fd, set) };
+    let mut now = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    let none = std::ptr::null_mut();
+    // SAFETY: the set is writable, as far as there are descriptors.
+    let found = answer_int(unsafe { libc::select(count, set, none, none, &raw mut now) })?;
+    // SAFETY: as above.
+    Ok((found, unsafe { libc::FD_ISSET(fd, set) }))
+}
 
 /// A call that is given an address.
 pub type Call = fn(RawFd, Nowhere) -> Answer;

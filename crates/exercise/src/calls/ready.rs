@@ -37,6 +37,38 @@ pub fn ppoll(
     answer_int(unsafe { libc::ppoll(entries.as_mut_ptr(), count, &raw const timeout, mask) })
 }
 
+/// ppoll(2) of what can be read of one descriptor, without waiting, under a mask that blocks no signal.
+pub fn ppoll_unblocked(fd: RawFd) -> Answer {
+    let mut entry = [libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    ppoll(&mut entry, Duration::ZERO, Some(&no_signals()))
+}
+
+/// As [`ppoll_unblocked`], by pselect(2).
+pub fn pselect_unblocked(fd: RawFd) -> Answer {
+    let (now, mask) = (timespec(Duration::ZERO), no_signals());
+    let (mut set, none) = (set_of(fd, true), std::ptr::null_mut());
+    // SAFETY: the set is writable, time and mask are readable.
+    answer_int(unsafe {
+        libc::pselect(
+            fd + 1,
+            &raw mut set,
+            none,
+            none,
+            &raw const now,
+            &raw const mask,
+        )
+    })
+}
+
+fn no_signals() -> libc::sigset_t {
+    // SAFETY: a set is plain integers, for which zero is a value.
+    unsafe { std::mem::zeroed() }
+}
+
 /// What select(2) is asked about, and what it answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {

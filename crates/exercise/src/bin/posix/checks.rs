@@ -28,6 +28,7 @@ mod storm;
 mod threads;
 mod urgent;
 mod vectors;
+mod waiting;
 
 use std::net::SocketAddr;
 
@@ -73,7 +74,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 27] = [
+    let topics: [&'static [Check]; 28] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -101,6 +102,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         notices::CHECKS,
         storm::CHECKS,
         nowhere::CHECKS,
+        waiting::CHECKS,
     ];
     topics.into_iter().flatten().chain(beside::CHECKS)
 }

@@ -58,7 +58,7 @@ pub(super) fn catch(signal: i32, flags: i32) {
 }
 
 /// How often a signal was caught since the last time this was asked.
-fn caught(s: &mut Stage) {
+pub(super) fn caught(s: &mut Stage) {
     s.say("caught", CAUGHT.swap(0, Ordering::Relaxed));
 }
 
