@@ -20,8 +20,11 @@ pub struct Args {
 }
 
 /// What goes where below the prefix, from the folder of release builds.
-const BUILT: [(&str, &str); 4] = [
+const BUILT: [(&str, &str); 6] = [
     ("crosslane", "bin/crosslane"),
+    // The programs that `crosslane bench` measures; it looks for them beside itself.
+    ("crosslane-sockbench", "bin/crosslane-sockbench"),
+    ("crosslane-apibench", "bin/crosslane-apibench"),
     ("libcrosslane.so", "lib/crosslane/libcrosslane.so"),
     ("libcrosslane_api.so", "lib/libcrosslane_api.so"),
     ("libcrosslane_api.a", "lib/libcrosslane_api.a"),

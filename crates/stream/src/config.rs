@@ -12,7 +12,7 @@ use crosslane_sys::store_wait::StoreWait;
 pub enum Waiting {
     /// Spin for up to 50 milliseconds, then sleep after all: an idle program uses no processor.
     Spin,
-    /// Spin for a while that adapts to success, 20 microseconds at most, then sleep.
+    /// Spin for a while that adapts to success, 50 microseconds at most, then sleep.
     Adaptive,
     /// As [`Waiting::Spin`], but the processor rests while nothing is written to the line in which the next
     /// record arrives.

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use crosslane_benchkit::{Machine, stats};
 use serde::Serialize;
 
+use crate::output::note;
+
 /// What a person must know beside the table, a line each.
 pub fn as_notes(notes: &[String]) -> String {
     notes.iter().map(|note| format!("note: {note}\n")).collect()
@@ -44,9 +46,7 @@ pub fn json(preamble: &impl Serialize, rows: &[impl Serialize]) -> anyhow::Resul
 /// whether everything could be measured.
 pub fn finish(text: &str, complaints: &[String], complete: bool) -> anyhow::Result<ExitCode> {
     crate::output::print(text)?;
-    complaints
-        .iter()
-        .for_each(|complaint| eprintln!("{complaint}"));
+    complaints.iter().for_each(|complaint| note(complaint));
     Ok(if complete {
         ExitCode::SUCCESS
     } else {

@@ -14,9 +14,11 @@ mod wait;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use crosslane_benchkit::stop_children_on_signals;
 use rows::Data;
+
+use crate::output::note;
 
 /// Arguments of `crosslane report`.
 #[derive(clap::Args)]
@@ -50,10 +52,11 @@ Examples:
       crosslane report --quick
 
   Measure everything, and keep the results:
-      crosslane report --keep docs/benchmarks --out docs/benchmarks/report.html
+      mkdir results
+      crosslane report --keep results --out results/report.html
 
   From results that are there:
-      crosslane report docs/benchmarks/*.jsonl
+      crosslane report docs/benchmarks/full/*.jsonl
 
 Exit status:
   0 when the page was written; 1 if not, or if something on it is not as it should be: a case that
@@ -69,11 +72,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.files.is_empty() {
         stop_children_on_signals()?;
         for bench in &args.benches {
-            eprintln!("crosslane bench {} ...", bench.name());
+            note(&format!("crosslane bench {} ...", bench.name()));
             let text = match bench.measure(args.quick, args.repeats) {
                 Err(error) if bench.is_optional() => {
                     data.notes.push(format!("{error:#}"));
-                    eprintln!("note: {error:#}");
+                    note(&format!("note: {error:#}"));
                     continue;
                 }
                 measured => measured?,
@@ -90,17 +93,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         data.add(&text, &name)?;
     }
     let data = data.merged();
-    ensure!(
-        !data.rows.is_empty(),
-        "there is nothing to report: no row of any bench; {}",
-        data.notes.join("; ")
-    );
+    if data.rows.is_empty() {
+        let why = data.notes.iter().map(|note| format!("; {note}"));
+        bail!(
+            "there is nothing to report: no row of any bench{}",
+            why.collect::<String>()
+        );
+    }
     write(&args.out, &page::page(&data).into_string())?;
     crate::output::print(&format!("{}\n", args.out.display()))?;
     let complaints = data.complaints();
-    complaints
-        .iter()
-        .for_each(|complaint| eprintln!("{complaint}"));
+    complaints.iter().for_each(|complaint| note(complaint));
     Ok(if complaints.is_empty() {
         ExitCode::SUCCESS
     } else {

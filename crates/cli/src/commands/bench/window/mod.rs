@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     rows.extend(bare::writes(window, args.quick));
     match between::measure(window, args.quick)? {
         Some(found) => rows.extend(found),
-        None => eprintln!("crosslane: SKIPPED: messages: they take two processors"),
+        None => crate::output::note("crosslane: SKIPPED: messages: they take two processors"),
     }
     let description = window.description();
     if args.output.is_json() {
