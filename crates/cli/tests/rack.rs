@@ -73,6 +73,31 @@ fn a_hosts_own_fingerprint_and_what_is_no_shared_memory_are_refused() {
     }
     let said = host.refuses(&add(&others, "/proc/lanes"));
     assert!(said.contains("name a file in tmpfs"), "{said}");
+    let nowhere = [add(&others, "/dev/shm/no/such/dax"), vec!["--coherent"]].concat();
+    let said = host.refuses(&nowhere);
+    assert!(said.contains("no such device memory"), "{said}");
+    let who = [
+        "add",
+        "beta",
+        "--address",
+        "192.0.2.2",
+        "--fingerprint",
+        &others,
+    ];
+    let said = host.refuses(&[&who[..], &["--window-bytes", "4096"]].concat());
+    assert!(said.contains("--window <PATH>"), "{said}");
     let (is_good, said) = host.rack(&add(&others, "/dev/shm/lanes"));
     assert!(is_good, "{said}");
+}
+
+#[test]
+fn without_a_monitor_it_is_said_how_one_joins_a_rack() {
+    let host = Host::new();
+    for asked in ["status", "reload"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crosslane"));
+        command.args(["rack", asked]);
+        let output = command.env("CROSSLANE_RUNTIME_DIR", host.0.path()).output();
+        let said = String::from_utf8(output.unwrap().stderr).unwrap();
+        assert!(said.contains("crosslane monitor --rack FILE"), "{said}");
+    }
 }

@@ -125,7 +125,7 @@ fn one_side_alone_says_what_to_do() {
 #[test]
 fn what_is_no_window_is_refused() {
     for (place, why) in [
-        ("/dev/shm/crosslane-no-such-window", "window probe"),
+        ("/dev/shm/crosslane-no-such-window", "truncate -s 64M"),
         ("0000:ff:1f.7", "cannot open"),
         ("/proc/self/exe", "cannot open"),
     ] {
@@ -167,4 +167,45 @@ fn the_bench_measures_every_kind() {
     assert_eq!(kinds, wanted.into_iter().collect());
     let is_figure = |row: &Value| row["ns"].as_f64().is_some() || row["gbps"].as_f64().is_some();
     assert!(rows[1..].iter().all(is_figure), "{rows:?}");
+}
+
+#[test]
+fn the_window_of_a_rack_is_overwritten_only_if_that_is_confirmed() {
+    let window = Window::new("of-a-rack", 4 << 20);
+    std::fs::write(&window.0, [&b"XLWINDOW"[..], &vec![0; 4 << 20]].concat()).unwrap();
+    let place = window.0.to_str().unwrap();
+    let test = [
+        "window",
+        "test",
+        place,
+        "--seconds",
+        "0.01",
+        "--bytes",
+        "4096",
+    ];
+    let refused = run(crosslane(&test));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("crosslane rack status"),
+        "{said}"
+    );
+    assert!(std::fs::read(&window.0).unwrap().starts_with(b"XLWINDOW"));
+    let confirmed = run(crosslane(&[&test[..], &["--overwrite"]].concat()));
+    assert!(confirmed.status.success(), "{confirmed:?}");
+}
+
+#[test]
+fn a_window_that_is_not_there_can_be_made() {
+    let refused = run(crosslane(&[
+        "window",
+        "test",
+        "/dev/shm/crosslane-test-none",
+    ]));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        said.contains("truncate -s 64M /dev/shm/crosslane-test-none"),
+        "{said}"
+    );
+    let none = run(crosslane(&["window", "test", "/dev/shm/x", "--bytes", "0"]));
+    assert_eq!(none.status.code(), Some(2));
 }

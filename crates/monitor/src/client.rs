@@ -10,6 +10,7 @@ use crosslane_ctl::message::{
 };
 use crosslane_ctl::paths::{MOST_PATH_BYTES, RUNTIME_DIR_VARIABLE, has_room_for_socket, socket_in};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -42,6 +43,15 @@ pub enum ClientError {
         path: PathBuf,
         /// The kernel's answer.
         error: io::Error,
+    },
+    /// Somebody may listen, but not for us.
+    #[error(
+        "cannot reach a monitor at {path}: its directory does not let you in; ask as its user or as \
+         root, or name another directory in {RUNTIME_DIR_VARIABLE}"
+    )]
+    Forbidden {
+        /// The socket.
+        path: PathBuf,
     },
     /// The monitor is another user's.
     #[error("the monitor at {path} belongs to user {owner}, neither root nor you")]
@@ -91,9 +101,12 @@ impl MonitorClient {
         if !has_room_for_socket(runtime_dir) {
             return Err(ClientError::TooLong { path });
         }
-        let failed = |error: rustix::io::Errno| ClientError::NoMonitor {
-            path: path.clone(),
-            error: error.into(),
+        let failed = |error| match error {
+            Errno::ACCESS => ClientError::Forbidden { path: path.clone() },
+            error => ClientError::NoMonitor {
+                path: path.clone(),
+                error: error.into(),
+            },
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =

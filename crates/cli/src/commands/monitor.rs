@@ -1,6 +1,5 @@
 //! `crosslane monitor`: pair the ends of connections and hand out rings.
 
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -8,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use clap::builder::RangedU64ValueParser;
 use crosslane_ctl::lane::{Geometry, LINE_BYTES, MAX_RING_LINES, MIN_RING_LINES};
 use crosslane_ctl::paths::SYSTEM_RUNTIME_DIR;
 use crosslane_monitor::config::{Config, Quotas, Service};
@@ -15,7 +15,7 @@ use crosslane_monitor::rack::config::{RackConfig, SYSTEM_PATH};
 use crosslane_monitor::server::Monitor;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::private;
+use crate::{output, private};
 
 /// Arguments of `crosslane monitor`.
 #[derive(clap::Args)]
@@ -58,11 +58,11 @@ pub struct Args {
     rack: Option<PathBuf>,
 
     /// Grant no rings while the machine has less free memory than this
-    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(..=MOST_MIB))]
     memory_floor: u64,
 
     /// Most connections of one process that may be registered
-    #[arg(long, value_name = "COUNT", default_value_t = Quotas::default().ends_per_process)]
+    #[arg(long, value_name = "COUNT", default_value_t = Quotas::default().ends_per_process, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     ends_per_process: usize,
 
     /// Most connections of one user that may be registered
@@ -81,6 +81,9 @@ pub struct Args {
     #[arg(long, hide = true)]
     detach: bool,
 }
+
+/// More memory than any machine has.
+const MOST_MIB: u64 = 1 << 40;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -125,8 +128,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     tracing::info!(directory = %config.directory.display(), "listening");
     if args.announce {
-        println!("listening");
-        std::io::stdout().flush()?;
+        output::print("listening\n")?;
     }
     monitor.run().context("the monitor cannot go on")?;
     Ok(ExitCode::SUCCESS)

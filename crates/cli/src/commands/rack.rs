@@ -5,9 +5,11 @@ mod init;
 mod reload;
 mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::anyhow;
+use crosslane_monitor::client::{ClientError, MonitorClient};
 use crosslane_monitor::rack::config::SYSTEM_PATH;
 
 /// Arguments of `crosslane rack`.
@@ -59,6 +61,17 @@ struct Place {
     /// The configuration; key and certificate lie beside it
     #[arg(long, value_name = "FILE", default_value = SYSTEM_PATH)]
     rack: PathBuf,
+}
+
+/// The monitor in a directory. Where none is, `crosslane run` starts one that is in no rack.
+fn monitor_in(directory: &Path) -> anyhow::Result<MonitorClient> {
+    MonitorClient::connect(directory).map_err(|error| match error {
+        ClientError::NoMonitor { path, error } => anyhow!(
+            "no monitor answers at {}: {error}; start one: crosslane monitor --rack FILE",
+            path.display()
+        ),
+        error => error.into(),
+    })
 }
 
 /// Run a subcommand.

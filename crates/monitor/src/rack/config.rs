@@ -122,12 +122,14 @@ pub enum ConfigError {
         error: std::io::Error,
     },
     /// It is not TOML, or has a key that is not known, or lacks one.
-    #[error("{path}: {error}")]
+    #[error("{path} line {line}: {message}")]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and what; has several lines.
-        error: Box<toml::de::Error>,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
     },
     /// A value that cannot be.
     #[error("{path} line {line}: {key} = {value:?} {problem}")]

@@ -29,7 +29,7 @@ pub const HEADER_BYTES: u64 = PAGE_BYTES as u64;
 /// First bytes of a header. What follows, in order: the version (4 bytes), lines of each ring (4),
 /// slots (4), four bytes of zero, the window's length (8) and the epoch (8), written by the owner;
 /// and the guest's answer (8), the epoch's complement, in the next line.
-const MAGIC: [u8; 8] = *b"XLWINDOW";
+pub const MAGIC: [u8; 8] = *b"XLWINDOW";
 const ANSWER_AT: u64 = LINE_BYTES as u64;
 const RECORD_BYTES: usize = 40;
 

@@ -75,7 +75,7 @@ pub enum Memory<'a> {
 #[derive(Debug, Error)]
 pub enum WindowError {
     /// A file that cannot be opened, or asked what it is.
-    #[error("{}: cannot open the window: {cause}{}", path.display(), remedy(cause))]
+    #[error("{}: cannot open the window: {cause}{}", path.display(), remedy(path, cause))]
     Open {
         /// The file.
         path: PathBuf,
@@ -137,11 +137,20 @@ pub enum WindowError {
     },
 }
 
-fn remedy(cause: &io::Error) -> &'static str {
+fn remedy(path: &Path, cause: &io::Error) -> String {
+    let is_file =
+        path.starts_with("/dev/shm") || !path.starts_with("/dev") && !path.starts_with("/sys");
     match cause.kind() {
-        io::ErrorKind::PermissionDenied => "; it takes root, or a group that owns the file",
-        io::ErrorKind::NotFound => "; `crosslane window probe` lists those that there are",
-        _ => "",
+        io::ErrorKind::PermissionDenied => {
+            "; it takes root, or a group that owns the file".to_owned()
+        }
+        io::ErrorKind::NotFound if is_file => {
+            format!("; make one: truncate -s 64M {}", path.display())
+        }
+        io::ErrorKind::NotFound => {
+            "; `crosslane window probe` lists those that there are".to_owned()
+        }
+        _ => String::new(),
     }
 }
 

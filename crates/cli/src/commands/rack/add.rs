@@ -57,7 +57,7 @@ pub struct Args {
     coherent: bool,
 
     /// How long that is; by default a device's whole memory, of a file 256 MiB
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", requires = "window")]
     window_bytes: Option<u64>,
 }
 
@@ -70,11 +70,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let before = RackConfig::read(&path)?;
     ensure_others(args, &before)?;
     if let Some(window) = &args.window {
-        ensure_device(window)?;
+        ensure_there(window, args.coherent)?;
         ensure_memory(window, args.coherent)?;
     }
     if let Some(beyond) = &args.beyond {
-        ensure_device(beyond)?;
+        ensure_there(beyond, false)?;
         ensure_memory(beyond, false)?;
     }
     let mut text = std::fs::read_to_string(&path)?;
@@ -104,11 +104,11 @@ fn ensure_others(args: &Args, own: &RackConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A file that is not there is made later, a device is not.
-fn ensure_device(window: &Path) -> anyhow::Result<()> {
+/// A file that is not there is made later, a device is not, nor is a file of DAX memory.
+fn ensure_there(window: &Path, is_coherent: bool) -> anyhow::Result<()> {
     let is_device = window.starts_with("/sys") || window.to_string_lossy().starts_with("/dev/dax");
     ensure!(
-        !is_device || window.exists(),
+        !is_device && !is_coherent || window.exists(),
         "{}: there is no such device memory; `crosslane window probe` lists what this host has",
         window.display()
     );

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
-use crosslane_monitor::client::{MonitorClient, RackReport};
+use anyhow::{Context, anyhow, bail, ensure};
+use crosslane_monitor::client::RackReport;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::output;
@@ -19,7 +19,7 @@ const NAP: Duration = Duration::from_millis(10);
 /// Send the signal, and wait until it has been obeyed.
 pub(super) fn run(_: &Args) -> anyhow::Result<()> {
     let directory = private::current_directory();
-    let client = MonitorClient::connect(&directory)?;
+    let client = super::monitor_in(&directory)?;
     let ask = || -> anyhow::Result<RackReport> {
         client.rack(PATIENCE)?.with_context(|| {
             format!(
@@ -30,9 +30,11 @@ pub(super) fn run(_: &Args) -> anyhow::Result<()> {
     };
     let before = ask()?.reloads;
     let pid = client.counters(PATIENCE)?.monitor.pid;
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pid = pid.context("the monitor does not know its own number")?;
-    kill_process(pid, Signal::HUP).context("the monitor is not ours to tell")?;
+    let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let process = process.context("the monitor does not know its own number")?;
+    kill_process(process, Signal::HUP).map_err(|error| {
+        anyhow!("cannot tell the monitor, process {pid}: {error}; run this as the monitor's user or root")
+    })?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let now = ask()?;

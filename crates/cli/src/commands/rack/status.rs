@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use crosslane_benchkit::show;
-use crosslane_monitor::client::{HostReport, MonitorClient, RackReport, WindowReport};
+use crosslane_monitor::client::{HostReport, RackReport, WindowReport};
 
 use crate::output;
 use crate::private::{self, PATIENCE};
@@ -34,7 +34,7 @@ Examples:
 /// Ask the monitor and print its answer.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let directory = private::current_directory();
-    let rack = MonitorClient::connect(&directory)?.rack(PATIENCE)?;
+    let rack = super::monitor_in(&directory)?.rack(PATIENCE)?;
     let rack = rack.with_context(|| {
         format!(
             "the monitor in {} is in no rack: start it with --rack FILE (crosslane rack init)",

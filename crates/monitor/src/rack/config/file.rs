@@ -87,11 +87,12 @@ enum Ports {
 }
 
 pub(super) fn parse(path: &Path, text: &str) -> Result<RackConfig, ConfigError> {
+    let place = Place { path, text };
     let file: File = toml::from_str(text).map_err(|error| ConfigError::Syntax {
         path: path.to_owned(),
-        error: Box::new(error),
+        line: place.line_at(error.span().map_or(0, |span| span.start)),
+        message: error.message().lines().collect::<Vec<_>>().join("; "),
     })?;
-    let place = Place { path, text };
     let directory = path.parent().unwrap_or(Path::new("."));
     let name = place.name("name", &file.name)?;
     let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT);
@@ -451,6 +452,12 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// Counted from 1.
+    fn line_at(&self, byte: usize) -> usize {
+        let before = self.text.get(..byte).unwrap_or_default();
+        before.matches('\n').count() + 1
+    }
+
     fn error(
         &self,
         span: Range<usize>,
@@ -458,10 +465,9 @@ impl Place<'_> {
         value: impl ToString,
         problem: impl Into<String>,
     ) -> ConfigError {
-        let before = self.text.get(..span.start).unwrap_or_default();
         ConfigError::Value {
             path: self.path.to_owned(),
-            line: before.matches('\n').count() + 1,
+            line: self.line_at(span.start),
             key,
             value: value.to_string(),
             problem: problem.into(),

@@ -175,6 +175,14 @@ fn unknown_and_missing_keys_are_errors_with_their_line() {
     let missing = whole().replace("kind = \"file\"\n", "");
     let error = parse(&missing).unwrap_err().to_string();
     assert!(error.contains("kind"), "{error}");
+    let broken = parse(&whole().replacen("[[host]]", "[[host]", 1)).unwrap_err();
+    for error in [error, broken.to_string()] {
+        assert!(
+            error.starts_with("/etc/crosslane/rack.toml line "),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
 }
 
 #[test]

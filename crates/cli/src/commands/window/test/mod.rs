@@ -7,6 +7,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use clap::builder::RangedU64ValueParser;
+use crosslane_monitor::rack::window::MAGIC;
 use crosslane_window::backend::{Place, Window, half_bytes, lasting_halves, open, open_bridge};
 use crosslane_window::discover::Roots;
 use serde::{Deserialize, Serialize};
@@ -29,9 +31,9 @@ pub struct Args {
     #[arg(long, default_value_t = 60, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     patience: u64,
     /// Bytes of each half that are written and read in full
-    #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
+    #[arg(long, default_value_t = 16 << 20, value_name = "BYTES", value_parser = RangedU64ValueParser::<usize>::new().range(8..))]
     bytes: usize,
-    /// Confirm that what is in DAX memory may be destroyed
+    /// Confirm that what is in DAX memory, or in the window of a rack, may be destroyed
     #[arg(long)]
     overwrite: bool,
     /// Hosts keep DAX memory coherent: do not flush
@@ -74,6 +76,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     );
     // As all windows of lanes, it stays mapped as long as the process lives.
     let window: &'static dyn Window = Box::leak(window);
+    ensure!(
+        args.overwrite || !is_of_a_rack(window),
+        "{}: a monitor uses this window (see `crosslane rack status`), and its connections would break; \
+         --overwrite confirms that they may",
+        args.place
+    );
     let side = side(args, window)?;
     let other = match side {
         None => Some(start_other(args)?),
@@ -100,6 +108,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// Whether a monitor has laid it out.
+fn is_of_a_rack(window: &'static dyn Window) -> bool {
+    let mut first = [0; MAGIC.len()];
+    lasting_halves(window, 0).0.take_bytes(0, &mut first);
+    first == MAGIC
 }
 
 fn open_place(args: &Args) -> anyhow::Result<Box<dyn Window>> {
