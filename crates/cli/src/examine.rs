@@ -10,6 +10,7 @@ mod locate;
 mod privilege;
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -50,6 +51,8 @@ pub enum Cause {
     IoUring,
     /// Not a program.
     NotAProgram,
+    /// Nobody may execute it, or a script's interpreter.
+    NotExecutable,
     /// Cannot be found or read.
     Unreadable,
 }
@@ -79,6 +82,7 @@ impl Cause {
             }
             Self::IoUring => "it is linked with liburing; what it does by io_uring stays on TCP",
             Self::NotAProgram => "it is neither an ELF program nor a script",
+            Self::NotExecutable => "it may not be executed",
             Self::Unreadable => "it cannot be found or read",
         }
     }
@@ -95,6 +99,7 @@ impl Cause {
             Self::Capabilities => "run a copy without capabilities, or run it as root",
             Self::IoUring => "make it use epoll, if it has a setting for that",
             Self::NotAProgram => "name a program",
+            Self::NotExecutable => "make it executable (chmod +x), or name what runs it",
             Self::Unreadable => "name a program on the PATH, or by a path that you may read",
         }
     }
@@ -126,7 +131,11 @@ pub struct Finding {
 pub fn examine(program: &OsStr) -> Finding {
     let mut scripts = Vec::new();
     let located = locate::locate(program, &mut scripts);
+    let may_run = |path: &PathBuf| locate::is_executable(path);
     let (path, cause, error) = match located {
+        Ok(path) if !scripts.iter().chain([&path]).all(may_run) => {
+            (Some(path), Cause::NotExecutable, None)
+        }
         Ok(path) => match judge(&path) {
             Ok(cause) => (Some(path), cause, None),
             Err(error) => (Some(path), Cause::Unreadable, Some(error)),
@@ -145,8 +154,13 @@ pub fn examine(program: &OsStr) -> Finding {
     }
 }
 
+/// Whether the loader can load this file into a program, as LD_PRELOAD asks it to.
+pub fn is_shared_library(file: File) -> bool {
+    elf::is_shared_library(&object::ReadCache::new(file))
+}
+
 fn judge(path: &std::path::Path) -> std::io::Result<Cause> {
-    let file = object::ReadCache::new(std::fs::File::open(path)?);
+    let file = object::ReadCache::new(File::open(path)?);
     match elf::judge(&file) {
         Cause::Dynamic => Ok(privilege::judge(path)?.unwrap_or(Cause::Dynamic)),
         cause => Ok(cause),

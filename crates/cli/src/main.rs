@@ -1,5 +1,7 @@
 //! The `crosslane` command: argument parsing here, one module per subcommand in `commands`.
 #![forbid(unsafe_code)]
+// They panic where standard error is a full disk; `output` has what does not.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 mod commands;
 mod examine;
@@ -137,6 +139,8 @@ fn log_to_standard_error() {
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
+        // They would be told on standard error, by what panics there.
+        .log_internal_errors(false)
         .init();
 }
 

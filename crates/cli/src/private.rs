@@ -15,6 +15,9 @@ use crosslane_monitor::directory::{open_directory, private_mode};
 /// How long a monitor may take to answer.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long another's may take that came up while ours failed.
+const AFTER_FAILURE: Duration = Duration::from_millis(300);
+
 /// Name of the log in the runtime directory.
 const LOG_NAME: &str = "monitor.log";
 
@@ -71,14 +74,20 @@ pub fn ensure(directory: &Path) -> anyhow::Result<()> {
         .spawn()
         .context("cannot start a private monitor")?;
     // Another program may start one at the same moment: then ours gives up, and theirs answers.
-    let end = Instant::now() + PATIENCE;
+    let mut end = Instant::now() + PATIENCE;
+    let mut ended = None;
     while Instant::now() < end {
-        let ended = starter.try_wait()?.is_some();
+        if ended.is_none() {
+            ended = starter.try_wait()?;
+            if ended.is_some_and(|status| !status.success()) {
+                end = end.min(Instant::now() + AFTER_FAILURE);
+            }
+        }
         if answers(directory) {
             reap(starter);
             return Ok(());
         }
-        if ended {
+        if ended.is_some() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }

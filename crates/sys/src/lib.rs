@@ -15,6 +15,7 @@ pub mod event;
 pub mod fault;
 pub mod futex;
 mod held;
+pub mod inherit;
 pub mod kernel;
 pub mod lock;
 pub mod memory;

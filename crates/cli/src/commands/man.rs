@@ -91,6 +91,13 @@ fn synopsis(command: &Command) -> Roff {
 fn usage(arg: &Arg) -> Vec<Inline> {
     let values = arg.get_value_names().unwrap_or_default();
     let values: Vec<&str> = values.iter().map(AsRef::as_ref).collect();
+    if let (None, [first, others @ ..]) = (arg.get_long(), values.as_slice())
+        && !others.is_empty()
+    {
+        // The first value has a name of its own, and the others may be left out.
+        let others = others.join(" ");
+        return vec![italic(*first), roman(" ["), italic(others), roman(" ...]")];
+    }
     let values = values.join(" ");
     let mut words = match arg.get_long() {
         Some(long) => vec![bold(format!("--{long}"))],

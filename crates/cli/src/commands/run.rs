@@ -2,28 +2,35 @@
 
 mod child;
 mod explain;
+mod library;
 
-use std::ffi::OsString;
-use std::io::{ErrorKind, Read};
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
 
-use anyhow::{Context, bail, ensure};
-use clap::ValueEnum;
+use anyhow::{bail, ensure};
+use clap::{Arg, ValueEnum};
 use crosslane_ctl::paths::{RUN_VARIABLE, RUNTIME_DIR_VARIABLE, SECRET_VARIABLE};
 use crosslane_ctl::reason::STRICT_STATUS;
 use crosslane_monitor::secret;
+use crosslane_sys::inherit;
 use crosslane_sys::store_wait::StoreWait;
 
 use crate::examine::{Verdict, examine};
+use crate::output::{self, note};
 use crate::private;
 use explain::{Explanation, Format};
 
 /// Arguments of `crosslane run`.
 #[derive(clap::Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(
+    after_long_help = EXAMPLES,
+    override_usage = "crosslane run [OPTIONS] <PROGRAM> [ARGS]...",
+    mut_args(unset_if_empty)
+)]
 pub struct Args {
     /// How the program waits for data
     #[arg(
@@ -69,8 +76,9 @@ pub struct Args {
     /// On standard error, once the program has ended: a table with every end of a connection that
     /// it and what it started had, alike ones in one row if they are many, and for each reason what
     /// would change it. With json, one object for each end, as of crosslane ss, and a last one with
-    /// the numbers. The program is a child of this command then, which passes on SIGHUP, SIGTERM,
-    /// SIGUSR1 and SIGUSR2, and ends as the program does.
+    /// the numbers. The program is a child of this command then, which passes on SIGHUP, SIGINT,
+    /// SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2, but for those of a terminal, which sends them to the
+    /// program itself, and ends as the program does.
     #[arg(
         long,
         value_enum,
@@ -85,12 +93,29 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     explain_to: Option<PathBuf>,
 
-    /// The program
-    program: OsString,
+    /// The program, and its arguments: all that follows its name is for the program
+    #[arg(
+        required = true,
+        num_args = 1..,
+        trailing_var_arg = true,
+        value_names = ["PROGRAM", "ARGS"]
+    )]
+    command: Vec<OsString>,
+}
 
-    /// Its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    args: Vec<OsString>,
+impl Args {
+    fn program(&self) -> &OsStr {
+        self.command.first().map_or(OsStr::new(""), |name| name)
+    }
+}
+
+/// As if it were not in the environment.
+fn unset_if_empty(arg: Arg) -> Arg {
+    let value = arg.get_env().and_then(std::env::var_os);
+    match value.is_some_and(|value| value.is_empty()) {
+        true => arg.env(None),
+        false => arg,
+    }
 }
 
 /// Port numbers as the library reads them: numbers and ranges, separated by commas.
@@ -136,7 +161,7 @@ enum Wait {
     /// As spin, but the processor rests until the peer writes (umwait or mwaitx): a little more latency, less power, and
     /// its sibling thread runs faster. Where the processor has neither, it spins
     Monitor,
-    /// Look for up to 20 microseconds, less where that was in vain before, then sleep
+    /// Look for up to 50 microseconds, less where that was in vain before, then sleep
     Adaptive,
     /// Sleep at once: least CPU use
     Sleep,
@@ -163,9 +188,11 @@ Examples:
       crosslane run --explain ./my-client
 
 Exit status:
-  That of the program; 125 if it was not run, or was ended, because of --strict; 126 if it cannot
-  be run; 127 if it is not found.";
+  That of the program; 125 if it was not run, or was ended, because of --strict, or was not run as
+  the file of --explain-to cannot be written; 126 if it cannot be run; 127 if it is not found.";
 
+/// Exit status when the program is not run for a reason of this command's own, as of env(1).
+const NOT_RUN: u8 = 125;
 /// Exit status when the program cannot be run.
 const CANNOT_RUN: u8 = 126;
 /// Exit status when the program is not found.
@@ -173,19 +200,26 @@ const NOT_FOUND: u8 = 127;
 
 /// Become the program.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut command = Command::new(&args.program);
-    command.args(&args.args);
+    if let Some(Err(error)) = args.explain_to.as_deref().map(output::check_writable) {
+        note(&format!("crosslane: --explain-to: {error:#}; not run"));
+        return Ok(ExitCode::from(NOT_RUN));
+    }
+    let mut command = Command::new(args.program());
+    command.args(args.command.iter().skip(1));
+    inherit::signals(&mut command);
     let to_file = args.explain_to.as_ref().map(|_| Format::Table);
     let mut explanation = args.explain.or(to_file).map(|format| {
-        let program = args.program.display().to_string();
+        let program = args.program().display().to_string();
         Explanation::begin(program, format, args.explain_to.clone())
     });
     if let Err(error) = prepare(args, &mut command, explanation.as_mut()) {
         if args.strict {
-            eprintln!("crosslane: {error:#}; not run because of --strict");
+            note(&format!(
+                "crosslane: {error:#}; not run because of --strict"
+            ));
             return Ok(ExitCode::from(STRICT_STATUS));
         }
-        eprintln!("crosslane: {error:#}; running it on plain TCP");
+        note(&format!("crosslane: {error:#}; running it on plain TCP"));
         if let Some(explanation) = &mut explanation {
             explanation.note_obstacle(format!("{error:#}"));
         }
@@ -207,13 +241,14 @@ fn run_and_explain(
         Err(error) => return Ok(cannot_run(args, &error)),
     };
     if let Err(error) = explanation.tell() {
-        eprintln!("crosslane: cannot explain: {error:#}");
+        note(&format!("crosslane: cannot explain: {error:#}"));
     }
     Ok(child::end_as(status))
 }
 
 fn cannot_run(args: &Args, error: &std::io::Error) -> ExitCode {
-    eprintln!("crosslane: cannot run {}: {error}", args.program.display());
+    let program = args.program().display();
+    note(&format!("crosslane: cannot run {program}: {error}"));
     ExitCode::from(match error.kind() {
         ErrorKind::NotFound => NOT_FOUND,
         _ => CANNOT_RUN,
@@ -225,8 +260,8 @@ fn prepare(
     command: &mut Command,
     explanation: Option<&mut Explanation>,
 ) -> anyhow::Result<()> {
-    let found = examine(&args.program);
-    if found.path.is_none() {
+    let found = examine(args.program());
+    if found.path.is_none() && found.scripts.is_empty() {
         // It will not run, and the kernel says best why.
         return Ok(());
     }
@@ -238,13 +273,15 @@ fn prepare(
             found.remedy
         );
     }
-    let preload = preload(&library()?)?;
+    let preload = library::preload(&library::find()?)?;
     let directory = private::current_directory();
     if let Err(error) = private::ensure(&directory) {
         if args.strict {
             return Err(error);
         }
-        eprintln!("crosslane: {error:#}; connections stay on TCP until a monitor answers");
+        note(&format!(
+            "crosslane: {error:#}; connections stay on TCP until a monitor answers"
+        ));
     }
     command.env("LD_PRELOAD", preload);
     if let Some(secret) = secret::of(&directory) {
@@ -252,9 +289,9 @@ fn prepare(
     }
     command.env(RUNTIME_DIR_VARIABLE, directory);
     if matches!(args.wait, Some(Wait::Monitor)) && StoreWait::here().is_none() {
-        eprintln!(
+        note(
             "crosslane: --wait monitor: this processor, or the hypervisor below it, lets programs use neither umwait \
-             nor mwaitx; the program spins instead"
+             nor mwaitx; the program spins instead",
         );
     }
     if let Some(wait) = args.wait.and_then(|wait| wait.to_possible_value()) {
@@ -277,94 +314,6 @@ fn prepare(
     }
     Ok(())
 }
-
-fn is_elf(path: &Path) -> bool {
-    let mut magic = [0; 4];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == *b"\x7fELF"
-}
-
-/// Where the library is: beside this command, in its installation, or where we are told.
-fn library() -> anyhow::Result<PathBuf> {
-    if let Some(path) = std::env::var_os("CROSSLANE_LIBRARY").map(PathBuf::from) {
-        ensure!(
-            path.is_file(),
-            "CROSSLANE_LIBRARY names {}, which is no file",
-            path.display()
-        );
-        // The loader would only complain, and run the program without it.
-        ensure!(
-            is_elf(&path),
-            "CROSSLANE_LIBRARY names {}, which is no shared library; name libcrosslane.so",
-            path.display()
-        );
-        return Ok(std::path::absolute(path)?);
-    }
-    let own = std::env::current_exe().context("cannot find the crosslane command itself")?;
-    let beside = own.with_file_name("libcrosslane.so");
-    let installed = own
-        .parent()
-        .and_then(Path::parent)
-        .map(|prefix| prefix.join("lib/crosslane/libcrosslane.so"));
-    for path in [Some(beside.clone()), installed].into_iter().flatten() {
-        if path.is_file() {
-            return Ok(path);
-        }
-    }
-    bail!(
-        "libcrosslane.so is neither beside {} nor in ../lib/crosslane; name it in CROSSLANE_LIBRARY",
-        own.display()
-    )
-}
-
-/// LD_PRELOAD with our library first.
-fn preload(library: &Path) -> anyhow::Result<OsString> {
-    let path = match is_musl_installed() {
-        true => for_glibc_only(library),
-        false => library.as_os_str().to_owned(),
-    };
-    let text = path.as_encoded_bytes();
-    if text.contains(&b' ') || text.contains(&b':') {
-        bail!(
-            "the loader cannot preload {}: its path has a space or a colon",
-            library.display()
-        );
-    }
-    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    let is_separator = |byte: &u8| matches!(byte, b' ' | b':');
-    let mut words = others.as_encoded_bytes().split(is_separator);
-    if others.is_empty() || words.any(|other| other == text) {
-        return Ok(match others.is_empty() {
-            true => path,
-            false => others,
-        });
-    }
-    let mut value = path;
-    value.push(":");
-    value.push(others);
-    Ok(value)
-}
-
-/// musl's loader, too, obeys LD_PRELOAD, and a program does not start if what it loads needs glibc.
-fn is_musl_installed() -> bool {
-    let names = std::fs::read_dir("/lib").into_iter().flatten().flatten();
-    names
-        .map(|entry| entry.file_name())
-        .any(|name| name.as_encoded_bytes().starts_with(b"ld-musl-"))
-}
-
-/// The path in a form that means something to glibc's loader alone: it puts the name of a library
-/// directory for `$LIB` (ld.so(8)), which is then left again upwards. musl's looks for a directory
-/// of that very name and passes over what is not there.
-fn for_glibc_only(library: &Path) -> OsString {
-    let mut path = OsString::from("/$LIB");
-    path.push("/..".repeat(LIB_DEPTH));
-    path.push(library);
-    path
-}
-
-/// More than `$LIB` has parts; above the root is the root.
-const LIB_DEPTH: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,8 @@
 //! What an ELF file says about how it is loaded. Any bytes may come: nothing here trusts them.
 
-use object::elf::{ELFCLASS32, ELFMAG, ET_DYN, ET_EXEC, FileHeader64, PT_INTERP};
+use object::elf::{
+    ELFCLASS32, ELFMAG, ET_DYN, ET_EXEC, FileHeader64, PT_INTERP, PT_LOAD, ProgramHeader64,
+};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ReadRef};
 
@@ -12,6 +14,7 @@ const MACHINE: u16 = object::elf::EM_X86_64;
 const MACHINE: u16 = object::elf::EM_AARCH64;
 
 type Header = FileHeader64<Endianness>;
+type Segment = ProgramHeader64<Endianness>;
 
 /// Whether a file with these contents can be preloaded, privileges aside.
 pub fn judge<'d>(data: impl ReadRef<'d>) -> Cause {
@@ -24,6 +27,28 @@ pub fn judge<'d>(data: impl ReadRef<'d>) -> Cause {
         _ => return Cause::NotAProgram,
     }
     judge_elf(data).unwrap_or(Cause::NotAProgram)
+}
+
+/// Whether the loader can load a file with these contents into a program.
+pub fn is_shared_library<'d>(data: impl ReadRef<'d>) -> bool {
+    is_whole_library(data).unwrap_or(false)
+}
+
+fn is_whole_library<'d>(data: impl ReadRef<'d>) -> object::Result<bool> {
+    let header = Header::parse(data)?;
+    let endian = header.endian()?;
+    if !header.is_class_64()
+        || header.e_machine(endian) != MACHINE
+        || header.e_type(endian) != ET_DYN
+        || loader(header, endian, data)?.is_some()
+    {
+        return Ok(false);
+    }
+    let segments = header.program_headers(endian, data)?;
+    let mut loaded = segments.iter().filter(|it| it.p_type(endian) == PT_LOAD);
+    // What has been cut off shows at the end of the last.
+    let is_whole = |it: &Segment| it.data(endian, data).is_ok();
+    Ok(loaded.clone().next().is_some() && loaded.all(is_whole))
 }
 
 fn judge_elf<'d>(data: impl ReadRef<'d>) -> object::Result<Cause> {
@@ -109,12 +134,14 @@ mod tests {
         let head = &own[..own.len().min(8192)];
         for end in (0..head.len()).step_by(7) {
             let _ = judge(&head[..end]);
+            let _ = is_shared_library(&head[..end]);
         }
         let mut twisted = head.to_vec();
         for at in 0..512.min(twisted.len()) {
             for value in [0, 1, 0x7f, 0xff] {
                 let before = std::mem::replace(&mut twisted[at], value);
                 let _ = judge(twisted.as_slice());
+                let _ = is_shared_library(twisted.as_slice());
                 twisted[at] = before;
             }
         }
@@ -130,6 +157,21 @@ mod tests {
         ] {
             assert_eq!(judge(data), Cause::NotAProgram);
         }
+    }
+
+    #[test]
+    fn a_library_is_whole_and_no_program() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let paths = maps
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(5));
+        let library = paths.into_iter().find(|path| path.contains("libgcc_s"));
+        let data = std::fs::read(library.expect("the test is linked with libgcc_s")).unwrap();
+        assert!(is_shared_library(data.as_slice()));
+        assert!(!is_shared_library(&data[..data.len() / 2]));
+        let program = std::fs::read("/proc/self/exe").unwrap();
+        assert!(!is_shared_library(program.as_slice()));
+        assert!(!is_shared_library(&b"text"[..]));
     }
 
     #[test]

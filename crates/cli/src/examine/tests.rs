@@ -114,6 +114,8 @@ fn a_script_is_judged_by_its_interpreter() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("script");
     std::fs::write(&script, "#!/usr/bin/env sh\n").unwrap();
+    assert_eq!(cause(&script), Cause::NotExecutable);
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let found = examine(script.as_os_str());
     assert_eq!(found.cause, Cause::Dynamic);
     assert_eq!(found.scripts, [script]);

@@ -6,14 +6,20 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::thread;
 
 use anyhow::Context;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+use crate::output::note;
 
 /// Passed on to the program.
-const PASSED_ON: [i32; 4] = [SIGHUP, SIGTERM, SIGUSR1, SIGUSR2];
-/// A terminal sends these to the program, too.
-const LEFT_TO_IT: [i32; 2] = [SIGINT, SIGQUIT];
+const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+/// But for those of a terminal, which sends them to the program, too.
+const OF_TERMINALS: [i32; 2] = [SIGINT, SIGQUIT];
 
 /// Run the command to its end. Signals to this process do not end it: the program may do so.
 ///
@@ -26,19 +32,16 @@ pub fn run(command: &mut Command) -> std::io::Result<anyhow::Result<ExitStatus>>
         .context("cannot watch the program")
         .and_then(pass_on)
         // Without signals it still runs, and somebody has to wait for it.
-        .map_err(|error| eprintln!("crosslane: {error:#}"))
+        .map_err(|error| note(&format!("crosslane: {error:#}")))
         .or(Ok(()))
         .and_then(|()| child.wait().context("cannot wait for the program")))
 }
 
 fn pass_on(program: OwnedFd) -> anyhow::Result<()> {
-    let mut signals = Signals::new(PASSED_ON.iter().chain(&LEFT_TO_IT))?;
+    let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)?;
     thread::Builder::new().spawn(move || {
-        for number in signals
-            .forever()
-            .filter(|number| PASSED_ON.contains(number))
-        {
-            if let Some(signal) = Signal::from_named_raw(number) {
+        for origin in signals.forever().filter(|origin| !has_it_too(origin)) {
+            if let Some(signal) = Signal::from_named_raw(origin.signal) {
                 // One that has ended needs none.
                 let _ = pidfd_send_signal(&program, signal);
             }
@@ -47,9 +50,16 @@ fn pass_on(program: OwnedFd) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether the program has been sent this signal as we have.
+fn has_it_too(origin: &Origin) -> bool {
+    OF_TERMINALS.contains(&origin.signal) && matches!(origin.cause, Cause::Kernel)
+}
+
 /// End as the program did, by the same signal if it was one.
 pub fn end_as(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
+        // The program's memory may have been dumped; ours would take its place.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let _ = signal_hook::low_level::emulate_default_handler(signal);
         // Still here: what is left is the shell's way to tell.
         return ExitCode::from(128_u8.saturating_add(u8::try_from(signal).unwrap_or(0)));

@@ -134,8 +134,8 @@ impl Explanation {
             return Some(why.clone());
         }
         if !rest.watched {
-            let text = "the monitor was started anew meanwhile, so that processes which had ended \
-                        before are missing here";
+            let text = "the monitor was started anew meanwhile, so that processes which have ended \
+                        are missing here";
             return Some(text.to_owned());
         }
         (ends.is_empty() && rest.left_out == 0).then(|| {
