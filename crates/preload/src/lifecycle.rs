@@ -76,7 +76,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     // SAFETY: passed on.
     let result = unsafe { real::connect(fd, address, length) };
     let saved = Errno::last();
-    if (result == 0 || saved.0 == libc::EINPROGRESS)
+    if (result == 0 || goes_on(fd, saved))
         && !disconnects
         && !is_over
         // The number may name another connection by now.
@@ -96,6 +96,12 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     }
     saved.set();
     result
+}
+
+/// Whether the kernel goes on with a connect that has failed so. One over AF_UNIX that a signal ends it has given up.
+fn goes_on(fd: c_int, errno: Errno) -> bool {
+    let is_interrupted = || errno == Errno::INTR && Family::of(fd) == Some(Family::Tcp);
+    errno.0 == libc::EINPROGRESS || is_interrupted()
 }
 
 /// Whether the library already knows this connection, because an earlier connect began it.

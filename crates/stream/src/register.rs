@@ -220,6 +220,10 @@ fn progress_plain(end: &End) {
     if !is_worth(end, calls) && !end.has_flags(end_flags::EAGER) {
         return;
     }
+    if end.family() == Family::Tcp && !kernel::has_peer(end.fd) {
+        // Still connecting: the monitor would find nobody, for good.
+        return;
+    }
     end.entry.id.calls.store(0, Ordering::Relaxed);
     if has_twin(end) {
         end.set_reason(Reason::OwnPair);

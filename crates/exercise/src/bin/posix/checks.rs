@@ -1,5 +1,6 @@
 //! All checks, by topic.
 
+mod anew;
 mod begun;
 mod beside;
 mod blocking;
@@ -88,6 +89,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         itself::CHECKS,
         exhausted::CHECKS,
         connecting::CHECKS,
+        anew::CHECKS,
         names::CHECKS,
         options::CHECKS,
         bulk::CHECKS,

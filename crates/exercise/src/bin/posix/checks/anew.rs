@@ -1,0 +1,82 @@
+//! Sockets that connect more than once, or for long, and numbers that are taken again.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use crosslane_exercise::Errno;
+use crosslane_exercise::calls::{accept, bind, connect, getsockname, listen, poll_one, socket};
+use libc::{AF_INET, POLLIN, POLLOUT, SOCK_NONBLOCK};
+
+use super::signals::interrupted;
+use super::{Check, solo};
+use crate::Stage;
+use crate::stage::{events_text, hears, says};
+use crate::warm::v4;
+
+/// More than the kernel takes to try again, and to connect.
+const PATIENCE_MS: i32 = 10_000;
+const ROUNDS: u32 = 60;
+
+fn fresh(flags: i32) -> RawFd {
+    socket(AF_INET, flags).expect("a socket can be made")
+}
+
+fn listener(backlog: i32) -> (RawFd, SocketAddr) {
+    let fd = fresh(0);
+    bind(fd, v4()).expect("the loopback address is there");
+    listen(fd, backlog).expect("a bound socket can listen");
+    let name = getsockname(fd).ok().and_then(|name| name.address());
+    (fd, name.expect("it is bound"))
+}
+
+/// A listener that answers nobody before it has accepted one.
+fn full() -> (RawFd, SocketAddr) {
+    let (listener, address) = listener(0);
+    connect(fresh(0), address).expect("there is room for one");
+    (listener, address)
+}
+
+fn events(fd: RawFd, timeout_ms: i32) -> Result<String, Errno> {
+    poll_one(fd, POLLOUT, Some(timeout_ms)).map(events_text)
+}
+
+/// Whether words get through both ways, of which the near end may not wait.
+fn talk([near, far]: [RawFd; 2]) -> bool {
+    let comes = || poll_one(near, POLLIN, Some(PATIENCE_MS)) == Ok(POLLIN);
+    let there = || says(near, b"word") && hears(far, b"word");
+    let back = || says(far, b"word") && comes() && hears(near, b"word");
+    (0..ROUNDS).all(|_| there() && back())
+}
+
+/// Make room, and see that `fd` gets through at last.
+fn let_in(s: &mut Stage, listener: RawFd, fd: RawFd) {
+    accept(listener).expect("one waits");
+    s.say("events", events(fd, PATIENCE_MS));
+    let far = accept(listener).expect("a connection waits");
+    s.say("talk", talk([fd, far]));
+}
+
+fn looked_at_while_connecting(s: &mut Stage) {
+    let (listener, address) = full();
+    let fd = fresh(SOCK_NONBLOCK);
+    s.say("connect", connect(fd, address));
+    for _ in 0..10 {
+        s.say("events", events(fd, 0));
+    }
+    let_in(s, listener, fd);
+}
+
+fn interrupted_while_connecting(s: &mut Stage) {
+    let (listener, address) = full();
+    let fd = fresh(0);
+    for _ in 0..2 {
+        let answer = interrupted(s, 0, || connect(fd, address));
+        s.say("connect", answer);
+    }
+    let_in(s, listener, fd);
+}
+
+pub const CHECKS: &[Check] = &[
+    solo("looked_at_while_connecting", looked_at_while_connecting),
+    solo("interrupted_while_connecting", interrupted_while_connecting),
+];
