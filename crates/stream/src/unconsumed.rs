@@ -5,17 +5,32 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::place::Place;
 use crosslane_ctl::slab::Mode;
 use crosslane_ring::{LaneMemory, Next, RxCursor, WindowLane};
+use crosslane_sys::kernel;
 
 use crate::End;
+use crate::family::Family;
 
-/// Bytes that the peer has not consumed, for SIOCOUTQ.
+/// Bytes that have not arrived, for SIOCOUTQ. By AF_UNIX they arrive when the peer consumes them, by TCP when its
+/// kernel has them, as all have that are in a lane.
 pub fn bytes(end: &End) -> usize {
+    if end.family() == Family::Tcp {
+        return not_acknowledged(end);
+    }
     let _tx = end.lock_tx();
     let Some(lane) = end.tx_lane() else { return 0 };
     match end.tx_mode() {
         Mode::Ring => in_lane(end, &lane),
         _ => 0,
     }
+}
+
+/// Bytes of the program's on TCP that the peer's kernel has not acknowledged: as many as cannot be doorbells.
+fn not_acknowledged(end: &End) -> usize {
+    let tx = &end.entry.tx;
+    let all = tx.tcp_bytes.load(Ordering::Relaxed);
+    let others = all.saturating_sub(tx.tcp_data.load(Ordering::Relaxed));
+    let queued = u64::from(kernel::queued(end.fd(), libc::TIOCOUTQ).unwrap_or(0));
+    usize::try_from(queued.saturating_sub(others)).unwrap_or(usize::MAX)
 }
 
 /// Whether the peer has consumed all records that were sent. Of one that lies nothing is known.

@@ -1,5 +1,7 @@
 //! Flags of the receiving and sending calls, and how much there is to read.
 
+use std::time::{Duration, Instant};
+
 use crosslane_exercise::calls::{
     getsockopt, ioctl_read, poll_one, read, recv, recvfrom, send, sendto, setsockopt, shutdown,
     write,
@@ -12,6 +14,9 @@ use libc::{
 use super::{Check, pair};
 use crate::Stage;
 use crate::stage::{data, digest, pattern, take};
+
+/// Longer than a kernel puts an acknowledgement off.
+const ACKNOWLEDGED: Duration = Duration::from_secs(1);
 
 fn receive(s: &mut Stage, most: usize, flags: i32) {
     let mut buffer = vec![0; most];
@@ -66,6 +71,24 @@ pub const CHECKS: &[Check] = &[
         |s| {
             s.read(100);
             s.go();
+        },
+    ),
+    pair(
+        "bytes_to_send_are_fewer_when_they_arrive",
+        |s| {
+            s.send(&pattern(1000));
+            let deadline = Instant::now() + ACKNOWLEDGED;
+            let are_left = || ioctl_read(s.fd, TIOCOUTQ).is_ok_and(|count| count > 0);
+            while are_left() && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            let are_left = are_left();
+            s.say("are left", are_left);
+            s.go();
+        },
+        |s| {
+            s.wait();
+            s.read_exactly(1000);
         },
     ),
     pair(
