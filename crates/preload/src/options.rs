@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_stream::family::{Family, TELLING_TCP, has_small_buffer};
+use crosslane_stream::family::{Family, SO_MAX_PACING_RATE, TELLING_TCP, has_small_buffer};
 use crosslane_stream::{
     End, close as closing, gone, patience, receive, register, switch, unconsumed,
 };
@@ -46,6 +46,8 @@ fn needs_kernel(level: c_int, name: c_int, value: Option<c_int>) -> bool {
         }
         // From 0 on it is the place of the next look.
         libc::SOL_SOCKET if name == libc::SO_PEEK_OFF => value.is_none_or(|offset| offset >= 0),
+        // All ones is no limit.
+        libc::SOL_SOCKET if name == SO_MAX_PACING_RATE => value.is_some_and(|rate| rate != -1),
         libc::SOL_SOCKET => {
             let is_known = KERNEL_ONLY_SOCKET.contains(&name) || TELLING_TCP.contains(&name);
             is_known && value != Some(0)
@@ -89,6 +91,22 @@ fn remembered(level: c_int, name: c_int) -> Option<u32> {
     }
 }
 
+/// The number that an option is set to. What stands for a rate of 64 bits says whether it is a limit.
+///
+/// # Safety
+/// As setsockopt(2) demands of its value.
+unsafe fn number(level: c_int, name: c_int, value: *const c_void, bytes: usize) -> Option<c_int> {
+    let is_rate = (level, name) == (libc::SOL_SOCKET, SO_MAX_PACING_RATE);
+    if is_rate && bytes == size_of::<u64>() && c::may_be(value.cast::<u64>(), 1) {
+        // SAFETY: the caller's promise.
+        let rate = unsafe { value.cast::<u64>().read_unaligned() };
+        return Some(if rate == u64::MAX { -1 } else { c_int::MAX });
+    }
+    let is_int = c::may_be(value.cast::<c_int>(), 1) && bytes >= size_of::<c_int>();
+    // SAFETY: the caller's promise.
+    is_int.then(|| unsafe { value.cast::<c_int>().read_unaligned() })
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(
     fd: c_int,
@@ -103,9 +121,8 @@ pub unsafe extern "C" fn setsockopt(
         return kernel();
     };
     let is_unix = end.family() == Family::Unix;
-    let is_int = c::may_be(value.cast::<c_int>(), 1) && bytes as usize >= size_of::<c_int>();
     // SAFETY: the program's promise.
-    let number = is_int.then(|| unsafe { value.cast::<c_int>().read_unaligned() });
+    let number = unsafe { number(level, name, value, bytes as usize) };
     if needs_kernel(level, name, number) || is_unix && !is_harmless(level, name, number) {
         closing::make_plain(&end, Reason::Option, PATIENCE);
     }

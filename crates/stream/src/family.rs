@@ -51,6 +51,9 @@ const SO_TIMESTAMP_NEW: libc::c_int = 63;
 const SO_TIMESTAMPNS_NEW: libc::c_int = 64;
 const SO_TIMESTAMPING_NEW: libc::c_int = 65;
 
+/// The most bytes a second that the kernel sends; all ones is no limit.
+pub const SO_MAX_PACING_RATE: libc::c_int = 47;
+
 /// Which buffers a program has sized itself (Linux 5.15), and the bit of the send buffer.
 const SO_BUF_LOCK: libc::c_int = 72;
 const SNDBUF_LOCK: i32 = 1;
@@ -113,13 +116,18 @@ impl Family {
         let is_bounded = || option(SO_BUF_LOCK).is_ok_and(|locks| locks & SNDBUF_LOCK != 0);
         let is_told_of = || kernel::status_flags(fd).is_ok_and(|flags| flags & libc::O_ASYNC != 0);
         let counts = || kernel::getsockopt::<i32>(fd, libc::IPPROTO_TCP, libc::TCP_CM_INQ);
+        let rate = || kernel::getsockopt::<u64>(fd, libc::SOL_SOCKET, SO_MAX_PACING_RATE);
         has_small_buffer(fd) && is_bounded()
             || option(libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0)
             || option(libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1)
             || is_told_of()
             || match self {
                 Self::Unix => TELLING_UNIX.iter().any(is_on),
-                Self::Tcp => TELLING_TCP.iter().any(is_on) || counts().is_ok_and(|on| on != 0),
+                Self::Tcp => {
+                    TELLING_TCP.iter().any(is_on)
+                        || counts().is_ok_and(|on| on != 0)
+                        || rate().is_ok_and(|rate| rate != u64::MAX)
+                }
             }
     }
 }

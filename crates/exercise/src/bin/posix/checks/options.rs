@@ -2,6 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
 
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
@@ -32,6 +33,9 @@ fn set_and_see(s: &mut Stage, name: &str, level: i32, number: i32, values: &[i32
         option(s, name, level, number);
     }
 }
+
+/// Not in libc.
+const SO_MAX_PACING_RATE: i32 = 47;
 
 /// What a program asks for that wants few bytes on their way.
 const SMALL_BUFFER: i32 = 4096;
@@ -137,6 +141,27 @@ fn timestamps_before(s: &mut Stage) {
     }
 }
 
+/// Bytes a second, and how many are sent at least so long.
+const RATE: i32 = 4_000_000;
+const PACED_BYTES: usize = 2 << 20;
+const PACED: Duration = Duration::from_millis(200);
+
+/// Receive what is sent at [`RATE`].
+fn receive_paced(s: &mut Stage, fd: RawFd) {
+    let since = Instant::now();
+    let is_whole = take(fd, PACED_BYTES) == Ok(pattern(PACED_BYTES));
+    s.say("whole", is_whole);
+    s.say("slowly", since.elapsed() > PACED);
+}
+
+fn paced_before(s: &mut Stage) {
+    for [to, from] in connected_with(s, SO_MAX_PACING_RATE, RATE) {
+        let sender = std::thread::spawn(move || says(from, &pattern(PACED_BYTES)));
+        receive_paced(s, to);
+        s.say("send", sender.join().expect("it does not panic"));
+    }
+}
+
 pub const CHECKS: &[Check] = &[
     pair(
         "nodelay_is_the_programs_own",
@@ -196,6 +221,27 @@ pub const CHECKS: &[Check] = &[
     solo("low_water_before_connecting", low_water_before),
     solo("urgent_inline_before_connecting", urgent_inline_before),
     solo("timestamps_before_connecting", timestamps_before),
+    solo("pacing_before_connecting", paced_before),
+    pair(
+        "pacing_of_a_connection_in_use",
+        |s| {
+            s.say(
+                "any",
+                setsockopt(s.fd, SOL_SOCKET, SO_MAX_PACING_RATE, u64::MAX),
+            );
+            s.say(
+                "set",
+                setsockopt(s.fd, SOL_SOCKET, SO_MAX_PACING_RATE, RATE),
+            );
+            s.go();
+            s.send(&pattern(PACED_BYTES));
+        },
+        |s| {
+            s.wait();
+            let fd = s.fd;
+            receive_paced(s, fd);
+        },
+    ),
     pair(
         "structures_read_back",
         |s| {
