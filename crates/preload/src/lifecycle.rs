@@ -106,9 +106,10 @@ fn goes_on(fd: c_int, errno: Errno) -> bool {
 
 /// Whether the library already knows this connection, because an earlier connect began it.
 fn knows_fresh(fd: c_int) -> bool {
-    const SHUT: u32 = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
+    const SHUT: [u32; 2] = [end_flags::SHUT_READ, end_flags::SHUT_WRITE];
     End::of(fd).is_some_and(|end| {
-        end.phase() == EndPhase::Plain && !end.is_pinned() && !end.has_flags(SHUT)
+        let is_shut = SHUT.iter().any(|flag| end.has_flags(*flag));
+        end.phase() == EndPhase::Plain && !end.is_pinned() && !is_shut
     })
 }
 

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use crosslane_exercise::Errno;
-use crosslane_exercise::calls::{accept, bind, connect, getsockname, listen, poll_one, socket};
-use libc::{AF_INET, POLLIN, POLLOUT, SOCK_NONBLOCK};
+use crosslane_exercise::calls::{
+    accept, bind, connect, getsockname, listen, poll_one, shutdown, socket,
+};
+use libc::{AF_INET, POLLIN, POLLOUT, SHUT_RD, SHUT_WR, SOCK_NONBLOCK};
 
 use super::signals::interrupted;
 use super::{Check, solo};
@@ -76,7 +78,22 @@ fn interrupted_while_connecting(s: &mut Stage) {
     let_in(s, listener, fd);
 }
 
+fn shut_down_while_connecting(s: &mut Stage) {
+    for how in [SHUT_WR, SHUT_RD] {
+        let (_full, nowhere) = full();
+        let (listener, address) = listener(1);
+        let fd = fresh(SOCK_NONBLOCK);
+        s.say("connect", connect(fd, nowhere));
+        s.say("shutdown", shutdown(fd, how));
+        s.say("connect", connect(fd, address));
+        s.say("events", events(fd, PATIENCE_MS));
+        let far = accept(listener).expect("a connection waits");
+        s.say("talk", talk([fd, far]));
+    }
+}
+
 pub const CHECKS: &[Check] = &[
     solo("looked_at_while_connecting", looked_at_while_connecting),
     solo("interrupted_while_connecting", interrupted_while_connecting),
+    solo("shut_down_while_connecting", shut_down_while_connecting),
 ];
