@@ -303,7 +303,7 @@ unsafe fn send_message(
         Ok(_) if is_unix && has_name(header) => Some(kernel()),
         Ok(_) if is_unix && has_control => pass_along(end, header, flags, kernel),
         // Control messages of TCP are for the kernel.
-        Ok(_) if has_control => by_kernel_only(end, 0, kernel),
+        Ok(_) if has_control => by_kernel_only(end, flags, kernel),
         Ok(parts) => transmit_by(end, parts, flags, kernel),
         Err(_) => Some(kernel()),
     }

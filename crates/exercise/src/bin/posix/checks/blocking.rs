@@ -4,9 +4,13 @@ use std::time::{Duration, Instant};
 
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    fcntl, ioctl_nonblocking, is_nonblocking, read, recv, send, set_nonblocking, set_timeout, write,
+    fcntl, ioctl_nonblocking, is_nonblocking, pipe, read, recv, send, sendmsg_beside,
+    set_nonblocking, set_timeout, setsockopt, shutdown, write,
 };
-use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, POLLIN, POLLOUT, SO_RCVTIMEO, SO_SNDTIMEO};
+use libc::{
+    MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, POLLIN, POLLOUT, SHUT_WR, SO_OOBINLINE, SO_RCVBUF,
+    SO_RCVTIMEO, SO_SNDBUF, SO_SNDTIMEO, SOL_SOCKET,
+};
 
 use super::{Check, pair};
 use crate::Stage;
@@ -91,7 +95,35 @@ fn receive_messages(s: &mut Stage) {
     s.say("nearly all whole", whole >= MESSAGES - 3);
 }
 
+/// Of a buffer that holds less than memory does, and is not small enough to keep a connection on TCP.
+const BUFFER: i32 = 40_000;
+
+/// Near: there is no room when the other side wants what is in memory by TCP.
+fn beside_control_data(s: &mut Stage) {
+    setsockopt(s.fd, SOL_SOCKET, SO_SNDBUF, BUFFER).expect("a buffer can be made smaller");
+    s.wait();
+    let (_, errno) = fill(s.fd, MSG_DONTWAIT);
+    s.say("full", errno);
+    s.go();
+    s.wait();
+    let [out, _into] = pipe().expect("a pipe can be made");
+    let flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+    s.say("sendmsg", sendmsg_beside(s.fd, b"x", &[out], flags));
+    s.go();
+    s.say("shutdown", shutdown(s.fd, SHUT_WR));
+}
+
 pub const CHECKS: &[Check] = &[
+    pair("dontwait_beside_control_data", beside_control_data, |s| {
+        setsockopt(s.fd, SOL_SOCKET, SO_RCVBUF, BUFFER).expect("a buffer can be made smaller");
+        s.go();
+        s.wait();
+        s.say("inline", setsockopt(s.fd, SOL_SOCKET, SO_OOBINLINE, 1));
+        s.go();
+        s.wait();
+        let is_whole = drain(s.fd).is_ok_and(|bytes| is_pattern(&bytes));
+        s.say("in order", is_whole);
+    }),
     pair("messages_are_received_whole", receive_messages, |s| {
         for _ in 0..MESSAGES {
             // Fresh from the kernel, of which each page has to be got when it is sent.
