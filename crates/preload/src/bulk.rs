@@ -13,7 +13,7 @@ use crate::progress::is_granted;
 use crate::{c, file, output};
 
 /// How long a call that only the kernel can do waits for the connection to be back on TCP.
-const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
+pub const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
 
 /// A call that moves a connection's bytes and is not handled here: the connection goes back to
 /// TCP, then the kernel does it.

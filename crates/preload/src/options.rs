@@ -7,12 +7,12 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::family::{Family, SO_MAX_PACING_RATE, TELLING_TCP, has_small_buffer};
 use crosslane_stream::{
-    End, close as closing, gone, patience, receive, register, switch, unconsumed,
+    End, close as closing, gone, patience, raw, receive, register, switch, unconsumed,
 };
 use crosslane_sys::{Errno, real};
 use libc::socklen_t;
 
-use crate::{c, epoll, plumbing};
+use crate::{bulk, c, epoll, plumbing, progress};
 
 /// How long setting an option for the kernel waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(50);
@@ -54,6 +54,39 @@ fn needs_kernel(level: c_int, name: c_int, value: Option<c_int>) -> bool {
         }
         libc::IPPROTO_TCP => KERNEL_ONLY_TCP.contains(&name),
         _ => false,
+    }
+}
+
+/// Bring a connection back to TCP for an option.
+///
+/// # Errors
+/// As [`refusal`] says, if that takes too long.
+fn leave_to_kernel(end: &End, level: c_int, name: c_int) -> Result<(), Errno> {
+    let Some(errno) = refusal(end, level, name) else {
+        closing::make_plain(end, Reason::Option, PATIENCE);
+        return Ok(());
+    };
+    if !closing::make_plain(end, Reason::Option, bulk::PATIENCE) {
+        return Err(errno);
+    }
+    if level == libc::IPPROTO_TCP {
+        // What the kernel encrypts, or is told to have sent, is not counted here.
+        raw::lose_place(end);
+    }
+    // Our own looks would move the place of the program's.
+    progress::hand_back(end);
+    Ok(())
+}
+
+/// What a program is told of an option that must not be set before the connection is back on TCP. Without kernel TLS
+/// it goes on by itself.
+fn refusal(end: &End, level: c_int, name: c_int) -> Option<Errno> {
+    let is_tcp = end.family() == Family::Tcp;
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => Some(Errno::AGAIN),
+        (libc::IPPROTO_TCP, libc::TCP_REPAIR) if is_tcp => Some(Errno::AGAIN),
+        (libc::IPPROTO_TCP, libc::TCP_ULP) if is_tcp => Some(Errno(libc::ENOENT)),
+        _ => None,
     }
 }
 
@@ -123,8 +156,11 @@ pub unsafe extern "C" fn setsockopt(
     let is_unix = end.family() == Family::Unix;
     // SAFETY: the program's promise.
     let number = unsafe { number(level, name, value, bytes as usize) };
-    if needs_kernel(level, name, number) || is_unix && !is_harmless(level, name, number) {
-        closing::make_plain(&end, Reason::Option, PATIENCE);
+    let is_kernels = needs_kernel(level, name, number);
+    if (is_kernels || is_unix && !is_harmless(level, name, number))
+        && let Err(errno) = leave_to_kernel(&end, level, name)
+    {
+        return c::fail(errno);
     }
     if end.phase() == EndPhase::Granted
         && let (Some(bit), Some(number)) = (remembered(level, name), number)
@@ -174,7 +210,7 @@ pub unsafe extern "C" fn getsockopt(
         && let Some(end) = End::of(fd).filter(|end| end.family() == Family::Tcp)
     {
         // It receives.
-        return crate::bulk::by_kernel_only(&end, || {
+        return bulk::by_kernel_only(&end, || {
             // SAFETY: passed on.
             unsafe { real::getsockopt(fd, level, name, value, bytes) }
         });

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    accept, bind, connect, getsockname, getsockopt, getsockopt_bytes, listen, poll_one, recvmsg,
-    send, set_linger, set_timeout, setsockopt, setsockopt_with_length, shutdown, socket,
+    accept, bind, connect, getsockname, getsockopt, getsockopt_bytes, listen, poll_one, recv,
+    recvmsg, send, set_linger, set_timeout, setsockopt, setsockopt_with_length, shutdown, socket,
     take_error,
 };
 use libc::{
-    AF_INET, IPPROTO_TCP, MSG_CTRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, POLLIN, SHUT_WR,
-    SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_RCVBUF, SO_RCVLOWAT,
-    SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TIMESTAMP, SOL_SOCKET, TCP_CORK,
-    TCP_INFO, TCP_KEEPIDLE, TCP_NODELAY, TCP_QUICKACK, TCP_USER_TIMEOUT,
+    AF_INET, IPPROTO_TCP, MSG_CTRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, POLLIN,
+    SHUT_WR, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_PEEK_OFF,
+    SO_RCVBUF, SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TIMESTAMP,
+    SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_KEEPIDLE, TCP_NODELAY, TCP_QUICKACK, TCP_USER_TIMEOUT,
 };
 
 use super::{Check, pair, solo};
 use crate::Stage;
-use crate::stage::{digest, drain, hears, pattern, says, take};
+use crate::stage::{data, digest, drain, hears, pattern, says, take};
 use crate::warm::v4;
 
 fn option(s: &mut Stage, name: &str, level: i32, option: i32) {
@@ -240,6 +240,27 @@ pub const CHECKS: &[Check] = &[
             s.wait();
             let fd = s.fd;
             receive_paced(s, fd);
+        },
+    ),
+    pair(
+        "peeks_go_on_behind_one_another",
+        |s| {
+            s.until(POLLIN);
+            // The other side makes no call for a while.
+            s.say("set", setsockopt(s.fd, SOL_SOCKET, SO_PEEK_OFF, 0));
+            for _ in 0..2 {
+                let mut buffer = [0; 2];
+                let answer = recv(s.fd, &mut buffer, MSG_PEEK);
+                s.say("peek", data(&buffer, answer));
+            }
+            s.wait();
+            s.read_exactly(11);
+        },
+        |s| {
+            s.send(b"hello");
+            std::thread::sleep(Duration::from_millis(300));
+            s.send(b" world");
+            s.go();
         },
     ),
     pair(
