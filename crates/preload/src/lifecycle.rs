@@ -84,6 +84,9 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         && !knows_fresh(fd)
         && let Some(family) = Family::of(fd)
     {
+        if let Some(old) = End::of(fd) {
+            leave_behind(&old);
+        }
         // SAFETY: the kernel has just accepted this address.
         let port = unsafe { port(address, length) }.filter(|_| family == Family::Tcp);
         if let Some(end) = register::track(fd, family, false, port) {
@@ -96,6 +99,14 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     }
     saved.set();
     result
+}
+
+/// The socket has begun another connection than that of `end`, which was over: rings, and what the kernel was told for
+/// them, are not for the new one.
+fn leave_behind(end: &End) {
+    switch::dissolve(end);
+    epoll::hand_back(end);
+    epoll::dissolved(end);
 }
 
 /// Whether the kernel goes on with a connect that has failed so. One over AF_UNIX that a signal ends it has given up.

@@ -184,13 +184,14 @@ fn reset_directions(entry: &crosslane_ctl::slab::EndEntry) {
     }
 }
 
-/// `fd` names something else now, whatever it named before: it was closed behind our back.
+/// `fd` names something else now, whatever it named before: it was closed behind our back. Nothing of the old
+/// connection's end is done to it.
 pub fn forget(fd: RawFd) {
     let Some(process) = process::get() else {
         return;
     };
     if let Some(index) = process.name(fd, None) {
-        crate::close::drop_name(&End::at(process, index, fd));
+        crate::close::drop_name(&End::at(process, index, CLOSING));
     }
 }
 

@@ -94,6 +94,16 @@ pub fn send_unseen(fd: RawFd, bytes: &[u8]) -> Answer {
     usize::try_from(returned).map_err(|_| Errno(i32::try_from(-returned).unwrap_or(i32::MAX)))
 }
 
+/// Close a descriptor by a system call that no library sees.
+///
+/// # Errors
+/// As close(2).
+pub fn close_unseen(fd: RawFd) -> Answer {
+    // SAFETY: no memory is passed.
+    let returned = unsafe { system_call(libc::SYS_close, [number(fd), 0, 0, 0, 0, 0]) };
+    usize::try_from(returned).map_err(|_| Errno(i32::try_from(-returned).unwrap_or(i32::MAX)))
+}
+
 fn poll(fd: RawFd) -> i16 {
     let events = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
     let mut entry = libc::pollfd {

@@ -5,14 +5,17 @@ use std::os::fd::RawFd;
 
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    accept, bind, connect, getsockname, listen, poll_one, shutdown, socket,
+    accept, bind, close, close_unseen, connect, getsockname, getsockopt_bytes, listen, poll_one,
+    read, send, set_linger, shutdown, socket,
 };
-use libc::{AF_INET, POLLIN, POLLOUT, SHUT_RD, SHUT_WR, SOCK_NONBLOCK};
+use libc::{
+    AF_INET, MSG_NOSIGNAL, POLLIN, POLLOUT, SHUT_RD, SHUT_WR, SO_LINGER, SOCK_NONBLOCK, SOL_SOCKET,
+};
 
 use super::signals::interrupted;
 use super::{Check, solo};
 use crate::Stage;
-use crate::stage::{events_text, hears, says};
+use crate::stage::{digest, events_text, hears, says};
 use crate::warm::v4;
 
 /// More than the kernel takes to try again, and to connect.
@@ -92,8 +95,57 @@ fn shut_down_while_connecting(s: &mut Stage) {
     }
 }
 
+/// A connection whose connecting end has never asked for the outcome.
+fn never_asked(s: &mut Stage, listener: RawFd, address: SocketAddr) -> [RawFd; 2] {
+    let fd = fresh(SOCK_NONBLOCK);
+    s.say("connect", connect(fd, address));
+    s.say("events", events(fd, PATIENCE_MS));
+    let far = accept(listener).expect("a connection waits");
+    s.say("talk", talk([fd, far]));
+    [fd, far]
+}
+
+/// The peer resets a connection and leaves something unread; the socket is connected anew.
+fn after_a_reset(s: &mut Stage) {
+    let (listener, address) = listener(1);
+    let [fd, far] = never_asked(s, listener, address);
+    s.say("unread", says(far, b"unread"));
+    set_linger(far, Some(0)).expect("SO_LINGER can be set");
+    s.say("close", close(far));
+    s.say("failed", connect(fd, address).is_err());
+    s.say("connect", connect(fd, address));
+    s.say("events", events(fd, PATIENCE_MS));
+    let far = accept(listener).expect("a connection waits");
+    s.say("talk", talk([fd, far]));
+    s.say("last", send(fd, b"last", MSG_NOSIGNAL));
+    s.say("close", close(fd));
+    s.say("hears", hears(far, b"last"));
+    s.say("end", read(far, &mut [0; 10]));
+}
+
+/// A connection is closed unseen while something is unread, and a new socket gets its number.
+fn number_taken_again(s: &mut Stage) {
+    let (listener, address) = listener(1);
+    let [fd, far] = never_asked(s, listener, address);
+    s.say("unread", says(far, b"unread"));
+    s.say("close", close_unseen(fd));
+    let again = fresh(0);
+    s.say("same", again == fd);
+    let mut linger = [9; 8];
+    let length = getsockopt_bytes(again, SOL_SOCKET, SO_LINGER, &mut linger);
+    s.say("length", length);
+    s.say("linger", digest(&linger));
+    s.say("connect", connect(again, address));
+    let far = accept(listener).expect("a connection waits");
+    s.say("talk", talk([again, far]));
+    s.say("close", close(again));
+    s.say("end", read(far, &mut [0; 10]));
+}
+
 pub const CHECKS: &[Check] = &[
     solo("looked_at_while_connecting", looked_at_while_connecting),
     solo("interrupted_while_connecting", interrupted_while_connecting),
     solo("shut_down_while_connecting", shut_down_while_connecting),
+    solo("connected_anew_after_a_reset", after_a_reset),
+    solo("number_taken_again", number_taken_again),
 ];
