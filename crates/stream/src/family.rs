@@ -13,6 +13,7 @@ use std::os::fd::RawFd;
 
 use crosslane_ctl::lane::{LINE_BYTES, MIN_RING_LINES};
 use crosslane_ctl::slab::end_flags;
+use crosslane_sys::socket::has_filter;
 use crosslane_sys::{Errno, kernel};
 
 use crate::{End, config, process};
@@ -126,6 +127,7 @@ impl Family {
                 Self::Tcp => {
                     TELLING_TCP.iter().any(is_on)
                         || counts().is_ok_and(|on| on != 0)
+                        || has_filter(fd)
                         || rate().is_ok_and(|rate| rate != u64::MAX)
                 }
             }

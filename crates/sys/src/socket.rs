@@ -1,9 +1,10 @@
 //! Facts that the kernel keeps about a socket.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::Errno;
 use crate::kernel::getsockopt;
+use crate::raw::syscall;
 
 /// Who was at the other end of an AF_UNIX connection when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,19 @@ pub fn socket_cookie(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// The kernel's, when `fd` is no socket or the kernel is older.
 pub fn netns_cookie(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE)
+}
+
+/// Whether a filter is attached (SO_GET_FILTER, sk_get_filter in net/core/filter.c).
+pub fn has_filter(fd: RawFd) -> bool {
+    let number = |value: libc::c_int| (value as isize).cast_unsigned();
+    let (level, name) = (number(libc::SOL_SOCKET), number(libc::SO_GET_FILTER));
+    let mut instructions: usize = 0;
+    let length = core::ptr::from_mut(&mut instructions).addr();
+    let args = [number(fd), level, name, 0, length, 0];
+    // SAFETY: with room for none the kernel writes how many there are only, in place of the length.
+    let asked = unsafe { syscall(libc::SYS_getsockopt, args) };
+    // One of eBPF is there, but cannot be shown.
+    asked == Err(Errno(libc::EACCES)) || asked.is_ok() && instructions > 0
 }
 
 #[cfg(test)]

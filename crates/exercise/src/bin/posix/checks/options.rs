@@ -11,10 +11,12 @@ use crosslane_exercise::calls::{
     take_error,
 };
 use libc::{
-    AF_INET, IPPROTO_TCP, MSG_CTRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, POLLIN,
-    SHUT_WR, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_PEEK_OFF,
-    SO_RCVBUF, SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TIMESTAMP,
-    SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_KEEPIDLE, TCP_NODELAY, TCP_QUICKACK, TCP_USER_TIMEOUT,
+    AF_INET, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_LEN, BPF_RET, BPF_W, IPPROTO_TCP, MSG_CTRUNC,
+    MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, POLLIN, SHUT_WR, SO_ACCEPTCONN,
+    SO_ATTACH_FILTER, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_PEEK_OFF, SO_RCVBUF,
+    SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TIMESTAMP, SOL_SOCKET,
+    TCP_CORK, TCP_INFO, TCP_KEEPIDLE, TCP_NODELAY, TCP_QUICKACK, TCP_USER_TIMEOUT, sock_filter,
+    sock_fprog,
 };
 
 use super::{Check, pair, solo};
@@ -162,6 +164,39 @@ fn paced_before(s: &mut Stage) {
     }
 }
 
+/// Longer than a word, and shorter than what is sent to be dropped; with TCP's header.
+const LONGEST: u32 = 500;
+
+/// Have the kernel drop what is long (SO_ATTACH_FILTER).
+fn drop_long(fd: RawFd) {
+    let step = |code: u32, jf: u8, k: u32| sock_filter {
+        code: u16::try_from(code).expect("it is short"),
+        jt: 0,
+        jf,
+        k,
+    };
+    let mut steps = [
+        step(BPF_LD | BPF_W | BPF_LEN, 0, 0),
+        step(BPF_JMP | BPF_JGT | BPF_K, 1, LONGEST),
+        step(BPF_RET | BPF_K, 0, 0),
+        step(BPF_RET | BPF_K, 0, u32::MAX),
+    ];
+    let program = sock_fprog {
+        len: 4,
+        filter: steps.as_mut_ptr(),
+    };
+    setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, program).expect("a socket takes a filter");
+}
+
+fn filtered_before(s: &mut Stage) {
+    let [near, far] = connected(s, drop_long);
+    for [to, from] in [[near, far], [far, near]] {
+        s.say("word", says(from, b"word") && hears(to, b"word"));
+        s.say("long", says(from, &pattern(1000)));
+        s.say("comes", poll_one(to, POLLIN, Some(200)));
+    }
+}
+
 pub const CHECKS: &[Check] = &[
     pair(
         "nodelay_is_the_programs_own",
@@ -221,6 +256,7 @@ pub const CHECKS: &[Check] = &[
     solo("low_water_before_connecting", low_water_before),
     solo("urgent_inline_before_connecting", urgent_inline_before),
     solo("timestamps_before_connecting", timestamps_before),
+    solo("filter_before_connecting", filtered_before),
     solo("pacing_before_connecting", paced_before),
     pair(
         "pacing_of_a_connection_in_use",
