@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 
 use crosslane_testkit::redis::Redis;
-use crosslane_testkit::{Host, Route};
+use crosslane_testkit::{Host, Route, binary};
 use serde_json::Value;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -78,6 +78,24 @@ fn accelerated_connections_and_others_are_told_apart() {
         (&summary["ends"], &summary["accelerated"]),
         (&2.into(), &1.into())
     );
+}
+
+/// One is looked at meanwhile; of another a signal ends the connect, with which the kernel goes on.
+#[test]
+fn connections_that_take_long_to_connect_are_known_and_not_refused() {
+    let host = Host::new(Route::Crosslane);
+    for check in ["looked_at_while_connecting", "interrupted_while_connecting"] {
+        host.program(binary("crosslane-posix"))
+            .run_option("--eager", "1-65535")
+            .explained(check)
+            .args(["--only", check])
+            .run();
+        let (ends, _) = told(&host, check);
+        let is_refused = |end: &Value| end["reason"] == "refused";
+        // Both of the connection, and of the one that was in its way.
+        assert_eq!(ends.len(), 4, "{check}: {ends:#?}");
+        assert!(!ends.iter().any(is_refused), "{check}: {ends:#?}");
+    }
 }
 
 #[test]
