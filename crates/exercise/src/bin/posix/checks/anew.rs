@@ -5,17 +5,18 @@ use std::os::fd::RawFd;
 
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    accept, bind, close, close_unseen, connect, getsockname, getsockopt_bytes, listen, poll_one,
-    read, send, set_linger, shutdown, socket,
+    accept, bind, close, close_unseen, connect, epoll_create, epoll_ctl, epoll_wait, getsockname,
+    getsockopt_bytes, listen, poll_one, read, send, set_linger, shutdown, socket,
 };
 use libc::{
-    AF_INET, MSG_NOSIGNAL, POLLIN, POLLOUT, SHUT_RD, SHUT_WR, SO_LINGER, SOCK_NONBLOCK, SOL_SOCKET,
+    AF_INET, EPOLL_CTL_ADD, EPOLLIN, MSG_NOSIGNAL, POLLIN, POLLOUT, SHUT_RD, SHUT_WR, SO_LINGER,
+    SOCK_NONBLOCK, SOL_SOCKET,
 };
 
 use super::signals::interrupted;
 use super::{Check, solo};
 use crate::Stage;
-use crate::stage::{digest, events_text, hears, says};
+use crate::stage::{digest, epoll_text, events_text, hears, says};
 use crate::warm::v4;
 
 /// More than the kernel takes to try again, and to connect.
@@ -123,6 +124,33 @@ fn after_a_reset(s: &mut Stage) {
     s.say("end", read(far, &mut [0; 10]));
 }
 
+/// As [`after_a_reset`], in an epoll set.
+fn watched_after_a_reset(s: &mut Stage) {
+    let (listener, address) = listener(1);
+    let set = epoll_create().expect("a set can be made");
+    let [fd, far] = never_asked(s, listener, address);
+    let answer = epoll_ctl(set, EPOLL_CTL_ADD, fd, EPOLLIN.cast_unsigned(), 1);
+    s.say("add", answer);
+    let told = |s: &mut Stage, most_ms| {
+        let events = epoll_wait(set, 4, Some(most_ms)).map(|events| epoll_text(&events));
+        s.say("told", events);
+    };
+    s.say("talk", talk([fd, far]));
+    told(s, 0);
+    set_linger(far, Some(0)).expect("SO_LINGER can be set");
+    s.say("close", close(far));
+    s.say("failed", connect(fd, address).is_err());
+    s.say("connect", connect(fd, address));
+    s.say("events", events(fd, PATIENCE_MS));
+    let far = accept(listener).expect("a connection waits");
+    told(s, 0);
+    s.say("talk", talk([fd, far]));
+    s.say("word", says(far, b"word"));
+    told(s, PATIENCE_MS);
+    s.say("hears", hears(fd, b"word"));
+    told(s, 0);
+}
+
 /// A connection is closed unseen while something is unread, and a new socket gets its number.
 fn number_taken_again(s: &mut Stage) {
     let (listener, address) = listener(1);
@@ -147,5 +175,6 @@ pub const CHECKS: &[Check] = &[
     solo("interrupted_while_connecting", interrupted_while_connecting),
     solo("shut_down_while_connecting", shut_down_while_connecting),
     solo("connected_anew_after_a_reset", after_a_reset),
+    solo("watched_anew_after_a_reset", watched_after_a_reset),
     solo("number_taken_again", number_taken_again),
 ];
