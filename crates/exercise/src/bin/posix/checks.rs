@@ -75,7 +75,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 28] = [
+    let topics: [&'static [Check]; 29] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
