@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
+use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{End, place, raw, ready, slices, wait as spinning};
 use crosslane_sys::{Errno, kernel};
@@ -248,10 +249,7 @@ impl<'a> Watch<'a> {
         receiver.armed.end(&receiver.socket);
         let wanted = self.interest.events();
         let mut found = match self.end() {
-            Some(end) if slices::is_granted(&end) => match ready::at_once(&end, wanted) {
-                0 => ready::look(&end, wanted, ask_kernel),
-                at_once => at_once,
-            },
+            Some(end) if slices::is_granted(&end) => found_in(&end, wanted, ask_kernel),
             _ => kernel::poll_now(self.connection.as_raw_fd(), wanted),
         };
         if !self.connection.receiver.kept().is_empty() {
@@ -265,6 +263,19 @@ impl<'a> Watch<'a> {
         }
         self.ready = self.interest.of(found);
         !self.ready.is_none()
+    }
+}
+
+/// What of `wanted` is ready on an end that has rings, whichever of its directions are in them.
+fn found_in(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
+    let is_in_rings = end.rx_mode() == Mode::Ring && end.tx_mode() == Mode::Ring;
+    let at_once = match is_in_rings && end.ending() == Ending::Open {
+        true => ready::at_once(end, wanted),
+        false => 0,
+    };
+    match at_once {
+        0 => ready::look(end, wanted, ask_kernel),
+        at_once => at_once,
     }
 }
 
