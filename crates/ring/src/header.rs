@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0-23 | payload bytes, 1 to [`MAX_RECORD_BYTES`]; 8 for a control record or a turn |
 //! | 24-29 | kind: 1 data, 2 start, 3 stop, 4 closing, 5 turn; never 0, so that 0 is no record |
-//! | 30 | of data: its sender is about to write the next record of the same message |
+//! | 30 | of a data record of the greatest length: its sender is about to write the next one of the same message |
 //! | 31 | in posted lanes: the sender asks for credit when this record has been read |
 //! | 32-63 | lap of the ring in which the record starts |
 
@@ -147,9 +147,9 @@ pub(crate) fn check(header: u64, line: u64, ring_lines: u32) -> Result<Record, P
     }
     let bytes = usize::try_from(header & 0xff_ffff).map_err(|_| lie)?;
     match header >> 24 & 0xff {
-        KIND_DATA | KIND_DATA_GOES_ON if 0 < bytes && bytes <= MAX_RECORD_BYTES => {
-            Ok(Record::Data { bytes })
-        }
+        KIND_DATA if 0 < bytes && bytes <= MAX_RECORD_BYTES => Ok(Record::Data { bytes }),
+        // A receiver waits for what follows: not for many short records, each of which says so.
+        KIND_DATA_GOES_ON if bytes == MAX_RECORD_BYTES => Ok(Record::Data { bytes }),
         2 if bytes == 8 => Ok(Record::Control(Control::Start)),
         3 if bytes == 8 => Ok(Record::Control(Control::Stop)),
         4 if bytes == 8 => Ok(Record::Control(Control::Closing)),
@@ -170,7 +170,12 @@ mod tests {
         let controls = [Control::Start, Control::Stop, Control::Closing];
         let bytes = usize::try_from(header & 0xff_ffff).unwrap();
         let is_record = 0 < bytes && bytes <= MAX_RECORD_BYTES;
-        is_record && header & !GOES_ON == data(bytes, line, LINES)
+        let goes_on = if bytes == MAX_RECORD_BYTES {
+            GOES_ON
+        } else {
+            0
+        };
+        is_record && header & !goes_on == data(bytes, line, LINES)
             || controls
                 .map(|kind| control(kind, line, LINES))
                 .contains(&header)

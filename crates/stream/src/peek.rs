@@ -13,6 +13,7 @@ use crate::ending::{self, lied};
 use crate::family::Family;
 use crate::receive::Options;
 use crate::step::receive_parts;
+use crate::wait::WaitedForRest;
 use crate::{End, lost, place, wait};
 
 /// Passages that one look follows.
@@ -45,12 +46,12 @@ pub(crate) fn peek_on(
     beside: Option<&Beside>,
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
-    let mut seen = 0;
+    let (mut seen, mut waited) = (0, WaitedForRest::default());
     loop {
         let (bytes, rest) = peek_once(end, parts, beside)?;
         let has_grown = bytes > core::mem::replace(&mut seen, bytes);
         let comes = |(lane, cursor): (WindowLane, RxCursor)| {
-            wait::wait_for_rest(place::peer(end), || cursor.has_record(&lane))
+            wait::wait_for_rest(place::peer(end), &mut waited, || cursor.has_record(&lane))
         };
         if !has_grown || end.ending() != Ending::Open || !rest.is_some_and(comes) {
             return Ok(bytes);

@@ -17,6 +17,7 @@ use crate::family::Family;
 use crate::interrupt::Interrupt;
 use crate::stay::Stay;
 use crate::step::{Step, settle, step};
+use crate::wait::WaitedForRest;
 use crate::{End, bell, doubt, lost, patience, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
@@ -46,7 +47,7 @@ pub struct Options<'a> {
 /// As recv(2); after a reset, once. [`Errno::RESTART`]: the descriptor is to be looked up again.
 #[inline]
 pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result<usize, Errno> {
-    let mut taken = 0;
+    let (mut taken, mut waited) = (0, WaitedForRest::default());
     if end.rx_mode() == Mode::Ring && !options.peek {
         taken = match read_ring(end, parts) {
             Ok(taken) => taken,
@@ -64,33 +65,38 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result
                 Err(errno) => return at_error(end, errno, 0),
             };
         }
-        if is_enough(end, parts, options, taken) {
+        if is_enough(end, parts, options, (taken, &mut waited)) {
             take_late_bells(end);
             return Ok(taken);
         }
     }
-    receive_slowly(end, parts, options, taken)
+    receive_slowly(end, parts, options, (taken, waited))
 }
 
 /// Whether a receive that has `taken` so much is over. A short one means that there was no more,
 /// and a program that waits for edges takes it so: it must not end where the stream passes
 /// between ring and TCP.
 #[inline]
-fn is_enough(end: &End, parts: &Parts<'_>, options: Options<'_>, taken: usize) -> bool {
-    let goes_on = || options.wait_all || end.has_record() || is_at_passage(end) || comes_rest(end);
-    taken > 0 && (parts.left() == 0 || !goes_on())
+fn is_enough(
+    end: &End,
+    parts: &Parts<'_>,
+    options: Options<'_>,
+    (taken, waited): (usize, &mut WaitedForRest),
+) -> bool {
+    let is_at_end = || !options.wait_all && !end.has_record() && !is_at_passage(end);
+    taken > 0 && (parts.left() == 0 || is_at_end() && !comes_rest(end, waited))
 }
 
 /// Whether the rest of a message comes of which some has been taken. Its sender is in the middle of the call: programs
 /// expect to receive at once what was sent at once, as over TCP, where a message of some records becomes readable whole.
-fn comes_rest(end: &End) -> bool {
+fn comes_rest(end: &End, waited: &mut WaitedForRest) -> bool {
     let goes_on = &end.local.goes_on;
     if end.rx_mode() != Mode::Ring || goes_on.load(Ordering::Relaxed) == 0 {
         return false;
     }
     // Waited for once; the next record says whether more follows.
     goes_on.store(0, Ordering::Relaxed);
-    wait::wait_for_rest(place::peer(end), || end.has_record())
+    wait::wait_for_rest(place::peer(end), waited, || end.has_record())
 }
 
 /// Whether the stream goes on elsewhere than where the last bytes came from.
@@ -139,7 +145,7 @@ fn receive_slowly(
     end: &End,
     parts: &mut Parts<'_>,
     options: Options<'_>,
-    mut total: usize,
+    (mut total, mut waited): (usize, WaitedForRest),
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
     let mut interrupt = Interrupt::of_receive(end, options, total);
@@ -163,7 +169,7 @@ fn receive_slowly(
             }
             Ok(Step::Bytes(bytes)) => {
                 total += bytes;
-                if is_enough(end, parts, options, total) {
+                if is_enough(end, parts, options, (total, &mut waited)) {
                     take_late_bells(end);
                     return Ok(total);
                 }

@@ -175,19 +175,30 @@ fn spin_for(
     }
 }
 
+/// Ticks that a call has waited for the rest of what is being sent. All of it together is limited: a peer that says again
+/// and again that more follows keeps no call that is not to wait.
+#[derive(Debug, Default)]
+pub struct WaitedForRest(u64);
+
 /// Wait for what a peer writes that is in the middle of a send: microseconds, unless its processor is taken away.
 #[cold]
-pub fn wait_for_rest(peer: Peer, mut ready: impl FnMut() -> bool) -> bool {
-    let (start, rate) = (cpu::ticks(), cpu::ticks_per_us());
+pub fn wait_for_rest(
+    peer: Peer,
+    spent: &mut WaitedForRest,
+    mut ready: impl FnMut() -> bool,
+) -> bool {
+    let (start, rate, before) = (cpu::ticks(), cpu::ticks_per_us(), spent.0);
     loop {
-        let waited = (cpu::ticks() - start) / rate;
+        let waited = cpu::ticks().saturating_sub(start);
+        spent.0 = before + waited;
+        let waited = waited / rate;
         for _ in 0..16 {
             if ready() {
                 return true;
             }
             cpu::relax();
         }
-        if waited > REST_OF_SEND_US {
+        if spent.0 / rate > REST_OF_SEND_US {
             return false;
         }
         if peer == Peer::Here || waited > BRIEF_US {

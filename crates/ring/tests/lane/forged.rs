@@ -88,8 +88,13 @@ fn record_sizes() -> impl Iterator<Item = usize> {
 }
 
 fn every_forgery(mut each: impl FnMut(Forgery)) {
-    const ANNOUNCED: [(u64, usize, u64); 4] =
-        [(1, MAX_RECORD_BYTES, 1), (1, 1, 1), (4, 8, 1), (1, 56, 2)];
+    const ANNOUNCED: [(u64, usize, u64); 5] = [
+        (1, MAX_RECORD_BYTES, 1),
+        (0x41, MAX_RECORD_BYTES, 1),
+        (1, 1, 1),
+        (4, 8, 1),
+        (1, 56, 2),
+    ];
     for record_bytes in record_sizes() {
         for shift in 0..8 {
             // Headers that do not lie on words of the ring are all alike.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::lane::{LANE_CONTROL_BYTES, LINE_BYTES, MIN_RING_LINES};
-use crosslane_ring::{Control, LaneMemory, PeerLied, RxCursor, TxCursor};
+use crosslane_ring::{Control, LaneMemory, MAX_RECORD_BYTES, PeerLied, RxCursor, TxCursor};
 
 use crate::support::hostile::{Dice, Suffered, Target, Victim};
 use crate::support::memory::{Edge, Memory};
@@ -134,6 +134,26 @@ fn a_header_that_changes_during_a_record_is_checked_again() {
     put(1, 61);
     assert_eq!(receiver.read(&[40]).unwrap().0.len(), 1);
     assert_eq!(receiver.cursor, RxCursor { head: 2, taken: 0 });
+}
+
+/// A receiver waits for what is to come behind a record that says so: for each of many short ones it would wait for long.
+#[test]
+fn only_a_record_of_the_greatest_length_may_say_that_it_goes_on() {
+    let (goes_on, most) = (0x41, MAX_RECORD_BYTES);
+    for bytes in [1, 8, 56, 1024, most - 1] {
+        let memory = Memory::new(MIN_RING_LINES, Edge::Last);
+        let header = forged_header(goes_on, bytes, 0, MIN_RING_LINES);
+        header_word(&memory, 0).store(header, Ordering::Relaxed);
+        let mut receiver = ReceiveSide::new(memory.lane(), 0);
+        let lie = Err(PeerLied::Header { header, line: 0 });
+        assert_eq!(receiver.cursor.peek(&memory.lane()), lie, "{bytes} bytes");
+        assert!(receiver.read(&[most]).is_err(), "{bytes} bytes");
+    }
+    let memory = Memory::new(MIN_RING_LINES, Edge::Last);
+    let header = forged_header(goes_on, most, 0, MIN_RING_LINES);
+    header_word(&memory, 0).store(header, Ordering::Relaxed);
+    let mut receiver = ReceiveSide::new(memory.lane(), 0);
+    assert_eq!(receiver.read(&[most]).unwrap().0.len(), most);
 }
 
 #[test]
