@@ -118,6 +118,7 @@ impl Sender {
         }
     }
 
+                    reserve::cancel(&end);
     #[inline]
     fn send_private(&mut self, bytes: usize) -> io::Result<()> {
         let sent = match self.kept.is_empty() && bytes > 0 {

@@ -91,18 +91,22 @@ pub fn is_roomy(end: &End) -> bool {
 }
 
 /// Send the first `bytes` of a reservation. Returns whether that could be done: the direction may
-/// have left the lane meanwhile, which has not touched the bytes; they must be sent from there.
+/// have left the lane meanwhile, which has not touched the bytes; they must be sent from there. They stay
+/// untouched until [`cancel`].
 ///
 /// # Errors
 /// As send(2).
 pub fn commit(end: &End, room: &Room, bytes: usize) -> Result<bool, Errno> {
     let committed = {
         let _tx = end.lock_tx();
-        end.local.reserved.store(0, Ordering::Relaxed);
-        send::check_open(end)?;
         let mut cursor = end.tx_cursor();
         let before = cursor.tail;
         let may = end.tx_mode() == Mode::Ring && cursor.still_has(&room.reservation);
+        let is_open = send::check_open(end);
+        if may || is_open.is_err() {
+            end.local.reserved.store(0, Ordering::Relaxed);
+        }
+        is_open?;
         if may && bytes > 0 {
             // The same ring, with what controls it now.
             let lane = end.tx_lane().unwrap_or(room.lane);
