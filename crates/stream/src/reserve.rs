@@ -36,13 +36,26 @@ pub const WHOLE_BYTES: usize = crosslane_ring::MAX_RECORD_BYTES;
 /// As send(2).
 pub fn reserve(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>, Errno> {
     cancel(end);
+    // As the kernel, which looks when a call begins.
+    let dont_wait = dont_wait || end.is_nonblocking();
+    loop {
+        match reserve_once(end, bytes, dont_wait) {
+            // The connection is the caller's, whatever its descriptor names.
+            Err(Errno::RESTART) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// As [`reserve`], and [`Errno::RESTART`] where a signal begins the call again.
+fn reserve_once(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>, Errno> {
+    let mut waits = Waits::default();
     loop {
         if end.tx_mode() != Mode::Ring {
-            match send::enter(end, dont_wait) {
-                Ok(true) => {}
-                Ok(false) => return Ok(None),
-                Err(Errno::RESTART) => continue,
-                Err(errno) => return Err(errno),
+            // What follows may wait in the kernel.
+            waits.interrupt.let_in()?;
+            if !send::enter(end, dont_wait)? {
+                return Ok(None);
             }
         }
         send::check_ring(end)?;
@@ -50,11 +63,7 @@ pub fn reserve(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>,
             return Ok(Some(room));
         }
         if end.tx_mode() == Mode::Ring {
-            send::wait_for_room(
-                end,
-                dont_wait || end.is_nonblocking(),
-                &mut Waits::default(),
-            )?;
+            send::wait_or_begin_again(end, dont_wait, &mut waits)?;
         }
     }
 }

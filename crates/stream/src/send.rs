@@ -309,7 +309,11 @@ fn send_slowly(
 }
 
 /// As [`wait_for_room`], for a call that a signal may begin again.
-fn wait_or_begin_again(end: &End, dont_wait: bool, waits: &mut Waits) -> Result<(), Errno> {
+pub(crate) fn wait_or_begin_again(
+    end: &End,
+    dont_wait: bool,
+    waits: &mut Waits,
+) -> Result<(), Errno> {
     let waited = wait_for_room(end, dont_wait, waits);
     may_begin_again(end, waits, waited)
 }
