@@ -16,9 +16,10 @@
 #define CROSSLANE_WHOLE_BYTES 8184
 
 // A connection. One thread at a time may use each direction: crosslane_reserve(),
-// crosslane_commit(), crosslane_cancel(), crosslane_send() and crosslane_flush() one,
-// crosslane_peek(), crosslane_consume() and crosslane_recv() the other. All else is for when
-// neither is in use.
+// crosslane_commit(), crosslane_cancel(), crosslane_send(), crosslane_flush() and
+// crosslane_shutdown() one, crosslane_peek(), crosslane_consume() and crosslane_recv() the other.
+// Any thread may call crosslane_interrupt(), and crosslane_shutdown() with SHUT_RD, at any time
+// before crosslane_close(). All else is for when neither direction is in use.
 typedef struct crosslane_connection crosslane_connection;
 
 // A listening socket.
@@ -88,11 +89,17 @@ int crosslane_path(const struct crosslane_connection *connection, char *reason, 
 int crosslane_shutdown(struct crosslane_connection *connection, int how);
 
 // Send what is kept back, and close. What the kernel has no room for then, on a connection that
-// does not wait, is lost: see crosslane_flush(). NULL is allowed.
+// does not wait, is lost: see crosslane_flush(). NULL is allowed. No other thread may be in a call
+// on the connection: crosslane_interrupt() ends those.
 void crosslane_close(struct crosslane_connection *connection);
 
 // Room for `bytes`, or for as many as there is room for now if these are CROSSLANE_WHOLE_BYTES or
 // more, in at most `count` spans, of which there must be two. Waits for it, unless told not to.
+// End what other threads wait for on the connection, as shutdown(2) with SHUT_RDWR: receives find
+// the end of the stream, sends and reservations fail with EPIPE. What is kept back is not sent. Any
+// thread may call this, at any time before crosslane_close(). Returns 0, or -1 and errno.
+int crosslane_interrupt(const struct crosslane_connection *connection);
+
 // Returns how many spans there are, or -1 and errno.
 //
 // Fill the spans in order and call crosslane_commit(); until then the peer sees nothing. They hold

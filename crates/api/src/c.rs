@@ -22,6 +22,7 @@ use std::io::{self, ErrorKind};
 use crosslane_sys::Errno;
 use libc::{size_t, ssize_t};
 
+use crate::closer::Closer;
 use crate::connection::Connection;
 use crate::sender::Place;
 
@@ -47,11 +48,14 @@ pub struct crosslane_span {
 }
 
 /// A connection. One thread at a time may use each direction: crosslane_reserve(),
-/// crosslane_commit(), crosslane_cancel(), crosslane_send() and crosslane_flush() one,
-/// crosslane_peek(), crosslane_consume() and crosslane_recv() the other. All else is for when
-/// neither is in use.
+/// crosslane_commit(), crosslane_cancel(), crosslane_send(), crosslane_flush() and
+/// crosslane_shutdown() one, crosslane_peek(), crosslane_consume() and crosslane_recv() the other.
+/// Any thread may call crosslane_interrupt(), and crosslane_shutdown() with SHUT_RD, at any time
+/// before crosslane_close(). All else is for when neither direction is in use.
 pub struct crosslane_connection {
     connection: Connection,
+    /// For threads that use neither direction.
+    closer: Closer,
     /// The reservation that is being filled.
     reserved: Option<(Place, usize)>,
     /// Bytes that the last look has shown and that have not been consumed.
@@ -61,6 +65,7 @@ pub struct crosslane_connection {
 impl crosslane_connection {
     fn boxed(connection: Connection) -> *mut Self {
         Box::into_raw(Box::new(Self {
+            closer: connection.closer(),
             connection,
             reserved: None,
             shown: 0,

@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_stream::{close, within};
+use crosslane_stream::within;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{self, getpeername, getsockname, sockopt};
 
+use crate::closer::Closer;
 use crate::listener::{Listener, each, family};
 use crate::ready::{self, Interest, Rest};
 use crate::receiver::Receiver;
@@ -86,7 +87,8 @@ impl Connection {
         })
     }
 
-    /// The halves, for two threads. The connection is closed when both are dropped.
+    /// The halves, for two threads. The connection is closed when both are dropped; one alone ends nothing:
+    /// [`Sender::shutdown`], [`Closer`].
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
     }
@@ -136,19 +138,12 @@ impl Connection {
         if how != Shutdown::Read {
             self.sender.flush()?;
         }
-        let (raw, how) = match how {
-            Shutdown::Read => (libc::SHUT_RD, net::Shutdown::Read),
-            Shutdown::Write => (libc::SHUT_WR, net::Shutdown::Write),
-            Shutdown::Both => (libc::SHUT_RDWR, net::Shutdown::Both),
-        };
-        if let Some(end) = self.socket().end() {
-            close::before_shutdown(&end, raw);
-        }
-        net::shutdown(&*self, how)?;
-        if let Some(end) = self.socket().end() {
-            close::after_shutdown(&end, raw);
-        }
-        Ok(())
+        self.socket().shutdown(how)
+    }
+
+    /// A handle by which other threads shut the connection down, also while calls on it wait.
+    pub fn closer(&self) -> Closer {
+        self.sender.closer()
     }
 
     /// This end's address.

@@ -19,6 +19,7 @@
 #![deny(unsafe_code)]
 
 mod c;
+pub mod closer;
 pub mod connection;
 mod listener;
 mod process;
@@ -29,6 +30,7 @@ pub mod reservation;
 pub mod sender;
 mod socket;
 
+pub use closer::Closer;
 pub use connection::{Connection, Path};
 pub use crosslane_window::bytes::{Bytes, BytesMut};
 pub use listener::Listener;

@@ -2,11 +2,13 @@
 
 use core::ops::Range;
 use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crosslane_ring::Found;
 use crosslane_stream::{End, reserve, short, slices};
 
+use crate::closer::Closer;
 use crate::ready::Armed;
 use crate::received::Received;
 use crate::socket::Socket;
@@ -146,6 +148,11 @@ impl Receiver {
         Ok(())
     }
 
+    /// A handle by which other threads shut the connection down, also while calls on it wait.
+    pub fn closer(&self) -> Closer {
+        Closer::of(&self.socket)
+    }
+
     /// What is in private memory.
     #[inline]
     pub(crate) fn kept(&self) -> &[u8] {
@@ -173,6 +180,12 @@ impl Read for Receiver {
     #[inline]
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.receive_into(bytes, false)
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -1,11 +1,14 @@
 //! The sending half.
 
 use std::io::{self, ErrorKind, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crosslane_stream::reserve::{self, Room};
 use crosslane_stream::slices;
 
+use crate::closer::Closer;
 use crate::ready::Armed;
 use crate::reservation::Reservation;
 use crate::socket::Socket;
@@ -208,8 +211,24 @@ impl Sender {
         (spare.as_mut_ptr(), spare.len())
     }
 
-    /// Whether a commit has kept bytes back, because the connection does not block and the kernel
-    /// had no room. Any later call sends them first; [`Write::flush`] does nothing else.
+    /// Send what a commit has kept back, and end the stream that is sent, as shutdown(2) with SHUT_WR: the peer
+    /// receives to its end. To drop the sender does not end it as long as there is the receiver.
+    ///
+    /// # Errors
+    /// As shutdown(2), and where bytes that a commit has kept back cannot be sent before.
+    pub fn shutdown(&mut self) -> io::Result<()> {
+        self.armed.end(&self.socket);
+        self.send_kept(false)?;
+        self.socket.shutdown(Shutdown::Write)
+    }
+
+    /// A handle by which other threads shut the connection down, also while calls on it wait.
+    pub fn closer(&self) -> Closer {
+        Closer::of(&self.socket)
+    }
+
+    /// Whether a commit has kept bytes back, because it was not to wait and the kernel had no room. Any later call sends
+    /// them first; [`Write::flush`] does nothing else, and is due before the sender is dropped.
     pub fn has_kept(&self) -> bool {
         !self.kept.is_empty()
     }
@@ -235,5 +254,11 @@ impl Drop for Sender {
         self.armed.end(&self.socket);
         // Perhaps there is room by now; nobody is left to be told otherwise.
         let _ = self.send_kept(true);
+impl AsFd for Sender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
     }
 }

@@ -1,6 +1,7 @@
 //! A TCP socket of ours and what the stream keeps of it.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crosslane_stream::family::Family;
@@ -55,6 +56,23 @@ impl Socket {
         let mut flags = RecvFlags::empty();
         flags.set(RecvFlags::DONTWAIT, dont_wait);
         Ok(net::recv(&self.fd, bytes, flags)?.0)
+    }
+
+    /// Shut down a direction, as shutdown(2); in any thread, whatever others do meanwhile.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let (raw, how) = match how {
+            Shutdown::Read => (libc::SHUT_RD, net::Shutdown::Read),
+            Shutdown::Write => (libc::SHUT_WR, net::Shutdown::Write),
+            Shutdown::Both => (libc::SHUT_RDWR, net::Shutdown::Both),
+        };
+        if let Some(end) = self.end() {
+            close::before_shutdown(&end, raw);
+        }
+        net::shutdown(&self.fd, how)?;
+        if let Some(end) = self.end() {
+            close::after_shutdown(&end, raw);
+        }
+        Ok(())
     }
 
     /// The end, unless Crosslane is disabled or has no place for it.

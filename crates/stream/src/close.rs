@@ -310,7 +310,8 @@ fn disconnect(end: &End) -> bool {
 fn say_closing(end: &End) {
     let _tx = end.lock_tx();
     let Some(lane) = end.tx_lane() else { return };
-    if end.tx_mode() == Mode::Ring {
+    // Not where another thread builds a message: it is a hint only.
+    if end.tx_mode() == Mode::Ring && !end.is_reserved() {
         let mut cursor = end.tx_cursor();
         if cursor.write_control(&lane, Control::Closing, 0) == Ok(true) {
             end.set_tx_cursor(cursor);

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::size_t;
 
+use super::sending::cancel;
 use super::{crosslane_connection, done, errno, fail};
 use crate::connection::{Connection, Path};
 use crate::listener::Listener;
@@ -150,26 +151,55 @@ pub unsafe extern "C" fn crosslane_path(
     path
 }
 
-/// Shut down SHUT_RD, SHUT_WR or SHUT_RDWR, as shutdown(2). Returns 0, or -1 and errno.
+/// Shut down SHUT_RD, SHUT_WR or SHUT_RDWR, as shutdown(2). Returns 0, or -1 and errno; EINVAL for
+/// anything else.
+///
+/// With SHUT_RD any thread may call this, and a crosslane_peek() or crosslane_recv() that waits
+/// finds the end of the stream. With SHUT_WR and SHUT_RDWR it is a call of the sending direction: a
+/// reservation is cancelled, and what is kept back is sent first; EAGAIN, with nothing shut down,
+/// if that has no room on a connection that does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_shutdown(
     connection: *mut crosslane_connection,
     how: c_int,
 ) -> c_int {
-    // SAFETY: the program's promise.
-    let connection = unsafe { &mut *connection };
-    connection.reserved = None;
     let how = match how {
         libc::SHUT_RD => Shutdown::Read,
         libc::SHUT_WR => Shutdown::Write,
         libc::SHUT_RDWR => Shutdown::Both,
         _ => return fail(&ErrorKind::InvalidInput.into()),
     };
-    done(connection.connection.shutdown(how))
+    if how != Shutdown::Read {
+        // SAFETY: the program's promise; the receiving direction may be in use by another thread.
+        let (sender, reserved) = unsafe {
+            (
+                &mut (*connection).connection.sender,
+                &mut (*connection).reserved,
+            )
+        };
+        cancel(sender, reserved);
+        if let Err(error) = sender.flush() {
+            return fail(&error);
+        }
+    }
+    // SAFETY: the program's promise; the directions may be in use by other threads.
+    let closer = unsafe { &(*connection).closer };
+    done(closer.shutdown(how))
+}
+
+/// End what other threads wait for on the connection, as shutdown(2) with SHUT_RDWR: receives find
+/// the end of the stream, sends and reservations fail with EPIPE. What is kept back is not sent. Any
+/// thread may call this, at any time before crosslane_close(). Returns 0, or -1 and errno.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_interrupt(connection: *const crosslane_connection) -> c_int {
+    // SAFETY: the program's promise; the directions may be in use by other threads.
+    let closer = unsafe { &(*connection).closer };
+    done(closer.shutdown(Shutdown::Both))
 }
 
 /// Send what is kept back, and close. What the kernel has no room for then, on a connection that
-/// does not wait, is lost: see crosslane_flush(). NULL is allowed.
+/// does not wait, is lost: see crosslane_flush(). NULL is allowed. No other thread may be in a call
+/// on the connection: crosslane_interrupt() ends those.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_close(connection: *mut crosslane_connection) {
     if !connection.is_null() {

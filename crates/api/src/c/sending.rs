@@ -58,7 +58,7 @@ pub unsafe extern "C" fn crosslane_reserve(
     c_int::try_from(used).unwrap_or(c_int::MAX)
 }
 
-fn cancel(sender: &mut Sender, reserved: &mut Option<(Place, usize)>) {
+pub(super) fn cancel(sender: &mut Sender, reserved: &mut Option<(Place, usize)>) {
     if let Some((place, _)) = reserved.take() {
         sender.cancel(place);
     }
