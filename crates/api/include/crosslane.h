@@ -113,8 +113,9 @@ int crosslane_reserve(struct crosslane_connection *connection,
 // Send the first `bytes` of the reservation. All messages in it appear at the peer at once.
 // Returns 0, or -1 and errno; EINVAL if there is no reservation of so many.
 //
-// On a connection that does not wait and whose peer is reached by TCP, what the kernel has no room
-// for is kept back and sent by later calls: see crosslane_flush().
+// Where the peer is reached by TCP, and the connection does not wait or the reservation was made
+// with CROSSLANE_DONTWAIT, what the kernel has no room for is kept back and sent by later calls:
+// see crosslane_flush().
 int crosslane_commit(struct crosslane_connection *connection, size_t bytes);
 
 // Give the reservation up, if there is one.

@@ -27,6 +27,8 @@ pub struct Sender {
     pub(crate) private: Vec<u8>,
     /// What has been committed and the kernel has had no room for yet, without waiting.
     kept: Vec<u8>,
+    /// The last reservation was made without waiting, which its commit does not do, either.
+    is_impatient: bool,
 }
 
 /// Where a reservation lies.
@@ -45,6 +47,7 @@ impl Sender {
             armed: Armed::No,
             private: Vec::new(),
             kept: Vec::new(),
+            is_impatient: false,
         }
     }
 
@@ -61,7 +64,8 @@ impl Sender {
         Ok(Reservation::new(self, place, capacity))
     }
 
-    /// As [`Sender::reserve`], but `WouldBlock` rather than waiting.
+    /// As [`Sender::reserve`], but `WouldBlock` rather than waiting. The commit does not wait, either: what the kernel
+    /// has no room for is kept back, see [`Sender::has_kept`].
     ///
     /// # Errors
     /// As [`Sender::reserve`].
@@ -77,6 +81,7 @@ impl Sender {
         dont_wait: bool,
     ) -> io::Result<(Place, usize)> {
         self.armed.end(&self.socket);
+        self.is_impatient = dont_wait;
         if bytes == 0 {
             return Err(ErrorKind::InvalidInput.into());
         }
@@ -113,6 +118,7 @@ impl Sender {
             (Place::Lane(room), Some(end)) => {
                 if !reserve::commit(&end, &room, bytes)? {
                     self.take_along(&room, bytes);
+                    reserve::cancel(&end);
                     return self.send_committed();
                 }
                 Ok(())
@@ -121,12 +127,11 @@ impl Sender {
         }
     }
 
-                    reserve::cancel(&end);
     #[inline]
     fn send_private(&mut self, bytes: usize) -> io::Result<()> {
         let sent = match self.kept.is_empty() && bytes > 0 {
             false => 0,
-            true => match self.socket.send(&self.private[..bytes], false) {
+            true => match self.socket.send(&self.private[..bytes], self.is_impatient) {
                 Ok(sent) => sent,
                 Err(error) if may_go_on(&error) => 0,
                 Err(error) => return Err(error),
@@ -160,10 +165,10 @@ impl Sender {
     }
 
     /// Send what has been committed; what the kernel has no room for is kept where the connection
-    /// does not block.
+    /// does not block, or the reservation was made without waiting.
     #[cold]
     fn send_committed(&mut self) -> io::Result<()> {
-        match self.send_kept(false) {
+        match self.send_kept(self.is_impatient) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             outcome => outcome,
         }
@@ -249,16 +254,16 @@ impl Write for Sender {
     }
 }
 
-impl Drop for Sender {
-    fn drop(&mut self) {
-        self.armed.end(&self.socket);
-        // Perhaps there is room by now; nobody is left to be told otherwise.
-        let _ = self.send_kept(true);
 impl AsFd for Sender {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.armed.end(&self.socket);
+        // Perhaps there is room by now; nobody is left to be told otherwise.
+        let _ = self.send_kept(true);
     }
 }

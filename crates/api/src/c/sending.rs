@@ -67,8 +67,9 @@ pub(super) fn cancel(sender: &mut Sender, reserved: &mut Option<(Place, usize)>)
 /// Send the first `bytes` of the reservation. All messages in it appear at the peer at once.
 /// Returns 0, or -1 and errno; EINVAL if there is no reservation of so many.
 ///
-/// On a connection that does not wait and whose peer is reached by TCP, what the kernel has no room
-/// for is kept back and sent by later calls: see crosslane_flush().
+/// Where the peer is reached by TCP, and the connection does not wait or the reservation was made
+/// with CROSSLANE_DONTWAIT, what the kernel has no room for is kept back and sent by later calls:
+/// see crosslane_flush().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_commit(
     connection: *mut crosslane_connection,
