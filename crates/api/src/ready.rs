@@ -119,8 +119,8 @@ pub(crate) enum Armed {
     No,
     /// In the kernel alone, which keeps the peer from entering memory meanwhile.
     Kernel(raw::Call),
-    /// Doorbells are asked for.
-    Bells,
+    /// Doorbells are asked for, for these bits of poll(2).
+    Bells(i16),
 }
 
 impl Armed {
@@ -139,13 +139,16 @@ impl Armed {
         match armed {
             Self::No => {}
             Self::Kernel(call) => call.end(),
-            Self::Bells => {
+            Self::Bells(wanted) => {
                 ready::after_sleep(&end);
                 ready::note_bell(&end);
                 if !ready::glance(&end, POLLIN) {
                     ready::take_bells(&end);
                     // The end of the stream, which the kernel may just have told.
                     ready::look(&end, POLLIN, true);
+                } else if wanted & POLLIN == 0 {
+                    // That of a record which nobody waits for would end the next sleep at once.
+                    ready::take_all_bells(&end);
                 }
             }
         }
@@ -169,8 +172,10 @@ impl Armed {
             call.end();
             slices::is_granted(&end);
         }
-        *self = Self::Bells;
-        if !ready::prepare_sleep(&end, wanted) || ready::glance(&end, wanted) {
+        *self = Self::Bells(wanted);
+        // A glance takes any end for news.
+        let is_ready = || ready::glance(&end, wanted) && ready::look(&end, wanted, false) != 0;
+        if !ready::prepare_sleep(&end, wanted) || is_ready() {
             self.end(socket);
             return Rest::Ready;
         }
@@ -195,18 +200,15 @@ impl Sender {
     /// [`Connection::arm`] for sending.
     pub fn arm(&mut self) -> Rest {
         self.push_kept();
-        if self.has_kept() {
-            return Rest::Sleep {
-                events: POLLOUT,
-                at_most: None,
-            };
-        }
         self.armed.begin(&self.socket, POLLOUT)
     }
 }
 
 pub(crate) fn arm(connection: &mut Connection, interest: Interest) -> Rest {
     let Connection { sender, receiver } = connection;
+    // One that still sleeps would have the other's doorbells left where they are.
+    sender.armed.end(&sender.socket);
+    receiver.armed.end(&receiver.socket);
     match (interest.read, interest.write) {
         (true, true) => receiver.arm().and(sender.arm()),
         (true, false) => receiver.arm(),
@@ -227,6 +229,8 @@ pub struct Watch<'a> {
     pub interest: Interest,
     /// What of it was ready when [`wait`] returned.
     pub ready: Interest,
+    /// POLLERR and POLLHUP, as found then.
+    pub(crate) broken: i16,
 }
 
 impl<'a> Watch<'a> {
@@ -236,7 +240,14 @@ impl<'a> Watch<'a> {
             connection,
             interest,
             ready: Interest::default(),
+            broken: 0,
         }
+    }
+
+    /// Whether the connection was broken, or had ended both ways, when [`wait`] returned: which [`wait`] tells as poll(2)
+    /// does, whatever the interest.
+    pub fn is_broken(&self) -> bool {
+        self.broken != 0
     }
 
     fn end(&self) -> Option<End> {
@@ -262,7 +273,8 @@ impl<'a> Watch<'a> {
             }
         }
         self.ready = self.interest.of(found);
-        !self.ready.is_none()
+        self.broken = found & (POLLERR | POLLHUP);
+        !self.ready.is_none() || self.is_broken()
     }
 }
 

@@ -140,8 +140,9 @@ pub fn kernel_wish(end: &End, wanted: i16) -> i16 {
     if end.tx_mode() == Mode::Ring {
         wish &= !WRITE;
     }
-    if wanted & READ == 0 && end.rx_mode() != Mode::Ring {
-        // On TCP, unread data would wake a program that does not want it.
+    if wanted & READ == 0 && (end.rx_mode() != Mode::Ring || end.tx_mode() != Mode::Ring) {
+        // On TCP, unread data would wake a program that does not want it; so would the doorbells of unread records, where
+        // none is expected for room.
         wish &= !READ;
     }
     wish
@@ -215,6 +216,17 @@ pub fn disarm(end: &End) {
 pub fn take_bells(end: &End) {
     let _rx = end.lock_rx();
     asleep::take_bells(end, 0);
+}
+
+/// As [`take_bells`], also those of records that have yet to be read: for who sleeps for something else. Nobody else must
+/// sleep for them without looking into the lane first.
+pub fn take_all_bells(end: &End) {
+    let Some((lane, _rx)) = end.hold_rx_lane() else {
+        return;
+    };
+    if end.rx_mode() == Mode::Ring && bell::is_for_us_alone(end, &lane, 0) {
+        bell::take(end, &lane);
+    }
 }
 
 /// The kernel has said that TCP is readable.
