@@ -38,11 +38,11 @@ typedef struct crosslane_span {
 
 // One of those that crosslane_wait() waits for, in the manner of struct pollfd.
 typedef struct crosslane_watch {
-  // Which.
+  // Which; each in one watch only.
   struct crosslane_connection *connection;
   // For what: POLLIN, POLLOUT or both.
   short events;
-  // What of it is ready.
+  // What of it is ready, and POLLERR and POLLHUP as poll(2) gives them, whatever `events` are.
   short revents;
 } crosslane_watch;
 
@@ -85,8 +85,19 @@ int crosslane_set_nonblocking(struct crosslane_connection *connection, int nonbl
 // with its final NUL; NULL is allowed.
 int crosslane_path(const struct crosslane_connection *connection, char *reason, size_t bytes);
 
-// Shut down SHUT_RD, SHUT_WR or SHUT_RDWR, as shutdown(2). Returns 0, or -1 and errno.
+// Shut down SHUT_RD, SHUT_WR or SHUT_RDWR, as shutdown(2). Returns 0, or -1 and errno; EINVAL for
+// anything else.
+//
+// With SHUT_RD any thread may call this, and a crosslane_peek() or crosslane_recv() that waits
+// finds the end of the stream. With SHUT_WR and SHUT_RDWR it is a call of the sending direction: a
+// reservation is cancelled, and what is kept back is sent first; EAGAIN, with nothing shut down,
+// if that has no room on a connection that does not wait.
 int crosslane_shutdown(struct crosslane_connection *connection, int how);
+
+// End what other threads wait for on the connection, as shutdown(2) with SHUT_RDWR: receives find
+// the end of the stream, sends and reservations fail with EPIPE. What is kept back is not sent. Any
+// thread may call this, at any time before crosslane_close(). Returns 0, or -1 and errno.
+int crosslane_interrupt(const struct crosslane_connection *connection);
 
 // Send what is kept back, and close. What the kernel has no room for then, on a connection that
 // does not wait, is lost: see crosslane_flush(). NULL is allowed. No other thread may be in a call
@@ -95,11 +106,6 @@ void crosslane_close(struct crosslane_connection *connection);
 
 // Room for `bytes`, or for as many as there is room for now if these are CROSSLANE_WHOLE_BYTES or
 // more, in at most `count` spans, of which there must be two. Waits for it, unless told not to.
-// End what other threads wait for on the connection, as shutdown(2) with SHUT_RDWR: receives find
-// the end of the stream, sends and reservations fail with EPIPE. What is kept back is not sent. Any
-// thread may call this, at any time before crosslane_close(). Returns 0, or -1 and errno.
-int crosslane_interrupt(const struct crosslane_connection *connection);
-
 // Returns how many spans there are, or -1 and errno.
 //
 // Fill the spans in order and call crosslane_commit(); until then the peer sees nothing. They hold
@@ -163,7 +169,10 @@ int crosslane_arm(struct crosslane_connection *connection,
 
 // Wait until something is ready, spinning first as a call that waits does, for at most
 // `timeout_ms`, or for ever if that is negative. Returns how many are ready, 0 when the time is
-// up, or -1 and errno.
+// up, or -1 and errno; EINVAL if there is none, or if one is NULL or stands there twice.
+//
+// It uses both directions of all of them, whatever is waited for: no other thread may be in a call
+// on one meanwhile, but for those that any thread may make. A reservation stays as it is.
 int crosslane_wait(struct crosslane_watch *watches, size_t count, int timeout_ms);
 
 #ifdef __cplusplus

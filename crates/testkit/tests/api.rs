@@ -109,6 +109,15 @@ fn two_threads_talk_in_memory_without_a_monitor() {
 }
 
 #[test]
+fn calls_from_c_do_what_the_header_says() {
+    let host = Host::without_monitor(Route::Crosslane);
+    let source = host.file("calls.c", include_str!("calls.c"));
+    let program = compile(&host, &source, Linked::Shared);
+    let said = host.plain(program).run().text();
+    assert_eq!(said, "all is as the header says\n");
+}
+
+#[test]
 fn both_libraries_in_one_process_leave_each_other_alone() {
     let host = Host::new(Route::Crosslane);
     let (_server, address) = serve(&host, example("echo_server"));

@@ -13,11 +13,11 @@ use crate::ready::{self, Interest, Rest, Watch};
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct crosslane_watch {
-    /// Which.
+    /// Which; each in one watch only.
     pub connection: *mut crosslane_connection,
     /// For what: POLLIN, POLLOUT or both.
     pub events: c_short,
-    /// What of it is ready.
+    /// What of it is ready, and POLLERR and POLLHUP as poll(2) gives them, whatever `events` are.
     pub revents: c_short,
 }
 
@@ -58,7 +58,10 @@ pub unsafe extern "C" fn crosslane_arm(
 
 /// Wait until something is ready, spinning first as a call that waits does, for at most
 /// `timeout_ms`, or for ever if that is negative. Returns how many are ready, 0 when the time is
-/// up, or -1 and errno.
+/// up, or -1 and errno; EINVAL if there is none, or if one is NULL or stands there twice.
+///
+/// It uses both directions of all of them, whatever is waited for: no other thread may be in a call
+/// on one meanwhile, but for those that any thread may make. A reservation stays as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_wait(
     watches: *mut crosslane_watch,
@@ -70,8 +73,11 @@ pub unsafe extern "C" fn crosslane_wait(
     }
     // SAFETY: the program's promise.
     let theirs = unsafe { core::slice::from_raw_parts_mut(watches, count) };
+    if !are_distinct(theirs) {
+        return fail(&ErrorKind::InvalidInput.into());
+    }
     let watch = |one: &crosslane_watch| {
-        // SAFETY: the program's promise, each connection standing there once.
+        // SAFETY: the program's promise, and each connection stands there once.
         let connection = unsafe { &mut (*one.connection).connection };
         Watch::new(connection, interest(one.events))
     };
@@ -81,10 +87,23 @@ pub unsafe extern "C" fn crosslane_wait(
         Ok(ready) => ready,
         Err(error) => return fail(&error),
     };
-    let found: Vec<_> = ours.iter().map(|watch| watch.ready).collect();
+    let found: Vec<_> = ours.iter().map(revents).collect();
     for (one, found) in theirs.iter_mut().zip(found) {
-        let read = if found.read { POLLIN } else { 0 };
-        one.revents = read | if found.write { POLLOUT } else { 0 };
+        one.revents = found;
     }
     c_int::try_from(ready).unwrap_or(c_int::MAX)
+}
+
+/// Whether each connection is one, and stands there once.
+fn are_distinct(watches: &[crosslane_watch]) -> bool {
+    let mut connections: Vec<_> = watches.iter().map(|watch| watch.connection).collect();
+    connections.sort_unstable();
+    connections.first().is_some_and(|first| !first.is_null())
+        && connections.windows(2).all(|two| two[0] != two[1])
+}
+
+fn revents(watch: &Watch<'_>) -> c_short {
+    let read = if watch.ready.read { POLLIN } else { 0 };
+    let write = if watch.ready.write { POLLOUT } else { 0 };
+    read | write | watch.broken
 }
