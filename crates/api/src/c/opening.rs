@@ -205,7 +205,9 @@ pub unsafe extern "C" fn crosslane_close(connection: *mut crosslane_connection) 
     if !connection.is_null() {
         // SAFETY: the program's promise: it came from this library and is not used again.
         let mut connection = unsafe { Box::from_raw(connection) };
+        let own = &mut *connection;
+        cancel(&mut own.connection.sender, &mut own.reserved);
         // Nobody is left to be told.
-        let _ = connection.connection.flush();
+        let _ = own.connection.flush();
     }
 }
