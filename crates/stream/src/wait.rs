@@ -215,3 +215,21 @@ pub fn woke() {
     }
     crate::control::tend();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_a_call_waits_for_the_rest_of_a_send_is_limited_together() {
+        let (mut waited, mut looks) = (WaitedForRest::default(), 0);
+        assert!(!wait_for_rest(Peer::Elsewhere, &mut waited, || false));
+        let in_vain = || {
+            looks += 1;
+            false
+        };
+        assert!(!wait_for_rest(Peer::Elsewhere, &mut waited, in_vain));
+        assert_eq!(looks, 16, "one look more, as what has come is taken");
+        assert!(wait_for_rest(Peer::Elsewhere, &mut waited, || true));
+    }
+}
