@@ -79,7 +79,7 @@ fn reserve_now(end: &End, bytes: usize) -> Result<Option<Room>, Errno> {
     let mut cursor = end.tx_cursor();
     let reservation = cursor
         .reserve(&lane, bytes)
-        .map_err(|lie| ending::lied(end, lie))?;
+        .map_err(|lie| ending::lied_to_sender(end, lie))?;
     end.set_tx_cursor(cursor);
     if reservation.bytes() < bytes.min(WHOLE_BYTES) {
         return Ok(None);
