@@ -114,6 +114,12 @@ impl State {
             beats: Beats::default(),
         }
     }
+
+    /// Nothing is to be done about it before it is offered again.
+    fn close(&mut self) {
+        self.phase = Phase::Closed;
+        self.beats.forget_missing();
+    }
 }
 
 impl Rack {
@@ -287,10 +293,9 @@ impl Rack {
     fn host_down(&mut self, host: HostId, registry: &mut Registry<Memories>) {
         self.matching.session_lost(registry, host);
         for window in self.windows.iter_mut().filter(|w| w.host == host) {
-            window.phase = Phase::Closed;
+            window.close();
             window.due = None;
             window.probes.stop();
-            window.beats.forget_missing();
         }
     }
 
@@ -352,7 +357,7 @@ impl Rack {
         };
         // A window that is offered again may be other memory; connections find that out, or are told.
         self.matching.window_lost(registry, host, window_id(index));
-        self.windows[index].phase = Phase::Closed;
+        self.windows[index].close();
         let accepted = self.open_window(index, registry, false).and_then(|()| {
             let open = registry.backing().window(window_id(index));
             let open = open.ok_or("the window is not open")?;

@@ -246,6 +246,7 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
+    use super::super::State;
     use super::*;
 
     const ONE: ClientId = ClientId(1);
@@ -270,6 +271,17 @@ mod tests {
         assert!(settled(&mut beats, 1).is_empty());
         assert_eq!(settled(&mut beats, 2), [8]);
         assert_eq!(beats.next_question(), None);
+    }
+
+    /// The other host has found out first, and offers it anew in vain.
+    #[test]
+    fn a_beat_that_is_missing_wakes_nobody_once_its_window_is_closed() {
+        let mut state = State::new(HostId(0));
+        state.phase = Phase::Open;
+        state.beats.missing = Some((3, Instant::now()));
+        assert!(state.beats.due().is_some());
+        state.close();
+        assert_eq!((state.phase, state.beats.due()), (Phase::Closed, None));
     }
 
     #[test]
