@@ -38,6 +38,7 @@ const BEATS_AT: [u64; 2] = [2 * LINE_BYTES as u64, 3 * LINE_BYTES as u64];
 const BEAT_BYTES: usize = 16;
 
 mod beyond;
+mod memory;
 
 use beyond::Beyond;
 
@@ -74,6 +75,15 @@ pub enum WindowError {
         path: PathBuf,
         /// Its pages.
         align: u64,
+    },
+    /// It would be written to a disk, or to another machine.
+    #[error(
+        "the window {path} is on a file system that is not in memory: name a file in tmpfs in rack.toml, such \
+         as /dev/shm/lanes, that both hosts see"
+    )]
+    Disk {
+        /// The file.
+        path: PathBuf,
     },
     /// Others could cut it short or read what is in it.
     #[error(
@@ -140,6 +150,7 @@ impl Window {
             path: config.path.clone(),
             error,
         };
+        memory::ensure(config)?;
         let end = config.offset.saturating_add(config.bytes);
         let file = match config.kind {
             WindowKind::File => open_shared(config, end)?,

@@ -143,7 +143,7 @@ fn hosts(place: &Place<'_>, own: &str, tables: &[Host]) -> Result<Vec<HostConfig
 fn host(place: &Place<'_>, table: &Host) -> Result<HostConfig, ConfigError> {
     let address = place.socket("address", &table.address)?;
     let addresses = match &table.addresses {
-        None => vec![address.ip().to_canonical()],
+        None => vec![usual_address(place, table, address.ip())?],
         Some(list) => list
             .iter()
             .map(|text| program_address(place, text))
@@ -163,11 +163,24 @@ fn host(place: &Place<'_>, table: &Host) -> Result<HostConfig, ConfigError> {
     })
 }
 
-fn program_address(place: &Place<'_>, text: &Spanned<String>) -> Result<IpAddr, ConfigError> {
-    let parsed: Option<IpAddr> = text.as_ref().parse().ok();
+/// Programs are where their monitor is, unless it is said where they are.
+fn usual_address(place: &Place<'_>, table: &Host, ip: IpAddr) -> Result<IpAddr, ConfigError> {
+    remote(ip).ok_or_else(|| {
+        let text = &table.address;
+        let problem = "is no address of another host's programs: name theirs as addresses";
+        place.error(text.span(), "address", text.as_ref(), problem)
+    })
+}
+
+/// As addresses are compared, if it can be another host's.
+fn remote(ip: IpAddr) -> Option<IpAddr> {
     let is_fit = |ip: &IpAddr| !ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast();
-    let canonical = parsed.map(|ip| ip.to_canonical()).filter(is_fit);
-    canonical.ok_or_else(|| {
+    Some(ip.to_canonical()).filter(is_fit)
+}
+
+fn program_address(place: &Place<'_>, text: &Spanned<String>) -> Result<IpAddr, ConfigError> {
+    let parsed = text.as_ref().parse().ok();
+    parsed.and_then(remote).ok_or_else(|| {
         let problem = "is no address of another host's programs: write an IP, no loopback";
         place.error(text.span(), "addresses", text.as_ref(), problem)
     })
@@ -200,23 +213,27 @@ fn windows(
 
 /// Whether two windows have some memory in common.
 fn overlap(one: &WindowConfig, other: &WindowConfig) -> bool {
-    let meet = |(path, at): (&Path, u64), (other_path, other_at): (&Path, u64)| {
-        let (end, other_end) = (
-            at.saturating_add(one.bytes),
-            other_at.saturating_add(other.bytes),
-        );
-        path == other_path && at < other_end && other_at < end
-    };
     let places = |window| memories(window).into_iter().flatten();
     places(one).any(|here| places(other).any(|there| meet(here, there)))
 }
 
+/// A file, where in it a memory begins, and how long that is.
+type Memory<'a> = (&'a Path, u64, u64);
+
+fn meet((path, at, bytes): Memory<'_>, (other_path, other_at, other_bytes): Memory<'_>) -> bool {
+    let (end, other_end) = (
+        at.saturating_add(bytes),
+        other_at.saturating_add(other_bytes),
+    );
+    path == other_path && at < other_end && other_at < end
+}
+
 /// Where the memories of a window are.
-fn memories(window: &WindowConfig) -> [Option<(&Path, u64)>; 2] {
+fn memories(window: &WindowConfig) -> [Option<Memory<'_>>; 2] {
     let beyond = window.beyond.as_ref();
     [
-        Some((window.path.as_path(), window.offset)),
-        beyond.map(|beyond| (beyond.path.as_path(), beyond.offset)),
+        Some((window.path.as_path(), window.offset, window.bytes)),
+        beyond.map(|beyond| (beyond.path.as_path(), beyond.offset, window.bytes)),
     ]
 }
 
@@ -239,7 +256,7 @@ fn window(
     let path = absolute(place, "path", &table.path)?;
     let bytes = *table.bytes.as_ref();
     let offset = on_page(place, "offset", table.offset.as_ref())?;
-    let beyond = beyond(place, kind, table, (&path, offset))?;
+    let beyond = beyond(place, kind, table, (&path, offset, bytes))?;
     let (ring_bytes, slots) = cut(place, table, bytes)?;
     Ok(WindowConfig {
         name: place.name("name", &table.name)?,
@@ -290,13 +307,14 @@ fn beyond(
     place: &Place<'_>,
     kind: WindowKind,
     table: &Window,
-    own: (&Path, u64),
+    own: Memory<'_>,
 ) -> Result<Option<BeyondConfig>, ConfigError> {
     match (kind, &table.beyond) {
         (WindowKind::Posted, Some(text)) => {
             let path = absolute(place, "beyond", text)?;
             let offset = on_page(place, "beyond_offset", table.beyond_offset.as_ref())?;
-            if (path.as_path(), offset) == own {
+            if meet((&path, offset, own.2), own) {
+                // What is written for the other host would stand where this one reads.
                 let problem =
                     "is this host's memory, too: name the other host's, as it is reached from here";
                 return Err(place.error(text.span(), "beyond", text.as_ref(), problem));
@@ -312,7 +330,13 @@ fn beyond(
             let problem = "is said of windows of kind \"posted\" only: leave it out";
             Err(place.error(text.span(), "beyond", text.as_ref(), problem))
         }
-        (_, None) => Ok(None),
+        (_, None) => match &table.beyond_offset {
+            Some(offset) => {
+                let problem = "is said of windows with a beyond only: leave it out";
+                Err(place.error(offset.span(), "beyond_offset", offset.as_ref(), problem))
+            }
+            None => Ok(None),
+        },
     }
 }
 

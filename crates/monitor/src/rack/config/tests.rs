@@ -157,10 +157,49 @@ fn posted_windows_name_the_memories_of_both_hosts() {
             13,
             "leave it out",
         ),
+        (
+            whole().replace("bytes =", "beyond_offset = 4096\nbytes ="),
+            13,
+            "leave it out",
+        ),
+        // One file for both memories, in which they overlap.
+        (
+            with("/dev/shm/window").replace("bytes =", "beyond_offset = 4096\nbytes ="),
+            13,
+            "this host's memory, too",
+        ),
     ] {
         let error = parse(&text).unwrap_err().to_string();
         assert!(error.contains(&format!("line {line}:")), "{error}");
         assert!(error.contains(problem), "{error}");
+    }
+    let apart = "beyond_offset = 16777216\nbytes =";
+    let config = parse(&with("/dev/shm/window").replace("bytes =", apart)).unwrap();
+    assert_eq!(
+        config.windows[0].beyond.as_ref().unwrap().offset,
+        16_777_216
+    );
+}
+
+/// The programs of the other host are never there.
+#[test]
+fn where_only_monitors_meet_the_programs_addresses_are_named() {
+    for address in [
+        "127.0.0.1:7000",
+        "0.0.0.0",
+        "[::ffff:127.0.0.1]:7000",
+        "224.0.0.1",
+    ] {
+        let text = whole().replace("10.0.0.2:7000", address);
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains("line 6: address"), "{error}");
+        assert!(error.contains("addresses"), "{error}");
+        let named = format!("{address}\"\naddresses = [\"10.0.0.2\"]");
+        let config = parse(&whole().replace("10.0.0.2:7000\"", &named)).unwrap();
+        assert_eq!(
+            config.hosts[0].addresses,
+            ["10.0.0.2".parse::<IpAddr>().unwrap()]
+        );
     }
 }
 

@@ -90,7 +90,7 @@ impl Beyond {
 }
 
 /// A region of a device is written as its file in sysfs maps it.
-fn posting(path: &Path) -> Posting {
+pub(super) fn posting(path: &Path) -> Posting {
     let is_region = path
         .canonicalize()
         .is_ok_and(|real| real.starts_with("/sys/devices"));

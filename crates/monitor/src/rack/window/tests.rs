@@ -4,6 +4,11 @@ use std::path::Path;
 use super::*;
 use crate::rack::config::{BeyondConfig, WindowKind};
 
+/// A folder in memory, where windows are.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
 fn config(path: &Path) -> WindowConfig {
     WindowConfig {
         name: "test".to_owned(),
@@ -21,7 +26,7 @@ fn config(path: &Path) -> WindowConfig {
 
 #[test]
 fn two_monitors_find_out_that_they_see_the_same_memory() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let path = folder.path().join("window");
     let owner = Window::open(&config(&path)).unwrap();
     let mut guest = Window::open(&config(&path)).unwrap();
@@ -39,7 +44,7 @@ fn two_monitors_find_out_that_they_see_the_same_memory() {
 
 #[test]
 fn a_beat_shows_to_the_other_host_where_it_sees_the_same_memory() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let path = folder.path().join("window");
     let owner = Window::open(&config(&path)).unwrap();
     let guest = Window::open(&config(&path)).unwrap();
@@ -68,7 +73,7 @@ fn apart(folder: &Path) -> [WindowConfig; 2] {
 
 #[test]
 fn of_two_memories_each_monitor_writes_the_others_and_reads_its_own() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let configs = apart(folder.path());
     let owner = Window::open(&configs[0]).unwrap();
     let mut guest = Window::open(&configs[1]).unwrap();
@@ -100,7 +105,7 @@ fn of_two_memories_each_monitor_writes_the_others_and_reads_its_own() {
 
 #[test]
 fn a_guest_clears_its_own_memory_of_what_is_asked_about_and_in_no_use() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let configs = apart(folder.path());
     let owner = Window::open(&configs[0]).unwrap();
     let mut guest = Window::open(&configs[1]).unwrap();
@@ -129,7 +134,7 @@ fn a_guest_clears_its_own_memory_of_what_is_asked_about_and_in_no_use() {
 
 #[test]
 fn a_shape_that_does_not_fit_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let path = folder.path().join("window");
     let offer = Window::open(&config(&path)).unwrap().offer(1).unwrap();
     let mut guest = Window::open(&config(&path)).unwrap();
@@ -153,7 +158,7 @@ fn a_shape_that_does_not_fit_is_refused() {
 
 #[test]
 fn a_part_is_held_by_its_descriptor_and_cleared_without_its_neighbours() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let path = folder.path().join("window");
     let (window, other) = (
         Window::open(&config(&path)).unwrap(),
@@ -186,7 +191,7 @@ fn regions_and_dax_memory_are_mapped_and_neither_made_nor_lengthened() {
 
 /// A file in the place of a region or of DAX memory: all can be mapped.
 fn is_mapped_and_neither_made_nor_lengthened(kind: WindowKind) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let path = folder.path().join("resource2");
     let region = WindowConfig {
         kind,
@@ -225,7 +230,7 @@ fn is_mapped_and_neither_made_nor_lengthened(kind: WindowKind) {
 /// Whoever still maps a file that was cut short must not see it come back full of zeroes.
 #[test]
 fn a_file_that_was_cut_short_is_replaced_while_somebody_holds_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let path = folder.path().join("window");
     let before = Window::open(&config(&path)).unwrap();
     before.offer(1).unwrap();
@@ -243,7 +248,7 @@ fn a_file_that_was_cut_short_is_replaced_while_somebody_holds_it() {
 
 #[test]
 fn a_file_that_nobody_holds_is_lengthened() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let path = folder.path().join("window");
     let before = Window::open(&config(&path)).unwrap();
     before.file.set_len(0).unwrap();
@@ -265,9 +270,33 @@ fn a_device_is_dax_or_refused() {
     }
 }
 
+/// Whether it is written into rack.toml by hand or by the command, which looks itself.
+#[test]
+fn a_file_that_is_not_in_memory_is_refused() {
+    let folder = folder();
+    let (memory, disk) = (folder.path().join("window"), Path::new("/proc/window"));
+    let beyond = |path: &Path| BeyondConfig {
+        path: path.to_owned(),
+        offset: 0,
+    };
+    let posted = |own: &Path, other: &Path| WindowConfig {
+        kind: WindowKind::Posted,
+        beyond: Some(beyond(other)),
+        ..config(own)
+    };
+    for config in [config(disk), posted(disk, &memory), posted(&memory, disk)] {
+        let error = Window::open(&config).unwrap_err();
+        assert!(
+            matches!(&error, WindowError::Disk { path } if path == disk),
+            "{error}"
+        );
+    }
+    assert!(!memory.exists(), "nothing is made");
+}
+
 #[test]
 fn a_file_that_others_may_use_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let path = folder.path().join("window");
     std::fs::write(&path, b"").unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o660)).unwrap();
