@@ -87,6 +87,8 @@ pub struct Left {
     pub pair: u64,
     /// Whether the end that it was given to may have used it.
     pub was_used: bool,
+    /// Whether its program has said so, which may go on otherwise, without us.
+    pub is_told: bool,
 }
 
 #[derive(Debug)]
@@ -471,6 +473,7 @@ impl<B: Backing> Arenas<B> {
                 side,
                 pair: pair.unwrap_or(0),
                 was_used: true,
+                is_told: false,
             });
         }
         if before == 0 || *held != 0 {

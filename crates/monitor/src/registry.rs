@@ -109,6 +109,8 @@ struct Granted {
     to: ClientId,
     /// The other host has been told that nobody is there: nobody may come there any more.
     is_void: bool,
+    /// Who has been told that the window is lost: once, as there may be more ends than words that wait for a program.
+    told_of_loss: Option<ClientId>,
 }
 
 impl Granted {
@@ -118,6 +120,7 @@ impl Granted {
             side,
             to,
             is_void: false,
+            told_of_loss: None,
         }
     }
 }

@@ -162,17 +162,17 @@ impl<B: Backing> Registry<B> {
         self.retire_dropped();
     }
 
-    /// The window is missing: tell the ends that have rings there, which may not find out by themselves.
+    /// The window is missing: tell the ends that have rings there, which may not find out by themselves, and have not
+    /// been told yet.
     pub fn tell_of_loss(&mut self, window: WindowId) {
         let mut lost: Vec<(ClientId, u64, u64)> = Vec::new();
-        for end in self.ends.values() {
-            for side in end.grants.iter().map(|granted| granted.side) {
-                if self
-                    .arenas
-                    .place(side.arena)
-                    .is_some_and(|place| place.0 == window)
-                {
-                    lost.push((end.client, end.token, self.arenas.pair_name(side)));
+        for end in self.ends.values_mut() {
+            for granted in &mut end.grants {
+                let place = self.arenas.place(granted.side.arena);
+                let is_there = place.is_some_and(|place| place.0 == window);
+                if is_there && granted.told_of_loss.replace(end.client) != Some(end.client) {
+                    let pair = self.arenas.pair_name(granted.side);
+                    lost.push((end.client, end.token, pair));
                 }
             }
         }

@@ -24,6 +24,7 @@ impl<B: Backing> Registry<B> {
         self.release_end(id);
         for left in &mut self.arenas.left()[before..] {
             left.was_used = pair == ANY_LANES || left.pair == pair;
+            left.is_told = true;
         }
         self.retire_dropped();
     }

@@ -200,7 +200,13 @@ impl Monitor {
         fd: Option<OwnedFd>,
     ) -> Result<(), Fault> {
         match message {
-            ClientMessage::Position(position) => self.told_position(member.client, position, fd),
+            ClientMessage::Position(position) => {
+                // We may have had no room for its socket. It is told again.
+                if let Some(socket) = fd {
+                    self.told_position(member.client, position, socket);
+                }
+                Ok(())
+            }
             ClientMessage::Remainder(remainder) => {
                 self.told_remainder(member.client, remainder, fd)
             }

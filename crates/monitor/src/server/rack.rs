@@ -483,7 +483,9 @@ impl Monitor {
         let program = |family: FamilyId| families.program_of(family);
         for notice in self.registry.take_notices() {
             is_busy = true;
+            // Who has lost its connection to us may be back in a moment, and in these lanes all the while.
             if let Notice::Left(left) = notice
+                && left.is_told
                 && rack.matching.is_ours(left.side)
             {
                 let absence = match left.was_used {

@@ -303,6 +303,39 @@ fn ends_are_told_that_their_window_is_lost() {
     });
     assert_eq!(told[0], told[1]);
     assert!(matches!(told[0][..], [pair] if pair != 0), "{told:?}");
+    // Once, however often it is opened in vain.
+    for host in &mut world.hosts {
+        host.registry.tell_of_loss(WINDOW.id);
+        assert!(host.registry.take_actions().is_empty());
+    }
+}
+
+/// A program that was slow to read is cut off by its monitor, and connects again; meanwhile it is in its lanes.
+#[test]
+fn who_has_said_nothing_may_be_in_its_lanes_still() {
+    for says_so in [true, false] {
+        let mut world = World::new(9);
+        world.connect();
+        let mut ours = (0, 0);
+        for at in 0..2 {
+            let client = world.hosts[at].hello(1);
+            ours = (client, world.hosts[at].register(client, 3));
+            world.settle(at);
+        }
+        world.deliver_all();
+        assert!(world.paired(3));
+        let host = &mut world.hosts[1];
+        match says_so {
+            true => host.release(ours.0, ours.1),
+            false => host.kill(ours.0),
+        }
+        let notices = host.registry.take_notices();
+        let left = notices.iter().filter_map(|notice| match notice {
+            Notice::Left(left) => Some(left.is_told),
+            _ => None,
+        });
+        assert_eq!(left.collect::<Vec<_>>(), [says_so]);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -244,9 +244,8 @@ impl Monitor {
         &mut self,
         client: ClientId,
         position: Position,
-        socket: Option<OwnedFd>,
-    ) -> Result<(), Fault> {
-        let socket = socket.ok_or(Fault::NoDescriptor)?;
+        socket: OwnedFd,
+    ) {
         let key = Endpoint::read(socket.as_fd()).map(|endpoint| endpoint.key);
         self.closer.close(socket, None);
         let kin = self.kin_of(client).into_iter();
@@ -259,7 +258,6 @@ impl Monitor {
             rack.lost.told_position((client, position), place, now);
             rack.look_at_windows_to(place.host, &mut self.registry, &self.epoll);
         }
-        Ok(())
     }
 
     /// A program sends what its peer had not read.
