@@ -9,6 +9,7 @@
 
 mod absences;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -27,8 +28,12 @@ use crate::registry::ClientId;
 /// Lines of a remainder in one frame.
 pub const CHUNK_LINES: usize = 56;
 
-/// Connections that may be spoken of.
+/// Ends that programs here may speak of.
 const MOST_ENDS: usize = 1 << 17;
+
+/// Ends that one host may speak of before anybody here does: the largest window has so many lanes of the usual
+/// length. Each host has its own, so that none takes the others' away.
+const MOST_OF_HOST: usize = 1 << 16;
 
 /// Remainders on their way to one host.
 const MOST_UNDER_WAY: usize = 16;
@@ -63,6 +68,8 @@ pub struct Place {
 #[derive(Default)]
 pub struct Lost {
     ends: HashMap<Place, End>,
+    /// How many of them each has spoken of first; `None` stands for the programs here.
+    spoken: HashMap<Option<HostId>, usize>,
     by_owner: HashMap<Owner, Place>,
     waiting: HashMap<HostId, VecDeque<Place>>,
     under_way: HashSet<Place>,
@@ -91,6 +98,8 @@ pub enum Word {
 
 /// One of our ends.
 struct End {
+    /// The host that has spoken of it first, if no program here has.
+    speaker: Option<HostId>,
     owner: Option<Owner>,
     /// What the other end has told.
     position: Option<Position>,
@@ -105,8 +114,9 @@ struct End {
 }
 
 impl End {
-    fn new(now: Instant) -> Self {
+    fn new(speaker: Option<HostId>, now: Instant) -> Self {
         Self {
+            speaker,
             owner: None,
             position: None,
             outgoing: None,
@@ -125,12 +135,18 @@ impl Lost {
         std::mem::take(&mut self.outbox)
     }
 
-    fn end(&mut self, place: Place, now: Instant) -> Option<&mut End> {
-        if self.ends.len() >= MOST_ENDS && !self.ends.contains_key(&place) {
-            return None;
-        }
-        let end = self.ends.entry(place);
-        let end = end.or_insert_with(|| End::new(now));
+    /// An end of which a host speaks, or a program here; `None` where there would be too many.
+    fn end(&mut self, place: Place, speaker: Option<HostId>, now: Instant) -> Option<&mut End> {
+        let spoken = self.spoken.entry(speaker).or_default();
+        let most = speaker.map_or(MOST_ENDS, |_| MOST_OF_HOST);
+        let end = match self.ends.entry(place) {
+            Entry::Occupied(end) => end.into_mut(),
+            Entry::Vacant(_) if *spoken >= most => return None,
+            Entry::Vacant(place) => {
+                *spoken += 1;
+                place.insert(End::new(speaker, now))
+            }
+        };
         end.spoken_of = now;
         Some(end)
     }
@@ -151,7 +167,7 @@ impl Lost {
     ) {
         // It speaks: whatever was said of it before, it has the lanes.
         self.absences.forget(position.pair);
-        if self.end(place, now).is_none() {
+        if self.end(place, None, now).is_none() {
             return;
         }
         self.is_owned(place, (client, position.token));
@@ -254,16 +270,18 @@ impl Lost {
 
     /// The other end of one of our ends has read so far. `owner` is who has been granted these lanes, as far as
     /// that is known.
+    ///
+    /// # Errors
+    /// If its host speaks of more ends than there can be.
     pub fn heard_position(
         &mut self,
         place: Place,
         position: Position,
         owner: Option<Owner>,
         now: Instant,
-    ) {
-        let Some(end) = self.end(place, now) else {
-            return;
-        };
+    ) -> Result<(), Lie> {
+        let end = self.end(place, Some(place.host), now);
+        let end = end.ok_or(Lie("speaks of more ends than windows have lanes"))?;
         end.position = Some(position);
         let is_answered = end.outgoing.is_some();
         let is_late = end.sent.is_some_and(|sent| sent + AGAIN <= now);
@@ -277,7 +295,7 @@ impl Lost {
             Some(Absence::Alone) => {
                 let message = Absence::Alone.message(place.tuple, place.pair);
                 self.outbox.push(Word::ToHost(place.host, message));
-                return;
+                return Ok(());
             }
             // Another process may have it still, or a program whose monitor connection has ended.
             Some(Absence::Left) => {
@@ -285,7 +303,7 @@ impl Lost {
                     end.is_gone = true;
                 }
                 self.plan_search(now);
-                return;
+                return Ok(());
             }
             None if owner.is_none() => self.plan_search(now),
             None => {}
@@ -297,6 +315,7 @@ impl Lost {
             // It asks again: what has been sent may have been lost with a session.
             self.send(place, now);
         }
+        Ok(())
     }
 
     /// Nobody here is in these lanes from now on.
@@ -454,7 +473,12 @@ impl Lost {
 
     /// Forget what nobody speaks of any more.
     pub fn expire(&mut self, now: Instant) {
-        self.ends.retain(|_, end| end.spoken_of + PATIENCE > now);
+        let is_old = |_: &Place, end: &mut End| end.spoken_of + PATIENCE <= now;
+        for (_, end) in self.ends.extract_if(is_old) {
+            if let Some(spoken) = self.spoken.get_mut(&end.speaker) {
+                *spoken -= 1;
+            }
+        }
         let ends = &self.ends;
         self.by_owner.retain(|_, place| ends.contains_key(place));
         self.under_way.retain(|place| ends.contains_key(place));

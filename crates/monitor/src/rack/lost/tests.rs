@@ -111,7 +111,9 @@ impl Pair {
         match message {
             HostMessage::Position { tuple, position } => {
                 let place = of(tuple.mirrored(), position.pair);
-                other.heard_position(place, position, None, self.now);
+                other
+                    .heard_position(place, position, None, self.now)
+                    .unwrap();
             }
             HostMessage::Remainder {
                 tuple,
@@ -180,7 +182,9 @@ fn an_end_that_nobody_has_spoken_of_is_sought_now_and_then() {
     let mut ask = |wait| {
         let now = start + wait;
         let told = position(0, 70 << 16);
-        pair.of_p.heard_position(place_in(3), told, None, now);
+        pair.of_p
+            .heard_position(place_in(3), told, None, now)
+            .unwrap();
         pair.of_p.take_sought(now).into_values().collect::<Vec<_>>()
     };
     let told = [position(0, 70 << 16)];
@@ -191,7 +195,9 @@ fn an_end_that_nobody_has_spoken_of_is_sought_now_and_then() {
     pair.p_asks();
     let later = pair.now + 3 * SEARCH;
     let told = position(0, 70 << 16);
-    pair.of_p.heard_position(place_in(3), told, None, later);
+    pair.of_p
+        .heard_position(place_in(3), told, None, later)
+        .unwrap();
     assert!(pair.of_p.take_sought(later).is_empty());
 }
 
@@ -203,7 +209,8 @@ fn who_asks_an_end_that_is_absent_is_told_so() {
         let mut now = pair.now;
         let mut is_told = |of_p: &mut Lost| {
             now += SEARCH;
-            of_p.heard_position(place, position(0, 70 << 16), None, now);
+            of_p.heard_position(place, position(0, 70 << 16), None, now)
+                .unwrap();
             search(of_p, now, &[]);
             let word = Word::ToHost(HOST, absence.message(tuple(), 3));
             of_p.take_words().contains(&word)
@@ -235,7 +242,8 @@ fn who_is_in_lanes_has_not_left_them_whatever_was_said() {
     let left = Word::ToHost(HOST, Absence::Left.message(tuple(), 3));
     lost.note_absence(3, Absence::Left);
     let mut is_told = |wait, found: &[u64]| {
-        lost.heard_position(place_in(3), position(0, 70 << 16), None, now + wait);
+        lost.heard_position(place_in(3), position(0, 70 << 16), None, now + wait)
+            .unwrap();
         search(&mut lost, now + wait, found);
         lost.take_words().contains(&left)
     };
@@ -253,7 +261,8 @@ fn an_end_that_nobody_is_found_for_has_left() {
     let left = Word::ToHost(HOST, Absence::Left.message(tuple(), 3));
     let is_told = |of_p: &mut Lost, wait| {
         let now = start + wait;
-        of_p.heard_position(place_in(3), position(0, 70 << 16), None, now);
+        of_p.heard_position(place_in(3), position(0, 70 << 16), None, now)
+            .unwrap();
         search(of_p, now, &[]);
         of_p.take_words().contains(&left)
     };
@@ -280,10 +289,10 @@ fn who_had_these_addresses_is_not_asked_for_later_lanes() {
         pair: 4,
         ..position(0, 70 << 16)
     };
-    lost.heard_position(place, later, None, now);
+    lost.heard_position(place, later, None, now).unwrap();
     assert_eq!(lost.take_words(), []);
     assert_eq!(lost.take_sought(now), HashMap::from([(4, later)]));
-    lost.heard_position(place, later, Some(owner), now);
+    lost.heard_position(place, later, Some(owner), now).unwrap();
     assert!(lost.take_words().contains(&Word::Look { place, owner }));
 }
 
@@ -369,7 +378,8 @@ fn who_asks_again_is_sent_the_same_after_a_while_only() {
     let mut pieces_after = |wait| {
         pair.of_p.take_words();
         pair.of_p
-            .heard_position(place_in(3), position(0, 70 << 16), None, pair.now + wait);
+            .heard_position(place_in(3), position(0, 70 << 16), None, pair.now + wait)
+            .unwrap();
         let words = pair.of_p.take_words();
         let is_piece =
             |word: &&Word| matches!(word, Word::ToHost(_, HostMessage::Remainder { .. }));
@@ -483,4 +493,39 @@ fn an_end_that_has_sent_what_it_had_is_not_called_alone() {
     wait.pair.store(0, SeqCst);
     assert_eq!(absence_in(&coming, &wait, 3), Some(Absence::Left));
     assert_eq!(absence_in(&coming, &wait, 4), Some(Absence::Alone));
+}
+
+/// What it makes us keep is nobody else's loss.
+#[test]
+fn a_host_that_speaks_of_too_many_ends_lies_and_the_others_are_heard() {
+    let mut lost = Lost::default();
+    let start = Instant::now();
+    let of = |host, pair| Place {
+        host,
+        ..place_in(pair)
+    };
+    let hear = |lost: &mut Lost, place: Place, now| {
+        let position = Position {
+            pair: place.pair,
+            ..position(0, 0)
+        };
+        lost.heard_position(place, position, None, now)
+    };
+    let most = u64::try_from(MOST_OF_HOST).unwrap();
+    let (liar, other) = (HostId(0), HostId(1));
+    assert!((1..=most).all(|pair| hear(&mut lost, of(liar, pair), start).is_ok()));
+    assert!(hear(&mut lost, of(liar, most + 1), start).is_err());
+    assert!(
+        hear(&mut lost, of(liar, most), start).is_ok(),
+        "known already"
+    );
+    assert!(hear(&mut lost, of(other, 1), start).is_ok());
+    // Of what is forgotten others may take the place.
+    let later = start + PATIENCE;
+    lost.expire(later);
+    assert!(hear(&mut lost, of(other, 1), later).is_ok());
+    assert!(hear(&mut lost, of(liar, most + 1), later).is_ok());
+    // Those of programs here are counted apart.
+    lost.told_position((P, position(5, 0)), of(liar, 3), later);
+    assert_eq!(lost.spoken[&None], 1);
 }

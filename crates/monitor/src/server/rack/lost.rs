@@ -175,8 +175,7 @@ impl Rack {
                 }
                 let place = of(tuple, position.pair);
                 let owner = self.owner_of(place, registry);
-                self.lost.heard_position(place, *position, owner, now);
-                Some(Ok(()))
+                Some(self.lost.heard_position(place, *position, owner, now))
             }
             HostMessage::Remainder {
                 tuple,
