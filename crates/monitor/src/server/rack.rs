@@ -506,3 +506,6 @@ impl Monitor {
         is_busy
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -164,6 +164,31 @@ pub fn end_streams(rack: &Rack) {
     }
 }
 
+/// Monitors that were started after the connection do not know in which window it is.
+#[test]
+fn a_stream_ends_behind_all_its_bytes_also_where_the_monitors_are_new() {
+    if !can_run() {
+        return;
+    }
+    let rack = Rack::new();
+    let mut server = server(&rack, "block");
+    let mut client = client(&rack);
+    for host in &rack.hosts {
+        host.kill_monitor();
+        host.start_monitor();
+    }
+    rack.wait_for_window();
+    wait_until("both programs to be back", || {
+        (0..2)
+            .all(|at| !rack.ends(at, PORT).is_empty())
+            .then_some(())
+    });
+    let since = Instant::now();
+    client.write_line("kill");
+    assert_eq!(server.next_line(), Some(format!("{LAST} end")));
+    println!("with new monitors: after {:?}", since.elapsed());
+}
+
 /// Where no monitor can say whether the window carries what is written, TCP is believed in the end.
 #[test]
 fn a_stream_ends_without_a_monitor_to_ask() {

@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use super::{Phase, Rack, window_id};
+use super::{Phase, Rack, State, window_id};
 use crate::backing::Memories;
 use crate::connection::Member;
 use crate::rack::matching::HostId;
@@ -46,6 +46,8 @@ struct Doubt {
     pair: u64,
     /// Which beat settles it.
     number: u64,
+    /// What [`Rack::all_open`] was, if it may be in any window.
+    all: Option<u64>,
 }
 
 impl Beats {
@@ -60,17 +62,27 @@ impl Beats {
     }
 
     /// An end wants to know. Of its questions the first counts.
-    fn note_doubt(&mut self, client: ClientId, (token, pair): (u64, u64)) {
-        let is_it =
-            |doubt: &Doubt| (doubt.client, doubt.token, doubt.pair) == (client, token, pair);
-        if self.doubts.len() < MOST_DOUBTS && !self.doubts.iter().any(is_it) {
+    fn note_doubt(&mut self, client: ClientId, (token, pair): (u64, u64), all: Option<u64>) {
+        if !self.is_full() && !self.is_doubted(client, (token, pair)) {
             self.doubts.push(Doubt {
                 client,
                 token,
                 pair,
                 number: self.asked + 1,
+                all,
             });
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.doubts.len() >= MOST_DOUBTS
+    }
+
+    /// Whether the end waits for a beat here.
+    fn is_doubted(&self, client: ClientId, (token, pair): (u64, u64)) -> bool {
+        let is_it =
+            |doubt: &Doubt| (doubt.client, doubt.token, doubt.pair) == (client, token, pair);
+        self.doubts.iter().any(is_it)
     }
 
     /// The number of the beat to ask for, if it is time.
@@ -182,9 +194,54 @@ impl Rack {
             return;
         }
         for doubt in self.windows[index].beats.take_settled(answers) {
-            registry.tell_of_carriage(doubt.client, doubt.token, doubt.pair);
+            if self.is_settled(&doubt) {
+                registry.tell_of_carriage(doubt.client, doubt.token, doubt.pair);
+            }
         }
         self.ask_for_beat(index, epoll);
+    }
+
+    /// Whether the windows have answered in which the end may be.
+    fn is_settled(&self, doubt: &Doubt) -> bool {
+        let lanes = (doubt.token, doubt.pair);
+        let waits = |state: &State| state.beats.is_doubted(doubt.client, lanes);
+        let all_have = || doubt.all == self.all_open() && !self.windows.iter().any(waits);
+        doubt.all.is_none() || all_have()
+    }
+
+    /// A number for all windows of `rack.toml` while each is open: it is another one if one was lost meanwhile.
+    fn all_open(&self) -> Option<u64> {
+        let windows = self.config.windows.iter().zip(&self.windows);
+        let mut windows = windows.filter(|(config, _)| !config.is_gone);
+        windows.try_fold(0, |sum: u64, (_, state)| {
+            let is_open = state.phase == Phase::Open;
+            is_open.then(|| sum.wrapping_add(state.epoch))
+        })
+    }
+
+    /// An end wants to know whether all has come. The lanes that an earlier monitor has dealt out may be in any window,
+    /// so all have to answer; and of one that is not open nobody can say anything.
+    fn note_doubt(
+        &mut self,
+        window: Option<usize>,
+        (client, lanes): (ClientId, (u64, u64)),
+        epoll: &OwnedFd,
+    ) {
+        let all = self.all_open().filter(|_| window.is_none());
+        let is_full = || self.windows.iter().any(|state| state.beats.is_full());
+        let meant = match window {
+            Some(index) => index..index + 1,
+            None if all.is_none() || is_full() => return,
+            None => 0..self.windows.len(),
+        };
+        for index in meant {
+            if let Some(state) = self.windows.get_mut(index)
+                && state.phase == Phase::Open
+            {
+                state.beats.note_doubt(client, lanes, all);
+                self.ask_for_beat(index, epoll);
+            }
+        }
     }
 
     fn ask_for_beat(&mut self, index: usize, epoll: &OwnedFd) {
@@ -231,22 +288,16 @@ impl Monitor {
     /// The stream of an end's peer has ended, and the end wants to know whether all has come.
     pub(in crate::server) fn doubted(&mut self, member: Member, lanes: (u64, u64)) {
         let window = self.registry.window_of(lanes.1);
-        let index = window.and_then(|window| usize::try_from(window.0).ok());
-        let Some((rack, index)) = self.rack.as_mut().zip(index) else {
-            return;
-        };
-        if let Some(state) = rack.windows.get_mut(index)
-            && state.phase == Phase::Open
-        {
-            state.beats.note_doubt(member.client, lanes);
-            rack.ask_for_beat(index, &self.epoll);
+        let window = window.and_then(|window| usize::try_from(window.0).ok());
+        if let Some(rack) = &mut self.rack {
+            rack.note_doubt(window, (member.client, lanes), &self.epoll);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::State;
+    use super::super::tests::{TestRack, carried};
     use super::*;
 
     const ONE: ClientId = ClientId(1);
@@ -260,10 +311,10 @@ mod tests {
     #[test]
     fn a_beat_settles_what_was_asked_before_it() {
         let mut beats = Beats::default();
-        beats.note_doubt(ONE, (7, 70));
+        beats.note_doubt(ONE, (7, 70), None);
         assert_eq!(beats.next_question(), Some(1));
         // One is under way that says nothing of what ends from now on.
-        beats.note_doubt(OTHER, (8, 80));
+        beats.note_doubt(OTHER, (8, 80), None);
         assert_eq!(beats.next_question(), None);
         assert!(settled(&mut beats, 0).is_empty());
         assert_eq!(settled(&mut beats, 1), [7]);
@@ -288,7 +339,7 @@ mod tests {
     fn answers_to_what_was_never_asked_settle_nothing() {
         let mut beats = Beats::default();
         assert!(settled(&mut beats, u64::MAX).is_empty());
-        beats.note_doubt(ONE, (7, 70));
+        beats.note_doubt(ONE, (7, 70), None);
         assert!(settled(&mut beats, u64::MAX).is_empty());
         assert_eq!(beats.next_question(), Some(1));
     }
@@ -296,12 +347,44 @@ mod tests {
     #[test]
     fn an_end_that_asks_again_is_told_once() {
         let mut beats = Beats::default();
-        beats.note_doubt(ONE, (7, 70));
-        beats.note_doubt(ONE, (7, 70));
-        beats.note_doubt(ONE, (7, 71));
+        beats.note_doubt(ONE, (7, 70), None);
+        beats.note_doubt(ONE, (7, 70), None);
+        beats.note_doubt(ONE, (7, 71), None);
         assert_eq!(beats.next_question(), Some(1));
-        beats.note_doubt(ONE, (7, 70));
+        beats.note_doubt(ONE, (7, 70), None);
         assert_eq!(settled(&mut beats, 1), [7, 7]);
         assert_eq!(beats.next_question(), None);
+    }
+    /// Its lanes were dealt out by an earlier monitor.
+    #[test]
+    fn who_may_be_in_any_window_is_told_when_all_have_answered() {
+        let mut test = TestRack::new(2);
+        let doubt = (ONE, (7, 70));
+        test.rack.note_doubt(None, doubt, &test.epoll);
+        test.rack.note_doubt(None, doubt, &test.epoll);
+        test.answer(0, 1);
+        assert_eq!(carried(&mut test), []);
+        test.answer(1, 1);
+        assert_eq!(carried(&mut test), [(ONE, 7, 70)]);
+    }
+
+    #[test]
+    fn of_a_window_that_was_lost_meanwhile_nobody_is_told_that_it_has_carried_all() {
+        let mut test = TestRack::new(2);
+        let doubt = (ONE, (7, 70));
+        test.rack.note_doubt(None, doubt, &test.epoll);
+        // It is open again, before the other one has answered.
+        test.rack.windows[0].beats = Beats::default();
+        test.rack.windows[0].epoch += 1000;
+        test.answer(1, 1);
+        assert_eq!(carried(&mut test), []);
+        test.rack.windows[0].phase = Phase::Lost;
+        test.rack.note_doubt(None, doubt, &test.epoll);
+        test.answer(1, 2);
+        assert_eq!(carried(&mut test), []);
+        // Whose window is known waits for none but that.
+        test.rack.note_doubt(Some(1), doubt, &test.epoll);
+        test.answer(1, 2);
+        assert_eq!(carried(&mut test), [(ONE, 7, 70)]);
     }
 }

@@ -1,0 +1,136 @@
+//! A rack without a monitor around it, whose only other host never answers.
+
+use std::path::Path;
+
+use crosslane_ctl::lane::Geometry;
+use crosslane_ctl::message::MonitorMessage;
+use tempfile::TempDir;
+
+use super::*;
+use crate::backing::SealedMemory;
+use crate::config::Quotas;
+use crate::registry::ClientId;
+
+/// Host alpha and its windows to beta, which count as open from the beginning.
+pub(super) struct TestRack {
+    pub(super) rack: Rack,
+    pub(super) registry: Registry<Memories>,
+    pub(super) epoll: OwnedFd,
+    /// With the windows, and what else the configuration names.
+    folder: TempDir,
+}
+
+const GEOMETRY: Geometry = Geometry {
+    ring_lines: 512,
+    slots: 2,
+};
+
+/// What `name`'s rack.toml says.
+fn config(folder: &Path, names: [&str; 2], windows: usize) -> RackConfig {
+    let [own, other] = names;
+    let print = format!("sha256:{}", "ab".repeat(32));
+    let mut text = format!(
+        "name = {own:?}\nlisten = \"127.0.0.1:0\"\n[[host]]\nname = {other:?}\naddress = \"127.0.0.1:1\"\n\
+         addresses = [\"10.0.0.2\"]\nfingerprint = {print:?}\n"
+    );
+    for window in 0..windows {
+        let path = folder.join(format!("window-{window}"));
+        text += &format!(
+            "[[window]]\nname = \"{window}\"\nkind = \"file\"\npath = {path:?}\nbytes = 1048576\n\
+             host = {other:?}\n"
+        );
+    }
+    RackConfig::parse(&folder.join("rack.toml"), &text).unwrap()
+}
+
+impl TestRack {
+    pub(super) fn new(windows: usize) -> Self {
+        Self::of(["alpha", "beta"], windows)
+    }
+
+    fn of(names: [&str; 2], windows: usize) -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let config = config(folder.path(), names, windows);
+        Identity::create(names[0], &config.certificate, &config.key).unwrap();
+        let mut test = Self {
+            rack: Rack::start(config).unwrap(),
+            registry: Registry::new(
+                Memories::new(SealedMemory::new(0)),
+                GEOMETRY,
+                Quotas::default(),
+            ),
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(),
+            folder,
+        };
+        for index in 0..windows {
+            test.open(index);
+        }
+        test
+    }
+
+    fn open(&mut self, index: usize) {
+        let is_owner = self.rack.matching.is_owner(HostId(0));
+        let opened = self.rack.open_window(index, &mut self.registry, is_owner);
+        opened.unwrap();
+        let state = &mut self.rack.windows[index];
+        state.phase = Phase::Open;
+        state.epoch = 100 + index as u64;
+    }
+
+    /// The other host's beat stands in a window, and answers these of our questions.
+    pub(super) fn answer(&mut self, index: usize, answers: u64) {
+        let epoch = self.rack.windows[index].epoch;
+        let is_owner = self.rack.matching.is_owner(HostId(0));
+        let open = self.registry.backing().open(window_id(index)).unwrap();
+        open.window.beat(!is_owner, epoch, answers).unwrap();
+        let beat = HostMessage::Beat {
+            epoch,
+            beat: answers,
+            answers,
+        };
+        let is_heard = self
+            .rack
+            .hear_of_beats(HostId(0), &beat, &mut self.registry, &self.epoll);
+        assert!(is_heard);
+    }
+}
+
+/// Who has been told since that the window carries what stood there.
+pub(super) fn carried(test: &mut TestRack) -> Vec<(ClientId, u64, u64)> {
+    let actions = test.registry.take_actions().into_iter();
+    let told = actions.filter_map(|action| match action.message {
+        MonitorMessage::Carried { token, pair } => Some((action.client, token, pair)),
+        _ => None,
+    });
+    told.collect()
+}
+
+/// The first host has found that a window carries nothing, and offers it again.
+#[test]
+fn a_guest_has_nothing_to_do_while_a_window_is_offered_in_vain() {
+    let mut test = TestRack::of(["beta", "alpha"], 1);
+    let now = Instant::now();
+    let missing = HostMessage::Beat {
+        epoch: test.rack.windows[0].epoch,
+        beat: 9,
+        answers: 0,
+    };
+    let TestRack {
+        rack,
+        registry,
+        epoll,
+        folder,
+    } = &mut test;
+    assert!(rack.hear_of_beats(HostId(0), &missing, registry, epoll));
+    assert!(rack.windows_due().is_some());
+    let elsewhere = config(folder.path(), ["alpha", "beta"], 2);
+    let other = Window::open(&elsewhere.windows[1]).unwrap();
+    let offer = WindowOffer {
+        name: "0".to_owned(),
+        ..other.offer(5).unwrap()
+    };
+    assert!(!rack.accept_window(HostId(0), &offer, registry));
+    let later = now + std::time::Duration::from_secs(60);
+    rack.tend_windows(registry, epoll, later);
+    assert_eq!(rack.windows_due(), None);
+}
