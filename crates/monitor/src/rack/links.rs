@@ -6,7 +6,7 @@
 //! the handshake: few may be in it at a time, and not for long.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -213,8 +213,17 @@ impl Links {
     }
 
     /// Take new connections; `next_id` names them in `epoll`.
-    pub fn accept(&mut self, epoll: &OwnedFd, next_id: &mut u64) {
-        while let Ok((socket, _)) = self.listener.accept() {
+    ///
+    /// # Errors
+    /// The kernel's, where those that wait cannot be taken now: the listener stays readable.
+    pub fn accept(&mut self, epoll: &OwnedFd, next_id: &mut u64) -> io::Result<()> {
+        loop {
+            let socket = match self.listener.accept() {
+                Ok((socket, _)) => socket,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if is_passing(&error) => continue,
+                Err(error) => return Err(error),
+            };
             let unproved = self.sessions.iter().filter(|(_, open)| open.host.is_none());
             let oldest = unproved.clone().min_by_key(|(_, open)| open.heard);
             if unproved.clone().count() >= MOST_UNPROVED
@@ -316,7 +325,11 @@ impl Links {
         // What is wrong with the connection shows when it is read.
         let _ = session.say(&hello);
         session.interest = session.wanted();
-        if epoll::add(epoll, &session, EventData::new_u64(id), session.interest).is_err() {
+        if let Err(error) = epoll::add(epoll, &session, EventData::new_u64(id), session.interest) {
+            // Who has connected to us tries again.
+            if let Some(host) = host {
+                self.retry(host, format!("cannot wait for its answer: {error}"));
+            }
             return;
         }
         let now = Instant::now();
@@ -480,6 +493,14 @@ impl Links {
     }
 }
 
+/// Of one that has waited, and not of those behind it.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+    )
+}
+
 /// Begin to connect.
 fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let family = match address {
@@ -495,4 +516,43 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::rack::identity::Identity;
+
+    fn links() -> Links {
+        let folder = tempfile::tempdir().unwrap();
+        let print = format!("sha256:{}", "ab".repeat(32));
+        let text = format!(
+            "name = \"alpha\"\nlisten = \"127.0.0.1:0\"\n[[host]]\nname = \"beta\"\naddress = \"127.0.0.1:1\"\n\
+             addresses = [\"10.0.0.2\"]\nfingerprint = {print:?}\n"
+        );
+        let config = RackConfig::parse(&folder.path().join("rack.toml"), &text).unwrap();
+        Identity::create("alpha", &config.certificate, &config.key).unwrap();
+        let identity = Identity::read(&config.certificate, &config.key).unwrap();
+        let tls = Tls::new(identity, pins(&config)).unwrap();
+        Links::new(Arc::new(config), tls).unwrap()
+    }
+
+    /// The kernel has no memory for it, say.
+    #[test]
+    fn a_session_that_cannot_be_watched_is_tried_again() {
+        let mut links = links();
+        let no_epoll = std::fs::File::open(Path::new("/dev/null")).unwrap().into();
+        let (now, mut next_id) = (Instant::now(), 5);
+        links.tick(&no_epoll, &mut next_id, now);
+        let link = links.link(HostId(0)).unwrap();
+        assert!(link.trouble.is_some());
+        assert!(links.due().is_some_and(|due| due > now));
+        // One that has come in is dropped, and the next one is taken.
+        let here = links.listener().local_addr().unwrap();
+        let _waiting = TcpStream::connect(here).unwrap();
+        assert!(links.accept(&no_epoll, &mut next_id).is_ok());
+        assert!(links.sessions.is_empty());
+    }
 }

@@ -10,7 +10,7 @@ mod seen;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crosslane_sys::socket::netns_cookie;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -20,7 +20,7 @@ use self::beat::Beats;
 use self::probe::Probes;
 use self::reload::Reloads;
 use self::seen::Seen;
-use super::Monitor;
+use super::{Monitor, RACK_DOOR};
 use crate::arenas::WindowId;
 use crate::backing::Memories;
 use crate::rack::config::{RackConfig, WindowConfig};
@@ -34,6 +34,9 @@ use crate::rack::window::Window;
 use crate::registry::rack::Notice;
 use crate::registry::{FamilyId, Registry};
 use crate::secret;
+
+/// How long connections are left waiting when none can be taken.
+const SHUT_DOOR: Duration = Duration::from_millis(100);
 
 /// The other host's log says more.
 const GONE_THERE: &str =
@@ -74,6 +77,8 @@ pub(super) struct Rack {
     lost: Lost,
     /// In the order of `rack.toml`; the index is the [`WindowId`].
     windows: Vec<State>,
+    /// No host is let in before then, for lack of memory or descriptors.
+    door_shut_until: Option<Instant>,
 }
 
 /// How far a window is.
@@ -146,6 +151,7 @@ impl Rack {
             windows: config.windows.iter().map(state).collect(),
             matching: Matching::new(Arc::clone(&config), netns),
             lost: Lost::default(),
+            door_shut_until: None,
             fingerprint,
             links,
             config,
@@ -174,7 +180,14 @@ impl Rack {
             .into_iter()
             .chain(probes)
             .chain(windows)
+            .chain(self.door_shut_until)
             .min()
+    }
+
+    fn watch_door(&self, epoll: &OwnedFd, flags: EventFlags) {
+        let data = EventData::new_u64(RACK_DOOR);
+        // Fails for a descriptor that is not in the set only, and this one always is.
+        let _ = epoll::modify(epoll, self.links.listener(), data, flags);
     }
 
     /// What answers to queries need of it.
@@ -447,8 +460,15 @@ fn window_id(index: usize) -> WindowId {
 impl Monitor {
     /// Another host connects.
     pub(super) fn accept_hosts(&mut self) {
-        if let Some(rack) = &mut self.rack {
-            rack.links.accept(&self.epoll, &mut self.next_source);
+        let Some(rack) = &mut self.rack else {
+            return;
+        };
+        if let Err(error) = rack.links.accept(&self.epoll, &mut self.next_source) {
+            self.complaints.say(format_args!(
+                "cannot let other hosts in for a while: {error}"
+            ));
+            rack.watch_door(&self.epoll, EventFlags::empty());
+            rack.door_shut_until = Some(Instant::now() + SHUT_DOOR);
         }
     }
 
@@ -465,6 +485,9 @@ impl Monitor {
             return;
         };
         let now = Instant::now();
+        if rack.door_shut_until.take_if(|end| *end <= now).is_some() {
+            rack.watch_door(&self.epoll, EventFlags::IN);
+        }
         rack.links.tick(&self.epoll, &mut self.next_source, now);
         rack.plan_probes(&mut self.registry, &self.epoll, now);
         rack.tend_windows(&mut self.registry, &self.epoll, now);
