@@ -3,9 +3,6 @@
 use super::*;
 use crate::rack::message::Deal;
 
-/// Sides that one end may be dealt: more than one only while a dead socket of its names is known.
-const SIDES_PER_OFFER: usize = 16;
-
 /// What the guest remembers of an owner.
 #[derive(Default)]
 pub(super) struct Ledger {
@@ -138,7 +135,7 @@ impl Matching {
             return Ok(false);
         };
         let (uid, family) = (out.uid, out.family);
-        if out.sides >= SIDES_PER_OFFER {
+        if out.sides >= SIDES_PER_END {
             return Err(Lie("deals out too much to one end"));
         }
         // Denied since the offer, because of another deal or of what `rack.toml` says by now, and told why.

@@ -94,6 +94,10 @@ impl Matching {
         known: Known,
         offer: &Offer,
     ) {
+        // It could be offered ever new partners. What it has goes on.
+        if registry.sides_of(known.id) >= SIDES_PER_END {
+            return self.refuse(host, offer.offer, Reason::RackQuota);
+        }
         let dealt = match self.is_over_quota(known.uid) {
             true => Err(Reason::RackQuota),
             false => self.deal(registry, host, known, offer),

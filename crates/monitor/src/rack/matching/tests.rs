@@ -6,6 +6,7 @@ use crosslane_ctl::message::MonitorMessage;
 use proptest::prelude::*;
 
 use super::*;
+use crate::rack::extents::Extents;
 use crate::rack::message::Deal;
 use crate::registry::ClientId;
 use world::{PARTS, WINDOW, World};
@@ -231,6 +232,45 @@ fn a_host_that_lies_is_noticed() {
         hear(HostMessage::Withdraw { offer: 77 }).is_ok(),
         "too late"
     );
+}
+
+/// Each offer takes another slot, of which only the last one is used.
+#[test]
+fn an_end_that_is_offered_ever_new_partners_is_given_so_many_and_no_more() {
+    let mut world = World::new(99);
+    let room = Extents::unknown(SIDES_PER_END);
+    world.hosts[0].held.0.borrow_mut().extents = Some(room);
+    world.connect();
+    let client = world.hosts[0].hello(1);
+    world.hosts[0].register(client, 3);
+    world.settle(0);
+    let owner = &mut world.hosts[0];
+    let tuple = *owner.matching.hosts[0].known.keys().next().unwrap();
+    let mut hear = |offer| {
+        let offer = Offer {
+            offer,
+            family: 1,
+            tuple: tuple.mirrored(),
+            allowed: true,
+        };
+        let message = HostMessage::Offer(offer);
+        let heard = owner
+            .matching
+            .hear(&mut owner.registry, HostId(0), &message);
+        assert_eq!(heard, Ok(()));
+        owner.matching.take_messages()
+    };
+    let most = SIDES_PER_END as u64;
+    for offer in 1..=most {
+        let said = hear(offer);
+        let is_dealt = matches!(said[..], [(_, HostMessage::Deal(_))]);
+        assert!(is_dealt, "{said:?}");
+    }
+    let said = hear(most + 1);
+    let is_refused = matches!(said[..], [(_, HostMessage::Refuse { .. })]);
+    assert!(is_refused, "{said:?}");
+    world.settle(0);
+    assert!(world.hosts[0].denied.is_empty(), "what it has goes on");
 }
 
 #[test]
