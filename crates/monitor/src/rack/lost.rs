@@ -386,7 +386,11 @@ impl Lost {
     ) -> Result<(), Lie> {
         let end = self.ends.get_mut(&place);
         let Some((end, owner)) = end.and_then(|end| end.owner.map(|owner| (end, owner))) else {
-            // Nobody here has asked for it, or not yet.
+            // Nobody here has asked for it, or not yet: its program has it still, and sends it to who asks again.
+            // Its place is for others until then.
+            if at as usize * LINE_BYTES + lines.len() >= remainder.bytes() {
+                self.say_arrived(place);
+            }
             return Ok(());
         };
         end.spoken_of = now;
@@ -417,12 +421,17 @@ impl Lost {
         };
         let message = MonitorMessage::Remainder(remainder);
         self.outbox.push(Word::ToProgram(owner.0, message, bytes));
+        self.say_arrived(place);
+        Ok(())
+    }
+
+    /// The other host need not keep what it has sent to this end.
+    fn say_arrived(&mut self, place: Place) {
         let arrived = HostMessage::Arrived {
             tuple: place.tuple.mirrored(),
             pair: place.pair,
         };
         self.outbox.push(Word::ToHost(place.host, arrived));
-        Ok(())
     }
 
     /// The other end of one of ours is not in its lanes, as `message` says, which is given our end's token.

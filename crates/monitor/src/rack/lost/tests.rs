@@ -529,3 +529,20 @@ fn a_host_that_speaks_of_too_many_ends_lies_and_the_others_are_heard() {
     lost.told_position((P, position(5, 0)), of(liar, 3), later);
     assert_eq!(lost.spoken[&None], 1);
 }
+
+/// Such as one whose program has been killed meanwhile: its place is needed by others.
+#[test]
+fn what_is_for_nobody_keeps_no_place() {
+    let mut pair = Pair::new();
+    for name in 1..=2 * MOST_UNDER_WAY as u64 {
+        let (place, position, remainder) =
+            in_lanes(name, position(name, 0), remainder(name, 0, 100));
+        pair.of_p.told_position((P, position), place, pair.now);
+        let told = (remainder, lines(100));
+        pair.of_p.told_remainder(P, told, pair.now);
+    }
+    pair.exchange(true);
+    assert_eq!(pair.to_e, []);
+    assert!(pair.of_p.under_way.is_empty());
+    assert!(pair.of_p.waiting[&HOST].is_empty());
+}
