@@ -47,11 +47,12 @@ pub enum ArenaError {
 /// A mapped arena.
 #[derive(Debug)]
 pub struct Arena {
+    /// Goes first, also when all is dropped, see [`Arena::retire`].
+    beyond: Option<Beyond>,
     mapping: Mapping,
     geometry: Geometry,
     /// Of memory that may go away.
     watch: Mutex<Option<Watch>>,
-    beyond: Option<Beyond>,
 }
 
 /// The other host's memory, where it is not the same.
@@ -146,12 +147,13 @@ impl Arena {
     /// # Errors
     /// The kernel's; the memory then stays mapped.
     pub fn retire(&self) -> Result<(), crosslane_sys::Errno> {
-        self.mapping.replace_private()?;
-        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        // First: our own holds the lock that keeps the part from being given to others, which would be written to.
         if let Some(beyond) = &self.beyond {
             beyond.mapping.replace_private()?;
             *beyond.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
+        self.mapping.replace_private()?;
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
 
