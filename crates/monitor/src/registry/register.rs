@@ -1,7 +1,7 @@
 //! A new end, its partner, and the grant for both.
 
 use crosslane_ctl::lane::Location;
-use crosslane_ctl::message::{Grant, MonitorMessage};
+use crosslane_ctl::message::{ANY_LANES, Grant, MonitorMessage};
 use crosslane_ctl::reason::Reason;
 
 use super::rack::Notice;
@@ -102,7 +102,7 @@ impl<B: Backing> Registry<B> {
         }
         let newest = end.grants.last().copied();
         if newest.is_some_and(|granted| granted.is_void || self.arenas.is_lost(granted.side)) {
-            self.release_end(known);
+            self.release_end(known, ANY_LANES);
             self.retire_dropped();
             self.enter(client, family, token, endpoint);
             return Ok(());

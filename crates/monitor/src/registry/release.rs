@@ -21,7 +21,7 @@ impl<B: Backing> Registry<B> {
             return;
         };
         let before = self.arenas.left().len();
-        self.release_end(id);
+        self.release_end(id, pair);
         for left in &mut self.arenas.left()[before..] {
             left.was_used = pair == ANY_LANES || left.pair == pair;
             left.is_told = true;
@@ -29,7 +29,8 @@ impl<B: Backing> Registry<B> {
         self.retire_dropped();
     }
 
-    pub(super) fn release_end(&mut self, id: EndId) {
+    /// An end goes that was in the lanes `pair`.
+    pub(super) fn release_end(&mut self, id: EndId, pair: u64) {
         let Some(mut end) = self.ends.remove(&id) else {
             return;
         };
@@ -42,13 +43,16 @@ impl<B: Backing> Registry<B> {
             owner.ends.remove(&id);
         }
         for granted in std::mem::take(&mut end.grants) {
-            self.leave(&end, granted);
+            self.leave(&end, granted, pair);
         }
     }
 
-    /// A side is not used by its process any more; a younger lease keeps it for the children.
-    fn leave(&mut self, end: &End, granted: Granted) {
+    /// A side is not used by its process any more; a younger lease keeps it for the children. Nobody's child is in
+    /// lanes between hosts that the end itself has declined.
+    fn leave(&mut self, end: &End, granted: Granted, pair: u64) {
         let Granted { seq, side, to, .. } = granted;
+        let name = self.arenas.pair_name(side);
+        let is_declined = name != 0 && pair != ANY_LANES && pair != name;
         let parked = Parked {
             side,
             token: end.token,
@@ -56,7 +60,7 @@ impl<B: Backing> Registry<B> {
             origin: end.origin,
         };
         match self.clients.get_mut(&to) {
-            Some(holder) if holder.youngest_lease() > seq => {
+            Some(holder) if !is_declined && holder.youngest_lease() > seq => {
                 holder.parked.insert(seq, parked);
                 self.charge(to, |user| user.parked += 1);
             }
@@ -118,7 +122,7 @@ impl<B: Backing> Registry<B> {
         let mut ends: Vec<EndId> = state.ends.iter().copied().collect();
         ends.sort_unstable();
         for id in ends {
-            self.release_end(id);
+            self.release_end(id, ANY_LANES);
         }
         self.forget_if_done(client);
         self.retire_dropped();

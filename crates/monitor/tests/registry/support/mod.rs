@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crosslane_ctl::lane::{Geometry, MIN_RING_LINES};
 use crosslane_ctl::message::{Grant, MonitorMessage};
-use crosslane_monitor::arenas::Backing;
+use crosslane_monitor::arenas::{Backing, WindowId};
 use crosslane_monitor::config::Quotas;
 use crosslane_monitor::endpoint::{EndKey, Endpoint};
 use crosslane_monitor::registry::{ClientId, FamilyId, Registry};
@@ -18,9 +18,9 @@ pub const GEOMETRY: Geometry = Geometry {
     slots: 2,
 };
 
-/// Memory that only remembers which slots are as new.
+/// Memory that only remembers which slots are as new, and in which window it is.
 #[derive(Clone, Debug, Default)]
-pub struct Slots(pub Rc<RefCell<Vec<bool>>>);
+pub struct Slots(pub Rc<RefCell<Vec<bool>>>, Option<WindowId>);
 
 /// Memory without memory; `left` says how many more arenas there may be.
 pub struct Fake {
@@ -38,13 +38,22 @@ impl Backing for Fake {
     fn create(&mut self, bytes: usize) -> Option<Slots> {
         assert_eq!(bytes, GEOMETRY.arena_bytes());
         self.left = self.left.checked_sub(1)?;
-        Some(Slots(Rc::new(RefCell::new(vec![true; 2]))))
+        Some(Slots(Rc::new(RefCell::new(vec![true; 2])), None))
     }
 
     fn punch(&mut self, memory: &Slots, offset: usize, bytes: usize) -> bool {
         assert_eq!(bytes, GEOMETRY.slot_bytes());
         memory.0.borrow_mut()[offset / bytes] = true;
         self.punching_works.get()
+    }
+
+    fn create_in(&mut self, window: WindowId) -> Option<(Slots, Geometry)> {
+        let slots = Rc::new(RefCell::new(vec![true; 2]));
+        Some((Slots(slots, Some(window)), GEOMETRY))
+    }
+
+    fn place(&self, memory: &Slots) -> Option<(WindowId, u32)> {
+        Some((memory.1?, 0))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::rack::extents::Extents;
 use crate::registry::{Action, Beside, ClientId, LeaseId};
 use crosslane_ctl::lane::{Geometry, MIN_RING_LINES};
-use crosslane_ctl::message::MonitorMessage;
+use crosslane_ctl::message::{ANY_LANES, MonitorMessage};
 
 const GEOMETRY: Geometry = Geometry {
     ring_lines: MIN_RING_LINES,
@@ -242,7 +242,7 @@ impl Monitor {
         if let Some(end) = self.ends.remove(&(client, token)) {
             self.bequeath(end);
         }
-        self.registry.release(ClientId(client), token, 0);
+        self.registry.release(ClientId(client), token, ANY_LANES);
     }
 
     pub fn kill(&mut self, client: u64) {
