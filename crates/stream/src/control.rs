@@ -28,6 +28,7 @@ use crate::{End, config, doubt, lost, register, relief, shares, strict, watcher}
 
 mod fork;
 mod loans;
+mod owed;
 mod own;
 
 pub use fork::{Fork, before_fork};
@@ -52,6 +53,9 @@ const TEND_US: u64 = 1_000_000;
 
 static CONTROL: Mutex<Control> = Mutex::new(Control::new());
 
+/// When [`tend`] looks again, in ticks.
+static NEXT_TEND: AtomicU64 = AtomicU64::new(0);
+
 /// The connection to the monitor, and the arenas it has passed.
 pub struct Control {
     socket: Option<OwnFd>,
@@ -66,6 +70,8 @@ pub struct Control {
     retired: Vec<&'static Arena>,
     /// Ends that this process has registered with this monitor and that have no answer yet.
     waiting: Option<HashSet<u64>>,
+    /// Ends that are gone, and their lanes, of which the monitor has yet to be told.
+    owed: VecDeque<(u64, u64)>,
     /// Slabs of others, as this process numbers them, by monitor and family.
     guests: Option<HashMap<(u32, u32), usize>>,
     /// Loans and adoptions that somebody waits for.
@@ -86,6 +92,7 @@ pub fn hand_over(fd: RawFd) {
             .is_some_and(|socket| socket.number() == fd)
     {
         core::mem::forget(control.socket.take());
+        control.owed.clear();
     }
     own::mark_handed_over(fd);
 }
@@ -122,6 +129,7 @@ pub fn register(end: &End) -> Result<(), Reason> {
         return Err(Reason::Option);
     }
     let token = end.token();
+    control.expect_releases(end.process());
     let sent = control.send(&ClientMessage::Register { token }, Some(end.fd));
     sent.inspect_err(|reason| {
         if control.socket.is_some() {
@@ -193,16 +201,15 @@ pub(crate) fn tell(process: &'static Process, message: &ClientMessage, fd: Optio
 /// its connections in rings has no other reason to notice that a new monitor serves the host.
 /// Called where a call sleeps, so that its cost does not count.
 pub fn tend() {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
     let now = cpu::ticks();
-    if now < NEXT.load(Ordering::Relaxed) {
+    if now < NEXT_TEND.load(Ordering::Relaxed) {
         return;
     }
     let Some(process) = process::get().filter(|process| process.is_current()) else {
         return;
     };
     if let Ok(mut control) = CONTROL.try_lock() {
-        NEXT.store(now + TEND_US * cpu::ticks_per_us(), Ordering::Relaxed);
+        NEXT_TEND.store(now + TEND_US * cpu::ticks_per_us(), Ordering::Relaxed);
         control.receive(process);
         if control.connect(process).is_ok() {
             control.retire_orphans(process);
@@ -256,6 +263,7 @@ impl Control {
             unmapped: Vec::new(),
             retired: Vec::new(),
             waiting: None,
+            owed: VecDeque::new(),
             guests: None,
             asked: None,
             unread: VecDeque::new(),
@@ -299,6 +307,7 @@ impl Control {
     /// The monitor is gone, or of no use. What it was to find is looked for by the next one.
     fn fail(&mut self, reason: Reason) -> Reason {
         self.socket = None;
+        self.owed.clear();
         self.failed = Some((Instant::now(), reason));
         if let (Some(waiting), Some(process)) = (self.waiting.take(), process::get()) {
             for token in waiting {
@@ -317,14 +326,12 @@ impl Control {
         }
     }
 
-    /// Tell the monitor that an end is gone. False if it does not listen just now.
-    pub(crate) fn release(&mut self, token: u64, pair: u64) -> bool {
-        self.answered(token);
-        let sent = self.send(&ClientMessage::Release { token, pair }, None);
-        sent.is_ok() || self.socket.is_none()
+    fn send(&mut self, message: &ClientMessage, fd: Option<RawFd>) -> Result<(), Reason> {
+        self.settle()?;
+        self.transmit(message, fd)
     }
 
-    fn send(&mut self, message: &ClientMessage, fd: Option<RawFd>) -> Result<(), Reason> {
+    fn transmit(&mut self, message: &ClientMessage, fd: Option<RawFd>) -> Result<(), Reason> {
         let Some(socket) = &self.socket else {
             return Err(Reason::NoMonitor);
         };
@@ -341,6 +348,8 @@ impl Control {
     }
 
     fn receive(&mut self, process: &'static Process) {
+        // What cannot be said now is said later.
+        let _ = self.settle();
         while let Some((message, fd)) = self.next_message(process) {
             cancel::never(|| self.handle(process, message, fd));
         }

@@ -501,8 +501,8 @@ fn is_shipped(end: &End) -> bool {
 /// The end is on TCP both ways, and the kernel's alone: it has no lanes any more, and may be registered
 /// anew.
 pub(crate) fn cast_off(end: &End) {
-    // Nobody registers it anew meanwhile, whom this release would undo. Where others talk to the monitor, or
-    // it does not listen, a later look does this.
+    // Nobody registers it anew meanwhile, whom this release would undo. Where others talk to the monitor, a
+    // later look does this.
     let Some(mut control) = control::try_hold() else {
         return;
     };
@@ -512,9 +512,10 @@ pub(crate) fn cast_off(end: &End) {
     let is_shared = end.process().is_shared(end.index);
     let is_out = end.has_flags(LOST) && end.phase() != EndPhase::Granted;
     let may = is_out && is_content(end) && !is_shared && !end.is_unleased();
-    if !may || !control.release(end.token(), pair_of(end)) {
+    if !may {
         return;
     }
+    control.release(end.token(), pair_of(end));
     end.clear_lanes();
     end.entry.wait.pair.store(0, Ordering::SeqCst);
     end.clear_flags(FAR | LOST | PROGRESS | end_flags::KNOWN);

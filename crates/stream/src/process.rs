@@ -298,13 +298,18 @@ impl Process {
 
     /// Ends without a descriptor of the program's, kept for calls that sleep on them.
     pub(crate) fn kept_ends(&'static self) -> impl Iterator<Item = End> {
-        let used = self.own.header().entries_used.load(Ordering::Relaxed);
-        (0..used.min(SLAB_ENTRIES)).filter_map(move |index| {
+        (0..self.entries_used()).filter_map(move |index| {
             let local = self.local(index);
             let kept = local.kept.load(Ordering::Acquire).checked_sub(1)?;
             let has_name = local.fds.load(Ordering::Relaxed) > 0;
             (!has_name).then(|| End::at(self, index, kept.cast_signed()))
         })
+    }
+
+    /// So many indices have ever been used at a time, by this process and those that it was forked from.
+    pub(crate) fn entries_used(&self) -> u32 {
+        let used = self.own.header().entries_used.load(Ordering::Relaxed);
+        used.min(SLAB_ENTRIES)
     }
 
     /// An entry of the slab.

@@ -80,5 +80,6 @@ impl Fork {
         // Not freed: a child of clone(2) may find the heap locked by a thread that it has not.
         core::mem::forget(self.control.waiting.take());
         core::mem::forget(self.control.asked.take());
+        core::mem::forget(core::mem::take(&mut self.control.owed));
     }
 }

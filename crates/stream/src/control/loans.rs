@@ -87,10 +87,11 @@ fn ask(end: &End, message: ClientMessage, fd: RawFd) -> bool {
         };
         // A child of vfork has descriptors of its own, but writes to its parent's memory.
         let may_connect = process.is_current() || control.socket.is_some();
-        if !may_connect
-            || control.connect(process).is_err()
-            || control.send(&message, Some(fd)).is_err()
-        {
+        if !may_connect || control.connect(process).is_err() {
+            return false;
+        }
+        control.expect_releases(process);
+        if control.send(&message, Some(fd)).is_err() {
             return false;
         }
         let asked = control.asked.get_or_insert_with(HashMap::new);
