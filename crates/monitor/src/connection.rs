@@ -74,7 +74,7 @@ struct Outgoing {
 pub enum Said {
     /// Sent or waiting.
     Fine,
-    /// The client is gone, or reads too slowly to be kept.
+    /// The client reads too slowly to be told.
     Lost,
 }
 
@@ -119,9 +119,10 @@ impl Connection {
     /// Say something now or as soon as the client reads.
     pub fn say(&mut self, bytes: Vec<u8>, memory: Option<Arc<OwnedFd>>) -> Said {
         self.backlog.push_back(Outgoing { bytes, memory });
-        match self.flush() {
-            Said::Fine if self.backlog.len() <= BACKLOG_MESSAGES => Said::Fine,
-            _ => Said::Lost,
+        self.flush();
+        match self.backlog.len() <= BACKLOG_MESSAGES {
+            true => Said::Fine,
+            false => Said::Lost,
         }
     }
 
@@ -130,17 +131,23 @@ impl Connection {
         !self.backlog.is_empty()
     }
 
-    /// Send what waits, as far as the client reads.
-    pub fn flush(&mut self) -> Said {
+    /// Send what waits, as far as the client reads. One that is gone is told nothing any more; what it has said last is
+    /// still to be read.
+    pub fn flush(&mut self) {
         while let Some(next) = self.backlog.front() {
             let memory = next.memory.as_ref().map(|memory| memory.as_fd());
             match send(self.socket.as_fd(), &next.bytes, memory) {
-                Sent::Yes => self.backlog.pop_front(),
-                Sent::Full => return Said::Fine,
-                Sent::Closed => return Said::Lost,
-            };
+                Sent::Yes => drop(self.backlog.pop_front()),
+                Sent::Full => return,
+                Sent::Closed => self.backlog.clear(),
+            }
         }
-        Said::Fine
+    }
+
+    /// The client is gone: nobody waits for an answer, and what it has said last is read to the end.
+    pub fn note_gone(&mut self) {
+        (self.answer, self.deferred) = (None, None);
+        self.backlog.clear();
     }
 }
 

@@ -271,26 +271,20 @@ impl Monitor {
     }
 
     fn serve(&mut self, id: u64, flags: EventFlags) {
-        if flags.contains(EventFlags::OUT) {
-            let flushed = self.connection(id).map(Connection::flush);
-            if flushed == Some(Said::Lost) {
-                return self.drop_connection(id);
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            if let Some(connection) = self.connection(id) {
+                connection.note_gone();
+            }
+        } else if flags.contains(EventFlags::OUT) {
+            if let Some(connection) = self.connection(id) {
+                connection.flush();
             }
             self.answer_more(id);
-        }
-        if flags.intersects(EventFlags::HUP | EventFlags::ERR) && self.is_paused(id) {
-            // Nobody is left to go on with.
-            return self.drop_connection(id);
         }
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             self.listen_to(id);
         }
         self.update_interest(id);
-    }
-
-    fn is_paused(&mut self, id: u64) -> bool {
-        self.connection(id)
-            .is_some_and(|connection| connection.is_paused())
     }
 
     fn connection(&mut self, id: u64) -> Option<&mut Connection> {

@@ -38,10 +38,14 @@ pub fn receive(socket: BorrowedFd<'_>) -> Received {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut may_be_reset = true;
     let outcome = loop {
         let mut slices = [IoSliceMut::new(&mut bytes)];
         match recvmsg(socket, &mut slices, &mut control, flags) {
             Err(Errno::INTR) => {}
+            // A client that has ended without reading all: the kernel says so first, and once. What it has said before
+            // can still be read.
+            Err(Errno::CONNRESET) if may_be_reset => may_be_reset = false,
             outcome => break outcome,
         }
     };
@@ -137,6 +141,19 @@ mod tests {
             (&b"hello"[..], 1, false)
         );
         assert!(matches!(receive(b.as_fd()), Received::Nothing));
+    }
+
+    #[test]
+    fn the_last_words_of_who_has_not_read_all_are_heard() {
+        let (a, b) = pair();
+        assert_eq!(send(a.as_fd(), b"unread", None), Sent::Yes);
+        assert_eq!(send(b.as_fd(), b"last words", Some(a.as_fd())), Sent::Yes);
+        drop(b);
+        let Received::Datagram { bytes, fds, .. } = receive(a.as_fd()) else {
+            panic!("nothing received");
+        };
+        assert_eq!((bytes.as_slice(), fds.len()), (&b"last words"[..], 1));
+        assert!(matches!(receive(a.as_fd()), Received::Closed));
     }
 
     #[test]

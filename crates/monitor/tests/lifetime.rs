@@ -113,6 +113,32 @@ fn a_lease_outlives_the_process_until_its_children_are_gone() {
 }
 
 #[test]
+fn what_a_process_has_said_before_its_end_counts_though_it_had_to_wait() {
+    use std::io::Write;
+    let monitor = monitor();
+    let (one, two) = (monitor.client(), monitor.client());
+    let (a, b) = tcp_pair();
+    pair((&one, 1, &a), (&two, 1, &b));
+    let (mut slow, unread) = tcp_pair();
+    slow.set_nonblocking(true).unwrap();
+    while slow.write(&[0; 65536]).is_ok() {}
+    set_socket_linger(&slow, Some(std::time::Duration::from_secs(3600))).unwrap();
+    let (child, watched) = UnixStream::pair().unwrap();
+    one.send(ClientMessage::Register { token: 2 }, &[slow.as_fd()]);
+    one.send(ClientMessage::Lease, &[watched.as_fd()]);
+    // The last close may be ours, and would wait.
+    std::thread::spawn(move || drop((watched, slow)));
+    drop(one);
+    monitor.wait_until("the process is gone", |c| c.monitor.processes == 1);
+    two.release(1);
+    two.expect_silence();
+    assert_eq!(monitor.counters().monitor.slots, 1, "its child has it");
+    drop(child);
+    slots(&monitor, 0);
+    drop(unread);
+}
+
+#[test]
 fn a_child_lends_what_its_parent_was_granted_before_it_ended() {
     let monitor = monitor();
     let (mut parent, peer) = (monitor.client(), monitor.client());
