@@ -76,6 +76,10 @@ pub enum Beside {
     Slab(FamilyId),
 }
 
+/// Lanes that one end may be granted before it is closed: more than once only while dead sockets of its peer's names are
+/// known, or where a peer registers again and again.
+pub const GRANTS_PER_END: usize = 16;
+
 /// How a client broke the protocol; it is disconnected for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
@@ -327,6 +331,12 @@ impl<B: Backing> Registry<B> {
         if *user == User::default() {
             self.users.remove(&uid);
         }
+    }
+
+    /// Whether an end has been granted as many lanes as it may.
+    pub fn is_sated(&self, id: EndId) -> bool {
+        let end = self.ends.get(&id);
+        end.is_some_and(|end| end.grants.len() >= GRANTS_PER_END)
     }
 
     fn next_seq(&mut self) -> GrantSeq {

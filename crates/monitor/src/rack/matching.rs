@@ -25,9 +25,6 @@ use crate::matcher::EndId;
 use crate::registry::rack::{Notice, Seeker};
 use crate::registry::{FamilyId, Registry};
 
-/// Sides that one end may be dealt: more than one only while a dead socket of its names is known, at either host.
-const SIDES_PER_END: usize = 16;
-
 /// A host in the order of `rack.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostId(pub usize);

@@ -130,11 +130,6 @@ impl<B: Backing> Registry<B> {
         ids
     }
 
-    /// How many sides an end has, of which it uses the newest.
-    pub fn sides_of(&self, id: EndId) -> usize {
-        self.ends.get(&id).map_or(0, |end| end.grants.len())
-    }
-
     /// The newest side of an end.
     pub fn side_of(&self, id: EndId) -> Option<Side> {
         Some(self.ends.get(&id)?.grants.last()?.side)

@@ -204,6 +204,10 @@ impl<B: Backing> Registry<B> {
         let (Some(a), Some(b)) = (family_of(&older), family_of(&newer)) else {
             return;
         };
+        if self.is_sated(older) || self.is_sated(newer) {
+            // The older one goes on in what it has.
+            return self.refuse_end(newer, Reason::Refused);
+        }
         let Some(sides) = self.arenas.take(a, b, self.quotas.arenas_per_process) else {
             self.refuse_end(older, Reason::NoMemory);
             self.refuse_end(newer, Reason::NoMemory);

@@ -6,7 +6,7 @@ use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
 use crosslane_monitor::config::Quotas;
 use crosslane_monitor::endpoint::{EndKey, Endpoint, EndpointError};
-use crosslane_monitor::registry::{FamilyId, Violation};
+use crosslane_monitor::registry::{FamilyId, GRANTS_PER_END, Violation};
 
 use crate::support::{Bench, socket};
 
@@ -248,6 +248,29 @@ fn without_memory_both_ends_are_refused_and_stay_so() {
             (b, MonitorMessage::Refused { token: 2, reason }),
         ]
     );
+}
+
+#[test]
+fn who_registers_a_connection_again_and_again_does_not_use_up_its_peers_memory() {
+    let mut bench = Bench::new();
+    let (victim, other) = (bench.process(), bench.process());
+    bench.register(victim, 1, socket(0, 0, 1));
+    bench.said();
+    let most = GRANTS_PER_END as u64;
+    for token in 0..2 * most {
+        bench.register(other, token, socket(0, 1, 2 + token));
+        let said = bench.said();
+        let reason = Reason::Refused as u32;
+        let refused = (other, MonitorMessage::Refused { token, reason });
+        match token < most {
+            true => assert_eq!(said.len(), 3),
+            false => assert_eq!(said[1..], [refused]),
+        }
+        bench.registry.release(other, token, 0);
+    }
+    assert_eq!(bench.registry.arenas().slots_in_use(), most);
+    bench.registry.release(victim, 1, 0);
+    assert_eq!(bench.registry.arenas().slots_in_use(), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::rack::message::Deal;
+use crate::registry::GRANTS_PER_END;
 
 /// What the guest remembers of an owner.
 #[derive(Default)]
@@ -135,7 +136,7 @@ impl Matching {
             return Ok(false);
         };
         let (uid, family) = (out.uid, out.family);
-        if out.sides >= SIDES_PER_END {
+        if out.sides >= GRANTS_PER_END {
             return Err(Lie("deals out too much to one end"));
         }
         // Denied since the offer, because of another deal or of what `rack.toml` says by now, and told why.

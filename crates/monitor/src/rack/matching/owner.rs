@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::rack::message::Deal;
+use crate::registry::GRANTS_PER_END;
 
 /// Offers of one host that may wait.
 const MOST_OFFERS: usize = 1 << 17;
@@ -95,7 +96,7 @@ impl Matching {
         offer: &Offer,
     ) {
         // It could be offered ever new partners. What it has goes on.
-        if registry.sides_of(known.id) >= SIDES_PER_END {
+        if registry.is_sated(known.id) || self.is_sated(host, offer.offer) {
             return self.refuse(host, offer.offer, Reason::RackQuota);
         }
         let dealt = match self.is_over_quota(known.uid) {
@@ -106,6 +107,12 @@ impl Matching {
             self.deny(registry, known.id, reason);
             self.refuse(host, offer.offer, reason);
         }
+    }
+
+    /// Whether an end of the guest's has been dealt as much as it may: it would take more for a lie.
+    fn is_sated(&self, host: HostId, offer: u64) -> bool {
+        let dealt = self.hosts[host.0].owned.dealt.get(&offer);
+        dealt.is_some_and(|sides| sides.len() >= GRANTS_PER_END)
     }
 
     fn deal<B: Backing>(

@@ -238,7 +238,7 @@ fn a_host_that_lies_is_noticed() {
 #[test]
 fn an_end_that_is_offered_ever_new_partners_is_given_so_many_and_no_more() {
     let mut world = World::new(99);
-    let room = Extents::unknown(SIDES_PER_END);
+    let room = Extents::unknown(GRANTS_PER_END);
     world.hosts[0].held.0.borrow_mut().extents = Some(room);
     world.connect();
     let client = world.hosts[0].hello(1);
@@ -260,7 +260,7 @@ fn an_end_that_is_offered_ever_new_partners_is_given_so_many_and_no_more() {
         assert_eq!(heard, Ok(()));
         owner.matching.take_messages()
     };
-    let most = SIDES_PER_END as u64;
+    let most = GRANTS_PER_END as u64;
     for offer in 1..=most {
         let said = hear(offer);
         let is_dealt = matches!(said[..], [(_, HostMessage::Deal(_))]);

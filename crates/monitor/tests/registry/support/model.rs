@@ -6,7 +6,7 @@ use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
 use crosslane_monitor::arenas::ArenaId;
 use crosslane_monitor::endpoint::{EndKey, Endpoint};
-use crosslane_monitor::registry::{Action, Beside, ClientId, FamilyId, LeaseId};
+use crosslane_monitor::registry::{Action, Beside, ClientId, FamilyId, GRANTS_PER_END, LeaseId};
 
 use super::event::{EVENT_BYTES, Event};
 use super::{Bench, socket};
@@ -41,6 +41,8 @@ struct ModelEnd {
     newest: bool,
     /// Its newest grant.
     granted: Option<(ArenaId, u32)>,
+    /// How many it has had.
+    grants: usize,
     /// Where its cursors are.
     origin: (FamilyId, u64),
     /// As whom it may be adopted, and whether with rings.
@@ -191,6 +193,7 @@ impl Play {
             live: true,
             newest: true,
             granted: None,
+            grants: 0,
             origin: (family, token),
             lent: Vec::new(),
         });
@@ -250,6 +253,17 @@ impl Play {
             assert_eq!(actions.len(), 1);
             return;
         };
+        let is_sated = |end: usize| self.ends[end].grants >= GRANTS_PER_END;
+        if is_sated(partner) || is_sated(newcomer) {
+            let reason = Reason::Refused as u32;
+            assert_eq!(actions.len(), 2);
+            assert_eq!(
+                actions[1].message,
+                MonitorMessage::Refused { token, reason }
+            );
+            self.ends[newcomer].newest = false;
+            return;
+        }
         let mut slots = Vec::new();
         for ((action, end), role) in actions[1..].iter().zip([partner, newcomer]).zip([0, 1]) {
             let MonitorMessage::Grant(grant) = action.message else {
@@ -362,6 +376,7 @@ impl Play {
             live: true,
             newest: false,
             granted: slot,
+            grants: usize::from(slot.is_some()),
             origin,
             lent: Vec::new(),
         });
@@ -451,6 +466,7 @@ impl Play {
         assert!(fresh, "{slot:?} shows its past");
         for end in ends {
             self.ends[end].granted = Some(slot);
+            self.ends[end].grants += 1;
             self.sides.push(ModelSide {
                 slot,
                 end,
