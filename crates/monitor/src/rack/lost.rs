@@ -5,9 +5,10 @@
 //! those of another connection a moment later, and the name alone proves nothing. Neither needs a session or an
 //! earlier monitor: an end that tells its position names itself by them. What comes for an end that has not spoken yet waits for it; if only an
 //! earlier monitor knew it, the slabs are searched for its lanes. A remainder is kept until the other host has it,
-//! and few are under way at a time.
+//! and few of one user's are under way at a time.
 
 mod absences;
+mod shares;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -21,6 +22,7 @@ use crosslane_ctl::slab::WaitState;
 
 pub use self::absences::Absence;
 use self::absences::Absences;
+use self::shares::Shares;
 use super::matching::{HostId, Lie};
 use super::message::{HostMessage, Tuple};
 use crate::registry::ClientId;
@@ -35,7 +37,8 @@ const MOST_ENDS: usize = 1 << 17;
 /// length. Each host has its own, so that none takes the others' away.
 const MOST_OF_HOST: usize = 1 << 16;
 
-/// Remainders on their way to one host.
+/// Remainders of one user on their way to one host. Those of others do not wait for them: whether they ever arrive is up
+/// to what the user's programs say.
 const MOST_UNDER_WAY: usize = 16;
 
 /// A remainder that is asked for again is sent again after so long.
@@ -49,6 +52,15 @@ const NOBODY: Duration = Duration::from_secs(5);
 
 /// What nobody has spoken of for so long is forgotten.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who says something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speaker {
+    /// The program.
+    pub client: ClientId,
+    /// Its user.
+    pub uid: u32,
+}
 
 /// Who speaks for an end here.
 pub type Owner = (ClientId, u64);
@@ -71,13 +83,21 @@ pub struct Lost {
     /// How many of them each has spoken of first; `None` stands for the programs here.
     spoken: HashMap<Option<HostId>, usize>,
     by_owner: HashMap<Owner, Place>,
-    waiting: HashMap<HostId, VecDeque<Place>>,
-    under_way: HashSet<Place>,
+    waiting: HashMap<Way, VecDeque<Place>>,
+    under_way: HashMap<Place, Way>,
     arriving: HashSet<Place>,
     absences: Absences,
+    shares: Shares,
     search_due: Option<Instant>,
     searched: Option<Instant>,
     outbox: Vec<Word>,
+}
+
+/// Of which user the remainders are, and where they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Way {
+    host: HostId,
+    uid: u32,
 }
 
 /// What is to be said.
@@ -101,9 +121,13 @@ struct End {
     /// The host that has spoken of it first, if no program here has.
     speaker: Option<HostId>,
     owner: Option<Owner>,
+    /// The user of the first program that has spoken for it.
+    uid: Option<u32>,
     /// What the other end has told.
     position: Option<Position>,
     outgoing: Option<(Remainder, Vec<u8>)>,
+    /// It is its turn later.
+    is_waiting: bool,
     sent: Option<Instant>,
     incoming: Option<(Remainder, Vec<u8>)>,
     spoken_of: Instant,
@@ -118,14 +142,21 @@ impl End {
         Self {
             speaker,
             owner: None,
+            uid: None,
             position: None,
             outgoing: None,
+            is_waiting: false,
             sent: None,
             incoming: None,
             spoken_of: now,
             sought: None,
             is_gone: false,
         }
+    }
+
+    /// Bytes of the remainder that is kept.
+    fn kept(&self) -> usize {
+        self.outgoing.as_ref().map_or(0, |(_, lines)| lines.len())
     }
 }
 
@@ -159,18 +190,18 @@ impl Lost {
     }
 
     /// One of our ends has read so far.
-    pub fn told_position(
-        &mut self,
-        (client, position): (ClientId, Position),
-        place: Place,
-        now: Instant,
-    ) {
+    pub fn told_position(&mut self, by: Speaker, position: Position, place: Place, now: Instant) {
         // It speaks: whatever was said of it before, it has the lanes.
         self.absences.forget(position.pair);
-        if self.end(place, None, now).is_none() {
+        let is_counted = self.ends.get(&place).is_some_and(|end| end.uid.is_some());
+        if !is_counted && !self.shares.add_end(by.uid) {
             return;
         }
-        self.is_owned(place, (client, position.token));
+        let Some(end) = self.end(place, None, now) else {
+            return self.shares.forget_end(by.uid, 0);
+        };
+        end.uid.get_or_insert(by.uid);
+        self.is_owned(place, (by.client, position.token));
         let tuple = place.tuple;
         let message = HostMessage::Position { tuple, position };
         self.outbox.push(Word::ToHost(place.host, message));
@@ -211,32 +242,71 @@ impl Lost {
         }
     }
 
-    /// What the other end of one of ours had not read.
+    /// Whether a remainder is of use, and there is room for it.
+    pub fn takes_remainder(&self, by: Speaker, remainder: &Remainder) -> bool {
+        let end = self
+            .spoken_for(by, remainder)
+            .and_then(|place| self.ends.get(&place));
+        end.is_some_and(|end| {
+            let new = remainder.bytes().saturating_sub(end.kept());
+            self.shares.has_room(end.uid.unwrap_or(by.uid), new)
+        })
+    }
+
+    fn spoken_for(&self, by: Speaker, remainder: &Remainder) -> Option<Place> {
+        let place = self.by_owner.get(&(by.client, remainder.token)).copied();
+        place.filter(|place| place.pair == remainder.pair)
+    }
+
+    /// What the other end of one of ours had not read, where [`Self::takes_remainder`].
     pub fn told_remainder(
         &mut self,
-        client: ClientId,
+        by: Speaker,
         (remainder, lines): (Remainder, Vec<u8>),
         now: Instant,
     ) {
-        let place = self.by_owner.get(&(client, remainder.token)).copied();
-        let Some(place) = place.filter(|place| place.pair == remainder.pair) else {
+        let Some(place) = self.spoken_for(by, &remainder) else {
             return;
         };
-        if let Some(end) = self.ends.get_mut(&place) {
-            end.outgoing = Some((remainder, lines));
-            let waiting = self.waiting.entry(place.host).or_default();
-            waiting.push_back(place);
-            self.send_more(place.host, now);
+        let Some(end) = self.ends.get_mut(&place) else {
+            return;
+        };
+        if end.uid.is_none() && !self.shares.add_end(by.uid) {
+            return;
         }
+        let uid = *end.uid.get_or_insert(by.uid);
+        self.shares.replace(uid, end.kept(), lines.len());
+        end.outgoing = Some((remainder, lines));
+        // What is under way is sent again when the other host asks again.
+        if self.under_way.contains_key(&place) || std::mem::replace(&mut end.is_waiting, true) {
+            return;
+        }
+        let way = Way {
+            host: place.host,
+            uid,
+        };
+        self.waiting.entry(way).or_default().push_back(place);
+        self.send_more(way, now);
     }
 
-    fn send_more(&mut self, host: HostId, now: Instant) {
-        while of_host(&self.under_way, host) < MOST_UNDER_WAY {
-            let next = self.waiting.get_mut(&host).and_then(VecDeque::pop_front);
+    fn send_more(&mut self, way: Way, now: Instant) {
+        let is_full = |lost: &Self| {
+            let same = lost.under_way.values().filter(|other| **other == way);
+            same.count() >= MOST_UNDER_WAY
+        };
+        while !is_full(self) {
+            let next = self.waiting.get_mut(&way).and_then(VecDeque::pop_front);
             let Some(place) = next else {
+                self.waiting.remove(&way);
                 return;
             };
-            self.send(place, now);
+            let Some(end) = self.ends.get_mut(&place) else {
+                continue;
+            };
+            end.is_waiting = false;
+            if end.outgoing.is_some() && self.under_way.insert(place, way).is_none() {
+                self.send(place, now);
+            }
         }
     }
 
@@ -265,7 +335,6 @@ impl Lost {
                 break;
             }
         }
-        self.under_way.insert(place);
     }
 
     /// The other end of one of our ends has read so far. `owner` is who has been granted these lanes, as far as
@@ -311,7 +380,7 @@ impl Lost {
         if let Some(owner) = owner.filter(|_| !is_answered) {
             self.outbox.push(Word::Look { place, owner });
         }
-        if is_answered && is_late && self.under_way.contains(&place) {
+        if is_answered && is_late && self.under_way.contains_key(&place) {
             // It asks again: what has been sent may have been lost with a session.
             self.send(place, now);
         }
@@ -448,10 +517,15 @@ impl Lost {
         let Some(end) = self.ends.get_mut(&place) else {
             return;
         };
+        let kept = end.kept();
         if end.outgoing.take().is_some() {
             end.sent = None;
-            self.under_way.remove(&place);
-            self.send_more(place.host, now);
+            if let Some(uid) = end.uid {
+                self.shares.replace(uid, kept, 0);
+            }
+            if let Some(way) = self.under_way.remove(&place) {
+                self.send_more(way, now);
+            }
         }
     }
 
@@ -464,7 +538,7 @@ impl Lost {
         }
         let again: Vec<Place> = self
             .under_way
-            .iter()
+            .keys()
             .filter(|place| place.host == host)
             .copied()
             .collect();
@@ -482,16 +556,27 @@ impl Lost {
 
     /// Forget what nobody speaks of any more.
     pub fn expire(&mut self, now: Instant) {
+        let before = self.ends.len();
         let is_old = |_: &Place, end: &mut End| end.spoken_of + PATIENCE <= now;
         for (_, end) in self.ends.extract_if(is_old) {
             if let Some(spoken) = self.spoken.get_mut(&end.speaker) {
                 *spoken -= 1;
             }
+            if let Some(uid) = end.uid {
+                self.shares.forget_end(uid, end.kept());
+            }
+        }
+        if self.ends.len() == before {
+            return;
         }
         let ends = &self.ends;
         self.by_owner.retain(|_, place| ends.contains_key(place));
-        self.under_way.retain(|place| ends.contains_key(place));
+        self.under_way.retain(|place, _| ends.contains_key(place));
         self.arriving.retain(|place| ends.contains_key(place));
+        let ways: Vec<Way> = self.waiting.keys().copied().collect();
+        for way in ways {
+            self.send_more(way, now);
+        }
     }
 }
 

@@ -4,6 +4,10 @@ const HOST: HostId = HostId(0);
 const P: ClientId = ClientId(1);
 const E: ClientId = ClientId(2);
 
+fn by(client: ClientId) -> Speaker {
+    Speaker { client, uid: 1 }
+}
+
 fn tuple() -> Tuple {
     Tuple {
         local: "10.0.0.1:6379".parse().unwrap(),
@@ -136,12 +140,12 @@ impl Pair {
     fn e_asks(&mut self) {
         let place = mirrored(place_in(3));
         self.of_e
-            .told_position((E, position(8, 70 << 16)), place, self.now);
+            .told_position(by(E), position(8, 70 << 16), place, self.now);
     }
 
     fn p_asks(&mut self) {
         self.of_p
-            .told_position((P, position(5, 0)), place_in(3), self.now);
+            .told_position(by(P), position(5, 0), place_in(3), self.now);
     }
 }
 
@@ -223,7 +227,7 @@ fn who_asks_an_end_that_is_absent_is_told_so() {
         // Unless it has left something behind.
         pair.p_asks();
         pair.of_p
-            .told_remainder(P, (remainder(5, 70, 1), lines(1)), pair.now);
+            .told_remainder(by(P), (remainder(5, 70, 1), lines(1)), pair.now);
         assert!(!is_told(&mut pair.of_p));
     }
 }
@@ -282,7 +286,7 @@ fn an_end_that_nobody_is_found_for_has_left() {
 fn who_had_these_addresses_is_not_asked_for_later_lanes() {
     let mut lost = Lost::default();
     let now = Instant::now();
-    lost.told_position((P, position(5, 0)), place_in(3), now);
+    lost.told_position(by(P), position(5, 0), place_in(3), now);
     lost.take_words();
     let (place, owner) = (place_in(4), (E, 8));
     let later = Position {
@@ -303,7 +307,7 @@ fn who_has_spoken_is_known_by_it() {
     let kin = [(E, 5), (P, 5)];
     let place_of = |lost: &Lost, pair| lost.place_of(kin.into_iter(), pair);
     assert_eq!(place_of(&lost, 3), None);
-    lost.told_position((P, position(5, 0)), place_in(3), Instant::now());
+    lost.told_position(by(P), position(5, 0), place_in(3), Instant::now());
     assert_eq!(place_of(&lost, 3), Some(place_in(3)));
     assert_eq!(place_of(&lost, 4), None);
     assert_eq!(lost.place_of([(P, 6)].into_iter(), 3), None);
@@ -332,7 +336,8 @@ fn a_remainder_arrives_whole_and_once() {
         pair.exchange(true);
         pair.to_e.clear();
         let told = remainder(5, 70, count as u64);
-        pair.of_p.told_remainder(P, (told, lines(count)), pair.now);
+        pair.of_p
+            .told_remainder(by(P), (told, lines(count)), pair.now);
         pair.exchange(true);
         let expected = MonitorMessage::Remainder(remainder(8, 70, count as u64));
         assert_eq!(pair.to_e, [(expected, lines(count))], "{count} lines");
@@ -348,7 +353,7 @@ fn what_a_session_loses_is_sent_in_the_next() {
     pair.exchange(true);
     pair.to_e.clear();
     pair.of_p
-        .told_remainder(P, (remainder(5, 70, 100), lines(100)), pair.now);
+        .told_remainder(by(P), (remainder(5, 70, 100), lines(100)), pair.now);
     pair.exchange(false);
     assert_eq!(pair.to_e, []);
     pair.of_p.host_up(HOST, pair.now);
@@ -357,12 +362,77 @@ fn what_a_session_loses_is_sent_in_the_next() {
     assert_eq!(pair.to_e[0].1, lines(100));
 }
 
+/// One of many lanes, of a connection of its own.
+fn another(number: u16) -> (Place, Position, Remainder) {
+    let mut place = place_in(3);
+    place.tuple.local.set_port(number);
+    let token = 100 + u64::from(number);
+    (place, position(token, 0), remainder(token, 70, 1))
+}
+
+#[test]
+fn what_never_arrives_holds_up_its_own_user_only() {
+    let mut lost = Lost::default();
+    let now = Instant::now();
+    let hostile = Speaker { client: E, uid: 2 };
+    let many = u16::try_from(MOST_UNDER_WAY).unwrap() + 9;
+    for number in 0..many {
+        let (place, position, remainder) = another(number);
+        lost.told_position(hostile, position, place, now);
+        // Again and again, of which nothing comes.
+        for _ in 0..3 {
+            lost.told_remainder(hostile, (remainder, lines(1)), now);
+        }
+    }
+    let sent = |lost: &mut Lost| {
+        let words = lost.take_words().into_iter();
+        let sent = words.filter_map(|word| match word {
+            Word::ToHost(_, HostMessage::Remainder { tuple, .. }) => Some(tuple),
+            _ => None,
+        });
+        sent.collect::<Vec<_>>()
+    };
+    assert_eq!(sent(&mut lost).len(), MOST_UNDER_WAY);
+    lost.told_position(by(P), position(5, 0), place_in(3), now);
+    lost.told_remainder(by(P), (remainder(5, 70, 1), lines(1)), now);
+    assert_eq!(sent(&mut lost), [tuple()]);
+    // Room for the others of the user when one has arrived, or all are forgotten.
+    lost.heard_arrived(another(0).0, now);
+    assert_eq!(sent(&mut lost).len(), 1);
+    lost.expire(now + PATIENCE);
+    assert!(lost.ends.is_empty() && lost.under_way.is_empty() && lost.waiting.is_empty());
+}
+
+#[test]
+fn a_remainder_is_taken_from_who_speaks_for_its_lanes_only() {
+    let mut lost = Lost::default();
+    let now = Instant::now();
+    let told = remainder(5, 70, 1);
+    assert!(!lost.takes_remainder(by(P), &told));
+    lost.told_position(by(P), position(5, 0), place_in(3), now);
+    assert!(lost.takes_remainder(by(P), &told));
+    assert!(!lost.takes_remainder(by(E), &told));
+    assert!(!lost.takes_remainder(by(P), &Remainder { pair: 4, ..told }));
+    lost.shares.replace(1, 0, shares::MOST_BYTES);
+    assert!(!lost.takes_remainder(by(P), &told));
+}
+
+#[test]
+fn one_user_leaves_room_for_the_ends_of_others() {
+    let mut shares = Shares::default();
+    (0..shares::MOST_ENDS).for_each(|_| assert!(shares.add_end(1)));
+    assert!(!shares.add_end(1));
+    assert!(shares.add_end(2));
+    shares.forget_end(1, 0);
+    assert!(shares.add_end(1));
+}
+
 #[test]
 fn a_late_word_about_earlier_lanes_takes_nothing_away() {
     let mut pair = Pair::new();
     pair.p_asks();
     pair.of_p
-        .told_remainder(P, (remainder(5, 70, 1), lines(1)), pair.now);
+        .told_remainder(by(P), (remainder(5, 70, 1), lines(1)), pair.now);
     pair.of_p.heard_arrived(place_in(2), pair.now);
     assert!(pair.of_p.ends[&place_in(3)].outgoing.is_some());
     pair.of_p.heard_arrived(place_in(3), pair.now);
@@ -374,7 +444,7 @@ fn who_asks_again_is_sent_the_same_after_a_while_only() {
     let mut pair = Pair::new();
     pair.p_asks();
     pair.of_p
-        .told_remainder(P, (remainder(5, 70, 1), lines(1)), pair.now);
+        .told_remainder(by(P), (remainder(5, 70, 1), lines(1)), pair.now);
     let mut pieces_after = |wait| {
         pair.of_p.take_words();
         pair.of_p
@@ -410,7 +480,7 @@ fn nobody_sends_more_at_a_time_than_is_agreed() {
     let now = Instant::now();
     let mut begin = |pair: u64| {
         let (place, position, remainder) = in_lanes(pair, position(pair, 0), remainder(0, 0, 2));
-        of_p.told_position((P, position), place, now);
+        of_p.told_position(by(P), position, place, now);
         of_p.heard_remainder(place, remainder, (0, &lines(1)), now)
     };
     for pair in 1..=MOST_UNDER_WAY as u64 {
@@ -426,15 +496,16 @@ fn few_are_under_way_and_all_arrive() {
     let of = |name: u64| in_lanes(name, position(name, 0), remainder(name, 0, 3));
     for name in 1..=100 {
         let (place, position, _) = of(name);
-        pair.of_p.told_position((P, position), place, pair.now);
+        pair.of_p.told_position(by(P), position, place, pair.now);
         pair.of_e
-            .told_position((E, position), mirrored(place), pair.now);
+            .told_position(by(E), position, mirrored(place), pair.now);
     }
     pair.exchange(true);
     pair.to_e.clear();
     for name in 1..=100 {
         let (_, _, remainder) = of(name);
-        pair.of_p.told_remainder(P, (remainder, lines(3)), pair.now);
+        pair.of_p
+            .told_remainder(by(P), (remainder, lines(3)), pair.now);
     }
     assert_eq!(pair.of_p.under_way.len(), MOST_UNDER_WAY);
     pair.exchange(true);

@@ -15,7 +15,7 @@ use super::{Phase, Rack, window_id};
 use crate::backing::Memories;
 use crate::connection::Said;
 use crate::endpoint::{EndKey, Endpoint};
-use crate::rack::lost::{Absence, Owner, Place, Word, absence_in};
+use crate::rack::lost::{Absence, Owner, Place, Speaker, Word, absence_in};
 use crate::rack::matching::{HostId, Lie};
 use crate::rack::message::{HostMessage, Tuple};
 use crate::registry::{ClientId, Registry};
@@ -250,11 +250,12 @@ impl Monitor {
         let kin = self.kin_of(client).into_iter();
         let kin: Vec<Owner> = kin.map(|client| (client, position.token)).collect();
         let named = (key.ok(), position.pair);
-        if let Some(rack) = &mut self.rack
+        let by = self.speaker(client);
+        if let (Some(rack), Some(by)) = (&mut self.rack, by)
             && let Some(place) = rack.place_of(named, &kin, &self.registry)
         {
             let now = Instant::now();
-            rack.lost.told_position((client, position), place, now);
+            rack.lost.told_position(by, position, place, now);
             rack.look_at_windows_to(place.host, &mut self.registry, &self.epoll);
         }
     }
@@ -266,20 +267,38 @@ impl Monitor {
         remainder: Remainder,
         memory: Option<OwnedFd>,
     ) -> Result<(), Fault> {
+        // Anything but a memory object might not answer, nor be closed at once.
+        let is_memory = |memory: &mut OwnedFd| is_sealed(memory.as_fd(), remainder.bytes());
+        let mut passed = memory;
+        let memory = passed.take_if(is_memory);
+        if let Some(other) = passed {
+            self.closer.close(other, None);
+        }
+        let by = self.speaker(client);
+        let (Some(rack), Some(by)) = (&mut self.rack, by) else {
+            return Ok(());
+        };
+        // Before anything is read: what nobody waits for takes no memory.
+        if !rack.lost.takes_remainder(by, &remainder) {
+            return Ok(());
+        }
         let mut lines = vec![0; remainder.bytes()];
         if !lines.is_empty() {
             let memory = memory.ok_or(Fault::NoDescriptor)?;
-            // Anything but a memory object might not answer.
-            let is_memory = is_sealed(memory.as_fd(), lines.len());
-            if !is_memory || pread(&memory, &mut lines, 0) != Ok(lines.len()) {
+            if pread(&memory, &mut lines, 0) != Ok(lines.len()) {
                 return Err(Fault::NoDescriptor);
             }
         }
-        if let Some(rack) = &mut self.rack {
-            rack.lost
-                .told_remainder(client, (remainder, lines), Instant::now());
-        }
+        rack.lost
+            .told_remainder(by, (remainder, lines), Instant::now());
         Ok(())
+    }
+
+    /// A program, and whose it is.
+    fn speaker(&mut self, client: ClientId) -> Option<Speaker> {
+        let id = self.clients.get(&client).copied()?;
+        let uid = self.connection(id)?.peer.uid;
+        Some(Speaker { client, uid })
     }
 
     /// Connections that went over a window when this monitor was started are not known to it: the slabs say
