@@ -15,6 +15,9 @@ pub const SLAB_MAGIC: u64 = u64::from_le_bytes(*b"XLANSLAB");
 /// Entries in a slab.
 pub const SLAB_ENTRIES: u32 = 1 << 16;
 
+/// Slabs of others in which a process may have ends.
+pub const FOREIGN_SLABS: usize = 7;
+
 /// Counters that the header has room for.
 pub const COUNTER_SLOTS: usize = 64;
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndEntry, SLAB_ENTRIES, end_flags};
+use crosslane_ctl::slab::{EndEntry, FOREIGN_SLABS, SLAB_ENTRIES, end_flags};
 use crosslane_sys::memory::Mapping;
 use crosslane_sys::{kernel, process as system};
 use crosslane_window::slab::SlabMap;
@@ -40,7 +40,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 static REFUSED_EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// Families besides the process's own in whose slabs it may have ends.
-pub const GUESTS: usize = 7;
+pub const GUESTS: usize = FOREIGN_SLABS;
 
 /// Everything this process keeps. Made at its first TCP socket, never freed.
 pub struct Process {

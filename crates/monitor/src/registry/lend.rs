@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crosslane_ctl::message::{Loan, MonitorMessage};
 use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::FOREIGN_SLABS;
 
 use super::{Action, Beside, ClientId, End, FamilyId, Granted, Parked, Registry, Violation};
 use crate::arenas::{Backing, Side};
@@ -179,7 +180,8 @@ impl<B: Backing> Registry<B> {
             return Err(Violation::TokenInUse(token));
         }
         let endpoint = endpoint.ok().filter(|_| !self.over_quota(client));
-        let found = endpoint.and_then(|endpoint| Some((endpoint, self.take_loan(&endpoint, uid)?)));
+        let found =
+            endpoint.and_then(|endpoint| Some((endpoint, self.take_loan(client, &endpoint, uid)?)));
         match found {
             Some((endpoint, found)) => self.hand_over(client, family, token, &endpoint, found),
             None => self.refuse(client, token, Reason::Passed),
@@ -187,10 +189,12 @@ impl<B: Backing> Registry<B> {
         Ok(())
     }
 
-    /// Only the same user gets an end: its slab comes along.
-    fn take_loan(&mut self, endpoint: &Endpoint, uid: u32) -> Option<Found> {
+    /// Only the same user gets an end: its slab comes along, if the adopter has room for it.
+    fn take_loan(&mut self, client: ClientId, endpoint: &Endpoint, uid: u32) -> Option<Found> {
+        let orphan = self.orphans.get(&endpoint.cookie);
+        let has_room = orphan.is_none_or(|orphan| self.has_room_for(client, orphan.origin.0));
         if let Some(orphan) = self.orphans.get_mut(&endpoint.cookie) {
-            if orphan.uid != uid {
+            if orphan.uid != uid || !has_room {
                 return None;
             }
             let (origin, loan) = (orphan.origin, orphan.loans.pop()?);
@@ -207,10 +211,12 @@ impl<B: Backing> Registry<B> {
         }
         let any = (endpoint.cookie, EndId(0))..=(endpoint.cookie, EndId(u64::MAX));
         let (cookie, id) = *self.lenders.range(any).next()?;
-        let end = self.ends.get_mut(&id)?;
-        if self.clients.get(&end.client)?.uid != uid {
+        let end = self.ends.get(&id)?;
+        let is_theirs = self.clients.get(&end.client)?.uid == uid;
+        if !is_theirs || !self.has_room_for(client, end.origin.0) {
             return None;
         }
+        let end = self.ends.get_mut(&id)?;
         let loan = end.lent.pop()?;
         let newest = end.grants.last().map(|granted| granted.side);
         let side = newest.filter(|_| loan.has_rings);
@@ -222,6 +228,15 @@ impl<B: Backing> Registry<B> {
             origin: end.origin,
             member: loan.member,
             side,
+        })
+    }
+
+    /// Whether a process may have ends in the slab of this family.
+    fn has_room_for(&self, client: ClientId, owner: FamilyId) -> bool {
+        self.clients.get(&client).is_some_and(|state| {
+            state.family == owner
+                || state.slabs.contains(&owner)
+                || state.slabs.len() < FOREIGN_SLABS
         })
     }
 

@@ -2,6 +2,7 @@
 
 use crosslane_ctl::message::{Loan, MonitorMessage};
 use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::FOREIGN_SLABS;
 use crosslane_monitor::registry::{Beside, ClientId, FamilyId, Violation};
 
 use crate::support::{Bench, socket};
@@ -64,6 +65,32 @@ fn the_slab_goes_along_with_the_first_loan_only() {
         let slab = (token == 5).then_some(Beside::Slab(FamilyId(1)));
         assert_eq!(actions[0].beside, slab);
     }
+}
+
+/// It could not map it.
+#[test]
+fn who_has_ends_in_as_many_slabs_as_it_may_is_lent_none_in_another() {
+    let mut bench = Bench::new();
+    let c = bench.process();
+    let lenders: Vec<_> = (0..=FOREIGN_SLABS).map(|_| bench.process()).collect();
+    let mut adopted = Vec::new();
+    for (number, lender) in (0..).zip(&lenders) {
+        let socket = socket(number, 0, 20 + u64::from(number));
+        bench.register(*lender, 1, socket);
+        assert!(bench.registry.lend(*lender, 1, 7, false));
+        bench.said();
+        let token = u64::from(number);
+        bench.registry.adopt(c, token, Ok(socket)).unwrap();
+        adopted.push(matches!(bench.said()[0].1, MonitorMessage::Lent(_)));
+    }
+    assert_eq!(adopted.pop(), Some(false));
+    assert_eq!(adopted, [true; FOREIGN_SLABS]);
+    let last = u16::try_from(FOREIGN_SLABS).unwrap();
+    let d = bench.process();
+    let socket = socket(last, 0, 20 + u64::from(last));
+    bench.registry.adopt(d, 1, Ok(socket)).unwrap();
+    let first = bench.said().swap_remove(0).1;
+    assert!(matches!(first, MonitorMessage::Lent(_)), "it is there yet");
 }
 
 #[test]

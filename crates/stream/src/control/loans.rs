@@ -136,7 +136,7 @@ impl Control {
         }
     }
 
-    /// The end's slab is known from now on; its rings follow.
+    /// The end's slab is known from now on; its rings follow. Without it the end cannot be had, and nobody is to wait.
     pub(super) fn note_loan(&mut self, process: &'static Process, loan: Loan, fd: Option<OwnedFd>) {
         let key = (self.monitor, loan.family);
         let guests = self.guests.get_or_insert_with(HashMap::new);
@@ -147,8 +147,12 @@ impl Control {
             }),
             (_, None) => guests.get(&key).copied(),
         };
+        let Some(table) = table else {
+            self.release(loan.token, ANY_LANES);
+            return self.conclude(loan.token, false);
+        };
         let asked = self.asked.as_mut();
-        if let (Some(table), Some(asked)) = (table, asked.and_then(|a| a.get_mut(&loan.token))) {
+        if let Some(asked) = asked.and_then(|asked| asked.get_mut(&loan.token)) {
             asked.loan = Some((table, loan));
         }
     }
@@ -178,5 +182,42 @@ impl Control {
     /// What has been said of a loan that we have asked for.
     pub(super) fn loan(&self, token: u64) -> Option<(usize, Loan)> {
         self.asked.as_ref()?.get(&token)?.loan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::IntoRawFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::control::OwnFd;
+    use crate::process;
+
+    #[test]
+    fn a_loan_whose_slab_cannot_be_had_is_over_at_once() {
+        let (own, monitor) = UnixDatagram::pair().unwrap();
+        own.set_nonblocking(true).unwrap();
+        let mut control = Control::new();
+        control.socket = Some(OwnFd::new(own.into_raw_fd()));
+        control.asked = Some(HashMap::from([(5, Asked::default())]));
+        let loan = Loan {
+            token: 5,
+            original: 1,
+            family: 9,
+            member: 2,
+        };
+        let none = std::fs::File::open("/dev/null").unwrap();
+        control.note_loan(process::start().unwrap(), loan, Some(none.into()));
+        assert_eq!(control.loan(5), None);
+        let asked = control.asked.as_ref().and_then(|asked| asked.get(&5));
+        assert_eq!(asked.and_then(|asked| asked.outcome), Some(false));
+        let mut bytes = [0; 4096];
+        let length = monitor.recv(&mut bytes).unwrap();
+        let (token, pair) = (5, ANY_LANES);
+        assert_eq!(
+            ClientMessage::decode(&bytes[..length]).ok(),
+            Some(ClientMessage::Release { token, pair })
+        );
     }
 }
