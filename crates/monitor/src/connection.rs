@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crosslane_sys::socket::PeerCredentials;
 use rustix::event::epoll::EventFlags;
+use rustix::net::{Shutdown, shutdown};
 
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::registry::{ClientId, FamilyId};
@@ -31,6 +32,8 @@ pub struct Connection {
     /// The registration whose socket is still being closed.
     pub deferred: Option<Deferred>,
     backlog: VecDeque<Outgoing>,
+    /// It has been told that it is told nothing any more, nor asked.
+    is_expelled: bool,
     /// What epoll has been asked for.
     pub interest: EventFlags,
 }
@@ -90,6 +93,7 @@ impl Connection {
             answer: None,
             deferred: None,
             backlog: VecDeque::new(),
+            is_expelled: false,
             interest: EventFlags::IN,
         }
     }
@@ -118,6 +122,9 @@ impl Connection {
 
     /// Say something now or as soon as the client reads.
     pub fn say(&mut self, bytes: Vec<u8>, memory: Option<Arc<OwnedFd>>) -> Said {
+        if self.is_expelled {
+            return Said::Fine;
+        }
         self.backlog.push_back(Outgoing { bytes, memory });
         self.flush();
         match self.backlog.len() <= BACKLOG_MESSAGES {
@@ -129,6 +136,19 @@ impl Connection {
     /// Whether something waits that the client has not read.
     pub fn is_behind(&self) -> bool {
         !self.backlog.is_empty()
+    }
+
+    /// Whether it has been expelled.
+    pub fn is_expelled(&self) -> bool {
+        self.is_expelled
+    }
+
+    /// Have no more to do with the client, but to learn when it has ended: until then it uses what it was granted.
+    pub fn expel(&mut self) {
+        self.note_gone();
+        self.is_expelled = true;
+        // One that has ended meanwhile needs no telling.
+        let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
     /// Send what waits, as far as the client reads. One that is gone is told nothing any more; what it has said last is

@@ -143,6 +143,8 @@ struct Client {
     /// Families whose slab it has been sent.
     slabs: HashSet<FamilyId>,
     leases: BTreeSet<GrantSeq>,
+    /// How many of those there have been that were too many.
+    last_leases: usize,
     /// Sides that were released while a lease was younger than their grant.
     parked: BTreeMap<GrantSeq, Parked>,
 }
@@ -231,6 +233,7 @@ impl<B: Backing> Registry<B> {
             sent: HashSet::new(),
             slabs: HashSet::new(),
             leases: BTreeSet::new(),
+            last_leases: 0,
             parked: BTreeMap::new(),
         };
         self.clients.insert(client, state);
@@ -335,8 +338,12 @@ impl<B: Backing> Registry<B> {
 
     /// Whether an end has been granted as many lanes as it may.
     pub fn is_sated(&self, id: EndId) -> bool {
-        let end = self.ends.get(&id);
-        end.is_some_and(|end| end.grants.len() >= GRANTS_PER_END)
+        let grants = self.ends.get(&id).map(|end| &end.grants);
+        grants.is_some_and(|grants| {
+            // Several processes of a family may have been granted the same.
+            let sides: HashSet<Side> = grants.iter().map(|granted| granted.side).collect();
+            sides.len() >= GRANTS_PER_END
+        })
     }
 
     fn next_seq(&mut self) -> GrantSeq {

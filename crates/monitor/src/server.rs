@@ -342,10 +342,7 @@ impl Monitor {
             .connection(id)
             .map(|connection| connection.say(bytes, memory));
         match said {
-            Some(Said::Lost) => {
-                self.counts.too_slow += 1;
-                self.drop_connection(id);
-            }
+            Some(Said::Lost) => self.give_up(id),
             _ => self.update_interest(id),
         }
         if let Some(Beside::Slab(family)) = action.beside {
@@ -353,7 +350,27 @@ impl Monitor {
         }
     }
 
-    /// Forget a connection: the process is gone, or has misbehaved.
+    /// A client does not read what it is told.
+    fn give_up(&mut self, id: u64) {
+        self.counts.too_slow += 1;
+        self.turn_out(id);
+    }
+
+    /// Have no more to do with a client that has misbehaved or is too slow. What it was granted stays its own until it
+    /// has ended: it may be using that.
+    fn turn_out(&mut self, id: u64) {
+        let Some(connection) = self.connection(id) else {
+            return;
+        };
+        if connection.member.is_none() {
+            return self.drop_connection(id);
+        }
+        connection.expel();
+        self.families.runs.unwatch(id);
+        self.update_interest(id);
+    }
+
+    /// Forget a connection: the process is gone, or has never been known.
     fn drop_connection(&mut self, id: u64) {
         let Some(Source::Connection(connection)) = self.sources.remove(&id) else {
             return;

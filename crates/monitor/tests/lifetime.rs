@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use common::{Client, GEOMETRY, Running, monitor, start_in, tcp_pair};
+use common::{Client, GEOMETRY, Running, monitor, monitor_with, start_in, tcp_pair};
 use crosslane_ctl::message::{ClientMessage, Grant, MonitorMessage};
 use rustix::net::sockopt::{set_socket_linger, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
@@ -136,6 +136,50 @@ fn what_a_process_has_said_before_its_end_counts_though_it_had_to_wait() {
     drop(child);
     slots(&monitor, 0);
     drop(unread);
+}
+
+/// It may be using them.
+#[test]
+fn who_is_listened_to_no_more_keeps_its_rings_until_it_ends() {
+    let monitor = monitor();
+    let (one, two) = (monitor.client(), monitor.client());
+    let (a, b) = tcp_pair();
+    pair((&one, 1, &a), (&two, 1, &b));
+    let (c, d) = tcp_pair();
+    pair((&one, 2, &c), (&two, 2, &d));
+    one.send_bytes(b"nonsense", &[]).unwrap();
+    one.expect_hangup();
+    [1, 2].into_iter().for_each(|token| two.release(token));
+    two.expect_silence();
+    assert_eq!(monitor.counters().monitor.slots, 2);
+    // What it has done with is of use to others.
+    one.release(1);
+    slots(&monitor, 1);
+    drop(one);
+    slots(&monitor, 0);
+}
+
+#[test]
+fn the_child_of_a_lease_too_many_keeps_its_rings() {
+    let monitor = monitor_with(|config| config.quotas.leases_per_process = 1);
+    let (one, two) = (monitor.client(), monitor.client());
+    let (a, b) = tcp_pair();
+    pair((&one, 1, &a), (&two, 1, &b));
+    let mut children = Vec::new();
+    for _ in 0..2 {
+        let (child, watched) = UnixStream::pair().unwrap();
+        one.send(ClientMessage::Lease, &[watched.as_fd()]);
+        children.push(child);
+    }
+    one.expect_hangup();
+    two.release(1);
+    drop(one);
+    monitor.wait_until("the process is gone", |c| c.monitor.processes == 1);
+    drop(children.remove(0));
+    monitor.wait_until("one is left", |c| c.monitor.leases == 1);
+    assert_eq!(monitor.counters().monitor.slots, 1);
+    drop(children);
+    slots(&monitor, 0);
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::packet::{receive_packet, send_packet};
 use crate::process::{self, Process};
 use crate::{End, config, doubt, lost, register, relief, shares, strict, watcher};
 
+mod expelled;
 mod fork;
 mod loans;
 mod owed;
@@ -59,6 +60,9 @@ static NEXT_TEND: AtomicU64 = AtomicU64::new(0);
 /// The connection to the monitor, and the arenas it has passed.
 pub struct Control {
     socket: Option<OwnFd>,
+    /// The monitor there has been told who we are.
+    is_introduced: bool,
+    expelled: [Option<OwnFd>; expelled::MOST],
     /// Held by forked children for as long as they live; see `lease`.
     inherited: Vec<OwnFd>,
     failed: Option<(Instant, Reason)>,
@@ -256,6 +260,8 @@ impl Control {
     const fn new() -> Self {
         Self {
             socket: None,
+            is_introduced: false,
+            expelled: [const { None }; expelled::MOST],
             inherited: Vec::new(),
             failed: None,
             monitor: 0,
@@ -288,7 +294,7 @@ impl Control {
     }
 
     fn introduce(&mut self, process: &'static Process) -> Result<(), Reason> {
-        if crate::process::has_left() {
+        if crate::process::has_left() || !self.may_be_expelled() {
             return Err(Reason::NoMonitor);
         }
         let socket =
@@ -297,16 +303,19 @@ impl Control {
                 _ => Reason::NoMonitor,
             })?;
         self.socket = Some(OwnFd::new(socket));
+        self.is_introduced = false;
         self.monitor += 1;
         if let Some(secret) = config::get().secret {
             self.send(&ClientMessage::Secret { secret }, None)?;
         }
-        self.send(&ClientMessage::Hello, Some(process.slab_fd()))
+        self.send(&ClientMessage::Hello, Some(process.slab_fd()))?;
+        self.is_introduced = true;
+        Ok(())
     }
 
     /// The monitor is gone, or of no use. What it was to find is looked for by the next one.
     fn fail(&mut self, reason: Reason) -> Reason {
-        self.socket = None;
+        self.hang_up();
         self.owed.clear();
         self.failed = Some((Instant::now(), reason));
         if let (Some(waiting), Some(process)) = (self.waiting.take(), process::get()) {

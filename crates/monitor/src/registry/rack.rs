@@ -177,6 +177,7 @@ impl<B: Backing> Registry<B> {
             }
         }
         lost.sort_unstable();
+        lost.dedup();
         for (client, token, pair) in lost {
             self.say(client, MonitorMessage::WindowLost { token, pair });
         }

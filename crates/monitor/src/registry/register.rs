@@ -117,11 +117,29 @@ impl<B: Backing> Registry<B> {
             .get(&known)
             .is_some_and(|end| self.is_idle(known, end));
         match newest {
-            Some(granted) if before != client => self.send_grant(known, granted.side),
+            Some(granted) if before != client => {
+                self.grant_again(known, granted.side);
+                self.send_grant(known, granted.side);
+            }
             None if is_idle => self.seek(known, endpoint),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Another process is about to use what the end was granted: children that it forks keep it, and so do those of the
+    /// process before.
+    fn grant_again(&mut self, id: EndId, side: Side) {
+        let seq = self.next_seq();
+        let Some(end) = self.ends.get_mut(&id) else {
+            return;
+        };
+        let to = end.client;
+        let is_same = |known: &Granted| known.side == side && known.to == to;
+        if !end.grants.iter().any(is_same) {
+            end.grants.push(Granted::new(seq, side, to));
+            self.arenas.share(side);
+        }
     }
 
     fn move_end(&mut self, id: EndId, from: ClientId, to: ClientId) {

@@ -7,6 +7,9 @@ use super::{Client, ClientId, End, Granted, LeaseId, Parked, Registry, Violation
 use crate::arenas::Backing;
 use crate::matcher::EndId;
 
+/// Leases beyond what is allowed that a client has on its way before it learns that it is listened to no more.
+const LAST_LEASES: usize = 4;
+
 impl<B: Backing> Registry<B> {
     /// An end is closed that was in the lanes `pair`, see [`ClientMessage::Release`]. Another member of the family
     /// than the one that has registered it last speaks of its own copy, and an unknown token is one that was
@@ -73,21 +76,35 @@ impl<B: Backing> Registry<B> {
     /// # Errors
     /// When the client holds too many leases.
     pub fn lease(&mut self, client: ClientId) -> Result<Option<LeaseId>, Violation> {
-        let seq = self.next_seq();
         let (most, most_of_user) = (self.quotas.leases_per_process, self.quotas.leases_per_user);
-        let Some(state) = self.clients.get_mut(&client) else {
+        let Some(state) = self.clients.get(&client) else {
             return Ok(None);
         };
         let of_user = self.users.get(&state.uid).map_or(0, |user| user.leases);
         if state.leases.len() >= most || of_user >= most_of_user {
             return Err(Violation::Leases(most));
         }
-        state.leases.insert(seq);
+        Ok(self.enter_lease(client))
+    }
+
+    /// The same for a client that holds too many, and is listened to no more.
+    pub fn lease_at_last(&mut self, client: ClientId) -> Option<LeaseId> {
+        let state = self.clients.get_mut(&client)?;
+        if state.last_leases >= LAST_LEASES {
+            return None;
+        }
+        state.last_leases += 1;
+        self.enter_lease(client)
+    }
+
+    fn enter_lease(&mut self, client: ClientId) -> Option<LeaseId> {
+        let seq = self.next_seq();
+        self.clients.get_mut(&client)?.leases.insert(seq);
         self.charge(client, |user| user.leases += 1);
         let id = LeaseId(self.next_lease);
         self.next_lease += 1;
         self.leases.insert(id, (client, seq));
-        Ok(Some(id))
+        Some(id)
     }
 
     /// No forked child of that time is left.

@@ -52,7 +52,7 @@ impl Monitor {
             }
         };
         if said == Said::Lost {
-            self.drop_connection(id);
+            self.give_up(id);
         }
     }
 

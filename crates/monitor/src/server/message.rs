@@ -76,6 +76,9 @@ impl Monitor {
     }
 
     fn expel(&mut self, id: u64, fault: &Fault) {
+        if self.connection(id).is_some_and(|known| known.is_expelled()) {
+            return;
+        }
         let pid = self
             .connection(id)
             .map_or(0, |connection| connection.peer.pid);
@@ -92,7 +95,7 @@ impl Monitor {
             // business.
             let _ = connection.say(MonitorMessage::Welcome.encode(), None);
         }
-        self.drop_connection(id);
+        self.turn_out(id);
     }
 
     /// See what a datagram means, and close what came with it and is not kept.
@@ -134,6 +137,9 @@ impl Monitor {
         let member = connection.member;
         if connection.is_stranger && !matches!(message, ClientMessage::Secret { .. }) {
             return Err(Fault::Stranger);
+        }
+        if connection.is_expelled() && !counts_at_last(&message) {
+            return Ok(());
         }
         match message {
             ClientMessage::Secret { secret } => self.admit_stranger(id, secret),
@@ -331,10 +337,18 @@ impl Monitor {
             return Err(Fault::NoDescriptor);
         }
         let fd = fds.pop_if(is_unix).ok_or(Fault::LeaseKind)?;
-        match self.registry.lease(client)? {
-            Some(lease) => self.watch_lease(lease, fd),
-            None => Ok(()),
+        let (lease, outcome) = match self.registry.lease(client) {
+            Ok(lease) => (lease, Ok(())),
+            // The child lives all the same.
+            Err(violation) => (
+                self.registry.lease_at_last(client),
+                Err(Fault::from(violation)),
+            ),
+        };
+        if let Some(lease) = lease {
+            self.watch_lease(lease, fd)?;
         }
+        outcome
     }
 
     fn watch_lease(&mut self, lease: LeaseId, fd: OwnedFd) -> Result<(), Fault> {
@@ -348,6 +362,20 @@ impl Monitor {
         self.sources.insert(id, Source::Lease(lease, fd));
         Ok(())
     }
+}
+
+/// Whether what a client says that has been expelled still counts: what it has let go, what its children use, and what is for
+/// others.
+fn counts_at_last(message: &ClientMessage) -> bool {
+    matches!(
+        message,
+        ClientMessage::Release { .. }
+            | ClientMessage::TakeBack { .. }
+            | ClientMessage::Lease
+            | ClientMessage::Position(_)
+            | ClientMessage::Remainder(_)
+            | ClientMessage::Doubt { .. }
+    )
 }
 
 fn known(member: Option<Member>) -> Result<ClientId, Fault> {

@@ -193,6 +193,28 @@ fn a_forked_child_that_registers_again_is_told_from_then_on() {
     assert_eq!(bench.registry.ends(), 2);
 }
 
+/// Both may have forked while they had it.
+#[test]
+fn what_two_members_were_granted_is_kept_for_the_children_of_both() {
+    for last in 0..2 {
+        let mut bench = Bench::new();
+        let members = [bench.member(FamilyId(7)), bench.member(FamilyId(7))];
+        let other = bench.process();
+        bench.register(other, 1, socket(1, 1, 2));
+        bench.register(members[0], 1, socket(1, 0, 1));
+        assert_eq!(bench.grants().len(), 2);
+        bench.register(members[1], 1, socket(1, 0, 1));
+        assert_eq!(bench.grants()[0].0, members[1]);
+        let leases = members.map(|member| bench.registry.lease(member).unwrap().unwrap());
+        bench.registry.release(other, 1, 0);
+        bench.registry.release(members[1], 1, 0);
+        bench.registry.lease_ended(leases[1 - last]);
+        assert_eq!(bench.registry.arenas().slots_in_use(), 1);
+        bench.registry.lease_ended(leases[last]);
+        assert_eq!(bench.registry.arenas().slots_in_use(), 0);
+    }
+}
+
 #[test]
 fn a_socket_that_another_program_holds_is_foreign() {
     let mut bench = Bench::new();

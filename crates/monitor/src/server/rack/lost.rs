@@ -366,16 +366,32 @@ impl Monitor {
     /// that they are lost, so that it does not take them afterwards.
     fn look_for_absence(&mut self, (client, token): Owner, pair: u64) -> Found {
         self.remind_kin(client, &MonitorMessage::WindowLost { token, pair });
-        let kin = self.kin_of(client);
-        let is_behind = kin.iter().any(|kin| {
-            let id = self.clients.get(kin).copied();
-            let connection = id.and_then(|id| self.connection(id));
-            connection.is_some_and(|connection| connection.is_behind())
-        });
-        match is_behind {
+        match self.may_have_unread(client) {
             true => Found::There,
             false => self.absence_of((client, token), pair),
         }
+    }
+
+    /// Whether a program or one that shares its slab may yet come upon something in an earlier message that it would not do if
+    /// it had heard the last. Who has been expelled reads to the end before it connects anew.
+    fn may_have_unread(&self, client: ClientId) -> bool {
+        let kin = self.kin_of(client);
+        let connections = || {
+            let ids = kin.iter().filter_map(|kin| self.clients.get(kin));
+            ids.filter_map(|id| match self.sources.get(id) {
+                Some(Source::Connection(connection)) => Some(connection),
+                _ => None,
+            })
+        };
+        let is_back = |pid: u32| {
+            let mut heard = connections().filter(|connection| !connection.is_expelled());
+            // Processes of other pid namespaces have no number.
+            pid != 0 && heard.any(|connection| connection.peer.pid == pid)
+        };
+        connections().any(|connection| match connection.is_expelled() {
+            true => !is_back(connection.peer.pid),
+            false => connection.is_behind(),
+        })
     }
 
     fn absence_of(&self, (client, token): Owner, pair: u64) -> Found {
@@ -449,7 +465,7 @@ impl Monitor {
             .connection(id)
             .map(|connection| connection.say(message.encode(), memory.flatten()));
         match said {
-            Some(Said::Lost) => self.drop_connection(id),
+            Some(Said::Lost) => self.give_up(id),
             _ => self.update_interest(id),
         }
     }

@@ -232,7 +232,18 @@ impl Play {
         let is_told = granted.is_some() && before != client;
         assert_eq!(actions.len(), 1 + usize::from(is_told));
         if is_told {
-            assert_eq!(Some(self.expect_grant(&actions[1], at)), granted);
+            let slot = self.expect_grant(&actions[1], at);
+            assert_eq!(Some(slot), granted);
+            let is_same =
+                |side: &ModelSide| (side.slot, side.end, side.client) == (slot, at, client);
+            if !self.sides.iter().any(is_same) {
+                self.sides.push(ModelSide {
+                    slot,
+                    end: at,
+                    client,
+                    leases: Vec::new(),
+                });
+            }
         }
     }
 
