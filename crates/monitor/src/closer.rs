@@ -1,20 +1,34 @@
 //! Closing what strangers have passed: the last close of a descriptor may wait, for unsent data
-//! of a socket with SO_LINGER or for the server of a network file system. The event loop must not.
+//! of a socket with SO_LINGER or for the server of a network file system. So may that of a socket in which such descriptors
+//! stand. The event loop must not.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::AddressFamily;
-use rustix::net::sockopt::{socket_domain, socket_linger};
+use rustix::io::ioctl_fionread;
+use rustix::net::sockopt::{socket_domain, socket_linger, socket_type};
+use rustix::net::{AddressFamily, SocketType};
 
-/// Threads that may be closing at a time; further descriptors are closed by the caller.
+/// Threads that may be closing at a time; further descriptors wait for one.
 const THREADS: usize = 64;
 
-/// Closes slow descriptors aside and tells when it is done.
+/// So long a thread waits for more to do.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// On whose account a descriptor is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// A client's, by its number: no more of it is read meanwhile.
+    Client(u64),
+    /// That of a user whose client is gone.
+    User(u32),
+}
+
+/// Closes slow descriptors aside and tells when it is done. How many wait is up to the caller.
 #[derive(Debug)]
 pub struct Closer {
     shared: Arc<Shared>,
@@ -24,8 +38,17 @@ pub struct Closer {
 struct Shared {
     /// Readable when something has been closed.
     bell: OwnedFd,
-    closed: Mutex<Vec<u64>>,
-    threads: AtomicUsize,
+    closed: Mutex<Vec<Account>>,
+    queue: Mutex<Queue>,
+    /// Something has been put into the queue.
+    more: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<(OwnedFd, Account)>,
+    threads: usize,
+    idle: usize,
 }
 
 impl Closer {
@@ -35,7 +58,8 @@ impl Closer {
         let shared = Shared {
             bell: eventfd(0, flags)?,
             closed: Mutex::default(),
-            threads: AtomicUsize::new(0),
+            queue: Mutex::default(),
+            more: Condvar::new(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -47,54 +71,89 @@ impl Closer {
         &self.shared.bell
     }
 
-    /// Close `fd`. True if that is done; else it will be, and `name` told then.
-    pub fn close(&self, fd: OwnedFd, name: Option<u64>) -> bool {
-        if is_quick(&fd) || self.shared.threads.load(Ordering::Relaxed) >= THREADS {
-            return true;
+    /// Close `fd`. True if that is done; else it will be, and the account told then.
+    pub fn close(&self, fd: OwnedFd, account: Account) -> bool {
+        is_quick(&fd) || self.close_aside(fd, account)
+    }
+
+    /// The same for one that may be slow though it does not look like it.
+    pub fn close_aside(&self, fd: OwnedFd, account: Account) -> bool {
+        let mut queue = lock(&self.shared.queue);
+        queue.waiting.push_back((fd, account));
+        if queue.idle >= queue.waiting.len() {
+            self.shared.more.notify_one();
+            return false;
         }
-        self.shared.threads.fetch_add(1, Ordering::Relaxed);
+        if queue.threads >= THREADS {
+            return false;
+        }
+        queue.threads += 1;
+        drop(queue);
         let shared = Arc::clone(&self.shared);
         let spawned = std::thread::Builder::new()
             .name("close".to_owned())
             .stack_size(64 << 10)
-            .spawn(move || shared.close(fd, name));
-        // A thread that cannot be made has closed it here.
-        if spawned.is_err() {
-            self.shared.threads.fetch_sub(1, Ordering::Relaxed);
+            .spawn(move || shared.work());
+        if spawned.is_ok() {
+            return false;
         }
-        spawned.is_err()
+        let mut queue = lock(&self.shared.queue);
+        queue.threads -= 1;
+        // Without any thread there is nobody else to do it.
+        let own = match queue.threads {
+            0 => queue.waiting.pop_back(),
+            _ => None,
+        };
+        drop(queue);
+        own.is_some()
     }
 
-    /// Names of what has been closed since the last call.
-    pub fn take_closed(&self) -> Vec<u64> {
+    /// On whose accounts something has been closed since the last call.
+    pub fn take_closed(&self) -> Vec<Account> {
         let mut count = [0; 8];
         // Nothing to read is nothing closed, which the list will say, too.
         let _ = rustix::io::read(self.bell(), &mut count);
-        std::mem::take(&mut *self.shared.lock())
+        std::mem::take(&mut *lock(&self.shared.closed))
     }
 }
 
 impl Shared {
-    fn close(&self, fd: OwnedFd, name: Option<u64>) {
-        drop(fd);
-        self.threads.fetch_sub(1, Ordering::Relaxed);
-        let Some(name) = name else {
-            return;
-        };
-        self.lock().push(name);
-        // A full counter is readable already.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    fn work(&self) {
+        while let Some((fd, account)) = self.next() {
+            drop(fd);
+            lock(&self.closed).push(account);
+            // A full counter is readable already.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
-        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is to be closed next; `None` if nothing has come for a while.
+    fn next(&self) -> Option<(OwnedFd, Account)> {
+        let mut queue = lock(&self.queue);
+        if queue.waiting.is_empty() {
+            queue.idle += 1;
+            let is_empty = |queue: &mut Queue| queue.waiting.is_empty();
+            let waited = self.more.wait_timeout_while(queue, IDLE, is_empty);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            queue.idle -= 1;
+        }
+        let next = queue.waiting.pop_front();
+        queue.threads -= usize::from(next.is_none());
+        next
     }
 }
 
-/// Sockets that do not linger close at once; of other descriptors nobody knows.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sockets that do not linger close at once, and so do AF_UNIX streams in which nothing stands; of other descriptors nobody
+/// knows.
 fn is_quick(fd: impl AsFd) -> bool {
     match socket_domain(&fd) {
-        Ok(family) if family == AddressFamily::UNIX => true,
+        Ok(family) if family == AddressFamily::UNIX => {
+            socket_type(&fd) == Ok(SocketType::STREAM) && ioctl_fionread(&fd) == Ok(0)
+        }
         Ok(_) => matches!(socket_linger(&fd), Ok(None | Some(Duration::ZERO))),
         Err(_) => false,
     }
@@ -102,6 +161,7 @@ fn is_quick(fd: impl AsFd) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 
@@ -121,29 +181,69 @@ mod tests {
         let closer = Closer::new().unwrap();
         let abrupt = tcp().0;
         set_socket_linger(&abrupt, Some(Duration::ZERO)).unwrap();
-        assert!(closer.close(tcp().0.into(), Some(1)));
-        assert!(closer.close(abrupt.into(), Some(2)));
-        assert!(closer.close(UnixStream::pair().unwrap().0.into(), Some(3)));
+        let (unix, _other) = UnixStream::pair().unwrap();
+        assert!(closer.close(tcp().0.into(), Account::Client(1)));
+        assert!(closer.close(abrupt.into(), Account::Client(2)));
+        assert!(closer.close(unix.into(), Account::Client(3)));
         assert!(closer.take_closed().is_empty());
     }
 
-    #[test]
-    fn what_may_wait_is_closed_aside_and_told() {
-        use std::io::Write;
-        let closer = Closer::new().unwrap();
+    /// A socket whose close waits until the other is closed.
+    fn slow() -> (TcpStream, TcpStream) {
         let (mut slow, unread) = tcp();
         slow.set_nonblocking(true).unwrap();
         while slow.write(&[0; 65536]).is_ok() {}
         set_socket_linger(&slow, Some(Duration::from_secs(3600))).unwrap();
-        let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(!closer.close(slow.into(), Some(7)));
-        assert!(!closer.close(file.into(), Some(8)));
-        assert_eq!(wait(&closer), [8], "the file does not wait for the socket");
-        drop(unread);
-        assert_eq!(wait(&closer), [7]);
+        (slow, unread)
     }
 
-    fn wait(closer: &Closer) -> Vec<u64> {
+    fn null() -> OwnedFd {
+        std::fs::File::open("/dev/null").unwrap().into()
+    }
+
+    #[test]
+    fn what_may_wait_is_closed_aside_and_told() {
+        let closer = Closer::new().unwrap();
+        let (slow, unread) = slow();
+        assert!(!closer.close(slow.into(), Account::Client(7)));
+        assert!(!closer.close(null(), Account::User(8)));
+        let first = wait(&closer);
+        assert_eq!(
+            first,
+            [Account::User(8)],
+            "the file does not wait for the socket"
+        );
+        drop(unread);
+        assert_eq!(wait(&closer), [Account::Client(7)]);
+    }
+
+    #[test]
+    fn where_all_threads_wait_nobody_else_does() {
+        let closer = Closer::new().unwrap();
+        let (slow, mut unread): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| slow()).unzip();
+        for slow in slow {
+            assert!(!closer.close(slow.into(), Account::Client(7)));
+        }
+        assert!(!closer.close(null(), Account::Client(8)));
+        assert!(closer.take_closed().is_empty());
+        unread.pop();
+        let mut closed = wait(&closer);
+        while closed.len() < 2 {
+            closed.extend(wait(&closer));
+        }
+        assert_eq!(closed, [Account::Client(7), Account::Client(8)]);
+    }
+
+    #[test]
+    fn what_stands_in_a_socket_may_wait_when_that_is_closed() {
+        let closer = Closer::new().unwrap();
+        let (mut one, other) = UnixStream::pair().unwrap();
+        one.write_all(b"x").unwrap();
+        assert!(!closer.close(other.into(), Account::Client(1)));
+        assert_eq!(wait(&closer), [Account::Client(1)]);
+    }
+
+    fn wait(closer: &Closer) -> Vec<Account> {
         let watchdog = Timespec {
             tv_sec: 20,
             tv_nsec: 0,

@@ -31,6 +31,8 @@ pub struct Connection {
     pub answer: Option<Answer>,
     /// The registration whose socket is still being closed.
     pub deferred: Option<Deferred>,
+    /// Descriptors that it has passed and that are still being closed.
+    pub closing: usize,
     backlog: VecDeque<Outgoing>,
     /// It has been told that it is told nothing any more, nor asked.
     is_expelled: bool,
@@ -92,6 +94,7 @@ impl Connection {
             guest_of: Vec::new(),
             answer: None,
             deferred: None,
+            closing: 0,
             backlog: VecDeque::new(),
             is_expelled: false,
             interest: EventFlags::IN,
@@ -99,9 +102,10 @@ impl Connection {
     }
 
     /// Nothing is read while a query is answered, so that a client cannot pile up queries, nor
-    /// while a registration is deferred, so that its messages keep their order.
+    /// while what it has passed is being closed, so that it cannot pile that up and a registration that waits for it keeps its
+    /// place.
     pub fn is_paused(&self) -> bool {
-        self.answer.is_some() || self.deferred.is_some()
+        self.answer.is_some() || self.closing > 0
     }
 
     /// What has to be waited for.
@@ -166,8 +170,13 @@ impl Connection {
 
     /// The client is gone: nobody waits for an answer, and what it has said last is read to the end.
     pub fn note_gone(&mut self) {
-        (self.answer, self.deferred) = (None, None);
+        (self.answer, self.deferred, self.closing) = (None, None, 0);
         self.backlog.clear();
+    }
+
+    /// What is to be closed when it is forgotten. Messages may stand in it with descriptors beside them.
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 }
 

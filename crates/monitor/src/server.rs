@@ -31,7 +31,7 @@ use self::rack::Rack;
 pub use self::rack::RackError;
 use self::rack::reload::Reloads;
 use crate::backing::{Memories, Memory, SealedMemory};
-use crate::closer::Closer;
+use crate::closer::{Account, Closer};
 use crate::config::{Config, Service};
 use crate::connection::{Connection, Said};
 use crate::directory::{DirectoryError, Door, open_directory, private_mode};
@@ -75,6 +75,8 @@ pub struct Monitor {
     sources: HashMap<u64, Source>,
     clients: HashMap<ClientId, u64>,
     connections_of: HashMap<u32, usize>,
+    /// Sockets of users that are still being closed.
+    closing_of: HashMap<u32, usize>,
     guests: HashMap<u32, u64>,
     families: Families,
     /// Slabs in which lent ends live.
@@ -100,11 +102,8 @@ pub struct Monitor {
 /// What an epoll event is about.
 enum Source {
     Connection(Box<Connection>),
-    /// Ends when nobody holds the other side.
-    Lease(
-        LeaseId,
-        #[expect(dead_code, reason = "held open for epoll")] OwnedFd,
-    ),
+    /// Ends when nobody holds the other side. Of this user.
+    Lease(LeaseId, u32, OwnedFd),
     /// A program that keeps a private monitor alive, by its pidfd.
     Guest(
         u32,
@@ -162,6 +161,7 @@ impl Monitor {
             sources: HashMap::new(),
             clients: HashMap::new(),
             connections_of: HashMap::new(),
+            closing_of: HashMap::new(),
             guests: HashMap::new(),
             families: Families::default(),
             lent_slabs: HashMap::new(),
@@ -255,9 +255,11 @@ impl Monitor {
             None if id == RELOAD => self.reload(),
             None if self.rack.as_ref().is_some_and(|rack| rack.owns(id)) => self.serve_host(id),
             None => {}
-            Some(Source::Lease(lease, _)) => {
+            Some(Source::Lease(lease, ..)) => {
                 let lease = *lease;
-                self.sources.remove(&id);
+                if let Some(Source::Lease(_, uid, socket)) = self.sources.remove(&id) {
+                    self.close_aside(socket, uid);
+                }
                 self.registry.lease_ended(lease);
                 self.families.forget(|family| self.registry.knows(family));
             }
@@ -372,30 +374,55 @@ impl Monitor {
 
     /// Forget a connection: the process is gone, or has never been known.
     fn drop_connection(&mut self, id: u64) {
-        let Some(Source::Connection(connection)) = self.sources.remove(&id) else {
+        let Some(Source::Connection(mut connection)) = self.sources.remove(&id) else {
             return;
         };
         self.families.runs.unwatch(id);
         let uid = connection.peer.uid;
-        if let Some(count) = self.connections_of.get_mut(&uid) {
-            *count -= 1;
-            if *count == 0 {
-                self.connections_of.remove(&uid);
-            }
-        }
+        count_down(&mut self.connections_of, uid);
         if let Some(member) = connection.member {
             self.clients.remove(&member.client);
-            for family in connection.guest_of.into_iter().chain([member.family]) {
+            let adopted = std::mem::take(&mut connection.guest_of);
+            for family in adopted.into_iter().chain([member.family]) {
                 self.families.part(member.client, family);
             }
             self.registry.gone(member.client);
             self.families.forget(|family| self.registry.knows(family));
         }
+        self.close_aside(connection.into_socket(), uid);
+    }
+
+    /// Close a socket that clients could send descriptors to.
+    fn close_aside(&mut self, socket: OwnedFd, uid: u32) {
+        // It tells of nothing any more, however long its close takes.
+        let _ = epoll::delete(&self.epoll, &socket);
+        if !self.closer.close_aside(socket, Account::User(uid)) {
+            *self.closing_of.entry(uid).or_default() += 1;
+        }
+    }
+
+    /// Close what a client has passed. False if it is paused until that is done.
+    fn discard(&mut self, id: u64, fd: OwnedFd) -> bool {
+        let is_done = self.closer.close(fd, Account::Client(id));
+        if let Some(connection) = self.connection(id).filter(|_| !is_done) {
+            connection.closing += 1;
+        }
+        is_done
     }
 }
 
 fn watch(epoll: &OwnedFd, fd: &OwnedFd, id: u64, flags: EventFlags) -> io::Result<()> {
     Ok(epoll::add(epoll, fd, EventData::new_u64(id), flags)?)
+}
+
+/// One less of this user's.
+fn count_down(counts: &mut HashMap<u32, usize>, uid: u32) {
+    if let Some(count) = counts.get_mut(&uid) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&uid);
+        }
+    }
 }
 
 fn spare_descriptor() -> Option<OwnedFd> {

@@ -50,13 +50,18 @@ pub fn receive(socket: BorrowedFd<'_>) -> Received {
         }
     };
     match outcome {
-        // No message of the protocol is empty, so this is the end.
-        Ok(message) if message.bytes == 0 => Received::Closed,
-        Ok(message) => Received::Datagram {
-            bytes: bytes[..message.bytes.min(BUFFER_BYTES)].to_vec(),
-            fds: rights(&mut control),
-            fds_lost: message.flags.contains(ReturnFlags::CTRUNC),
-        },
+        Ok(message) => {
+            let fds = rights(&mut control);
+            if message.bytes == 0 && fds.is_empty() {
+                // No message of the protocol is empty, so this is the end.
+                return Received::Closed;
+            }
+            Received::Datagram {
+                bytes: bytes[..message.bytes.min(BUFFER_BYTES)].to_vec(),
+                fds,
+                fds_lost: message.flags.contains(ReturnFlags::CTRUNC),
+            }
+        }
         Err(Errno::AGAIN) => Received::Nothing,
         Err(_) => Received::Closed,
     }

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs::File;
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
@@ -157,13 +158,9 @@ fn descriptors_that_nobody_asked_for_are_closed() {
 
 #[test]
 fn a_socket_whose_close_waits_holds_up_its_own_client_only() {
-    use std::io::Write;
     let monitor = monitor();
     let client = monitor.client();
-    let (mut slow, unread) = tcp_pair();
-    slow.set_nonblocking(true).unwrap();
-    while slow.write(&[0; 65536]).is_ok() {}
-    set_socket_linger(&slow, Some(Duration::from_secs(3600))).unwrap();
+    let (slow, unread) = slow_pair();
     client.send(ClientMessage::Register { token: 1 }, &[slow.as_fd()]);
     client.send(ClientMessage::Release { token: 1, pair: 0 }, &[]);
     // Closed here first or not: the answer comes when it is closed there.
@@ -173,6 +170,54 @@ fn a_socket_whose_close_waits_holds_up_its_own_client_only() {
     assert_eq!(client.expect(), MonitorMessage::Registered { token: 1 });
     client.expect_silence();
     monitor.wait_until("no end is left", |counters| counters.monitor.ends == 0);
+}
+
+/// The close of the first waits until the second is closed.
+fn slow_pair() -> (TcpStream, TcpStream) {
+    use std::io::Write;
+    let (mut slow, unread) = tcp_pair();
+    slow.set_nonblocking(true).unwrap();
+    while slow.write(&[0; 65536]).is_ok() {}
+    set_socket_linger(&slow, Some(Duration::from_secs(3600))).unwrap();
+    (slow, unread)
+}
+
+#[test]
+fn what_stands_unread_in_a_socket_of_a_lease_holds_up_nobody() {
+    let monitor = monitor();
+    let client = monitor.client();
+    let (slow, unread) = slow_pair();
+    let (watched, held) = telltale();
+    client.send(ClientMessage::Lease, &[watched.as_fd()]);
+    let child = Client {
+        socket: held,
+        ..monitor.connect()
+    };
+    child.send_bytes(b"x", &[slow.as_fd()]).unwrap();
+    drop(watched);
+    close_without_waiting(slow);
+    monitor.wait_until("it is held", |counters| counters.monitor.leases == 1);
+    drop(child);
+    monitor.wait_until("it has ended", |counters| counters.monitor.leases == 0);
+    assert_serves(&monitor);
+    drop(unread);
+}
+
+#[test]
+fn slow_descriptors_that_nobody_asked_for_hold_up_who_passes_them_only() {
+    let monitor = monitor();
+    let client = monitor.client();
+    let slow: Vec<_> = (0..3).map(|_| slow_pair()).collect();
+    for (slow, _) in &slow {
+        let message = ClientMessage::Release { token: 1, pair: 0 };
+        client.send(message, &[slow.as_fd()]);
+    }
+    client.send(ClientMessage::Query(Query::Counters), &[]);
+    let (slow, unread): (Vec<_>, Vec<_>) = slow.into_iter().unzip();
+    close_without_waiting(slow);
+    assert_serves(&monitor);
+    drop(unread);
+    assert!(matches!(client.expect(), MonitorMessage::Text(_)));
 }
 
 /// The last close may be ours, and would wait.

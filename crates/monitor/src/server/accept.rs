@@ -69,13 +69,15 @@ impl Monitor {
     }
 
     fn admit(&mut self, socket: OwnedFd) {
-        let peer = match peer_credentials(socket.as_fd()) {
-            Ok(peer) if self.may_connect(peer) => peer,
-            _ => {
-                self.counts.turned_away += 1;
-                return;
-            }
+        let Ok(peer) = peer_credentials(socket.as_fd()) else {
+            self.counts.turned_away += 1;
+            return;
         };
+        if !self.may_connect(peer) {
+            self.counts.turned_away += 1;
+            // It may have been sent descriptors already.
+            return self.close_aside(socket, peer.uid);
+        }
         let is_stranger = self.secret.is_some() && peer.uid != own_uid();
         if !is_stranger {
             self.welcome_guest(peer);
@@ -95,7 +97,13 @@ impl Monitor {
         let own = own_uid();
         let known = own == 0 || peer.uid == own || peer.uid == 0;
         let connections = self.connections_of.get(&peer.uid).copied().unwrap_or(0);
-        known && connections < self.connections_per_user
+        known && connections < self.connections_per_user && !self.are_too_many_closing(peer.uid)
+    }
+
+    /// Whether a user's sockets whose close takes its time are as many as he may have open.
+    pub(super) fn are_too_many_closing(&self, uid: u32) -> bool {
+        let closing = self.closing_of.get(&uid).copied().unwrap_or(0);
+        closing >= self.connections_per_user
     }
 
     /// A private monitor stays as long as the programs that have used it live: `crosslane run`

@@ -1,10 +1,10 @@
 //! Queries of the command, answered a piece at a time as the command reads.
 
-use crosslane_ctl::message::MonitorMessage;
+use crosslane_ctl::message::{MonitorMessage, Query};
 
 use super::Monitor;
 use crate::connection::{Connection, Said};
-use crate::report::{MonitorReport, OtherHosts, Step, World};
+use crate::report::{Answer, MonitorReport, OtherHosts, Step, World};
 
 impl Monitor {
     /// Go on with answers that wait for nothing but their turn.
@@ -13,6 +13,15 @@ impl Monitor {
             self.answer_more(id);
             self.update_interest(id);
         }
+    }
+
+    /// Answer a query of this user's.
+    pub(super) fn begin_answer(&mut self, id: u64, uid: u32, query: Query) {
+        let answer = Answer::new(query, uid, &self.families);
+        if let Some(connection) = self.connection(id) {
+            connection.answer = Some(answer);
+        }
+        self.answer_more(id);
     }
 
     /// Make and send one more piece of an answer, if the client has read the last one.

@@ -13,10 +13,11 @@ use rustix::net::sockopt::socket_domain;
 use thiserror::Error;
 
 use super::{MESSAGES_PER_TURN, Monitor, Source};
+use crate::closer::Account;
 use crate::connection::{Deferred, Member, Purpose};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::registry::{ClientId, LeaseId, Violation};
-use crate::report::{Answer, Process};
+use crate::report::Process;
 use crate::wire::{Received, receive};
 
 /// Why a client was disconnected. All of these are its fault, but for a lack of our own.
@@ -118,7 +119,7 @@ impl Monitor {
             }
         };
         for fd in fds {
-            self.closer.close(fd, None);
+            self.discard(id, fd);
         }
         outcome
     }
@@ -146,11 +147,7 @@ impl Monitor {
             ClientMessage::Hello => self.hello(id, fds),
             ClientMessage::Query(query) => {
                 let uid = connection.peer.uid;
-                let answer = Answer::new(query, uid, &self.families);
-                if let Some(connection) = self.connection(id) {
-                    connection.answer = Some(answer);
-                }
-                self.answer_more(id);
+                self.begin_answer(id, uid, query);
                 Ok(())
             }
             ClientMessage::Watch { run } => {
@@ -192,8 +189,8 @@ impl Monitor {
                 self.hear_of_window(member, message, fds.pop())
             }
             ClientMessage::Lease => {
-                let client = known(member)?;
-                self.lease(client, fds)
+                let (client, uid) = (known(member)?, connection.peer.uid);
+                self.lease((client, uid), fds)
             }
         }
     }
@@ -258,7 +255,7 @@ impl Monitor {
             None if fds_lost => Err(EndpointError::NotAStream),
             None => return Err(Fault::NoDescriptor),
         };
-        let closed = fd.is_none_or(|fd| self.closer.close(fd, Some(id)));
+        let closed = fd.is_none_or(|fd| self.discard(id, fd));
         let connection = self.connection(id);
         let Some((connection, member)) = connection.and_then(|c| c.member.map(|m| (c, m))) else {
             return Err(Fault::NotIntroduced);
@@ -289,10 +286,21 @@ impl Monitor {
 
     /// Go on with registrations whose sockets have been closed.
     pub(super) fn resume_closed(&mut self) {
-        for id in self.closer.take_closed() {
+        for account in self.closer.take_closed() {
+            let id = match account {
+                Account::Client(id) => id,
+                Account::User(uid) => {
+                    super::count_down(&mut self.closing_of, uid);
+                    continue;
+                }
+            };
             let Some(connection) = self.connection(id) else {
                 continue;
             };
+            connection.closing = connection.closing.saturating_sub(1);
+            if connection.closing > 0 {
+                continue;
+            }
             let (deferred, member) = (connection.deferred.take(), connection.member);
             if let (Some(waited), Some(member)) = (deferred, member)
                 && let Err(violation) =
@@ -330,13 +338,22 @@ impl Monitor {
         Ok(())
     }
 
-    fn lease(&mut self, client: ClientId, fds: &mut Vec<OwnedFd>) -> Result<(), Fault> {
+    fn lease(
+        &mut self,
+        (client, uid): (ClientId, u32),
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<(), Fault> {
         // Anything else may never hang up, or act when it is watched.
         let is_unix = |fd: &mut OwnedFd| socket_domain(fd) == Ok(AddressFamily::UNIX);
         if fds.is_empty() {
             return Err(Fault::NoDescriptor);
         }
         let fd = fds.pop_if(is_unix).ok_or(Fault::LeaseKind)?;
+        if self.are_too_many_closing(uid) {
+            // Of this user's leases, those too that have ended.
+            fds.push(fd);
+            return Err(Violation::Leases(self.connections_per_user).into());
+        }
         let (lease, outcome) = match self.registry.lease(client) {
             Ok(lease) => (lease, Ok(())),
             // The child lives all the same.
@@ -345,21 +362,23 @@ impl Monitor {
                 Err(Fault::from(violation)),
             ),
         };
-        if let Some(lease) = lease {
-            self.watch_lease(lease, fd)?;
+        match lease {
+            Some(lease) => self.watch_lease(lease, uid, fd)?,
+            None => fds.push(fd),
         }
         outcome
     }
 
-    fn watch_lease(&mut self, lease: LeaseId, fd: OwnedFd) -> Result<(), Fault> {
+    fn watch_lease(&mut self, lease: LeaseId, uid: u32, fd: OwnedFd) -> Result<(), Fault> {
         let id = self.next_source;
         // Hanging up is always reported; what is written to it is nobody's business.
         if let Err(error) = super::watch(&self.epoll, &fd, id, EventFlags::ONESHOT) {
             self.registry.lease_ended(lease);
+            self.close_aside(fd, uid);
             return Err(Fault::LeaseWatch(error));
         }
         self.next_source += 1;
-        self.sources.insert(id, Source::Lease(lease, fd));
+        self.sources.insert(id, Source::Lease(lease, uid, fd));
         Ok(())
     }
 }

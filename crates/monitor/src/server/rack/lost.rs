@@ -246,7 +246,7 @@ impl Monitor {
         socket: OwnedFd,
     ) {
         let key = Endpoint::read(socket.as_fd()).map(|endpoint| endpoint.key);
-        self.closer.close(socket, None);
+        self.discard_of(client, socket);
         let kin = self.kin_of(client).into_iter();
         let kin: Vec<Owner> = kin.map(|client| (client, position.token)).collect();
         let named = (key.ok(), position.pair);
@@ -272,7 +272,7 @@ impl Monitor {
         let mut passed = memory;
         let memory = passed.take_if(is_memory);
         if let Some(other) = passed {
-            self.closer.close(other, None);
+            self.discard_of(client, other);
         }
         let by = self.speaker(client);
         let (Some(rack), Some(by)) = (&mut self.rack, by) else {
@@ -292,6 +292,12 @@ impl Monitor {
         rack.lost
             .told_remainder(by, (remainder, lines), Instant::now());
         Ok(())
+    }
+
+    fn discard_of(&mut self, client: ClientId, fd: OwnedFd) {
+        if let Some(id) = self.clients.get(&client).copied() {
+            self.discard(id, fd);
+        }
     }
 
     /// A program, and whose it is.
