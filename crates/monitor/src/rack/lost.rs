@@ -12,16 +12,13 @@ mod shares;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::message::{MonitorMessage, Position, Remainder};
-use crosslane_ctl::slab::WaitState;
 
-pub use self::absences::Absence;
 use self::absences::Absences;
+pub use self::absences::{Absence, absence_in};
 use self::shares::Shares;
 use super::matching::{HostId, Lie};
 use super::message::{HostMessage, Tuple};
@@ -577,20 +574,6 @@ impl Lost {
         for way in ways {
             self.send_more(way, now);
         }
-    }
-}
-
-/// Why an end does not use these lanes, if it does not: it has not taken them yet, or it has left them, which it
-/// does when the other end has what it had not read.
-pub fn absence_in(coming: &AtomicU64, wait: &WaitState, pair: u64) -> Option<Absence> {
-    // In this order: an end is there before it comes no more, and sends something before it leaves.
-    let is_coming = coming.load(SeqCst) == pair;
-    let is_there = is_coming || wait.pair.load(SeqCst) == pair;
-    let has_sent = wait.shipped.load(SeqCst) == pair;
-    match (is_there, has_sent) {
-        (true, _) => None,
-        (false, true) => Some(Absence::Left),
-        (false, false) => Some(Absence::Alone),
     }
 }
 

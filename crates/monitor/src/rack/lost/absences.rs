@@ -1,6 +1,10 @@
 //! Lanes that nobody here is in: who asks for what stood there must be told so.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crosslane_ctl::slab::WaitState;
 
 use crate::rack::message::{HostMessage, Tuple};
 
@@ -23,6 +27,20 @@ impl Absence {
             Self::Alone => HostMessage::Alone { tuple, pair },
             Self::Left => HostMessage::Left { tuple, pair },
         }
+    }
+}
+
+/// Why an end does not use these lanes, if it does not: it has not taken them yet, or it has left them, which it
+/// does when the other end has what it had not read.
+pub fn absence_in(coming: &AtomicU64, wait: &WaitState, pair: u64) -> Option<Absence> {
+    // In this order: an end is there before it comes no more, and sends something before it leaves.
+    let is_coming = coming.load(SeqCst) == pair;
+    let is_there = is_coming || wait.pair.load(SeqCst) == pair;
+    let has_sent = wait.shipped.load(SeqCst) == pair;
+    match (is_there, has_sent) {
+        (true, _) => None,
+        (false, true) => Some(Absence::Left),
+        (false, false) => Some(Absence::Alone),
     }
 }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::rack::extents::Extents;
 use crate::rack::message::Deal;
-use crate::registry::ClientId;
+use crate::registry::{ClientId, GRANTS_PER_END};
 use world::{PARTS, WINDOW, World};
 
 #[test]
