@@ -138,7 +138,11 @@ pub fn examine(program: &OsStr) -> Finding {
         }
         Ok(path) => match judge(&path) {
             Ok(cause) => (Some(path), cause, None),
-            Err(error) => (Some(path), Cause::Unreadable, Some(error)),
+            // What gives it rights can be seen all the same.
+            Err(error) => match privilege::judge(&path) {
+                Ok(Some(cause)) => (Some(path), cause, None),
+                _ => (Some(path), Cause::Unreadable, Some(error)),
+            },
         },
         Err(error) => (None, Cause::Unreadable, Some(error)),
     };

@@ -1,7 +1,7 @@
 //! What a program inherits of signals, past the standard library, which changes it on the way.
 //!
-//! A Rust program ignores SIGPIPE from its start on, and what it runs by [`Command`] begins with SIGPIPE's default action
-//! and with no signal held back. Who only stands between a program and its parent, as env(1) does, must change neither.
+//! A Rust program ignores SIGPIPE from its start on, and what it runs by [`Command`] begins with SIGPIPE's default action.
+//! Who only stands between a program and its parent, as env(1) does, must not change that.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -27,57 +27,21 @@ extern "C" fn note() {
     IGNORES_SIGPIPE.store(is_ignored, Ordering::Relaxed);
 }
 
-/// Have the command's program begin with SIGPIPE ignored if this one was begun so, and with the signals held back that this
-/// thread holds back.
+/// Have the command's program begin with SIGPIPE ignored if this one was begun so.
 pub fn signals(command: &mut Command) {
     core::hint::black_box(&NOTE);
-    let ignores_sigpipe = IGNORES_SIGPIPE.load(Ordering::Relaxed);
-    let mut held_back = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the set has the right size; none is changed.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, core::ptr::null(), held_back.as_mut_ptr()) };
-    // SAFETY: a set of zeros is an empty one.
-    let held_back = unsafe { held_back.assume_init() };
-    let restore = move || {
-        if ignores_sigpipe {
-            // SAFETY: it ignores a signal, which calls nothing.
-            let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-            if before == libc::SIG_ERR {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        // SAFETY: the set was filled above, and the old one is not asked for.
-        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &held_back, core::ptr::null_mut()) }
-        {
-            0 => Ok(()),
-            error => Err(io::Error::from_raw_os_error(error)),
+    if !IGNORES_SIGPIPE.load(Ordering::Relaxed) {
+        return;
+    }
+    let ignore = || {
+        // SAFETY: it ignores a signal, which calls nothing.
+        let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        match before {
+            libc::SIG_ERR => Err(io::Error::last_os_error()),
+            _ => Ok(()),
         }
     };
-    // SAFETY: between fork and exec, after the standard library's own changes, it calls signal and pthread_sigmask alone,
-    // which may be called there.
-    unsafe { command.pre_exec(restore) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Of a test, whose parent is another Rust program.
-    #[test]
-    fn what_is_held_back_stays_held_back() {
-        let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: the set has the right size.
-        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-        // SAFETY: it is a set now.
-        let mut set = unsafe { set.assume_init() };
-        // SAFETY: as above.
-        unsafe { libc::sigaddset(&mut set, libc::SIGUSR1) };
-        // SAFETY: this thread alone holds it back, and nobody sends it.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, core::ptr::null_mut()) };
-        let mut command = Command::new("grep");
-        command.args(["-E", "Sig(Blk|Ign)", "/proc/self/status"]);
-        signals(&mut command);
-        let output = command.output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains("SigBlk:\t0000000000000200"), "{text}");
-    }
+    // SAFETY: between fork and exec, after the standard library's own changes, it calls signal alone, which may be called
+    // there.
+    unsafe { command.pre_exec(ignore) };
 }

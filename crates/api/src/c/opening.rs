@@ -198,8 +198,9 @@ pub unsafe extern "C" fn crosslane_interrupt(connection: *const crosslane_connec
 }
 
 /// Send what is kept back, and close. What the kernel has no room for then, on a connection that
-/// does not wait, is lost: see crosslane_flush(). NULL is allowed. No other thread may be in a call
-/// on the connection: crosslane_interrupt() ends those.
+/// does not wait, is lost: see crosslane_flush(). On one that waits, this waits for that room;
+/// crosslane_interrupt() before it gives the rest up. NULL is allowed. No other thread may be in a
+/// call on the connection: crosslane_interrupt() ends those.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_close(connection: *mut crosslane_connection) {
     if !connection.is_null() {

@@ -42,9 +42,9 @@ pub unsafe extern "C" fn crosslane_arm(
     poll_for: *mut c_short,
     at_most_ms: *mut c_int,
 ) -> c_int {
-    // SAFETY: the program's promise.
-    let connection = unsafe { &mut *connection };
-    let (wish, limit) = match connection.connection.arm(interest(events)) {
+    // SAFETY: the program's promise; another thread may use the closer.
+    let connection = unsafe { &mut (*connection).connection };
+    let (wish, limit) = match connection.arm(interest(events)) {
         Rest::Ready => return 0,
         Rest::Sleep { events, at_most } => (events, at_most),
     };

@@ -19,7 +19,7 @@ use crosslane_monitor::secret;
 use crosslane_sys::inherit;
 use crosslane_sys::store_wait::StoreWait;
 
-use crate::examine::{Verdict, examine};
+use crate::examine::{Cause, Verdict, examine};
 use crate::output::{self, note};
 use crate::private;
 use explain::{Explanation, Format};
@@ -77,8 +77,8 @@ pub struct Args {
     /// it and what it started had, alike ones in one row if they are many, and for each reason what
     /// would change it. With json, one object for each end, as of crosslane ss, and a last one with
     /// the numbers. The program is a child of this command then, which passes on SIGHUP, SIGINT,
-    /// SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2, but for those of a terminal, which sends them to the
-    /// program itself, and ends as the program does.
+    /// SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2, but for SIGINT and SIGQUIT of a terminal, which sends
+    /// them to the program itself, and ends as the program does.
     #[arg(
         long,
         value_enum,
@@ -261,7 +261,8 @@ fn prepare(
     explanation: Option<&mut Explanation>,
 ) -> anyhow::Result<()> {
     let found = examine(args.program());
-    if found.path.is_none() && found.scripts.is_empty() {
+    let is_missing = found.path.is_none() && found.scripts.is_empty();
+    if is_missing || found.cause == Cause::NotExecutable {
         // It will not run, and the kernel says best why.
         return Ok(());
     }

@@ -140,11 +140,13 @@ pub enum WindowError {
 fn remedy(path: &Path, cause: &io::Error) -> String {
     let is_file =
         path.starts_with("/dev/shm") || !path.starts_with("/dev") && !path.starts_with("/sys");
+    // Where there is no folder none can be made.
+    let can_be_made = is_file && path.parent().is_some_and(Path::is_dir);
     match cause.kind() {
         io::ErrorKind::PermissionDenied => {
             "; it takes root, or a group that owns the file".to_owned()
         }
-        io::ErrorKind::NotFound if is_file => {
+        io::ErrorKind::NotFound if can_be_made => {
             format!("; make one: truncate -s 64M {}", path.display())
         }
         io::ErrorKind::NotFound => {

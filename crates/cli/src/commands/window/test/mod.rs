@@ -78,8 +78,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let window: &'static dyn Window = Box::leak(window);
     ensure!(
         args.overwrite || !is_of_a_rack(window),
-        "{}: a monitor uses this window (see `crosslane rack status`), and its connections would break; \
-         --overwrite confirms that they may",
+        "{}: this is the window of a rack; if a monitor uses it (see `crosslane rack status`), its connections would \
+         break; --overwrite confirms that they may",
         args.place
     );
     let side = side(args, window)?;
