@@ -102,13 +102,21 @@ const BUFFER: i32 = 40_000;
 fn beside_control_data(s: &mut Stage) {
     setsockopt(s.fd, SOL_SOCKET, SO_SNDBUF, BUFFER).expect("a buffer can be made smaller");
     s.wait();
-    let (_, errno) = fill(s.fd, MSG_DONTWAIT);
+    let (mut sent, errno) = fill(s.fd, MSG_DONTWAIT);
     s.say("full", errno);
     s.go();
     s.wait();
     let [out, _into] = pipe().expect("a pipe can be made");
     let flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-    s.say("sendmsg", sendmsg_beside(s.fd, b"x", &[out], flags));
+    let bytes = pattern(1000);
+    // TCP may have some room where memory has none.
+    let refused = loop {
+        match sendmsg_beside(s.fd, &bytes[sent % 251..][..251], &[out], flags) {
+            Ok(more) => sent += more,
+            Err(errno) => break errno,
+        }
+    };
+    s.say("refused", refused);
     s.go();
     s.say("shutdown", shutdown(s.fd, SHUT_WR));
 }
