@@ -45,6 +45,14 @@ type Told = (MonitorMessage, Option<OwnedFd>);
 /// So much is read ahead.
 const MOST_UNREAD: usize = 1024;
 
+/// What the kernel says for a while only.
+const LATER: [Errno; 4] = [
+    Errno::AGAIN,
+    Errno::NOMEM,
+    Errno(libc::ENOBUFS),
+    Errno(libc::ETOOMANYREFS),
+];
+
 /// Our descriptors live from here on, out of the way of programs that count on low numbers.
 pub(crate) const LOWEST_FD: RawFd = 500_000;
 pub(crate) const LOWEST_FD_FALLBACK: RawFd = 512;
@@ -346,8 +354,8 @@ impl Control {
         };
         match send_packet(socket.number(), message.encode().as_bytes(), fd) {
             Ok(()) => Ok(()),
-            // The monitor is slow: the connection stays on TCP, others may do better later.
-            Err(Errno::AGAIN) => Err(Reason::NoMonitor),
+            // The monitor is slow, or the kernel has no memory: the connection stays on TCP, others may do better later.
+            Err(errno) if LATER.contains(&errno) => Err(Reason::NoMonitor),
             // The program has just closed it.
             Err(Errno::BADF) if fd.is_some_and(|fd| kernel::status_flags(fd).is_err()) => {
                 Err(Reason::NoMonitor)

@@ -229,7 +229,7 @@ pub(crate) fn note_eof(end: &End) {
     let lane = end.tx_lane();
     let in_order =
         lane.is_some_and(|lane| lane.control().receiver.flags.load(Ordering::SeqCst) & CLOSED != 0);
-    if is_shut(end) || in_order || unconsumed::bytes(end) == 0 {
+    if is_shut(end) || in_order || unconsumed::in_ring(end) == 0 {
         return;
     }
     bell::probe(end, CLOSED);
@@ -237,7 +237,7 @@ pub(crate) fn note_eof(end: &End) {
     // Another thread may have shut down meanwhile, which looks the same.
     let is_reset = is_over && !is_shut(end);
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
-    if is_reset && unconsumed::bytes(end) > 0 {
+    if is_reset && unconsumed::in_ring(end) > 0 {
         let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         note_error(end, Errno::CONNRESET);
     }

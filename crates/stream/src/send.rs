@@ -523,7 +523,12 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
             }
             break;
         }
-        let limit = deadline.left(end, STANDSTILL)?;
+        let limit = match deadline.left(end, STANDSTILL) {
+            Ok(limit) => limit,
+            // TCP may have room where the lane has none.
+            Err(_) if switch::go_by_tcp(end, Reason::Overflow) => break,
+            Err(errno) => return Err(errno),
+        };
         cancel::guarded(stay, || sleep(end, limit, interrupt))?;
     }
     wait::woke();

@@ -13,9 +13,14 @@ use crate::family::Family;
 /// Bytes that have not arrived, for SIOCOUTQ. By AF_UNIX they arrive when the peer consumes them, by TCP when its
 /// kernel has them, as all have that are in a lane.
 pub fn bytes(end: &End) -> usize {
-    if end.family() == Family::Tcp {
-        return not_acknowledged(end);
+    match end.family() {
+        Family::Tcp => not_acknowledged(end),
+        Family::Unix => in_ring(end),
     }
+}
+
+/// Bytes in a direction that is in the ring, which the peer has not consumed.
+pub(crate) fn in_ring(end: &End) -> usize {
     let _tx = end.lock_tx();
     let Some(lane) = end.tx_lane() else { return 0 };
     match end.tx_mode() {

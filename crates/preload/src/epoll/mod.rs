@@ -11,6 +11,7 @@
 
 mod asleep;
 mod beacon;
+mod calls;
 mod control;
 mod early;
 mod kept;
@@ -20,15 +21,15 @@ mod reg;
 mod set;
 mod wait;
 
+#[cfg(target_arch = "x86_64")]
+pub use calls::epoll_wait;
+pub use calls::{epoll_pwait, epoll_pwait2};
 pub use control::{
     adopt, epoll_ctl, forget, hand_back, leave_nested, named, note_low_water, note_shutdown,
     received, want_room,
 };
 pub use early::{connected, dissolved};
 pub use set::{Fork, before_fork, forget_set, has_sets, is_known, sets};
-#[cfg(target_arch = "x86_64")]
-pub use wait::epoll_wait;
-pub use wait::{epoll_pwait, epoll_pwait2};
 
 use core::ffi::c_int;
 

@@ -9,10 +9,10 @@ use std::time::Instant;
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::interrupt::Spinning;
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{control, lost, place, process, ready, wait, watcher};
+use crosslane_stream::{control, lost, place, ready, wait, watcher};
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, cancel, cpu, kernel, real};
-use libc::{epoll_event, sigset_t, timespec};
+use crosslane_sys::{Errno, cancel, cpu, kernel};
+use libc::{epoll_event, sigset_t};
 
 use super::asleep::{Asleep, block, has_sleepers};
 use super::beacon;
@@ -23,7 +23,7 @@ use super::news::{begins_anew, left_over, news, reported, waits_for_look};
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
 use crate::c;
-use crate::poll::{self, Overdue};
+use crate::poll::Overdue;
 
 /// Connections that are looked at before the kernel is asked. A connection that had no news for
 /// this many waits leaves the list, armed.
@@ -61,7 +61,7 @@ struct Arrivals {
 }
 
 /// Wait for events as epoll_pwait2(2) does.
-fn wait_set(
+pub fn wait_set(
     set: &'static Set,
     out: &mut [MaybeUninit<epoll_event>],
     timeout: Option<Duration>,
@@ -72,7 +72,8 @@ fn wait_set(
     watcher::tend();
     set.use_here();
     let mut view = Wait::new(set, out);
-    if view.is_kernels_turn() {
+    let is_rings_turn = view.is_rings_turn();
+    if !is_rings_turn && view.is_kernels_turn() {
         control::tend();
         // Doorbells fill the room that the kernel's own news may need.
         for _ in 0..LOOKS_PER_TURN {
@@ -83,6 +84,10 @@ fn wait_set(
         }
     }
     view.scan();
+    if is_rings_turn && view.found == 0 {
+        view.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
+        view.scan();
+    }
     let (mut waiting, mut held) = (None, None);
     // SAFETY: the program's mask, by the manual of its call.
     let spinning = unsafe { Spinning::new(&mut held, mask) };
@@ -143,14 +148,17 @@ impl<'a> Wait<'a> {
         }
     }
 
+    /// Nor must busy rings behind descriptors without, which have taken all room before.
+    fn is_rings_turn(&self) -> bool {
+        let inner = self.set.inner.lock();
+        inner.is_ok_and(|mut inner| core::mem::take(&mut inner.rings_turn))
+    }
+
     /// Descriptors without rings must not wait for ever behind busy rings.
     fn is_kernels_turn(&self) -> bool {
         let Ok(mut inner) = self.set.inner.lock() else {
             return true;
         };
-        if core::mem::take(&mut inner.rings_turn) {
-            return false;
-        }
         let now = cpu::ticks();
         // With little room, rings and the kernel take turns.
         inner.kernel_turn = !inner.kernel_turn;
@@ -178,7 +186,7 @@ impl<'a> Wait<'a> {
         for step in 0..count {
             let place = start + step;
             if self.found == self.out.len() {
-                (inner.turn, inner.rings_turn) = (place, true);
+                (inner.turn, inner.rings_turn) = (place, step == 0);
                 return;
             }
             let key = inner.hot[if place < count { place } else { place - count }];
@@ -423,12 +431,12 @@ fn disarm_all(set: &Set) {
 }
 
 /// The record of a set, if a connection in it has rings.
-fn ringed(epoll: c_int) -> Option<&'static Set> {
+pub fn ringed(epoll: c_int) -> Option<&'static Set> {
     set::get(epoll).filter(|set| set.ringed.load(Ordering::SeqCst) > 0)
 }
 
 /// Wait in a set that has no rings, unless it gets some before the wait begins.
-fn wait_without_rings(
+pub fn wait_without_rings(
     epoll: c_int,
     out: &mut [MaybeUninit<epoll_event>],
     limit: Option<Duration>,
@@ -454,22 +462,6 @@ fn wait_without_rings(
     let made = || set::made_since(known, epoll);
     let left = || limit.map(|limit| limit.saturating_sub(began.elapsed()));
     recheck(|| set.or_else(made), out, found, left, mask)
-}
-
-/// The program's array of events.
-///
-/// # Safety
-/// As epoll_wait(2) demands.
-unsafe fn slice<'a>(
-    events: *mut epoll_event,
-    count: c_int,
-) -> Option<&'a mut [MaybeUninit<epoll_event>]> {
-    let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
-    if !c::may_be(events, 1) {
-        return None;
-    }
-    // SAFETY: the caller's promise.
-    Some(unsafe { core::slice::from_raw_parts_mut(events.cast(), count) })
 }
 
 /// A connection may have entered the rings while the kernel was asked: events with our tag are
@@ -524,74 +516,9 @@ fn told_by(set: &'static Set, key: u32) -> Option<MaybeUninit<epoll_event>> {
     is_told.then_some(told[0])
 }
 
-fn answer(found: Result<usize, Errno>) -> c_int {
+pub fn answer(found: Result<usize, Errno>) -> c_int {
     match found {
         Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
         Err(errno) => c::fail(errno),
     }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
-    epoll: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: c_int,
-) -> c_int {
-    if process::has_left() && ringed(epoll).is_none() {
-        // A filter of system calls may not know the other.
-        // SAFETY: passed on.
-        return unsafe { real::epoll_wait(epoll, events, count, timeout) };
-    }
-    // SAFETY: passed on; epoll_wait is epoll_pwait without a mask.
-    unsafe { epoll_pwait(epoll, events, count, timeout, core::ptr::null()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
-    epoll: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: c_int,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the program's promise.
-    let Some(out) = (unsafe { slice(events, count) }) else {
-        // SAFETY: passed on, for the kernel to refuse.
-        return unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) };
-    };
-    let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
-    if let Some(set) = ringed(epoll) {
-        return answer(wait_set(set, out, limit, mask));
-    }
-    wait_without_rings(epoll, out, limit, mask, || {
-        // SAFETY: passed on.
-        unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
-    epoll: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the program's promise; null means no limit.
-    let time = unsafe { timeout.as_ref() };
-    let legal = time.is_none_or(poll::is_legal);
-    // SAFETY: the program's promise.
-    let Some(out) = (unsafe { slice(events, count) }).filter(|_| legal) else {
-        // SAFETY: passed on, for the kernel to refuse.
-        return unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) };
-    };
-    let limit = time.map(poll::duration);
-    if let Some(set) = ringed(epoll) {
-        return answer(wait_set(set, out, limit, mask));
-    }
-    wait_without_rings(epoll, out, limit, mask, || {
-        // SAFETY: passed on.
-        unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) }
-    })
 }

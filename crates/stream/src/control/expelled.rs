@@ -33,9 +33,9 @@ fn is_free(place: &Option<OwnFd>) -> bool {
     place.as_ref().is_none_or(|socket| !is_watched(socket))
 }
 
-/// Whether the monitor lives, and has the other end.
+/// Whether the monitor lives, and has the other end. The program may have closed ours.
 fn is_watched(socket: &OwnFd) -> bool {
-    kernel::poll_now(socket.number(), 0) & libc::POLLHUP == 0
+    kernel::poll_now(socket.number(), 0) & (libc::POLLHUP | libc::POLLNVAL) == 0
 }
 
 #[cfg(test)]

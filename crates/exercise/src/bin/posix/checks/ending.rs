@@ -10,7 +10,7 @@ use libc::{
 
 use super::{Check, pair, solo};
 use crate::Stage;
-use crate::stage::{digest, drain, pattern};
+use crate::stage::{digest, drain, hears, pattern, says};
 
 /// Close so that the peer sees a reset.
 fn reset(s: &Stage) {
@@ -32,6 +32,22 @@ fn quick_exit(status: i32) -> ! {
 }
 
 pub const CHECKS: &[Check] = &[
+    pair(
+        "killed_before_it_has_read",
+        |s| {
+            assert!((0..40).all(|_| says(s.fd, b"word") && hears(s.fd, b"word")));
+            s.send(b"unread");
+            s.go();
+            s.until_gone();
+            s.read(100);
+            s.read(100);
+        },
+        |s| {
+            assert!((0..40).all(|_| hears(s.fd, b"word") && says(s.fd, b"word")));
+            s.wait();
+            s.die();
+        },
+    ),
     pair(
         "eof_after_data",
         |s| {

@@ -1,0 +1,93 @@
+//! The calls that wait in an epoll set.
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::time::Duration;
+
+use crosslane_stream::process;
+use crosslane_sys::real;
+use libc::{epoll_event, sigset_t, timespec};
+
+use super::wait::{answer, ringed, wait_set, wait_without_rings};
+use crate::{c, poll};
+
+/// The program's array of events.
+///
+/// # Safety
+/// As epoll_wait(2) demands.
+unsafe fn slice<'a>(
+    events: *mut epoll_event,
+    count: c_int,
+) -> Option<&'a mut [MaybeUninit<epoll_event>]> {
+    let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
+    if !c::may_be(events, 1) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    Some(unsafe { core::slice::from_raw_parts_mut(events.cast(), count) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+) -> c_int {
+    if process::has_left() && ringed(epoll).is_none() {
+        // A filter of system calls may not know the other.
+        // SAFETY: passed on.
+        return unsafe { real::epoll_wait(epoll, events, count, timeout) };
+    }
+    // SAFETY: passed on; epoll_wait is epoll_pwait without a mask.
+    unsafe { epoll_pwait(epoll, events, count, timeout, core::ptr::null()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's promise.
+    let Some(out) = (unsafe { slice(events, count) }) else {
+        // SAFETY: passed on, for the kernel to refuse.
+        return unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) };
+    };
+    let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+    if let Some(set) = ringed(epoll) {
+        return answer(wait_set(set, out, limit, mask));
+    }
+    wait_without_rings(epoll, out, limit, mask, || {
+        // SAFETY: passed on.
+        unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's promise; null means no limit.
+    let time = unsafe { timeout.as_ref() };
+    let legal = time.is_none_or(poll::is_legal);
+    // SAFETY: the program's promise.
+    let Some(out) = (unsafe { slice(events, count) }).filter(|_| legal) else {
+        // SAFETY: passed on, for the kernel to refuse.
+        return unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) };
+    };
+    let limit = time.map(poll::duration);
+    if let Some(set) = ringed(epoll) {
+        return answer(wait_set(set, out, limit, mask));
+    }
+    wait_without_rings(epoll, out, limit, mask, || {
+        // SAFETY: passed on.
+        unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) }
+    })
+}
