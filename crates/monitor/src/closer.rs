@@ -2,7 +2,7 @@
 //! of a socket with SO_LINGER or for the server of a network file system. So may that of a socket in which such descriptors
 //! stand. The event loop must not.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -15,6 +15,9 @@ use rustix::net::{AddressFamily, SocketType};
 
 /// Threads that may be closing at a time; further descriptors wait for one.
 const THREADS: usize = 64;
+
+/// As many of them may be closing what one user has passed, so that others' need not wait for it.
+const THREADS_OF_USER: usize = 16;
 
 /// So long a thread waits for more to do.
 const IDLE: Duration = Duration::from_secs(1);
@@ -46,9 +49,27 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<(OwnedFd, Account)>,
+    waiting: VecDeque<Waiting>,
+    /// Threads that are closing what each user has passed.
+    busy: HashMap<u32, usize>,
     threads: usize,
     idle: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    fd: OwnedFd,
+    account: Account,
+    uid: u32,
+}
+
+impl Queue {
+    /// The place of what may be closed next.
+    fn next(&self) -> Option<usize> {
+        let busy = |uid| self.busy.get(uid).copied().unwrap_or(0);
+        let mut waiting = self.waiting.iter();
+        waiting.position(|next| busy(&next.uid) < THREADS_OF_USER)
+    }
 }
 
 impl Closer {
@@ -71,15 +92,15 @@ impl Closer {
         &self.shared.bell
     }
 
-    /// Close `fd`. True if that is done; else it will be, and the account told then.
-    pub fn close(&self, fd: OwnedFd, account: Account) -> bool {
-        is_quick(&fd) || self.close_aside(fd, account)
+    /// Close `fd`, which the user has passed. True if that is done; else it will be, and the account told then.
+    pub fn close(&self, fd: OwnedFd, account: Account, uid: u32) -> bool {
+        is_quick(&fd) || self.close_aside(fd, account, uid)
     }
 
     /// The same for one that may be slow though it does not look like it.
-    pub fn close_aside(&self, fd: OwnedFd, account: Account) -> bool {
+    pub fn close_aside(&self, fd: OwnedFd, account: Account, uid: u32) -> bool {
         let mut queue = lock(&self.shared.queue);
-        queue.waiting.push_back((fd, account));
+        queue.waiting.push_back(Waiting { fd, account, uid });
         if queue.idle >= queue.waiting.len() {
             self.shared.more.notify_one();
             return false;
@@ -119,8 +140,11 @@ impl Closer {
 
 impl Shared {
     fn work(&self) {
-        while let Some((fd, account)) = self.next() {
+        while let Some(Waiting { fd, account, uid }) = self.next() {
             drop(fd);
+            if let Some(busy) = lock(&self.queue).busy.get_mut(&uid) {
+                *busy -= 1;
+            }
             lock(&self.closed).push(account);
             // A full counter is readable already.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
@@ -128,17 +152,22 @@ impl Shared {
     }
 
     /// What is to be closed next; `None` if nothing has come for a while.
-    fn next(&self) -> Option<(OwnedFd, Account)> {
+    fn next(&self) -> Option<Waiting> {
         let mut queue = lock(&self.queue);
-        if queue.waiting.is_empty() {
+        if queue.next().is_none() {
             queue.idle += 1;
-            let is_empty = |queue: &mut Queue| queue.waiting.is_empty();
-            let waited = self.more.wait_timeout_while(queue, IDLE, is_empty);
+            let has_none = |queue: &mut Queue| queue.next().is_none();
+            let waited = self.more.wait_timeout_while(queue, IDLE, has_none);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
             queue.idle -= 1;
         }
-        let next = queue.waiting.pop_front();
-        queue.threads -= usize::from(next.is_none());
+        // What a user has too much of is left to the threads that are closing for him.
+        let place = queue.next();
+        let next = place.and_then(|place| queue.waiting.remove(place));
+        match &next {
+            Some(next) => *queue.busy.entry(next.uid).or_default() += 1,
+            None => queue.threads -= 1,
+        }
         next
     }
 }
@@ -182,9 +211,9 @@ mod tests {
         let abrupt = tcp().0;
         set_socket_linger(&abrupt, Some(Duration::ZERO)).unwrap();
         let (unix, _other) = UnixStream::pair().unwrap();
-        assert!(closer.close(tcp().0.into(), Account::Client(1)));
-        assert!(closer.close(abrupt.into(), Account::Client(2)));
-        assert!(closer.close(unix.into(), Account::Client(3)));
+        assert!(closer.close(tcp().0.into(), Account::Client(1), 1));
+        assert!(closer.close(abrupt.into(), Account::Client(2), 1));
+        assert!(closer.close(unix.into(), Account::Client(3), 1));
         assert!(closer.take_closed().is_empty());
     }
 
@@ -205,8 +234,8 @@ mod tests {
     fn what_may_wait_is_closed_aside_and_told() {
         let closer = Closer::new().unwrap();
         let (slow, unread) = slow();
-        assert!(!closer.close(slow.into(), Account::Client(7)));
-        assert!(!closer.close(null(), Account::User(8)));
+        assert!(!closer.close(slow.into(), Account::Client(7), 1));
+        assert!(!closer.close(null(), Account::User(8), 8));
         let first = wait(&closer);
         assert_eq!(
             first,
@@ -218,14 +247,16 @@ mod tests {
     }
 
     #[test]
-    fn where_all_threads_wait_nobody_else_does() {
+    fn where_all_threads_of_a_user_wait_nobody_else_does() {
         let closer = Closer::new().unwrap();
-        let (slow, mut unread): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| slow()).unzip();
+        let (slow, mut unread): (Vec<_>, Vec<_>) = (0..THREADS_OF_USER).map(|_| slow()).unzip();
         for slow in slow {
-            assert!(!closer.close(slow.into(), Account::Client(7)));
+            assert!(!closer.close(slow.into(), Account::Client(7), 1));
         }
-        assert!(!closer.close(null(), Account::Client(8)));
+        assert!(!closer.close(null(), Account::Client(8), 1));
         assert!(closer.take_closed().is_empty());
+        assert!(!closer.close(null(), Account::User(9), 9));
+        assert_eq!(wait(&closer), [Account::User(9)], "another user's");
         unread.pop();
         let mut closed = wait(&closer);
         while closed.len() < 2 {
@@ -239,7 +270,7 @@ mod tests {
         let closer = Closer::new().unwrap();
         let (mut one, other) = UnixStream::pair().unwrap();
         one.write_all(b"x").unwrap();
-        assert!(!closer.close(other.into(), Account::Client(1)));
+        assert!(!closer.close(other.into(), Account::Client(1), 1));
         assert_eq!(wait(&closer), [Account::Client(1)]);
     }
 

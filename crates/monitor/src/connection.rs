@@ -36,6 +36,8 @@ pub struct Connection {
     backlog: VecDeque<Outgoing>,
     /// It has been told that it is told nothing any more, nor asked.
     is_expelled: bool,
+    /// Nobody waits for an answer any more.
+    is_gone: bool,
     /// What epoll has been asked for.
     pub interest: EventFlags,
 }
@@ -97,6 +99,7 @@ impl Connection {
             closing: 0,
             backlog: VecDeque::new(),
             is_expelled: false,
+            is_gone: false,
             interest: EventFlags::IN,
         }
     }
@@ -142,6 +145,11 @@ impl Connection {
         !self.backlog.is_empty()
     }
 
+    /// Whether nobody waits for an answer any more.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
     /// Whether it has been expelled.
     pub fn is_expelled(&self) -> bool {
         self.is_expelled
@@ -170,6 +178,7 @@ impl Connection {
 
     /// The client is gone: nobody waits for an answer, and what it has said last is read to the end.
     pub fn note_gone(&mut self) {
+        self.is_gone = true;
         (self.answer, self.deferred, self.closing) = (None, None, 0);
         self.backlog.clear();
     }

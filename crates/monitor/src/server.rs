@@ -396,14 +396,25 @@ impl Monitor {
     fn close_aside(&mut self, socket: OwnedFd, uid: u32) {
         // It tells of nothing any more, however long its close takes.
         let _ = epoll::delete(&self.epoll, &socket);
-        if !self.closer.close_aside(socket, Account::User(uid)) {
+        if !self.closer.close_aside(socket, Account::User(uid), uid) {
             *self.closing_of.entry(uid).or_default() += 1;
         }
     }
 
     /// Close what a client has passed. False if it is paused until that is done.
     fn discard(&mut self, id: u64, fd: OwnedFd) -> bool {
-        let is_done = self.closer.close(fd, Account::Client(id));
+        let Some(connection) = self.connection(id) else {
+            return true;
+        };
+        let uid = connection.peer.uid;
+        if connection.is_gone() {
+            // It waits for nothing any more, and its user is answerable.
+            if !self.closer.close(fd, Account::User(uid), uid) {
+                *self.closing_of.entry(uid).or_default() += 1;
+            }
+            return true;
+        }
+        let is_done = self.closer.close(fd, Account::Client(id), uid);
         if let Some(connection) = self.connection(id).filter(|_| !is_done) {
             connection.closing += 1;
         }

@@ -38,6 +38,9 @@ const MOST_OF_HOST: usize = 1 << 16;
 /// to what the user's programs say.
 const MOST_UNDER_WAY: usize = 16;
 
+/// Bytes of all of them, of which a session holds twice as many.
+const MOST_BYTES_UNDER_WAY: usize = 4 << 20;
+
 /// A remainder that is asked for again is sent again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -287,11 +290,7 @@ impl Lost {
     }
 
     fn send_more(&mut self, way: Way, now: Instant) {
-        let is_full = |lost: &Self| {
-            let same = lost.under_way.values().filter(|other| **other == way);
-            same.count() >= MOST_UNDER_WAY
-        };
-        while !is_full(self) {
+        while self.may_send(way) {
             let next = self.waiting.get_mut(&way).and_then(VecDeque::pop_front);
             let Some(place) = next else {
                 self.waiting.remove(&way);
@@ -305,6 +304,20 @@ impl Lost {
                 self.send(place, now);
             }
         }
+    }
+
+    /// Whether one more of a user's may be under way: one always, more as far as the session holds what all have there.
+    fn may_send(&self, way: Way) -> bool {
+        let of_host = self
+            .under_way
+            .iter()
+            .filter(|(_, other)| other.host == way.host);
+        let (mut count, mut bytes) = (0, 0);
+        for (place, other) in of_host {
+            count += usize::from(*other == way);
+            bytes += self.ends.get(place).map_or(0, End::kept);
+        }
+        count == 0 || count < MOST_UNDER_WAY && bytes < MOST_BYTES_UNDER_WAY
     }
 
     fn send(&mut self, place: Place, now: Instant) {
@@ -336,18 +349,17 @@ impl Lost {
 
     /// The other end of one of our ends has read so far. `owner` is who has been granted these lanes, as far as
     /// that is known.
-    ///
-    /// # Errors
-    /// If its host speaks of more ends than there can be.
     pub fn heard_position(
         &mut self,
         place: Place,
         position: Position,
         owner: Option<Owner>,
         now: Instant,
-    ) -> Result<(), Lie> {
-        let end = self.end(place, Some(place.host), now);
-        let end = end.ok_or(Lie("speaks of more ends than windows have lanes"))?;
+    ) {
+        let Some(end) = self.end(place, Some(place.host), now) else {
+            // It is told again. Windows that come and go may have had so many lanes.
+            return;
+        };
         end.position = Some(position);
         let is_answered = end.outgoing.is_some();
         let is_late = end.sent.is_some_and(|sent| sent + AGAIN <= now);
@@ -361,7 +373,7 @@ impl Lost {
             Some(Absence::Alone) => {
                 let message = Absence::Alone.message(place.tuple, place.pair);
                 self.outbox.push(Word::ToHost(place.host, message));
-                return Ok(());
+                return;
             }
             // Another process may have it still, or a program whose monitor connection has ended.
             Some(Absence::Left) => {
@@ -369,7 +381,7 @@ impl Lost {
                     end.is_gone = true;
                 }
                 self.plan_search(now);
-                return Ok(());
+                return;
             }
             None if owner.is_none() => self.plan_search(now),
             None => {}
@@ -381,7 +393,6 @@ impl Lost {
             // It asks again: what has been sent may have been lost with a session.
             self.send(place, now);
         }
-        Ok(())
     }
 
     /// Nobody here is in these lanes from now on.

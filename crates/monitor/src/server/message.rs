@@ -349,12 +349,12 @@ impl Monitor {
             return Err(Fault::NoDescriptor);
         }
         let fd = fds.pop_if(is_unix).ok_or(Fault::LeaseKind)?;
-        if self.are_too_many_closing(uid) {
-            // Of this user's leases, those too that have ended.
-            fds.push(fd);
-            return Err(Violation::Leases(self.connections_per_user).into());
-        }
-        let (lease, outcome) = match self.registry.lease(client) {
+        // Of this user's leases, those too that have ended.
+        let asked = match self.are_too_many_closing(uid) {
+            true => Err(Violation::Leases(self.connections_per_user)),
+            false => self.registry.lease(client),
+        };
+        let (lease, outcome) = match asked {
             Ok(lease) => (lease, Ok(())),
             // The child lives all the same.
             Err(violation) => (

@@ -122,9 +122,7 @@ impl Pair {
         match message {
             HostMessage::Position { tuple, position } => {
                 let place = of(tuple.mirrored(), position.pair);
-                other
-                    .heard_position(place, position, None, self.now)
-                    .unwrap();
+                other.heard_position(place, position, None, self.now);
             }
             HostMessage::Remainder {
                 tuple,
@@ -193,9 +191,7 @@ fn an_end_that_nobody_has_spoken_of_is_sought_now_and_then() {
     let mut ask = |wait| {
         let now = start + wait;
         let told = position(0, 70 << 16);
-        pair.of_p
-            .heard_position(place_in(3), told, None, now)
-            .unwrap();
+        pair.of_p.heard_position(place_in(3), told, None, now);
         pair.of_p.take_sought(now).into_values().collect::<Vec<_>>()
     };
     let told = [position(0, 70 << 16)];
@@ -206,9 +202,7 @@ fn an_end_that_nobody_has_spoken_of_is_sought_now_and_then() {
     pair.p_asks();
     let later = pair.now + 3 * SEARCH;
     let told = position(0, 70 << 16);
-    pair.of_p
-        .heard_position(place_in(3), told, None, later)
-        .unwrap();
+    pair.of_p.heard_position(place_in(3), told, None, later);
     assert!(pair.of_p.take_sought(later).is_empty());
 }
 
@@ -220,8 +214,7 @@ fn who_asks_an_end_that_is_absent_is_told_so() {
         let mut now = pair.now;
         let mut is_told = |of_p: &mut Lost| {
             now += SEARCH;
-            of_p.heard_position(place, position(0, 70 << 16), None, now)
-                .unwrap();
+            of_p.heard_position(place, position(0, 70 << 16), None, now);
             search(of_p, now, &[]);
             let word = Word::ToHost(HOST, absence.message(tuple(), 3));
             of_p.take_words().contains(&word)
@@ -253,8 +246,7 @@ fn who_is_in_lanes_has_not_left_them_whatever_was_said() {
     let left = Word::ToHost(HOST, Absence::Left.message(tuple(), 3));
     lost.note_absence(3, Absence::Left);
     let mut is_told = |wait, found: &[u64]| {
-        lost.heard_position(place_in(3), position(0, 70 << 16), None, now + wait)
-            .unwrap();
+        lost.heard_position(place_in(3), position(0, 70 << 16), None, now + wait);
         search(&mut lost, now + wait, found);
         lost.take_words().contains(&left)
     };
@@ -272,8 +264,7 @@ fn an_end_that_nobody_is_found_for_has_left() {
     let left = Word::ToHost(HOST, Absence::Left.message(tuple(), 3));
     let is_told = |of_p: &mut Lost, wait| {
         let now = start + wait;
-        of_p.heard_position(place_in(3), position(0, 70 << 16), None, now)
-            .unwrap();
+        of_p.heard_position(place_in(3), position(0, 70 << 16), None, now);
         search(of_p, now, &[]);
         of_p.take_words().contains(&left)
     };
@@ -300,10 +291,10 @@ fn who_had_these_addresses_is_not_asked_for_later_lanes() {
         pair: 4,
         ..position(0, 70 << 16)
     };
-    lost.heard_position(place, later, None, now).unwrap();
+    lost.heard_position(place, later, None, now);
     assert_eq!(lost.take_words(), []);
     assert_eq!(lost.take_sought(now), HashMap::from([(4, later)]));
-    lost.heard_position(place, later, Some(owner), now).unwrap();
+    lost.heard_position(place, later, Some(owner), now);
     assert!(lost.take_words().contains(&Word::Look { place, owner }));
 }
 
@@ -390,8 +381,7 @@ fn who_asks_again_is_sent_the_same_after_a_while_only() {
     let mut pieces_after = |wait| {
         pair.of_p.take_words();
         pair.of_p
-            .heard_position(place_in(3), position(0, 70 << 16), None, pair.now + wait)
-            .unwrap();
+            .heard_position(place_in(3), position(0, 70 << 16), None, pair.now + wait);
         let words = pair.of_p.take_words();
         let is_piece =
             |word: &&Word| matches!(word, Word::ToHost(_, HostMessage::Remainder { .. }));

@@ -232,6 +232,8 @@ impl Rack {
         let meant = match window {
             Some(index) => index..index + 1,
             None if all.is_none() || is_full() => return,
+            // Asked again before all have answered, it would wait for those that have once more.
+            None if self.is_doubted_in_all(client, lanes, all) => return,
             None => 0..self.windows.len(),
         };
         for index in meant {
@@ -242,6 +244,21 @@ impl Rack {
                 self.ask_for_beat(index, epoll);
             }
         }
+    }
+
+    /// Whether an end waits in some window for what is asked in all of them.
+    fn is_doubted_in_all(
+        &self,
+        client: ClientId,
+        (token, pair): (u64, u64),
+        all: Option<u64>,
+    ) -> bool {
+        let is_it = |doubt: &Doubt| {
+            let of = (doubt.client, doubt.token, doubt.pair);
+            of == (client, token, pair) && doubt.all == all
+        };
+        let mut windows = self.windows.iter();
+        windows.any(|state| state.beats.doubts.iter().any(is_it))
     }
 
     fn ask_for_beat(&mut self, index: usize, epoll: &OwnedFd) {

@@ -175,7 +175,8 @@ impl Rack {
                 }
                 let place = of(tuple, position.pair);
                 let owner = self.owner_of(place, registry);
-                Some(self.lost.heard_position(place, *position, owner, now))
+                self.lost.heard_position(place, *position, owner, now);
+                Some(Ok(()))
             }
             HostMessage::Remainder {
                 tuple,
