@@ -65,21 +65,24 @@ impl Patience {
     }
 }
 
-/// Until when a send may wait (SO_SNDTIMEO), from its first sleep on. Over AF_UNIX, where the kernel begins anew with every
-/// piece that it takes, nothing is counted.
+/// Until when a send may wait (SO_SNDTIMEO), from its first sleep on.
 #[derive(Debug, Default)]
 pub(crate) struct Deadline(Option<Option<Instant>>);
 
 impl Deadline {
+    /// Another wait for room begins. Over AF_UNIX the kernel begins anew with every piece that it takes.
+    pub fn begin_wait(&mut self, end: &End) {
+        if end.family() == Family::Unix {
+            self.0 = None;
+        }
+    }
+
     /// How long a sleep that need not last longer than `most` may last.
     ///
     /// # Errors
     /// EAGAIN when the time is over.
     pub fn left(&mut self, end: &End, most: Duration) -> Result<Duration, Errno> {
-        let begin = || match end.family() {
-            Family::Tcp => Instant::now().checked_add(send::time_limit(end)?),
-            Family::Unix => None,
-        };
+        let begin = || Instant::now().checked_add(send::time_limit(end)?);
         let Some(deadline) = self.0.get_or_insert_with(begin) else {
             return Ok(most);
         };

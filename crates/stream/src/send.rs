@@ -512,6 +512,7 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
     }
     end.count(Counter::SpinMisses, 1);
     Stay::begin_once(stay, end)?;
+    deadline.begin_wait(end);
     while !has_room(end) {
         interrupt.check()?;
         look_for_reset(end);
