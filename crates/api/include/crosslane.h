@@ -100,8 +100,9 @@ int crosslane_shutdown(struct crosslane_connection *connection, int how);
 int crosslane_interrupt(const struct crosslane_connection *connection);
 
 // Send what is kept back, and close. What the kernel has no room for then, on a connection that
-// does not wait, is lost: see crosslane_flush(). NULL is allowed. No other thread may be in a call
-// on the connection: crosslane_interrupt() ends those.
+// does not wait, is lost: see crosslane_flush(). On one that waits, this waits for that room;
+// crosslane_interrupt() before it gives the rest up. NULL is allowed. No other thread may be in a
+// call on the connection: crosslane_interrupt() ends those.
 void crosslane_close(struct crosslane_connection *connection);
 
 // Room for `bytes`, or for as many as there is room for now if these are CROSSLANE_WHOLE_BYTES or
