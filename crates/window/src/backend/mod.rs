@@ -75,7 +75,7 @@ pub enum Memory<'a> {
 #[derive(Debug, Error)]
 pub enum WindowError {
     /// A file that cannot be opened, or asked what it is.
-    #[error("{}: cannot open the window: {cause}{}", path.display(), remedy(path, cause))]
+    #[error("{}: cannot open the window: {cause}{}", path.display(), remedy(cause))]
     Open {
         /// The file.
         path: PathBuf,
@@ -127,6 +127,12 @@ pub enum WindowError {
     /// A bridge that cannot be used, or whose other side does not answer.
     #[error(transparent)]
     Ntb(#[from] NtbError),
+    /// No such file.
+    #[error("{}: there is no such file; make one: truncate -s 64M {}", path.display(), path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
     /// Something that is no window.
     #[error("{}: {why}", path.display())]
     Other {
@@ -137,22 +143,11 @@ pub enum WindowError {
     },
 }
 
-fn remedy(path: &Path, cause: &io::Error) -> String {
-    let is_file =
-        path.starts_with("/dev/shm") || !path.starts_with("/dev") && !path.starts_with("/sys");
-    // Where there is no folder none can be made.
-    let can_be_made = is_file && path.parent().is_some_and(Path::is_dir);
+fn remedy(cause: &io::Error) -> &'static str {
     match cause.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "; it takes root, or a group that owns the file".to_owned()
-        }
-        io::ErrorKind::NotFound if can_be_made => {
-            format!("; make one: truncate -s 64M {}", path.display())
-        }
-        io::ErrorKind::NotFound => {
-            "; `crosslane window probe` lists those that there are".to_owned()
-        }
-        _ => String::new(),
+        io::ErrorKind::PermissionDenied => "; it takes root, or a group that owns the file",
+        io::ErrorKind::NotFound => "; `crosslane window probe` lists those that there are",
+        _ => "",
     }
 }
 
