@@ -2,7 +2,6 @@
 //! containers, or virtual machines' processes.
 
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -40,12 +39,7 @@ impl FileWindow {
     /// disk would be written to the disk, too.
     pub fn open(path: &Path) -> Result<Self, WindowError> {
         let file = OpenOptions::new().read(true).write(true).open(path);
-        let file = file.map_err(|cause| match cause.kind() {
-            ErrorKind::NotFound => WindowError::Missing {
-                path: path.to_owned(),
-            },
-            _ => WindowError::open(path, cause),
-        })?;
+        let file = file.map_err(|cause| WindowError::open(path, cause))?;
         let found = filesystem(file.as_fd()).map_err(|cause| WindowError::open(path, cause))?;
         match found {
             TMPFS => Self::of(path, &file, "file in tmpfs"),

@@ -1,6 +1,7 @@
 //! Where a window is, as a person writes it.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -104,7 +105,12 @@ fn device(roots: &Roots, address: &str) -> Result<pci::PciDevice, WindowError> {
 }
 
 fn open_path(path: &Path, roots: &Roots, coherent: bool) -> Result<Box<dyn Window>, WindowError> {
-    let file = File::open(path).map_err(|cause| WindowError::open(path, cause))?;
+    let file = File::open(path).map_err(|cause| match cause.kind() {
+        ErrorKind::NotFound if !is_of_a_device(path) => WindowError::Missing {
+            path: path.to_owned(),
+        },
+        _ => WindowError::open(path, cause),
+    })?;
     let metadata = file
         .metadata()
         .map_err(|cause| WindowError::open(path, cause))?;
@@ -119,6 +125,12 @@ fn open_path(path: &Path, roots: &Roots, coherent: bool) -> Result<Box<dyn Windo
         return Ok(Box::new(DaxWindow::file(path, coherent)?));
     }
     Ok(Box::new(FileWindow::open(path)?))
+}
+
+/// Whether nobody but the kernel makes such a file.
+fn is_of_a_device(path: &Path) -> bool {
+    let is_in = |folder| path.starts_with(folder);
+    is_in("/sys") || is_in("/dev") && !is_in("/dev/shm")
 }
 
 /// The device, the region, and whether to combine writes, of a path such as `.../resource2_wc`.
