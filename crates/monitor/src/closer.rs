@@ -64,11 +64,24 @@ struct Waiting {
 }
 
 impl Queue {
+    /// Whether as many threads are closing for a user as may.
+    fn is_sated(&self, uid: u32) -> bool {
+        self.busy
+            .get(&uid)
+            .is_some_and(|busy| *busy >= THREADS_OF_USER)
+    }
+
     /// The place of what may be closed next.
     fn next(&self) -> Option<usize> {
-        let busy = |uid| self.busy.get(uid).copied().unwrap_or(0);
-        let mut waiting = self.waiting.iter();
-        waiting.position(|next| busy(&next.uid) < THREADS_OF_USER)
+        self.waiting
+            .iter()
+            .position(|next| !self.is_sated(next.uid))
+    }
+
+    /// How many may be closed now.
+    fn takeable(&self) -> usize {
+        let waiting = self.waiting.iter();
+        waiting.filter(|next| !self.is_sated(next.uid)).count()
     }
 }
 
@@ -101,11 +114,15 @@ impl Closer {
     pub fn close_aside(&self, fd: OwnedFd, account: Account, uid: u32) -> bool {
         let mut queue = lock(&self.shared.queue);
         queue.waiting.push_back(Waiting { fd, account, uid });
-        if queue.idle >= queue.waiting.len() {
-            self.shared.more.notify_one();
+        // The threads that are closing for a user come to what he has too much of.
+        if queue.is_sated(uid) {
             return false;
         }
-        if queue.threads >= THREADS {
+        let idle = queue.idle;
+        if idle > 0 {
+            self.shared.more.notify_one();
+        }
+        if idle >= queue.takeable() || queue.threads >= THREADS {
             return false;
         }
         queue.threads += 1;

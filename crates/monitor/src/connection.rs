@@ -157,7 +157,8 @@ impl Connection {
 
     /// Have no more to do with the client, but to learn when it has ended: until then it uses what it was granted.
     pub fn expel(&mut self) {
-        self.note_gone();
+        (self.answer, self.deferred) = (None, None);
+        self.backlog.clear();
         self.is_expelled = true;
         // One that has ended meanwhile needs no telling.
         let _ = shutdown(&self.socket, Shutdown::Write);

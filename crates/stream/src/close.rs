@@ -18,7 +18,7 @@ use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
     End, bell, control, doubt, ending, heir, ledger, lost, posted, register, replay, stay, step,
-    stir, switch, within,
+    stir, switch, watcher, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -512,6 +512,7 @@ pub fn at_exit() {
     granted().for_each(|end| finish_replay(&end, deadline));
     let deadline = Instant::now() + PATIENCE;
     granted().for_each(|end| finish_rings(&end, deadline));
+    watcher::stop_before_exit(deadline);
 }
 
 /// The process is about to become another program, in which the connections that do not survive that are closed: what is to be sent

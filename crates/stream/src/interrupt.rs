@@ -25,6 +25,8 @@ pub(crate) struct Waits {
     pub stay: Option<Stay>,
     pub interrupt: Interrupt,
     pub deadline: Deadline,
+    /// Its time is over: room that TCP has is used, and not waited for.
+    pub is_over: bool,
     /// The call has sent something before.
     pub has_some: bool,
 }

@@ -282,7 +282,7 @@ fn send_slowly(
         } else {
             // Brought back to TCP in the middle: the kernel gets the rest.
             let sent = waits.interrupt.let_in();
-            let rest = || send_rest(end, parts, dont_wait);
+            let rest = || send_rest(end, parts, dont_wait || waits.is_over);
             match sent.and_then(|()| cancel::guarded(&waits.stay, rest)) {
                 Ok(bytes) if parts.left() == 0 || end.tx_mode() != Mode::Ring => {
                     return Ok(Sent::Bytes(done + bytes));
@@ -500,6 +500,7 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
         stay,
         interrupt,
         deadline,
+        is_over,
         has_some,
     } = waits;
     if !has_room(end) {
@@ -527,7 +528,10 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
         let limit = match deadline.left(end, STANDSTILL) {
             Ok(limit) => limit,
             // TCP may have room where the lane has none.
-            Err(_) if switch::go_by_tcp(end, Reason::Overflow) => break,
+            Err(_) if switch::go_by_tcp(end, Reason::Overflow) => {
+                *is_over = true;
+                break;
+            }
             Err(errno) => return Err(errno),
         };
         cancel::guarded(stay, || sleep(end, limit, interrupt))?;

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crosslane_ctl::slab::end_flags;
 use crosslane_sys::cpu;
@@ -25,6 +26,8 @@ const IDLE: Duration = Duration::from_secs(1);
 const BUSY: Duration = Duration::from_millis(5);
 /// The same while something that was posted may be crossed by something that the other host has posted.
 const SOON: Duration = Duration::from_millis(1);
+/// Between two looks at whether it has ended.
+const EXIT_NAP: Duration = Duration::from_micros(50);
 /// What was posted longer ago has arrived, or beats have found the window lost.
 const IN_DOUBT_US: u64 = 1_000_000;
 
@@ -153,6 +156,22 @@ pub fn stop() {
     };
     let _ = kernel::raise_event(waker.number());
     let _ = thread.join();
+}
+
+/// The process ends: a direction that the thread was moving would be left to relatives as it stands, who could not know what has
+/// been posted. It may be that a handler calls, so nothing is waited for without limit.
+pub(crate) fn stop_before_exit(deadline: Instant) {
+    IS_OVER.store(true, Ordering::SeqCst);
+    let Ok(mut thread) = THREAD.try_lock() else {
+        return;
+    };
+    let Some((thread, waker)) = &mut *thread else {
+        return;
+    };
+    let _ = kernel::raise_event(waker.number());
+    while !thread.is_finished() && Instant::now() < deadline {
+        kernel::nap(EXIT_NAP);
+    }
 }
 
 fn watch(process: &'static Process, waker: i32) {

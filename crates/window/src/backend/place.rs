@@ -106,7 +106,7 @@ fn device(roots: &Roots, address: &str) -> Result<pci::PciDevice, WindowError> {
 
 fn open_path(path: &Path, roots: &Roots, coherent: bool) -> Result<Box<dyn Window>, WindowError> {
     let file = File::open(path).map_err(|cause| match cause.kind() {
-        ErrorKind::NotFound if !is_of_a_device(path) => WindowError::Missing {
+        ErrorKind::NotFound if can_be_made(path) => WindowError::Missing {
             path: path.to_owned(),
         },
         _ => WindowError::open(path, cause),
@@ -127,10 +127,14 @@ fn open_path(path: &Path, roots: &Roots, coherent: bool) -> Result<Box<dyn Windo
     Ok(Box::new(FileWindow::open(path)?))
 }
 
-/// Whether nobody but the kernel makes such a file.
-fn is_of_a_device(path: &Path) -> bool {
+/// Whether a file is none of the kernel's, and has a folder to be made in.
+fn can_be_made(path: &Path) -> bool {
     let is_in = |folder| path.starts_with(folder);
-    is_in("/sys") || is_in("/dev") && !is_in("/dev/shm")
+    let is_kernels = is_in("/sys") || is_in("/dev") && !is_in("/dev/shm");
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    !is_kernels && folder.is_none_or(Path::is_dir)
 }
 
 /// The device, the region, and whether to combine writes, of a path such as `.../resource2_wc`.
