@@ -11,7 +11,7 @@ use crosslane_sys::kernel;
 use super::reg::Reg;
 
 /// What the kernel tells without being asked for it.
-const BROKEN: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
+pub const BROKEN: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
 
 /// A record that is no data yet, which a look has to take before the caller may sleep.
 pub fn waits_for_look(end: &End) -> bool {

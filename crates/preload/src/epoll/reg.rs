@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering;
 use crosslane_stream::ready::SeenByTcp;
 use crosslane_stream::{End, gone, lost};
 
+use super::news::BROKEN;
+
 const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
-/// What the kernel tells without being asked for it.
-const UNASKED: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
 /// Other names of what is ready with EPOLLIN and EPOLLOUT.
 const OTHER_NAMES: [(u32, i16); 2] = [
     (libc::EPOLLRDNORM.cast_unsigned(), libc::POLLIN),
@@ -194,6 +194,6 @@ impl Reg {
     /// What of all that is found the program is told.
     #[inline]
     pub fn told(&self) -> u32 {
-        self.events | UNASKED
+        self.events | BROKEN
     }
 }

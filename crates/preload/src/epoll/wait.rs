@@ -43,6 +43,17 @@ const BATCH: usize = 64;
 /// come by either way, and only one of them wakes us.
 const MIXED_SLICE: Duration = Duration::from_millis(1);
 
+/// Who is asked before the rings are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// The kernel.
+    Kernels,
+    /// Nobody, unless the rings have nothing: the kernel has had all the room before.
+    Rings,
+    /// Nobody.
+    Nobodys,
+}
+
 struct Wait<'a> {
     set: &'static Set,
     out: &'a mut [MaybeUninit<epoll_event>],
@@ -72,8 +83,8 @@ pub fn wait_set(
     watcher::tend();
     set.use_here();
     let mut view = Wait::new(set, out);
-    let is_rings_turn = view.is_rings_turn();
-    if !is_rings_turn && view.is_kernels_turn() {
+    let turn = view.turn();
+    if turn == Turn::Kernels {
         control::tend();
         // Doorbells fill the room that the kernel's own news may need.
         for _ in 0..LOOKS_PER_TURN {
@@ -84,7 +95,7 @@ pub fn wait_set(
         }
     }
     view.scan();
-    if is_rings_turn && view.found == 0 {
+    if turn == Turn::Rings && view.found == 0 {
         view.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
         view.scan();
     }
@@ -148,17 +159,14 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// Nor must busy rings behind descriptors without, which have taken all room before.
-    fn is_rings_turn(&self) -> bool {
-        let inner = self.set.inner.lock();
-        inner.is_ok_and(|mut inner| core::mem::take(&mut inner.rings_turn))
-    }
-
-    /// Descriptors without rings must not wait for ever behind busy rings.
-    fn is_kernels_turn(&self) -> bool {
+    /// Descriptors without rings must not wait for ever behind busy rings, nor these behind those.
+    fn turn(&self) -> Turn {
         let Ok(mut inner) = self.set.inner.lock() else {
-            return true;
+            return Turn::Kernels;
         };
+        if core::mem::take(&mut inner.rings_turn) {
+            return Turn::Rings;
+        }
         let now = cpu::ticks();
         // With little room, rings and the kernel take turns.
         inner.kernel_turn = !inner.kernel_turn;
@@ -167,10 +175,11 @@ impl<'a> Wait<'a> {
         } else {
             now.wrapping_sub(inner.kernel_looked) > KERNEL_LOOK_US * cpu::ticks_per_us()
         };
-        if due {
-            inner.kernel_looked = now;
+        if !due {
+            return Turn::Nobodys;
         }
-        due
+        inner.kernel_looked = now;
+        Turn::Kernels
     }
 
     /// Report what the kernel has told, then what the rings of the other hot connections hold.
@@ -443,7 +452,7 @@ pub fn wait_without_rings(
     mask: *const sigset_t,
     kernel: impl FnOnce() -> c_int,
 ) -> c_int {
-    let began = Instant::now();
+    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     beacon::refresh();
     watcher::tend();
     let set = set::for_wait(epoll);
@@ -460,7 +469,7 @@ pub fn wait_without_rings(
     let found = cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
     drop(asleep);
     let made = || set::made_since(known, epoll);
-    let left = || limit.map(|limit| limit.saturating_sub(began.elapsed()));
+    let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     recheck(|| set.or_else(made), out, found, left, mask)
 }
 
