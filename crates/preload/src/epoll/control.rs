@@ -20,6 +20,10 @@ use crate::{c, progress};
 
 const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
 
+/// What may be asked for with EPOLLEXCLUSIVE.
+const WITH_EXCLUSIVE: u32 =
+    IN | OUT | EDGE | EXCLUSIVE | (libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP) as u32;
+
 /// The key of no registration: what the kernel tells by it concerns nobody.
 const NO_KEY: u32 = u32::MAX;
 
@@ -126,6 +130,10 @@ fn show_what_stays(set: &Set, end: &End) {
 }
 
 fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -> c_int {
+    if wish.events & EXCLUSIVE != 0 && wish.events & !WITH_EXCLUSIVE != 0 {
+        // Which refuses it.
+        return kernel();
+    }
     if let Some(result) = revive(epoll, end, wish) {
         return result;
     }
@@ -135,12 +143,18 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
         goes_to_tcp(end);
     }
     let is_shared = wish.events & EXCLUSIVE != 0;
-    let is_ours = !is_shared && end.phase() == EndPhase::Granted && set::is_known(epoll);
-    let result = if is_shared {
-        add_shared(epoll, end, wish)
-    } else if is_ours {
+    // With EPOLLEXCLUSIVE the kernel may wake fewer sleepers than without, and would let us change
+    // nothing later; so it is not told.
+    let plain = epoll_event {
+        events: wish.events & !EXCLUSIVE,
+        ..wish
+    };
+    let is_ours = end.phase() == EndPhase::Granted && set::is_known(epoll);
+    let result = if is_ours {
         // The kernel must not tell of it, too, before `record` takes it over: it knows nothing of rings.
         add_as(epoll, end, EDGE, set::tagged(NO_KEY))
+    } else if is_shared {
+        add_as(epoll, end, plain.events, plain.u64)
     } else {
         kernel()
     };
@@ -156,7 +170,7 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     let key = record(set, &mut inner, end, (wish.events, wish.u64));
     if is_ours && inner.reg(key).is_some_and(|reg| !reg.ringed) {
         // Another thread has had it leave its rings meanwhile.
-        let _ = kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, end.fd, wish);
+        let _ = kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, end.fd, plain);
     }
     drop(inner);
     if is_nested(set) {
@@ -184,17 +198,6 @@ pub fn record(set: &Set, inner: &mut Inner, end: &End, (events, data): (u32, u64
         wake_for_news(set, inner, key);
     }
     key
-}
-
-/// With EPOLLEXCLUSIVE the kernel may wake fewer sleepers than without, and would let us change
-/// nothing later; so it is not told.
-fn add_shared(epoll: c_int, end: &End, wish: epoll_event) -> c_int {
-    const ALLOWED: u32 =
-        IN | OUT | EDGE | EXCLUSIVE | (libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP) as u32;
-    if wish.events & !ALLOWED != 0 {
-        return c::fail(Errno::INVAL);
-    }
-    add_as(epoll, end, wish.events & !EXCLUSIVE, wish.u64)
 }
 
 fn add_as(epoll: c_int, end: &End, events: u32, data: u64) -> c_int {

@@ -177,12 +177,25 @@ impl Edges {
 
     /// The step, if an edge has ended a sleep that natively goes on.
     fn ended_here<'a>(&self, native: &str, other: &'a str) -> Option<&'a str> {
-        let (step, told) = events(other)?;
+        let (step, answer) = other.split_once(" => ")?;
         let slept_on = step.starts_with(' ');
         let sleeps = slept_on || native.strip_prefix(step) == Some(" => sleeps");
-        let is_it =
-            sleeps && !told.is_empty() && told.iter().all(|event| self.is_edge(step, event));
-        is_it.then_some(step)
+        let is_it = match events(other) {
+            Some((_, told)) => {
+                !told.is_empty() && told.iter().all(|event| self.is_edge(step, event))
+            }
+            None => {
+                let goes_on = native.ends_with(" => sleeps") || native.ends_with(" => sleeps on");
+                goes_on && answer == "IN" && self.is_poll_of_edges(step)
+            }
+        };
+        (sleeps && is_it).then_some(step)
+    }
+
+    /// Whether `@1/2 poll h5 IN -1` is a poll of a set with registrations for edges.
+    fn is_poll_of_edges(&self, step: &str) -> bool {
+        let words: Vec<_> = step.split_whitespace().collect();
+        matches!(words[..], [who, "poll" | "ppoll", set, ..] if self.has_edges(who, set))
     }
 
     /// The step, if room that no send has missed has ended a sleep natively.

@@ -222,6 +222,27 @@ fn a_sleep_that_an_edge_too_many_ends_is_found() {
 }
 
 #[test]
+fn so_is_a_poll_whose_number_has_come_to_name_a_set_with_edges() {
+    let step = "@0/1 poll h9 IN -1";
+    let ended = |wishes: &str, native: &str, other: &str| {
+        let before = [
+            format!("{step} => sleeps"),
+            format!("@0 epoll-add h5 h1 {wishes} 1 => 0"),
+            "@0 dup3 h5 h9 => 7".to_owned(),
+        ];
+        let trace = |answer: &str| Trace {
+            lines: [&before[..], &[format!("  {step} => {answer}")]].concat(),
+            ..Trace::default()
+        };
+        ended_once_more(&trace(native), &trace(other))
+    };
+    assert_eq!(ended("IN|ET", "sleeps on", "IN"), Some(step.to_owned()));
+    assert_eq!(ended("IN", "sleeps on", "IN"), None);
+    assert_eq!(ended("IN|ET", "sleeps on", "HUP"), None);
+    assert_eq!(ended("IN|ET", "IN", "sleeps on"), None);
+}
+
+#[test]
 fn a_sleep_that_needless_room_ends_natively_is_found() {
     let add = "@0 epoll-add h5 h1 IN|OUT|ET 1";
     let step = "@0/1 epoll-wait h5 9 -1";
