@@ -63,8 +63,8 @@ reasons! {
     /// The kernel's count of bytes differs from ours.
     Uncounted = 10, "uncounted", "bytes moved past the library",
         "let the program use the C library's functions on this socket, not system calls of its own, and cancel no thread that sends";
-    /// Printed to by dprintf(3), whose bytes go around the library.
-    Stdio = 11, "stdio", "libc reads or writes the descriptor itself: dprintf, or a standard stream",
+    /// A standard stream of libc's, whose bytes go around the library.
+    Stdio = 11, "stdio", "libc reads or writes the descriptor itself, as a standard stream",
         "print to a stream (fdopen) instead";
     /// A socket option that only the kernel can honour.
     Option = 12, "option", "a socket option or mode was set that only the kernel can honour",
@@ -74,7 +74,7 @@ reasons! {
     Urgent = 13, "urgent", "urgent data was used", "do without MSG_OOB: urgent data needs TCP";
     /// A call that is not handled on rings.
     Call = 14, "call", "a call was used that only the kernel handles",
-        "do without splice from the connection, tee, flags that few programs use, and reconnecting";
+        "do without flags that few programs use, and reconnecting";
     /// More connections than the table holds.
     TableFull = 15, "table-full", "the process has more connections than the table holds",
         "spread connections over several processes: each has room for 65,536";

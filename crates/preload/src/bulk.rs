@@ -10,7 +10,7 @@ use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, loff_t, off_t, size_t, ssize_t};
 
 use crate::progress::is_granted;
-use crate::{c, file, output};
+use crate::{c, file, output, splice};
 
 /// How long a call that only the kernel can do waits for the connection to be back on TCP.
 pub const PATIENCE: core::time::Duration = core::time::Duration::from_secs(5);
@@ -35,6 +35,11 @@ pub unsafe extern "C" fn sendfile(
 ) -> ssize_t {
     // SAFETY: passed on.
     let kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
+    if bytes > 0 && offset.is_null() && splice::may_move(input, out, 0) {
+        // To a pipe it is a splice.
+        // SAFETY: passed on; no offset is looked at.
+        return unsafe { splice(input, offset, out, offset, bytes, 0) };
+    }
     // Of nothing the kernel sends nothing, even where the peer has closed.
     let may_move = offset.is_null() || c::may_be(offset, 1);
     while let Some(end) = End::of(out).filter(|_| bytes > 0 && may_move) {
@@ -153,22 +158,21 @@ pub unsafe extern "C" fn splice(
 ) -> ssize_t {
     // SAFETY: passed on.
     let kernel = || unsafe { real::splice(input, input_offset, out, out_offset, bytes, flags) };
-    if bytes == 0 {
+    let has_offset = !(input_offset.is_null() && out_offset.is_null());
+    if bytes == 0 || has_offset || !splice::may_move(input, out, flags) {
         return kernel();
     }
-    let has_offset = !(input_offset.is_null() && out_offset.is_null());
-    if !has_offset && let Some(moved) = crate::splice::copied(input, out, bytes, flags, kernel) {
-        return moved;
+    match splice::copied(input, out, bytes, flags, kernel) {
+        Some(moved) => moved,
+        None => with_plain([input, out], kernel),
     }
-    with_plain([input, out], kernel)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tee(input: c_int, out: c_int, bytes: size_t, flags: u32) -> ssize_t {
+    // The kernel refuses sockets, as by the next two.
     // SAFETY: passed on.
-    with_plain([input, out], || unsafe {
-        real::tee(input, out, bytes, flags)
-    })
+    unsafe { real::tee(input, out, bytes, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -179,9 +183,7 @@ pub unsafe extern "C" fn vmsplice(
     flags: u32,
 ) -> ssize_t {
     // SAFETY: passed on.
-    with_plain([fd, -1], || unsafe {
-        real::vmsplice(fd, parts, count, flags)
-    })
+    unsafe { real::vmsplice(fd, parts, count, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -193,7 +195,6 @@ pub unsafe extern "C" fn copy_file_range(
     bytes: size_t,
     flags: u32,
 ) -> ssize_t {
-    // The kernel refuses sockets, which is all a program finds out.
     // SAFETY: passed on.
     unsafe { real::copy_file_range(input, input_offset, out, out_offset, bytes, flags) }
 }

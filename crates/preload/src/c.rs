@@ -68,7 +68,19 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Result<&'a [Part],
         return Err(Errno(libc::EFAULT));
     }
     // SAFETY: the caller's promise; `Part` is laid out as `iovec`.
-    Ok(unsafe { core::slice::from_raw_parts(parts.cast::<Part>(), count) })
+    let parts = unsafe { core::slice::from_raw_parts(parts.cast::<Part>(), count) };
+    parts.iter().try_for_each(check).map(|()| parts)
+}
+
+/// What the kernel finds out of each buffer before it moves anything.
+fn check(part: &Part) -> Result<(), Errno> {
+    if part.bytes > isize::MAX.cast_unsigned() {
+        return Err(Errno::INVAL);
+    }
+    match part.start.addr().saturating_add(part.bytes) > HIGHEST_ADDRESS {
+        true => Err(Errno(libc::EFAULT)),
+        false => Ok(()),
+    }
 }
 
 /// Addresses below this are never mapped (vm.mmap_min_addr), those from the other on are not the
@@ -109,7 +121,9 @@ pub unsafe fn cursor(parts: &[Part]) -> Result<Parts<'_>, Errno> {
         Some(_) => return Err(Errno(libc::EFAULT)),
     };
     // SAFETY: the caller's promise.
-    unsafe { Parts::new(parts) }.ok_or(Errno::INVAL)
+    let mut cursor = unsafe { Parts::new(parts) }.ok_or(Errno::INVAL)?;
+    cursor.truncate(MOST_BYTES);
+    Ok(cursor)
 }
 
 /// What the kernel does with a writer whose peer has gone: SIGPIPE to the calling thread.

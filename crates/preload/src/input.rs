@@ -2,7 +2,6 @@
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
-use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_ring::Part;
@@ -158,9 +157,13 @@ fn pass_urgent_byte(end: &End) {
 /// More than net.ipv4.tcp_rmem ever allows.
 const MOST_HELD: usize = 1 << 26;
 
-/// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)).
+/// So much is stored over and over again by a receive that stores nothing.
+const MOST_SCRATCH: usize = 1 << 16;
+
+/// MSG_TRUNC on TCP takes bytes away without storing them (tcp(7)). By one receive, so that O_NONBLOCK and time limits count
+/// once.
 fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Errno> {
-    let left = output::bytes_of(parts);
+    let left = output::bytes_of(parts).min(c::MOST_BYTES);
     if options.peek {
         // Only a look into as much room waits for as much, and goes past an urgent byte; no socket holds more than this.
         let mut room = vec![0; left.min(MOST_HELD)];
@@ -169,40 +172,17 @@ fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Err
         let mut parts = unsafe { c::cursor(&part) }?;
         return receive::receive(end, &mut parts, options);
     }
-    let stay = Stay::begin(end).map_err(|_| Errno::RESTART)?;
-    cancel::guarded(&stay, || discard_by_pieces(end, left, options))
-}
-
-fn discard_by_pieces(end: &End, mut left: usize, options: Options<'_>) -> Result<usize, Errno> {
-    let mut total = 0;
-    let mut scratch = [0u8; 4096];
-    while left > 0 {
-        let bytes = left.min(scratch.len());
-        let part = [Part::of_mut(&mut scratch[..bytes])];
-        // SAFETY: the part is the array above.
-        let mut parts = unsafe { c::cursor(&part) }?;
-        let options = Options {
-            dont_wait: options.dont_wait || total > 0 && !options.wait_all,
-            has_some: options.has_some || total > 0,
-            ..options
-        };
-        match receive::receive(end, &mut parts, options) {
-            Ok(0) => break,
-            Ok(taken) => {
-                total += taken;
-                left -= taken;
-                if taken < bytes {
-                    break;
-                }
-            }
-            Err(errno) if total > 0 => {
-                send::keep_error(end, errno);
-                break;
-            }
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(total)
+    let mut scratch = vec![0; left.min(MOST_SCRATCH)];
+    let whole = Part::of_mut(&mut scratch);
+    let rest = Part {
+        bytes: left % whole.bytes,
+        ..whole
+    };
+    let mut same = vec![whole; left / whole.bytes];
+    same.push(rest);
+    // SAFETY: all parts are the vector above, of which nobody looks at anything.
+    let mut parts = unsafe { c::cursor(&same) }?;
+    receive::receive(end, &mut parts, options)
 }
 
 #[unsafe(no_mangle)]
@@ -256,16 +236,19 @@ pub unsafe extern "C" fn preadv2(
         // SAFETY: passed on; without offset and flags this is readv.
         return unsafe { readv(fd, parts, count) };
     }
-    if let Some(end) = End::of(fd)
-        && offset == -1
-    {
-        return crate::bulk::by_kernel_only(&end, || {
-            // SAFETY: passed on.
-            unsafe { real::preadv2(fd, parts, count, offset, flags) }
-        });
-    }
     // SAFETY: passed on.
-    unsafe { real::preadv2(fd, parts, count, offset, flags) }
+    let kernel = move || unsafe { real::preadv2(fd, parts, count, offset, flags) };
+    let Some(end) = End::of(fd).filter(|_| offset == -1) else {
+        return kernel();
+    };
+    // SAFETY: the program's promise.
+    match unsafe { c::parts(parts, count.max(0) as usize) } {
+        Ok(buffers) if flags == libc::RWF_NOWAIT && output::bytes_of(buffers) > 0 => {
+            receive(&end, buffers, libc::MSG_DONTWAIT, Missed::Unusual, kernel)
+        }
+        Ok(buffers) if output::bytes_of(buffers) > 0 => crate::bulk::by_kernel_only(&end, kernel),
+        _ => kernel(),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -310,12 +293,16 @@ pub unsafe extern "C" fn recvfrom(
     let Some(end) = End::of(fd) else {
         return kernel();
     };
+    let mut by_kernel = false;
     if bytes == 0 && end.family() == Family::Unix {
         // SAFETY: the program's promise.
         return unsafe { roomless::receive_from(flags, fd, address, length) };
     }
-    let received = receive_one(&end, c::part(buffer, bytes), flags, kernel);
-    if received >= 0 && !address.is_null() && !length.is_null() {
+    let received = receive_one(&end, c::part(buffer, bytes), flags, || {
+        by_kernel = true;
+        kernel()
+    });
+    if received >= 0 && !address.is_null() && !by_kernel {
         if !c::may_be(length, 1) {
             return c::fail(Errno(libc::EFAULT));
         }
@@ -390,7 +377,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     let received = unsafe { real::recvmsg(fd, message, flags) };
     if received >= 0 {
         // SAFETY: the kernel has just filled in the program's message.
-        crate::plumbing::after_receiving(unsafe { &*message });
+        crate::plumbing::after_receiving(unsafe { &*message }, flags);
     }
     received
 }
@@ -445,9 +432,7 @@ unsafe fn receive_message(
     let mut named = Ok(());
     if received >= 0 && !by_kernel {
         (header.msg_controllen, header.msg_flags) = beside.received();
-        if header.msg_name.is_null() {
-            header.msg_namelen = 0;
-        } else {
+        if !header.msg_name.is_null() {
             let name = header.msg_name.cast();
             let length = &raw mut header.msg_namelen;
             // SAFETY: the program's promise about its message.
@@ -455,7 +440,7 @@ unsafe fn receive_message(
         }
     }
     if received >= 0 && is_unix {
-        crate::plumbing::after_receiving(header);
+        crate::plumbing::after_receiving(header, flags);
     }
     Some(named.map_or_else(c::fail, |()| received))
 }
@@ -475,11 +460,10 @@ pub unsafe extern "C" fn recvmmsg(
         false => None,
     };
     let is_legal = time.is_none_or(poll::is_legal);
-    let limit = time.filter(|_| is_legal).map(poll::duration);
     while let Some(end) = End::of(fd).filter(|_| may_be && is_legal) {
         let received = match is_granted(&end) {
             // SAFETY: the program's promise.
-            true => unsafe { receive_messages(&end, messages, count, flags, limit) },
+            true => unsafe { receive_messages(&end, messages, count, flags, timeout) },
             // SAFETY: the program's promise.
             false => unsafe { receive_by_kernel(&end, messages, count, flags, timeout) },
         };
@@ -490,7 +474,7 @@ pub unsafe extern "C" fn recvmmsg(
     // SAFETY: passed on.
     let received = unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
     // SAFETY: the kernel has filled in so many of the program's messages.
-    unsafe { after_receiving(messages, received) };
+    unsafe { after_receiving(messages, received, flags) };
     received
 }
 
@@ -513,7 +497,7 @@ unsafe fn receive_by_kernel(
         unsafe { bytes_of(messages, received) }
     })?;
     // SAFETY: as above.
-    unsafe { after_receiving(messages, received) };
+    unsafe { after_receiving(messages, received, flags) };
     Some(received)
 }
 
@@ -521,10 +505,10 @@ unsafe fn receive_by_kernel(
 ///
 /// # Safety
 /// There are so many.
-unsafe fn after_receiving(messages: *const mmsghdr, count: c_int) {
+unsafe fn after_receiving(messages: *const mmsghdr, count: c_int, flags: c_int) {
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the caller's promise.
-        crate::plumbing::after_receiving(unsafe { &(*messages.add(at)).msg_hdr });
+        crate::plumbing::after_receiving(unsafe { &(*messages.add(at)).msg_hdr }, flags);
     }
 }
 
@@ -550,8 +534,10 @@ unsafe fn receive_messages(
     messages: *mut mmsghdr,
     count: u32,
     flags: c_int,
-    limit: Option<Duration>,
+    timeout: *mut timespec,
 ) -> Option<c_int> {
+    // SAFETY: the caller's promise; null means no limit.
+    let limit = unsafe { timeout.as_ref() }.map(poll::duration);
     let stay = Stay::begin(end).ok()?;
     if let Some(errno) = ending::take_error(end) {
         // Unlike recvmsg it tells of an error before data and the end.
@@ -591,6 +577,12 @@ unsafe fn receive_messages(
         if is_urgent || limit.is_some_and(|limit| started.elapsed() >= limit) {
             break;
         }
+    }
+    if done > 0
+        && let Some(limit) = limit
+    {
+        // SAFETY: as above, and there is a limit.
+        unsafe { timeout.write(poll::as_timespec(limit.saturating_sub(started.elapsed()))) };
     }
     Some(match done {
         0 if count > 0 => -1,

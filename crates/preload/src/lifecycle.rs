@@ -7,7 +7,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::family::Family;
 use crosslane_stream::{End, close as closing, config, control, process, register, switch};
-use crosslane_sys::{Errno, kernel, real};
+use crosslane_sys::{Errno, kernel, process as system, real};
 use libc::{sockaddr, socklen_t};
 
 use crate::process::is_own;
@@ -253,7 +253,9 @@ pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_i
         // SAFETY: passed on.
         return unsafe { real::close_range(first, last, flags) };
     }
-    if flags & CLOEXEC == 0 {
+    // With a table of its own, one thread of several closes nothing of the others'.
+    let is_apart = flags & UNSHARE != 0 && !system::is_single_threaded();
+    if flags & CLOEXEC == 0 && !is_apart {
         before_closing(first, last);
     }
     around_ours(first, last, flags)

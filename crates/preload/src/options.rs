@@ -63,7 +63,9 @@ fn needs_kernel(level: c_int, name: c_int, value: Option<c_int>) -> bool {
 /// As [`refusal`] says, if that takes too long.
 fn leave_to_kernel(end: &End, level: c_int, name: c_int) -> Result<(), Errno> {
     let Some(errno) = refusal(end, level, name) else {
-        closing::make_plain(end, Reason::Option, PATIENCE);
+        let tells = end.family() == Family::Unix && TELLING_UNIX.contains(&name);
+        let patience = if tells { bulk::PATIENCE } else { PATIENCE };
+        closing::make_plain(end, Reason::Option, patience);
         return Ok(());
     };
     if !closing::make_plain(end, Reason::Option, bulk::PATIENCE) {
@@ -104,6 +106,9 @@ const HARMLESS_UNIX: [c_int; 11] = [
     libc::SO_PRIORITY,
     libc::SO_RCVLOWAT,
 ];
+
+/// Socket options of an AF_UNIX stream by which its receives tell more, which those from a ring do not.
+const TELLING_UNIX: [c_int; 2] = [libc::SO_PASSCRED, libc::SO_PASSSEC];
 
 /// Whether an option leaves an AF_UNIX stream in its rings. Levels other than the socket's own have
 /// none there, and fail.

@@ -11,7 +11,7 @@ use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
 use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, adopt, raw, replay, short, switch};
-use crosslane_sys::{Errno, cancel, real};
+use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::progress::is_granted;
@@ -209,20 +209,26 @@ pub unsafe extern "C" fn pwritev2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
+    // SAFETY: passed on.
+    let kernel = move || unsafe { real::pwritev2(fd, parts, count, offset, flags) };
     if offset == -1 && flags == 0 {
         // SAFETY: passed on; without offset and flags this is writev.
         return unsafe { writev(fd, parts, count) };
     }
-    if let Some(end) = End::of(fd)
-        && offset == -1
-    {
-        return crate::bulk::by_kernel_only(&end, || {
-            // SAFETY: passed on.
-            unsafe { real::pwritev2(fd, parts, count, offset, flags) }
-        });
+    while let Some(end) = End::of(fd).filter(|_| offset == -1) {
+        // SAFETY: the program's promise.
+        let sent = match unsafe { c::parts(parts, count.max(0) as usize) } {
+            Ok(buffers) if flags == libc::RWF_NOWAIT && bytes_of(buffers) > 0 => {
+                transmit_by(&end, buffers, libc::MSG_DONTWAIT, kernel)
+            }
+            Ok(buffers) if bytes_of(buffers) > 0 => by_kernel_only(&end, 0, kernel),
+            _ => break,
+        };
+        if let Some(sent) = sent {
+            return sent;
+        }
     }
-    // SAFETY: passed on.
-    unsafe { real::pwritev2(fd, parts, count, offset, flags) }
+    kernel()
 }
 
 #[unsafe(no_mangle)]
@@ -275,7 +281,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     let header = unsafe { &*message };
     match header.msg_controllen {
         0 => kernel(),
-        _ => pass(header, || Some(kernel())).unwrap_or(-1),
+        _ => pass(fd, header, || Some(kernel())).unwrap_or(-1),
     }
 }
 
@@ -314,15 +320,21 @@ fn has_name(header: &msghdr) -> bool {
 }
 
 /// Send a message that may pass descriptors. None, as of `kernel`: a signal begins the call again.
-fn pass(header: &msghdr, kernel: impl FnOnce() -> Option<ssize_t>) -> Option<ssize_t> {
+fn pass(fd: c_int, header: &msghdr, kernel: impl FnOnce() -> Option<ssize_t>) -> Option<ssize_t> {
     let given = crate::plumbing::before_passing(header);
     let sent = kernel();
-    if sent.is_none_or(|sent| sent < 0) {
+    // A stream passes nothing beside no byte.
+    let passes_none = || !given.is_empty() && is_stream(fd);
+    if sent.is_none_or(|sent| sent < 0 || sent == 0 && passes_none()) {
         let errno = Errno::last();
         given.into_iter().for_each(adopt::Given::take_back);
         errno.set();
     }
     sent
+}
+
+fn is_stream(fd: c_int) -> bool {
+    kernel::getsockopt::<c_int>(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
 }
 
 /// As [`pass`], at its place in a stream that may be in a ring.
@@ -334,10 +346,10 @@ fn pass_along(
     mut kernel: impl FnMut() -> ssize_t,
 ) -> Option<ssize_t> {
     if flags & !RING_FLAGS != 0 {
-        return pass(header, || by_kernel_only(end, flags, kernel));
+        return pass(end.fd(), header, || by_kernel_only(end, flags, kernel));
     }
     let dont_wait = flags & libc::MSG_DONTWAIT != 0;
-    pass(header, || {
+    pass(end.fd(), header, || {
         loop {
             if is_granted(end)
                 && let Err(errno) = send::leave_ring(end, dont_wait)

@@ -8,13 +8,16 @@ use crosslane_sys::real;
 use libc::msghdr;
 
 use crate::process::is_own;
-use crate::{borrow, epoll, lifecycle, progress, sandbox, stdio};
+use crate::{borrow, c, epoll, lifecycle, progress, sandbox, stdio};
 
 /// How long passing a descriptor waits for its connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
 
 /// `new` is a copy of `fd`.
 pub fn copied(fd: c_int, new: c_int) {
+    if process::has_left() {
+        return;
+    }
     if !is_own() {
         return borrow::copied(fd, new);
     }
@@ -112,8 +115,8 @@ pub fn before_passing(message: &msghdr) -> Vec<adopt::Given> {
     given
 }
 
-/// The program may have received descriptors over an AF_UNIX socket.
-pub fn after_receiving(message: &msghdr) {
+/// The program may have received descriptors over an AF_UNIX socket, by a receive with these flags.
+pub fn after_receiving(message: &msghdr, flags: c_int) {
     if process::has_left() {
         return;
     }
@@ -123,20 +126,34 @@ pub fn after_receiving(message: &msghdr) {
         if let Some(end) = End::of(fd) {
             epoll::named(&end);
             leave_to_kernel(&end, fd);
+            if flags & libc::MSG_PEEK != 0 {
+                // The message has another copy, for whoever receives it.
+                adopt::give_away(&end, Reason::Passed, PATIENCE).to_somebody();
+                progress::hand_back(&end);
+            }
         }
     });
 }
 
-/// Each descriptor in a message's control data.
+/// Each descriptor in a message's control data, up to what the kernel refuses.
 fn for_each_passed(message: &msghdr, mut act: impl FnMut(c_int)) {
+    let start = message.msg_control.cast::<u8>();
+    if !c::may_be(start, message.msg_controllen) {
+        return;
+    }
+    let stop = start.addr() + message.msg_controllen;
     // SAFETY: the program's promise about its message.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: null or inside the program's control buffer.
     while let Some(control) = unsafe { header.as_ref() } {
+        let room = stop - header.addr();
+        if !(size_of::<libc::cmsghdr>()..=room).contains(&control.cmsg_len) {
+            return;
+        }
         if control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_RIGHTS {
             // SAFETY: as above.
             let data = unsafe { libc::CMSG_DATA(header) }.cast::<c_int>();
-            let bytes = control.cmsg_len.saturating_sub(size_of::<libc::cmsghdr>());
+            let bytes = control.cmsg_len - size_of::<libc::cmsghdr>();
             for place in 0..bytes / size_of::<c_int>() {
                 // SAFETY: inside the data of this control message.
                 act(unsafe { data.add(place).read_unaligned() });

@@ -49,7 +49,8 @@ pub fn duration(time: &timespec) -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-fn as_timespec(duration: Duration) -> timespec {
+/// A duration as a timespec.
+pub fn as_timespec(duration: Duration) -> timespec {
     timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),

@@ -111,7 +111,9 @@ unsafe extern "C" fn after_in_parent() {
 }
 
 unsafe extern "C" fn after_in_child() {
-    OWN.store(system::pid(), Ordering::Relaxed);
+    if !process::has_left() {
+        OWN.store(system::pid(), Ordering::Relaxed);
+    }
     let Some(fork) = FORK.take().map(ManuallyDrop::into_inner) else {
         return;
     };

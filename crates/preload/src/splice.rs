@@ -55,6 +55,22 @@ pub fn copied(
     }
 }
 
+/// All flags that splice(2) has.
+const FLAGS: u32 =
+    libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
+
+/// Whether the kernel moves anything between a connection and a pipe by this call, or refuses it before it looks.
+pub fn may_move(from: c_int, to: c_int, flags: u32) -> bool {
+    let is_open_for = |fd, mode| {
+        let flags = kernel::status_flags(fd).unwrap_or(libc::O_PATH);
+        matches!(flags & libc::O_ACCMODE, found if found == mode || found == libc::O_RDWR)
+            && flags & libc::O_PATH == 0
+    };
+    let into_pipe = || End::of(from).is_some() && is_pipe(to) && is_open_for(to, libc::O_WRONLY);
+    let from_pipe = || End::of(to).is_some() && is_pipe(from) && is_open_for(from, libc::O_RDONLY);
+    flags & !FLAGS == 0 && (into_pipe() || from_pipe())
+}
+
 fn is_in_ring(fd: c_int) -> bool {
     End::of(fd).is_some_and(|end| is_granted(&end))
 }
@@ -130,11 +146,34 @@ fn into_connection(
     bytes: usize,
     waits: bool,
 ) -> Option<Result<usize, Errno>> {
-    if let Err(errno) = await_room(from, end, waits)? {
-        return Some(Err(errno));
-    }
-    if !waits && is_dry(from) == Some(false) {
-        return Some(Err(Errno::AGAIN));
+    // As the kernel, which first finds out whether there is anything to send.
+    let waits = waits && !is_nonblocking(from);
+    let mut has_waited = false;
+    loop {
+        match is_dry(from) {
+            Some(true) => return Some(Ok(0)),
+            Some(false) if !waits => return Some(Err(Errno::AGAIN)),
+            Some(false) => {
+                if let Err(errno) = wait_for(from, POLLIN) {
+                    return Some(Err(errno));
+                }
+            }
+            None => match look_for_room(end)? {
+                Ok(true) => break,
+                Ok(false) if end.is_nonblocking() => return Some(Err(Errno::AGAIN)),
+                Ok(false) => {
+                    if has_waited {
+                        // There is room that may not be used yet.
+                        kernel::nap(NAP);
+                    }
+                    has_waited = true;
+                    if let Err(errno) = send::await_room(end) {
+                        return Some(Err(errno));
+                    }
+                }
+                Err(errno) => return Some(Err(errno)),
+            },
+        }
     }
     let measure = Measure::begin(bytes.min(fill::MOST_BYTES));
     if measure.way == Way::Direct
@@ -158,43 +197,19 @@ fn into_connection(
     Some(sent)
 }
 
-/// Wait until the connection has room, before anything is taken from the pipe. None: it is broken.
-fn await_room(from: c_int, end: &End, waits: bool) -> Option<Result<(), Errno>> {
-    let mut has_waited = false;
-    loop {
-        let socket = ready::look(end, POLLOUT, true);
-        if socket & (POLLERR | POLLHUP) != 0 {
-            // What the kernel has told the library it does not tell again, but for EPIPE and its signal,
-            // which is all that it tells senders of AF_UNIX.
-            let may_tell = look(from, POLLIN, 0) != Ok(0) && end.family() == Family::Tcp;
-            let error = may_tell.then(|| ending::take_error(end)).flatten();
-            return error.filter(|error| *error != Errno::PIPE).map(Err);
-        }
-        if end.has_flags(end_flags::SHUT_WRITE) {
-            // What cannot be sent any more stays in the pipe.
-            return None;
-        }
-        // As the kernel, which finds out first whether there is anything to send.
-        if socket & POLLOUT != 0 || is_dry(from) == Some(true) {
-            return Some(Ok(()));
-        }
-        if !waits || end.is_nonblocking() {
-            return Some(Err(Errno::AGAIN));
-        }
-        if let Err(errno) = wait_for(from, POLLIN) {
-            return Some(Err(errno));
-        }
-        if has_waited {
-            // There is room that may not be used yet.
-            kernel::nap(NAP);
-        }
-        has_waited = true;
-        if is_dry(from) != Some(true)
-            && let Err(errno) = send::await_room(end)
-        {
-            return Some(Err(errno));
-        }
+/// Whether the connection has room. None: it is broken.
+fn look_for_room(end: &End) -> Option<Result<bool, Errno>> {
+    let found = ready::look(end, POLLOUT, true);
+    if found & (POLLERR | POLLHUP) != 0 {
+        // What the kernel has told the library it does not tell again, but for EPIPE and its signal,
+        // which is all that it tells senders of AF_UNIX.
+        let may_tell = end.family() == Family::Tcp;
+        let error = may_tell.then(|| ending::take_error(end)).flatten();
+        return error.filter(|error| *error != Errno::PIPE).map(Err);
     }
+    // What cannot be sent any more stays in the pipe.
+    let is_shut = end.has_flags(end_flags::SHUT_WRITE);
+    (!is_shut).then_some(Ok(found & POLLOUT != 0))
 }
 
 /// Whether an empty pipe has no writers any more. None: it is not empty.

@@ -1,5 +1,5 @@
 //! stdio on sockets goes around the interposed functions inside libc. A stream gets functions of
-//! ours to read and write by (fopencookie(3)); what is printed to a descriptor goes by TCP.
+//! ours to read and write by (fopencookie(3)); what is printed to a descriptor is printed to memory first.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::time::Duration;
@@ -7,13 +7,13 @@ use core::time::Duration;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
 use crosslane_stream::family::Family;
-use crosslane_stream::{End, close as closing, raw, replay, send, switch};
-use crosslane_sys::{Errno, kernel, real};
+use crosslane_stream::{End, close as closing, replay, send, switch};
+use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{FILE, size_t, ssize_t};
 
 use crate::{c, input, lifecycle, output, progress};
 
-/// How long a call that prints to a descriptor waits for TCP to have room for what comes before.
+/// How long a stream of libc's own waits for TCP to have room for what comes before.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a peer is waited for to come back to TCP.
@@ -81,17 +81,25 @@ unsafe extern "C" fn write_stream(
     from: *const c_char,
     bytes: size_t,
 ) -> ssize_t {
+    // SAFETY: stdio's own buffer. Less than all is an error to stdio.
+    unsafe { write_all(fd_of(cookie), from, bytes) }.cast_signed()
+}
+
+/// What of a text goes before an error, of which errno tells.
+///
+/// # Safety
+/// There are so many bytes.
+unsafe fn write_all(fd: c_int, from: *const c_char, bytes: size_t) -> usize {
     let mut done = 0;
     while done < bytes {
         let rest = from.wrapping_add(done).cast();
-        // SAFETY: stdio's own buffer.
-        match usize::try_from(unsafe { output::write(fd_of(cookie), rest, bytes - done) }) {
+        // SAFETY: the caller's promise.
+        match usize::try_from(unsafe { output::write(fd, rest, bytes - done) }) {
             Ok(sent) => done += sent,
-            // Less than all is an error to stdio, and errno is set.
             Err(_) => break,
         }
     }
-    done.cast_signed()
+    done
 }
 
 /// No socket has a position, which a flush of what has been read ahead asks for.
@@ -145,17 +153,6 @@ pub fn leave(end: &End) {
     progress::hand_back(end);
 }
 
-/// What is printed next goes around us: by TCP, behind all that was sent before.
-fn send_by_tcp(fd: c_int) {
-    if let Some(end) = End::of(fd) {
-        // What the receiver wants to have again comes before that.
-        switch::attend(&end);
-        switch::pin(&end, Reason::Stdio);
-        leave_lane(&end);
-        raw::lose_place(&end);
-    }
-}
-
 fn leave_lane(end: &End) {
     let deadline = std::time::Instant::now() + PATIENCE;
     while end.tx_mode() != Mode::Tcp && std::time::Instant::now() < deadline {
@@ -167,15 +164,44 @@ fn leave_lane(end: &End) {
     }
 }
 
+/// What vasprintf(3) has allocated.
+struct Text(*mut c_char);
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        // SAFETY: it is malloc's, or null.
+        unsafe { libc::free(self.0.cast()) };
+    }
+}
+
+/// Print to a connection, which libc would do around us: all of it, or an error behind a part.
+fn print(fd: c_int, format: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
+    let mut text = Text(core::ptr::null_mut());
+    let count = format(&raw mut text.0);
+    let Ok(bytes) = usize::try_from(count) else {
+        // Nobody knows what stands there.
+        core::mem::forget(text);
+        return count;
+    };
+    // SAFETY: so many have been printed.
+    let sent = cancel::guarded(&text, || unsafe { write_all(fd, text.0, bytes) });
+    if sent == bytes { count } else { -1 }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(
     fd: c_int,
     format: *const c_char,
     arguments: *mut c_void,
 ) -> c_int {
-    send_by_tcp(fd);
-    // SAFETY: passed on; a va_list travels as a pointer.
-    unsafe { real::vdprintf(fd, format, arguments) }
+    if End::of(fd).is_none() {
+        // SAFETY: passed on; a va_list travels as a pointer.
+        return unsafe { real::vdprintf(fd, format, arguments) };
+    }
+    // SAFETY: as above.
+    print(fd, |text| unsafe {
+        real::vasprintf(text, format, arguments)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -185,111 +211,102 @@ pub unsafe extern "C" fn __vdprintf_chk(
     format: *const c_char,
     arguments: *mut c_void,
 ) -> c_int {
-    send_by_tcp(fd);
-    // SAFETY: passed on; a va_list travels as a pointer.
-    unsafe { real::__vdprintf_chk(fd, flag, format, arguments) }
+    if End::of(fd).is_none() {
+        // SAFETY: passed on; a va_list travels as a pointer.
+        return unsafe { real::__vdprintf_chk(fd, flag, format, arguments) };
+    }
+    // SAFETY: as above.
+    print(fd, |text| unsafe {
+        real::__vasprintf_chk(text, flag, format, arguments)
+    })
 }
 
-/// Has the descriptor in the first argument send by TCP; returns where the next library's function
-/// is. Called from the variadic functions below, whose arguments it must not see.
-extern "C" fn before_dprintf(fd: c_int) -> usize {
-    send_by_tcp(fd);
-    real::address(c"dprintf")
-}
-
-extern "C" fn before_dprintf_chk(fd: c_int) -> usize {
-    send_by_tcp(fd);
-    real::address(c"__dprintf_chk")
-}
-
-/// A variadic function that calls `$before` with its first argument and then goes on in the next
-/// library with all of its arguments untouched.
+/// A variadic function that calls `$run`, which has so many arguments before a va_list. Such a list is at the top of the
+/// frame, behind the registers that hold arguments.
 #[cfg(target_arch = "x86_64")]
-macro_rules! forward_variadic {
-    ($name:ident, $before:ident) => {
+macro_rules! with_list {
+    ($name:ident, $run:ident, $named:literal, $register:literal) => {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
                 "push rbp",
                 "mov rbp, rsp",
-                "sub rsp, 192",
+                "sub rsp, 208",
                 "mov [rsp], rdi",
                 "mov [rsp + 8], rsi",
                 "mov [rsp + 16], rdx",
                 "mov [rsp + 24], rcx",
                 "mov [rsp + 32], r8",
                 "mov [rsp + 40], r9",
-                "mov [rsp + 48], rax",
-                "movups [rsp + 64], xmm0",
-                "movups [rsp + 80], xmm1",
-                "movups [rsp + 96], xmm2",
-                "movups [rsp + 112], xmm3",
-                "movups [rsp + 128], xmm4",
-                "movups [rsp + 144], xmm5",
-                "movups [rsp + 160], xmm6",
-                "movups [rsp + 176], xmm7",
-                "call {before}",
-                "mov r11, rax",
-                "mov rdi, [rsp]",
-                "mov rsi, [rsp + 8]",
-                "mov rdx, [rsp + 16]",
-                "mov rcx, [rsp + 24]",
-                "mov r8, [rsp + 32]",
-                "mov r9, [rsp + 40]",
-                "mov rax, [rsp + 48]",
-                "movups xmm0, [rsp + 64]",
-                "movups xmm1, [rsp + 80]",
-                "movups xmm2, [rsp + 96]",
-                "movups xmm3, [rsp + 112]",
-                "movups xmm4, [rsp + 128]",
-                "movups xmm5, [rsp + 144]",
-                "movups xmm6, [rsp + 160]",
-                "movups xmm7, [rsp + 176]",
+                "movups [rsp + 48], xmm0",
+                "movups [rsp + 64], xmm1",
+                "movups [rsp + 80], xmm2",
+                "movups [rsp + 96], xmm3",
+                "movups [rsp + 112], xmm4",
+                "movups [rsp + 128], xmm5",
+                "movups [rsp + 144], xmm6",
+                "movups [rsp + 160], xmm7",
+                // Where the next whole and the next floating argument are among those, the stack's, and those.
+                "mov dword ptr [rsp + 176], 8 * {named}",
+                "mov dword ptr [rsp + 180], 48",
+                "lea rax, [rbp + 16]",
+                "mov [rsp + 184], rax",
+                "mov [rsp + 192], rsp",
+                concat!("lea ", $register, ", [rsp + 176]"),
+                "call {run}",
                 "leave",
-                "jmp r11",
-                before = sym $before,
+                "ret",
+                named = const $named,
+                run = sym $run,
             )
         }
     };
 }
 
-/// A variadic function that calls `$before` with its first argument and then goes on in the next
-/// library with all of its arguments untouched.
+/// A variadic function that calls `$run`, which has so many arguments before a va_list. Such a list is at the bottom of the
+/// frame, before the registers that hold arguments.
 #[cfg(target_arch = "aarch64")]
-macro_rules! forward_variadic {
-    ($name:ident, $before:ident) => {
+macro_rules! with_list {
+    ($name:ident, $run:ident, $named:literal, $register:literal) => {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
-                "stp x29, x30, [sp, #-208]!",
+                "stp x29, x30, [sp, #-240]!",
                 "mov x29, sp",
-                "stp x0, x1, [sp, #16]",
-                "stp x2, x3, [sp, #32]",
-                "stp x4, x5, [sp, #48]",
-                "stp x6, x7, [sp, #64]",
-                "stp q0, q1, [sp, #80]",
-                "stp q2, q3, [sp, #112]",
-                "stp q4, q5, [sp, #144]",
-                "stp q6, q7, [sp, #176]",
-                "bl {before}",
-                "mov x16, x0",
-                "ldp x0, x1, [sp, #16]",
-                "ldp x2, x3, [sp, #32]",
-                "ldp x4, x5, [sp, #48]",
-                "ldp x6, x7, [sp, #64]",
-                "ldp q0, q1, [sp, #80]",
-                "ldp q2, q3, [sp, #112]",
-                "ldp q4, q5, [sp, #144]",
-                "ldp q6, q7, [sp, #176]",
-                "ldp x29, x30, [sp], #208",
-                "br x16",
-                before = sym $before,
+                "stp x0, x1, [sp, #48]",
+                "stp x2, x3, [sp, #64]",
+                "stp x4, x5, [sp, #80]",
+                "stp x6, x7, [sp, #96]",
+                "stp q0, q1, [sp, #112]",
+                "stp q2, q3, [sp, #144]",
+                "stp q4, q5, [sp, #176]",
+                "stp q6, q7, [sp, #208]",
+                // The stack's, the ends of the whole and of the floating ones, and where the next of each is before them.
+                "add x9, sp, #240",
+                "add x10, sp, #112",
+                "stp x9, x10, [sp, #16]",
+                "str x9, [sp, #32]",
+                "mov w10, #(8 * ({named} - 8))",
+                "mov w11, #-128",
+                "stp w10, w11, [sp, #40]",
+                concat!("add ", $register, ", sp, #16"),
+                "bl {run}",
+                "ldp x29, x30, [sp], #240",
+                "ret",
+                named = const $named,
+                run = sym $run,
             )
         }
     };
 }
 
-forward_variadic!(dprintf, before_dprintf);
-forward_variadic!(__dprintf_chk, before_dprintf_chk);
+#[cfg(target_arch = "x86_64")]
+with_list!(dprintf, vdprintf, 2, "rdx");
+#[cfg(target_arch = "x86_64")]
+with_list!(__dprintf_chk, __vdprintf_chk, 3, "rcx");
+#[cfg(target_arch = "aarch64")]
+with_list!(dprintf, vdprintf, 2, "x2");
+#[cfg(target_arch = "aarch64")]
+with_list!(__dprintf_chk, __vdprintf_chk, 3, "x3");

@@ -18,9 +18,9 @@ macro_rules! real {
             /// As the C function's manual demands.
             #[inline]
             pub unsafe fn $name($($arg: $type),*) -> $result {
-                static ADDRESS: AtomicUsize = AtomicUsize::new(0);
-                let address = match ADDRESS.load(Ordering::Relaxed) {
-                    0 => find(concat!(stringify!($name), "\0"), &ADDRESS),
+                let known = &addresses::$name;
+                let address = match known.load(Ordering::Relaxed) {
+                    0 => find(concat!(stringify!($name), "\0"), known),
                     address => address,
                 };
                 let address = core::ptr::with_exposed_provenance::<()>(address);
@@ -33,11 +33,22 @@ macro_rules! real {
             }
         )*
 
+        /// Where the functions are, once they have been found.
+        #[allow(non_upper_case_globals)]
+        mod addresses {
+            use super::AtomicUsize;
+
+            $( pub(super) static $name: AtomicUsize = AtomicUsize::new(0); )*
+        }
+
         /// Find all functions now, so that later calls need no dynamic linker.
         pub fn resolve_all() {
-            // The linker takes locks; doing this at load time keeps them out of signal handlers
-            // and forked children.
-            $( let _ = lookup(concat!(stringify!($name), "\0")); )*
+            // The linker takes locks; doing this at load time keeps them out of signal handlers,
+            // forked children, and threads that a library starts and waits for while it is loaded.
+            $(
+                let found = lookup(concat!(stringify!($name), "\0"));
+                addresses::$name.store(found, Ordering::Relaxed);
+            )*
         }
     };
 }
@@ -47,17 +58,6 @@ fn lookup(name: &str) -> usize {
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
     // The linker knows "next" by its return address, so this must never become a tail call.
     core::hint::black_box(found).expose_provenance()
-}
-
-/// Where the next library has this function, for forwarding a call with arguments that cannot be
-/// named, such as a variadic one.
-pub fn address(name: &core::ffi::CStr) -> usize {
-    // SAFETY: a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    match core::hint::black_box(found).expose_provenance() {
-        0 => missing(),
-        address => address,
-    }
 }
 
 #[cold]
@@ -163,6 +163,8 @@ real! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn __vasprintf_chk(text: *mut *mut c_char, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     fn aio_read(request: *mut libc::aiocb) -> c_int;
     fn aio_write(request: *mut libc::aiocb) -> c_int;
     fn aio_read64(request: *mut libc::aiocb) -> c_int;

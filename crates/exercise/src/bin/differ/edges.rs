@@ -14,8 +14,10 @@ pub fn are_alike(native: &Trace, other: &Trace) -> bool {
     let mut edges = Edges::default();
     native.lines.len() == other.lines.len()
         && lines(native, other).all(|(native, line, is_full)| {
-            edges.note(native, line, is_full);
-            native == line || edges.are_once_more(native, line)
+            edges.note(native, is_full);
+            let is_alike = native == line || edges.are_once_more(native, line);
+            edges.learn(native);
+            is_alike
         })
 }
 
@@ -24,12 +26,13 @@ pub fn are_alike(native: &Trace, other: &Trace) -> bool {
 pub fn ended_once_more(native: &Trace, other: &Trace) -> Option<String> {
     let mut edges = Edges::default();
     for (native, other, is_full) in lines(native, other) {
-        edges.note(native, other, is_full);
+        edges.note(native, is_full);
         if native != other && !edges.are_once_more(native, other) {
             let step = edges.ended_here(native, other);
             let step = step.or_else(|| edges.ended_natively(native, other));
             return step.map(|step| step.trim_start().to_owned());
         }
+        edges.learn(native);
     }
     None
 }
@@ -66,13 +69,13 @@ struct Registration {
     knows_all: bool,
     /// Whether a send has found no room, and no event has told of any since.
     misses_room: bool,
-    /// The ends that it has been told of since it was made, which stay: HUP and RDHUP.
-    ends: BTreeSet<String>,
+    /// What it has been told of since it was made or changed.
+    told: BTreeSet<String>,
 }
 
 impl Edges {
     /// Takes note of a step, as `@0 epoll-add h5 h1 IN|ET 1 => 0`, before it is compared.
-    fn note(&mut self, native: &str, other: &str, is_full: bool) {
+    fn note(&mut self, native: &str, is_full: bool) {
         let words: Vec<_> = native.split_whitespace().collect();
         if let [
             process,
@@ -94,7 +97,7 @@ impl Edges {
             let registration = self.of.entry(key).or_default();
             registration.misses_room |= misses_room;
             (registration.handle, registration.for_edges) = (handle.to_owned(), for_edges);
-            registration.ends.clear();
+            registration.told.clear();
             registration.process = process.to_owned();
         }
         if let [_, "epoll-del", set, handle, "=>", "0"] = words[..] {
@@ -112,14 +115,13 @@ impl Edges {
                 registration.misses_room |= self.names.are_one(sender, &registration.handle);
             }
         }
-        // An event that differs itself is judged by what was known before.
-        if native == other {
-            self.learn(native, &words);
-        }
     }
 
-    /// Who knows of all that can be read, after a step.
-    fn learn(&mut self, line: &str, words: &[&str]) {
+    /// Who has been told what, and who knows of all that can be read, after a step: an event that differs itself is judged
+    /// by what was known before.
+    fn learn(&mut self, line: &str) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let words = &words[..];
         if let Some((step, events)) = events(line) {
             for (data, bits) in events.iter().filter_map(|event| event.split_once(':')) {
                 let key = self.key(set_of(step), data).cloned();
@@ -127,8 +129,7 @@ impl Edges {
                     let has = |name| bits.split('|').any(|bit| bit == name);
                     registration.knows_all = has("IN");
                     registration.misses_room &= !has("OUT");
-                    let ends = bits.split('|').filter(|bit| is_lasting_end(bit));
-                    registration.ends.extend(ends.map(str::to_owned));
+                    registration.told.extend(bits.split('|').map(str::to_owned));
                 }
             }
         } else if !brings_nothing(words) {
@@ -247,18 +248,24 @@ impl Edges {
             let is_old = |bit| match bit {
                 "OUT" => has_old_room,
                 "IN" => has_old_room && registration.knows_all,
-                end => is_lasting_end(end) && registration.ends.contains(end),
+                end => is_lasting_end(end) && registration.told.contains(end),
             };
             bits.split('|').all(is_old) && registration.for_edges
         })
     }
 
-    /// Whether an event is of a registration for edges, or that a set has become readable which has some.
+    /// Whether an event is of a registration for edges, and of nothing but what it has been told of, or room that no send
+    /// has missed; or that a set has become readable which has such registrations.
     fn is_edge(&self, step: &str, event: &str) -> bool {
         let who = step.split_whitespace().next().unwrap_or_default();
+        let Some((_, bits)) = event.split_once(':') else {
+            return false;
+        };
         self.registration(step, event).is_some_and(|registration| {
+            let has_room = !registration.misses_room;
+            let is_known = |bit| registration.told.contains(bit) || bit == "OUT" && has_room;
             let is_of_set = || self.has_edges(who, &registration.handle);
-            registration.for_edges || event.ends_with(":IN") && is_of_set()
+            registration.for_edges && bits.split('|').all(is_known) || bits == "IN" && is_of_set()
         })
     }
 }

@@ -23,6 +23,7 @@ mod options;
 mod pipes;
 mod processes;
 mod ready;
+mod refused;
 mod signals;
 mod stdio;
 mod storm;
@@ -75,7 +76,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 29] = [
+    let topics: [&'static [Check]; 30] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -100,6 +101,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         urgent::CHECKS,
         cancelling::CHECKS,
         pipes::CHECKS,
+        refused::CHECKS,
         fortified::CHECKS,
         notices::CHECKS,
         storm::CHECKS,

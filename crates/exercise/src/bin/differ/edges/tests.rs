@@ -9,6 +9,8 @@ fn are_alike(native: &str, other: &str) -> bool {
             "@0 epoll-add h5 h2 IN 2 => 0",
             "@0 epoll-add h5 h3 IN|ET|ONESHOT 3 => 0",
             "@0 epoll-add h5 h2 IN|ET 2 => EEXIST",
+            "@0 epoll-wait h5 9 0 => [1:IN]",
+            "@1 send h9 5 - => 5",
             "@0 dup h5 h7 => 9",
             last,
         ]
@@ -28,6 +30,32 @@ fn an_edge_too_many_is_allowed_and_one_too_few_is_not() {
     assert!(are_alike(without, with));
     assert!(!are_alike(with, without));
     assert!(!are_alike(with, "@0 epoll-wait h5 9 0 => [1:IN 1:IN]"));
+}
+
+#[test]
+fn an_edge_too_many_is_of_what_has_been_told() {
+    let told = |before: &[&str], event: &str| {
+        let add = "@0 epoll-add h5 h1 IN|OUT|ET 1 => 0";
+        let trace = |last: &str| Trace {
+            lines: [&[add], before, &[last]]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            ..Trace::default()
+        };
+        let other = format!("@0 epoll-wait h5 9 0 => [1:{event}]");
+        super::are_alike(&trace("@0 epoll-wait h5 9 0 => []"), &trace(&other))
+    };
+    let read = "@0 epoll-wait h5 9 0 => [1:IN|OUT]";
+    assert!(told(&[read], "IN|OUT"));
+    assert!(told(&[read], "IN"));
+    assert!(told(&[], "OUT"));
+    assert!(!told(&[], "IN"));
+    assert!(!told(&[read], "IN|RDHUP"));
+    assert!(!told(&[read], "ERR|HUP"));
+    assert!(!told(&[read, "@0 epoll-mod h5 h1 IN|ET 1 => 0"], "IN"));
+    assert!(!told(&["@0 send h1 5 DONTWAIT => EAGAIN"], "OUT"));
 }
 
 #[test]
@@ -203,9 +231,13 @@ fn so_may_a_set_in_another() {
 fn a_sleep_that_an_edge_too_many_ends_is_found() {
     let add = "@0 epoll-add h5 h1 IN|ET 1 => 0";
     let step = "@0/1 epoll-wait h5 9 -1";
-    let trace = |lines: &[&str]| Trace {
-        lines: lines.iter().map(|&line| line.to_owned()).collect(),
-        ..Trace::default()
+    let trace = |lines: &[&str]| {
+        let told = &["@0 epoll-wait h5 9 0 => [1:IN]"][..];
+        let lines = [&lines[..1], told, &lines[1..]].concat();
+        Trace {
+            lines: lines.into_iter().map(str::to_owned).collect(),
+            ..Trace::default()
+        }
     };
     let sleeps = format!("{step} => sleeps");
     let native = trace(&[add, &sleeps, "@0 recv h1 0 - => 0"]);
@@ -279,9 +311,14 @@ fn a_sleep_that_needless_room_ends_natively_is_found() {
 fn the_same_data_in_another_set_is_another_registration() {
     let told = |add: &str| {
         let trace = |last: &str| Trace {
-            lines: ["@0 epoll-add h5 h1 IN|ET 1 => 0", add, last]
-                .map(str::to_owned)
-                .to_vec(),
+            lines: [
+                "@0 epoll-add h5 h1 IN|ET 1 => 0",
+                "@0 epoll-wait h5 9 0 => [1:IN]",
+                add,
+                last,
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             ..Trace::default()
         };
         let (native, other) = (

@@ -3,7 +3,8 @@
 use std::io::IoSlice;
 
 use crosslane_exercise::calls::{
-    close, pipe, read, recv, recvmsg, recvmsg_beside, send_fd, sendmsg, setsockopt, splice, write,
+    close, pipe, read, recv, recvfrom_with_room, recvmsg, recvmsg_beside, send_fd, sendmsg,
+    sendmsg_beside, setsockopt, splice, write,
 };
 use libc::{
     MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_PEEK, POLLHUP, POLLIN, SO_PASSCRED,
@@ -72,6 +73,22 @@ fn ask(s: &mut Stage) {
     let fd = s.fd;
     let asked = (0..20).all(|_| says(fd, b"?") && recv(fd, &mut [0], 0) == Ok(1));
     s.say("asked", asked);
+}
+
+/// Receive with room for a part of the sender's name, by the ring and by the kernel.
+fn name_in_little_room(s: &mut Stage) {
+    for passes_credentials in [0, 1] {
+        let set = setsockopt(s.fd, SOL_SOCKET, SO_PASSCRED, passes_credentials);
+        s.say("set", set);
+        s.send(b"word");
+        s.until(POLLIN);
+        let came = recvfrom_with_room(s.fd, &mut [0; 4], 4);
+        let shown = came.map(|(came, length, is_whole)| {
+            let (is_longer, name) = (length > 4, if is_whole { "cut" } else { "whole" });
+            format!("{came} longer: {is_longer} {name}")
+        });
+        s.say("recvfrom", shown);
+    }
 }
 
 pub const CHECKS: &[Check] = &[
@@ -270,6 +287,27 @@ pub const CHECKS: &[Check] = &[
         |s| {
             s.read(8);
             s.die();
+        },
+    ),
+    pair(
+        "names_that_are_longer_than_their_room",
+        name_in_little_room,
+        name_in_little_room,
+    ),
+    pair(
+        "descriptors_beside_no_byte",
+        |s| {
+            let [out, into] = pipe().expect("a pipe can be made");
+            s.say("send", sendmsg_beside(s.fd, b"", &[out, s.fd], 0));
+            for fd in [out, into] {
+                close(fd).expect("it is open");
+            }
+            s.send(b"word");
+            s.read(10);
+        },
+        |s| {
+            receive(s, 10, 64, 0);
+            s.send(b"answer");
         },
     ),
     pair(

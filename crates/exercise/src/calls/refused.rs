@@ -1,0 +1,131 @@
+//! Calls with arguments that the kernel finds out about before it moves anything, and what calls leave untouched.
+
+use std::os::fd::RawFd;
+
+use super::{answer, answer_int};
+use crate::{Answer, Errno};
+
+/// readv(2) into `buffer` and then into a part of this address and length.
+pub fn readv_and_then(fd: RawFd, buffer: &mut [u8], address: usize, length: usize) -> Answer {
+    let parts = [
+        libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        },
+        libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(address),
+            iov_len: length,
+        },
+    ];
+    // SAFETY: the first part is writable; the kernel refuses the second.
+    answer(unsafe { libc::readv(fd, parts.as_ptr(), 2) })
+}
+
+/// A control message of a descriptor, with its padding.
+#[repr(C)]
+struct Claim {
+    header: libc::cmsghdr,
+    passed: [RawFd; 2],
+}
+
+/// sendmsg(2) of a byte with SCM_RIGHTS of `passed`, whose header claims to have this length.
+pub fn sendmsg_claiming(over: RawFd, passed: RawFd, length: usize) -> Answer {
+    let mut control = Claim {
+        header: libc::cmsghdr {
+            cmsg_len: length,
+            cmsg_level: libc::SOL_SOCKET,
+            cmsg_type: libc::SCM_RIGHTS,
+        },
+        passed: [passed, -1],
+    };
+    let mut byte = [b'x'];
+    let mut part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: 1,
+    };
+    // SAFETY: a message is plain integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: all parts of the message are alive.
+    answer(unsafe { libc::sendmsg(over, &raw const message, libc::MSG_NOSIGNAL) })
+}
+
+/// recvfrom(2) with room for a name, but none for its length.
+pub fn recvfrom_without_length(fd: RawFd, buffer: &mut [u8]) -> Answer {
+    let mut name = [0u64; 16];
+    let (start, most) = (buffer.as_mut_ptr().cast(), buffer.len());
+    let null = std::ptr::null_mut();
+    // SAFETY: the buffer is writable; the kernel refuses the null.
+    answer(unsafe { libc::recvfrom(fd, start, most, 0, name.as_mut_ptr().cast(), null) })
+}
+
+/// recvfrom(2) with room for `room` bytes of a name: what came, the length told, and whether what is behind the room is
+/// untouched.
+pub fn recvfrom_with_room(
+    fd: RawFd,
+    buffer: &mut [u8],
+    room: u32,
+) -> Result<(usize, u32, bool), Errno> {
+    let mut name = [0xee_u8; 128];
+    let mut length = room;
+    let (start, most) = (buffer.as_mut_ptr().cast(), buffer.len());
+    // SAFETY: the buffer is writable, and the name has more room than is said.
+    let came = answer(unsafe {
+        libc::recvfrom(
+            fd,
+            start,
+            most,
+            0,
+            name.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    })?;
+    let behind = &name[usize::try_from(room).expect("it is small")..];
+    Ok((came, length, behind.iter().all(|byte| *byte == 0xee)))
+}
+
+/// recvmsg(2) without a name, but with a length for one: what came, and the length afterwards.
+pub fn recvmsg_with_name_length(
+    fd: RawFd,
+    buffer: &mut [u8],
+    length: u32,
+) -> Result<(usize, u32), Errno> {
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: a message is plain integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_namelen = length;
+    // SAFETY: all parts of the message are alive.
+    let came = answer(unsafe { libc::recvmsg(fd, &raw mut message, 0) })?;
+    Ok((came, message.msg_namelen))
+}
+
+/// recvmmsg(2) of one message with this much time: how many came, and how much time is left.
+pub fn recvmmsg_for(
+    fd: RawFd,
+    buffer: &mut [u8],
+    seconds: i64,
+) -> Result<(usize, libc::timespec), Errno> {
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: a message is plain integers and pointers, for which zero is a value.
+    let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    message.msg_hdr.msg_iov = &raw mut part;
+    message.msg_hdr.msg_iovlen = 1;
+    let mut time = libc::timespec {
+        tv_sec: seconds,
+        tv_nsec: 0,
+    };
+    // SAFETY: the message and the time are alive and writable.
+    let came = answer_int(unsafe { libc::recvmmsg(fd, &raw mut message, 1, 0, &raw mut time) })?;
+    Ok((came, time))
+}
