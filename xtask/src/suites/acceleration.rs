@@ -89,6 +89,11 @@ impl Acceleration {
         self.ends.saturating_sub(self.short_lived)
     }
 
+    /// Whether any travelled in rings: by subtraction of all that did not, and by the monitor's own count.
+    pub fn is_proven(&self) -> bool {
+        self.accelerated > 0 && self.paired > 0
+    }
+
     /// The share of these that were accelerated, in percent.
     pub fn percent(&self) -> u64 {
         match self.long_lived() {
@@ -161,6 +166,7 @@ mod tests {
         let found = acceleration(&stats);
         assert_eq!((found.long_lived(), found.accelerated), (10, 8));
         assert_eq!((found.percent(), found.paired), (80, 4));
+        assert!(found.is_proven());
         assert_eq!(found.others, BTreeMap::from([("option".into(), 2)]));
     }
 
@@ -178,6 +184,12 @@ mod tests {
         let found = acceleration(&stats);
         assert_eq!((found.long_lived(), found.accelerated), (8, 6));
         assert_eq!(found.others, BTreeMap::from([("no-peer".into(), 2)]));
+    }
+
+    #[test]
+    fn ends_whose_reason_nobody_has_counted_prove_nothing() {
+        let found = acceleration(&json!({"connections": 10, "monitor": {"paired": 0}}));
+        assert_eq!((found.accelerated, found.is_proven()), (10, false));
     }
 
     #[test]

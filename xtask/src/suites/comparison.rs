@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use super::acceleration::{Acceleration, Counts};
 use super::exclusions::{self, Exclusion};
 use super::report::Row;
-use super::side::{Ended, Mode, Side};
+use super::side::{End, Ended, Mode, Side};
 use super::suite::{Extent, Place, Suite};
 use super::verdict::{self, Difference, Verdicts};
 
@@ -39,11 +39,20 @@ struct Course<'a> {
 /// What one side has found.
 struct Found {
     mode: Mode,
-    parts: BTreeMap<String, Verdicts>,
+    parts: BTreeMap<String, Part>,
     acceleration: Acceleration,
     /// By part.
     accelerations: BTreeMap<String, Acceleration>,
     took: Duration,
+}
+
+/// What became of a part.
+struct Part {
+    /// Of its tests, and of itself.
+    verdicts: Verdicts,
+    /// Whether it has told of any test.
+    has_results: bool,
+    end: End,
 }
 
 impl Bench {
@@ -78,6 +87,13 @@ fn exclusions_of(suite: &dyn Suite) -> anyhow::Result<Vec<Exclusion>> {
     let mut exclusions = exclusions::read(&names)?;
     exclusions.retain(|exclusion| exclusion.suite == suite.name());
     Ok(exclusions)
+}
+
+/// Parts that say nothing are the same on all sides, and nothing has been tested.
+fn without_results(found: &Found) -> Vec<String> {
+    let parts = found.parts.iter();
+    let empty = parts.filter(|(_, part)| !part.has_results);
+    empty.map(|(name, _)| name.clone()).collect()
 }
 
 impl Course<'_> {
@@ -123,8 +139,7 @@ impl Course<'_> {
         let (mut parts, mut accelerations) = (BTreeMap::new(), BTreeMap::new());
         let mut before = Counts::default();
         for part in &self.parts {
-            let verdicts = self.run_part(&side, part, &place)?;
-            parts.insert(part.clone(), verdicts);
+            parts.insert(part.clone(), self.run_part(&side, part, &place)?);
             if let Some(counts) = side.counts()? {
                 let of_part = Acceleration::of(&counts.since(&before));
                 accelerations.insert(part.clone(), of_part);
@@ -132,7 +147,9 @@ impl Course<'_> {
             }
         }
         let (acceleration, took) = (Acceleration::of(&before), start.elapsed());
-        let kept = serde_json::to_string(&(&acceleration, &accelerations, took))?;
+        let ends = parts.iter().map(|(part, found)| (part, found.end));
+        let ends: BTreeMap<_, _> = ends.collect();
+        let kept = serde_json::to_string(&(&acceleration, &accelerations, took, ends))?;
         std::fs::write(place.side.join(KEPT), kept)?;
         Ok(Found {
             mode,
@@ -148,14 +165,16 @@ impl Course<'_> {
         let place = self.place_of(mode.name());
         let kept = place.side.join(KEPT);
         let kept = std::fs::read_to_string(&kept).with_context(|| kept.display().to_string())?;
-        let (acceleration, accelerations, took) = serde_json::from_str(&kept)?;
+        let (acceleration, accelerations, took, ends): (_, _, _, BTreeMap<String, End>) =
+            serde_json::from_str(&kept)?;
         let mut parts = BTreeMap::new();
         for part in &self.parts {
             let name = self.suite.job(part, &place)?.name;
             let log = place.side.join(format!("{name}.log"));
-            let (in_time, took) = (true, Duration::ZERO);
-            let verdicts = self.verdicts(part, &place, &Ended { log, in_time, took })?;
-            parts.insert(part.clone(), verdicts);
+            let end = *ends.get(part).context("the last run had no such part")?;
+            let took = Duration::ZERO;
+            let found = self.read(part, &place, &Ended { log, end, took })?;
+            parts.insert(part.clone(), found);
         }
         Ok(Found {
             mode,
@@ -185,27 +204,35 @@ impl Course<'_> {
         }
     }
 
-    fn run_part(&self, side: &Side, part: &str, place: &Place) -> anyhow::Result<Verdicts> {
+    fn run_part(&self, side: &Side, part: &str, place: &Place) -> anyhow::Result<Part> {
         let ended = side.run(&self.suite.job(part, place)?)?;
-        let late = if ended.in_time {
-            ""
-        } else {
-            ", past its limit"
+        let how = match ended.end {
+            End::Good => "",
+            End::Bad => ", not with 0",
+            End::Killed => ", killed by a signal",
+            End::Late => ", past its limit",
         };
         println!(
-            "{} {part} {}: {:.1} s{late}",
+            "{} {part} {}: {:.1} s{how}",
             self.suite.name(),
             side.mode.name(),
             ended.took.as_secs_f64()
         );
-        self.verdicts(part, place, &ended)
+        self.read(part, place, &ended)
     }
 
-    fn verdicts(&self, part: &str, place: &Place, ended: &Ended) -> anyhow::Result<Verdicts> {
+    fn read(&self, part: &str, place: &Place, ended: &Ended) -> anyhow::Result<Part> {
         let verdicts = self.suite.read(part, place, ended);
         let verdicts = verdicts.with_context(|| ended.log.display().to_string())?;
         let is_excluded = |name: &str| self.exclusions.iter().any(|e| e.test == name);
-        Ok(verdicts.without(is_excluded))
+        let mut verdicts = verdicts.without(is_excluded);
+        let has_results = !verdicts.is_empty();
+        verdicts.add_end(part, ended.end);
+        Ok(Part {
+            verdicts,
+            has_results,
+            end: ended.end,
+        })
     }
 
     /// Run the parts that differ natively once more, to know which of their tests vary natively.
@@ -215,18 +242,34 @@ impl Course<'_> {
         side: &Found,
         repeated: &mut BTreeMap<String, Verdicts>,
     ) -> anyhow::Result<()> {
-        let empty = Verdicts::default();
         let parts = side.parts.iter().filter(|_| !self.bench.reread);
-        for (part, verdicts) in parts {
-            let native = natively.parts.get(part).unwrap_or(&empty).clone();
-            if repeated.contains_key(part) || verdict::differences(&[native], verdicts).is_empty() {
+        for (part, found) in parts {
+            let native = natively.parts.get(part).map(|part| part.verdicts.clone());
+            let native = native.unwrap_or_default();
+            let differences = verdict::differences(&[native], &found.verdicts);
+            if repeated.contains_key(part) || differences.is_empty() {
                 continue;
             }
             let place = self.place("again")?;
             let again = Side::open(Mode::Native, &self.bench.crosslane, &place.side)?;
-            repeated.insert(part.clone(), self.run_part(&again, part, &place)?);
+            let again = self.run_part(&again, part, &place)?;
+            repeated.insert(part.clone(), again.verdicts);
         }
         Ok(())
+    }
+
+    /// All that is not run, and why.
+    fn excluded(&self) -> Vec<Exclusion> {
+        let left_out = match self.bench.extent {
+            Extent::Core => self.suite.left_out_of_core(),
+            Extent::Whole => &[],
+        };
+        let left_out = left_out.iter().map(|(part, reason)| Exclusion {
+            suite: self.suite.name().to_owned(),
+            test: (*part).to_owned(),
+            reason: (*reason).to_owned(),
+        });
+        self.exclusions.iter().cloned().chain(left_out).collect()
     }
 
     fn row(
@@ -237,8 +280,9 @@ impl Course<'_> {
     ) -> anyhow::Result<Row> {
         let mut tests = 0;
         let mut different: Vec<Difference> = Vec::new();
-        for (part, verdicts) in &side.parts {
-            let native = [natively.parts.get(part), repeated.get(part)];
+        for (part, Part { verdicts, .. }) in &side.parts {
+            let native = natively.parts.get(part).map(|part| &part.verdicts);
+            let native = [native, repeated.get(part)];
             let native: Vec<_> = native.into_iter().flatten().cloned().collect();
             tests += verdict::names(native.iter().chain([verdicts])).len();
             different.extend(verdict::differences(&native, verdicts));
@@ -249,7 +293,8 @@ impl Course<'_> {
             mode: side.mode,
             tests,
             different,
-            excluded: self.exclusions.clone(),
+            without_results: without_results(natively),
+            excluded: self.excluded(),
             acceleration: side.acceleration,
             accelerations: side.accelerations,
             seconds: side.took.as_secs(),

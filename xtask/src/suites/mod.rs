@@ -144,9 +144,17 @@ pub fn core() -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::skipped(0, "");
     outcome.notes.clear();
     for suite in suites {
-        for row in bench.compare(suite)? {
-            println!("{}", report::text(std::slice::from_ref(&row), false)?);
-            row.add_to(&mut outcome);
+        match bench.compare(suite) {
+            Ok(rows) => {
+                println!("{}", report::text(&rows, false)?);
+                rows.iter().for_each(|row| row.add_to(&mut outcome));
+            }
+            // The other suites, and what was tested before them, say something all the same.
+            Err(error) => {
+                outcome.failed += 1;
+                let note = format!("FAILED: {}: {error:#}", suite.name());
+                outcome.notes.push(note);
+            }
         }
     }
     outcome.took = start.elapsed();

@@ -28,9 +28,7 @@ pub enum Redis {
 }
 
 /// What makes most of connections: pipelines, large and broken requests, blocked clients,
-/// connections closed by either side, limits. Without unit/pubsub, which expects that what is sent
-/// on one connection is heard before what is sent on another later; a server that is awake does
-/// not always do so (see docs/suites.md).
+/// connections closed by either side, limits.
 const CORE: [&str; 7] = [
     "unit/auth",
     "unit/protocol",
@@ -40,6 +38,13 @@ const CORE: [&str; 7] = [
     "unit/limits",
     "integration/block-repl",
 ];
+
+/// Of the same kind, but not for a test that may not fail now and then.
+const LEFT_OUT_OF_CORE: [(&str, &str); 1] = [(
+    "unit/pubsub",
+    "it expects that what is sent on one connection is heard before what is sent on another later, \
+     which a server that is awake does not always do (docs/suites.md); part of the whole suite",
+)];
 
 const PROGRAMS: [(&str, &str); 6] = [
     ("redis-server", "redis-server"),
@@ -91,6 +96,13 @@ impl Suite for Redis {
             (Self::Units, Extent::Whole) => units(&tree)?,
             (Self::Sentinel | Self::Cluster, _) => vec!["all".to_owned()],
         })
+    }
+
+    fn left_out_of_core(&self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Units => &LEFT_OUT_OF_CORE,
+            Self::Sentinel | Self::Cluster => &[],
+        }
     }
 
     /// A copy of the tree, as the tests write into it.

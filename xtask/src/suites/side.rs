@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -61,8 +61,32 @@ pub struct Job {
 pub struct Ended {
     /// Its output.
     pub log: PathBuf,
-    pub in_time: bool,
+    pub end: End,
     pub took: Duration,
+}
+
+/// What ended a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    /// It exited with 0.
+    Good,
+    /// It exited with something else.
+    Bad,
+    /// A signal did.
+    Killed,
+    /// It ran past its limit.
+    Late,
+}
+
+impl End {
+    fn of(status: ExitStatus) -> Self {
+        match status.code() {
+            Some(0) => Self::Good,
+            Some(_) => Self::Bad,
+            None => Self::Killed,
+        }
+    }
 }
 
 /// See the [module](self).
@@ -148,8 +172,9 @@ impl Side {
         if let Ok(namespace) = std::fs::read_to_string(&namespace) {
             kill_all_in(namespace.trim());
         }
-        child.wait()?;
-        Ok(Ended { log, in_time, took })
+        let status = child.wait()?;
+        let end = if in_time { End::of(status) } else { End::Late };
+        Ok(Ended { log, end, took })
     }
 
     /// What the monitor has seen up to now, once it has noticed that all programs have ended; nothing natively.
@@ -251,9 +276,20 @@ mod tests {
         let side = Side::open(Mode::Native, Path::new("unused"), folder.path()).unwrap();
         let script = "sleep 1000 & setsid sleep 1000 & echo $!; sleep 1000";
         let ended = side.run(&job("sleepy", script, folder.path())).unwrap();
-        assert!(!ended.in_time);
+        assert_eq!(ended.end, End::Late);
         let namespace = std::fs::read_to_string(folder.path().join("sleepy.namespace")).unwrap();
         assert_eq!(processes_in(namespace.trim()), []);
+    }
+
+    #[test]
+    fn who_exits_and_who_is_killed_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let side = Side::open(Mode::Native, Path::new("unused"), folder.path()).unwrap();
+        let end = |script| side.run(&job("end", script, folder.path())).unwrap().end;
+        assert_eq!(
+            [end("exit 0"), end("exit 3"), end("kill -SEGV $$")],
+            [End::Good, End::Bad, End::Killed]
+        );
     }
 
     #[test]
@@ -263,7 +299,7 @@ mod tests {
         let ended = side
             .run(&job("link", "ip -brief link", folder.path()))
             .unwrap();
-        assert!(ended.in_time);
+        assert_eq!(ended.end, End::Good);
         let log = std::fs::read_to_string(ended.log).unwrap();
         assert!(log.contains("LOOPBACK,UP"), "{log}");
     }

@@ -31,6 +31,11 @@ pub trait Suite: Sync {
     /// Its parts, each a process and a log: all of them, or those of the core.
     fn parts(&self, folder: &Path, extent: Extent) -> anyhow::Result<Vec<String>>;
 
+    /// Parts that the core should have and has not, with the reason.
+    fn left_out_of_core(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// Prepare a side's own folder.
     fn furnish(&self, _place: &Place) -> anyhow::Result<()> {
         Ok(())

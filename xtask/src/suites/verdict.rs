@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::side::End;
+
 /// What became of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -47,6 +49,21 @@ impl Verdicts {
         if verdict != Verdict::Passed {
             *kept = verdict;
         }
+    }
+
+    /// Add how a part itself ended, which its tests do not say of what comes after the last of them.
+    pub fn add_end(&mut self, part: &str, end: End) {
+        let verdict = |is_so: bool| match is_so {
+            true => Verdict::Passed,
+            false => Verdict::Failed,
+        };
+        let is_by_itself = matches!(end, End::Good | End::Bad);
+        self.add(&format!("{part}: ends by itself"), verdict(is_by_itself));
+        self.add(&format!("{part}: ends with 0"), verdict(end == End::Good));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Leave out the tests that are excluded by their whole names.
@@ -139,6 +156,24 @@ mod tests {
         let natively = [run(&[("a", Passed)]), run(&[("a", Failed)])];
         assert_eq!(differences(&natively, &run(&[("a", Failed)])), []);
         assert_eq!(differences(&natively, &run(&[("a", Skipped)])).len(), 1);
+    }
+
+    #[test]
+    fn a_part_that_hangs_or_dies_after_its_tests_differs() {
+        let ending = |end| {
+            let mut run = run(&[("a", Passed)]);
+            run.add_end("part", end);
+            run
+        };
+        for end in [End::Good, End::Bad] {
+            assert_eq!(differences(&[ending(end)], &ending(end)), []);
+            for other in [End::Killed, End::Late] {
+                let found = differences(&[ending(end)], &ending(other));
+                assert_eq!(found[0].test, "part: ends by itself");
+            }
+        }
+        let found = differences(&[ending(End::Good)], &ending(End::Bad));
+        assert_eq!(found[0].test, "part: ends with 0");
     }
 
     #[test]
