@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
@@ -21,7 +22,7 @@ use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces, set_thre
 /// Do something as another user, in a thread of its own. `None`, loudly, if we are not root.
 fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> Option<T> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can be other users");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: only root can be other users");
         return None;
     }
     std::thread::scope(|scope| {
@@ -116,7 +117,7 @@ fn a_user_s_own_monitor_turns_other_users_away() {
 #[test]
 fn roots_private_monitor_serves_other_users_only_if_they_know_its_secret() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can be other users");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: only root can be other users");
         return;
     }
     let monitor = common::monitor_with(|config| {
@@ -234,6 +235,15 @@ struct Namespace(Child);
 impl Namespace {
     /// `None`, loudly, where we may not make one.
     fn new() -> Option<Self> {
+        let made = Self::make();
+        if made.is_none() {
+            let why = "network namespaces cannot be made here";
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+        }
+        made
+    }
+
+    fn make() -> Option<Self> {
         let script = "ip link set lo up && echo up && exec sleep 600";
         let made = Command::new("unshare")
             .args(["--net", "sh", "-c", script])
@@ -245,11 +255,7 @@ impl Namespace {
         let output = child.stdout.take()?;
         std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).ok()?;
         let namespace = Self(child);
-        if line.trim() != "up" {
-            eprintln!("SKIPPED: network namespaces cannot be made here");
-            return None;
-        }
-        Some(namespace)
+        (line.trim() == "up").then_some(namespace)
     }
 
     fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -69,7 +70,10 @@ fn a_directory_that_others_can_write_is_refused() {
 #[test]
 fn a_directory_of_somebody_else_is_refused() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can give directories away");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: only root can give directories away"
+        );
         return;
     }
     let directory = tempfile::tempdir().unwrap();

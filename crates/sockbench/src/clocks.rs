@@ -105,6 +105,8 @@ fn exact(ticks: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
     use crate::cpus::PlaceError;
 
@@ -116,7 +118,7 @@ mod tests {
                 assert!(clocks.ticks_per_us > 1.0, "{clocks:?}");
             }
             Err(LimitError::Place(PlaceError::TooFew(count))) => {
-                eprintln!("SKIPPED: only {count} CPU here");
+                let _ = writeln!(std::io::stderr(), "SKIPPED: only {count} CPU here");
             }
             Err(error) => panic!("{error}"),
         }

@@ -101,6 +101,7 @@ fn answer(ping: &AtomicU64, pong: &AtomicU64) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::time::Duration;
 
     use super::*;
@@ -125,7 +126,7 @@ mod tests {
                 assert!(trips > 0 && p50_ns > 0 && p50_ns <= p99_ns);
             }
             Err(LimitError::Place(PlaceError::TooFew(count))) => {
-                eprintln!("SKIPPED: only {count} CPU here");
+                let _ = writeln!(std::io::stderr(), "SKIPPED: only {count} CPU here");
             }
             other => panic!("{other:?}"),
         }

@@ -1,6 +1,6 @@
 //! The program as it is used: a server process, a client process, one line of JSON.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 use crosslane_sockbench::outcome::{Line, Listening, Outcome};
@@ -126,7 +126,10 @@ fn every_case_gives_figures_over_tcp() {
 #[test]
 fn every_case_gives_figures_over_tcp_version_6() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        eprintln!("SKIPPED: this machine has no IPv6 loopback");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: this machine has no IPv6 loopback"
+        );
         return;
     }
     every_case_gives_figures("tcp:[::1]:0");
@@ -165,7 +168,6 @@ fn a_size_without_room_for_the_check_is_refused() {
 
 #[test]
 fn a_server_survives_a_client_that_talks_nonsense() {
-    use std::io::Write;
     let server = Server::start("tcp:127.0.0.1:0");
     let address = server.address.strip_prefix("tcp:").expect("a TCP address");
     let mut stranger = std::net::TcpStream::connect(address).expect("it listens");
@@ -180,7 +182,7 @@ fn a_server_survives_a_client_that_talks_nonsense() {
 /// A relay that changes one byte now and then, as a broken transport would.
 #[test]
 fn a_transport_that_corrupts_is_found_out() {
-    use std::io::{Read, Write};
+    use std::io::Read;
     let server = Server::start("tcp:127.0.0.1:0");
     let to = server
         .address
@@ -282,7 +284,6 @@ fn an_idle_server_is_asked_for_its_processor_time_only() {
 
 #[test]
 fn a_crowd_is_steered_from_outside() {
-    use std::io::Write;
     let server = Server::start_with(&["--crowd", "200"]);
     let mut client = watched()
         .args(["crowd", "--connect", &server.address])

@@ -50,6 +50,7 @@ fn call(
 #[cfg(test)]
 mod tests {
     use std::fs::{File, OpenOptions};
+    use std::io::Write;
     use std::os::fd::AsFd;
     use std::path::Path;
     use std::time::{Duration, Instant};
@@ -123,7 +124,7 @@ mod tests {
         // Read-only, small and there on every machine; a PCI resource is such a file, too.
         let path = "/sys/kernel/mm/transparent_hugepage/enabled";
         let (Ok(holder), Ok(look)) = (File::open(path), File::open(path)) else {
-            eprintln!("SKIPPED: {path} cannot be opened here");
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {path} cannot be opened here");
             return;
         };
         hold_range(holder.as_fd(), 0, 4096).unwrap();

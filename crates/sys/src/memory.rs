@@ -246,12 +246,17 @@ pub fn reaches(fd: BorrowedFd<'_>, bytes: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
     fn tables_are_never_of_huge_pages() {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
-            eprintln!("SKIPPED: this kernel has no transparent huge pages");
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED: this kernel has no transparent huge pages"
+            );
             return;
         }
         let mapping = Mapping::private(8 << 20).unwrap();

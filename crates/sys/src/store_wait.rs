@@ -122,6 +122,7 @@ mod x86 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
 
@@ -132,7 +133,10 @@ mod tests {
     fn with_one(test: impl FnOnce(StoreWait)) {
         match StoreWait::here() {
             Some(how) => test(how),
-            None => eprintln!("SKIPPED: this processor has neither umwait nor mwaitx"),
+            None => {
+                let why = "this processor has neither umwait nor mwaitx";
+                let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+            }
         }
     }
 

@@ -1,3 +1,4 @@
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +21,10 @@ fn compile(directory: &Path, name: &str, flags: &[&str]) -> Option<PathBuf> {
         .output()
         .is_ok_and(|output| output.status.success());
     if !done {
-        eprintln!("SKIPPED: cc {flags:?} does not work here");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: cc {flags:?} does not work here"
+        );
     }
     done.then_some(program)
 }
@@ -97,7 +101,7 @@ fn a_setuid_program_of_another_user_cannot_be_accelerated() {
         "its own user gains nothing by it"
     );
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can give files away");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: only root can give files away");
         return;
     }
     chown(&program, Some(12345), Some(12345)).unwrap();

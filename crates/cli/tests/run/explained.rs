@@ -1,6 +1,6 @@
 //! `crosslane run --explain`: the program is a child, and is treated as if it were none.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
@@ -37,7 +37,10 @@ fn signals_that_are_sent_to_the_command_reach_the_program() {
 fn a_program_that_crashes_leaves_its_own_memory_alone() {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     if pattern.trim() != "core" {
-        eprintln!("SKIPPED: core_pattern is {pattern:?}, not \"core\"");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: core_pattern is {pattern:?}, not \"core\""
+        );
         return;
     }
     let sandbox = Sandbox::new();

@@ -5,6 +5,7 @@ mod preloaded;
 mod sandbox;
 mod transparent;
 
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -200,7 +201,7 @@ fn a_program_that_cannot_be_accelerated_is_left_alone() {
         .args([&program, &source])
         .output();
     if !compiled.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: cc -static does not work here");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: cc -static does not work here");
         return;
     }
     let program = program.to_str().unwrap();

@@ -1,5 +1,6 @@
 //! Programs into which the library is loaded, and libraries that cannot be.
 
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,7 +18,10 @@ fn set_mode(path: &Path, mode: u32) {
 /// `crosslane run --strict` as somebody else, who may look at the sandbox. None, loudly, if we are not root.
 fn as_somebody(sandbox: &Sandbox, program: &[&str]) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can become another user");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: only root can become another user"
+        );
         return None;
     }
     set_mode(sandbox.folder.path(), 0o755);
