@@ -13,7 +13,6 @@ use crate::wait_until;
 
 /// Longer than any watchdog, which ends the wait by killing the program.
 const FOREVER: Duration = Duration::from_secs(3600);
-const GRACE: Duration = Duration::from_secs(10);
 
 /// A running program with its process group; dropping it kills both.
 pub struct Process {
@@ -138,11 +137,10 @@ impl Process {
         self.finish()
     }
 
-    /// Ask it to end, and kill it if it does not.
+    /// Ask it to end, and wait until it has.
     pub fn stop(self) -> Output {
         self.signal(Signal::TERM);
-        self.member.ends_within(GRACE);
-        self.finish_now()
+        self.finish()
     }
 
     /// Wait for its end.
@@ -216,6 +214,15 @@ mod tests {
     #[should_panic(expected = "exit status: 1")]
     fn a_bad_end_fails_the_test() {
         let _ = shell(&Host::new(Route::Tcp), "false").run();
+    }
+
+    #[test]
+    fn who_is_asked_to_end_has_time_to_do_it_well() {
+        let host = Host::new(Route::Tcp);
+        let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done";
+        let mut process = shell(&host, script).start();
+        assert_eq!(process.next_line().as_deref(), Some("up"));
+        assert_eq!(process.stop().expect_success().text(), "up\nbye\n");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A Redis server and its clients.
 
-use crate::{Host, Process, Program, Sides, free_port};
+use crate::{Host, Output, Process, Program, Sides, free_port};
 
 /// A running server.
 pub struct Redis<'a> {
@@ -8,7 +8,7 @@ pub struct Redis<'a> {
     address: &'static str,
     /// Where it listens.
     pub port: u16,
-    _server: Process,
+    server: Process,
 }
 
 impl<'a> Redis<'a> {
@@ -46,7 +46,7 @@ impl<'a> Redis<'a> {
             clients,
             address,
             port,
-            _server: server,
+            server,
         }
     }
 
@@ -63,6 +63,11 @@ impl<'a> Redis<'a> {
     /// One command by a client of its own, and its answer.
     pub fn ask(&self, command: &[&str]) -> String {
         self.cli().args(command).run().text().trim_end().to_owned()
+    }
+
+    /// Wait for the server's end.
+    pub fn finish(self) -> Output {
+        self.server.finish()
     }
 
     /// A load that runs now; it prints lines of comma-separated values.

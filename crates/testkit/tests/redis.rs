@@ -1,7 +1,7 @@
 //! Redis: a real server with real clients.
 
 use crosslane_testkit::redis::{Redis, resp};
-use crosslane_testkit::{Sides, on_all_routes, wait_until};
+use crosslane_testkit::{Route, Sides, on_all_routes, wait_until};
 
 /// Commands that give a connection the traffic after which it is upgraded.
 const WARM: &str = "PING\nPING\nPING\nPING\nPING\nPING\nPING\nPING\nPING\nPING\n";
@@ -200,6 +200,31 @@ fn benchmarks_run_without_errors(sides: &Sides) {
     witness.assert_ring_share(0.9);
 }
 
+/// The client's connection is in rings when the server ends.
+fn a_server_that_is_shut_down_ends_well(sides: &Sides) {
+    let redis = Redis::between(sides, &[]);
+    let mut client = redis.cli().with_open_input().start();
+    let mut served = 0;
+    wait_until("the client to be served, by rings if it can be", || {
+        served += 1;
+        client.write_line("PING");
+        assert_eq!(client.next_line().as_deref(), Some("PONG"));
+        let host = sides.client();
+        let is_fast = || {
+            let ends = host.ends();
+            let mut of_it = ends.iter().filter(|end| end.has_port(redis.port));
+            of_it.any(|end| end.is_accelerated())
+        };
+        (host.route() == Route::Tcp || is_fast()).then_some(())
+    });
+    redis.cli().args(["SHUTDOWN", "NOSAVE"]).run();
+    let _ended = redis.finish().expect_success();
+    client.write_line("PING");
+    let output = client.finish();
+    assert!(output.status.code().is_some(), "{}", output.status);
+    assert_eq!(output.text().matches("PONG").count(), served);
+}
+
 on_all_routes!(
     values_up_to_8_mib,
     pipelines,
@@ -208,4 +233,5 @@ on_all_routes!(
     monitor_sees_every_command,
     snapshots_under_load_are_complete,
     benchmarks_run_without_errors,
+    a_server_that_is_shut_down_ends_well,
 );

@@ -2,6 +2,8 @@
 
 /// What a test writes that cannot run here, and then why.
 const SKIPPED: &str = "SKIPPED: ";
+/// What it writes of a difference that it forgives, and then which.
+const WAVERING: &str = "WAVERING: ";
 
 /// What the lines read so far say.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -16,7 +18,13 @@ pub struct Report {
     pub skipped: usize,
     /// `binary: why` for each that says so.
     pub skips: Vec<String>,
+    /// What was forgiven.
+    pub wavering: Vec<String>,
     binary: String,
+    /// The binary has not told its result.
+    is_running: bool,
+    /// The test that runs has said that it is skipped.
+    is_in_skip: bool,
     is_in_failures: bool,
 }
 
@@ -25,16 +33,22 @@ impl Report {
     pub fn read(&mut self, line: &str) {
         let line = line.trim_end();
         if let Some(binary) = binary_of(line) {
+            self.end_binary();
+            self.is_running = true;
             self.binary = binary.to_owned();
         } else if let Some(krate) = line.trim_start().strip_prefix("Doc-tests ") {
             self.binary = format!("doc-tests of {krate}");
         } else if let Some(result) = line.strip_prefix("test result: ") {
-            self.is_in_failures = false;
+            (self.is_running, self.is_in_skip, self.is_in_failures) = (false, false, false);
             self.passed += number_before(result, " passed");
             self.failed += number_before(result, " failed");
             self.ignored += number_before(result, " ignored");
         } else if let Some((before, why)) = line.split_once(SKIPPED) {
             self.read_skip(before, why);
+        } else if let Some((before, what)) = line.split_once(WAVERING)
+            && is_tests_own(before)
+        {
+            self.wavering.push(what.to_owned());
         } else if line == "failures:" {
             // Printed twice: before the captured output, then before the list of names.
             self.is_in_failures = true;
@@ -42,16 +56,37 @@ impl Report {
             self.read_failure(line);
         } else if let Some(name) = ignored_test(line) {
             self.ignored_names.push(format!("{}: {name}", self.binary));
+        } else if line == "ok" || line.starts_with("test ") {
+            self.is_in_skip = false;
         }
     }
 
-    /// A test writes it behind its own name, which the runner has printed, or once more below that.
-    fn read_skip(&mut self, before: &str, why: &str) {
-        let is_first = before.starts_with("test ") && before.ends_with(" ... ");
-        if is_first || before.is_empty() {
-            self.skipped += usize::from(is_first);
-            self.skips.push(format!("{}: {before}{why}", self.binary));
+    /// The runner has ended, and what it has told is complete.
+    #[must_use]
+    pub fn finish(mut self) -> Self {
+        self.end_binary();
+        self
+    }
+
+    /// A test that takes its process down leaves no result, whatever other binaries say.
+    fn end_binary(&mut self) {
+        if std::mem::take(&mut self.is_running) {
+            self.failed += 1;
+            let failure = format!("{}: ended without a result", self.binary);
+            self.failures.push(failure);
         }
+    }
+
+    /// Where one test runs at a time, it writes this behind its own name, which the runner has printed, or once more
+    /// below that; where several do, on lines of their own, as the runner prints names with results then.
+    fn read_skip(&mut self, before: &str, why: &str) {
+        if !is_tests_own(before) {
+            return;
+        }
+        let is_first = !before.is_empty() || !self.is_in_skip;
+        self.skipped += usize::from(is_first);
+        self.is_in_skip |= !before.is_empty();
+        self.skips.push(format!("{}: {before}{why}", self.binary));
     }
 
     fn read_failure(&mut self, line: &str) {
@@ -64,6 +99,11 @@ impl Report {
             _ => {}
         }
     }
+}
+
+/// Whether what stands before it on its line is nothing, or the name of a test that runs alone.
+fn is_tests_own(before: &str) -> bool {
+    before.is_empty() || (before.starts_with("test ") && before.ends_with(" ... "))
 }
 
 /// The tests that cargo is about to run: `     Running tests/redis.rs (target/debug/deps/redis-1)`.
@@ -144,6 +184,54 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
             [
                 "tests/rack.rs: test two ... only root can",
                 "tests/rack.rs: nor can others"
+            ]
+        );
+    }
+
+    #[test]
+    fn tests_that_run_side_by_side_are_skipped_each_for_itself() {
+        let mut report = Report::default();
+        let lines = [
+            "running 3 tests",
+            "SKIPPED: no such device",
+            "SKIPPED: nor such a user",
+            "test one ... ok",
+            "test two ... ok",
+            "test three ... ok",
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        ];
+        lines.into_iter().for_each(|line| report.read(line));
+        assert_eq!((report.passed, report.skipped), (3, 2));
+    }
+
+    #[test]
+    fn what_is_forgiven_is_kept() {
+        let mut report = Report::default();
+        let lines = [
+            "test one ... WAVERING: seed 4, 1 of 3 runs: a | b",
+            "WAVERING: seed 5, 2 of 3 runs: a | b",
+            "ok",
+            "nothing WAVERING: at all",
+        ];
+        lines.into_iter().for_each(|line| report.read(line));
+        assert_eq!(report.wavering.len(), 2);
+        assert_eq!(report.wavering[0], "seed 4, 1 of 3 runs: a | b");
+    }
+
+    #[test]
+    fn a_binary_without_a_result_has_failed() {
+        let mut report = Report::default();
+        OUTPUT.lines().for_each(|line| report.read(line));
+        report.read("     Running tests/dead.rs (target/debug/deps/dead-1)");
+        report.read("running 1 test");
+        report.read("     Running tests/last.rs (target/debug/deps/last-1)");
+        let report = report.finish();
+        assert_eq!(report.failed, 3);
+        assert_eq!(
+            report.failures[1..],
+            [
+                "tests/dead.rs: ended without a result",
+                "tests/last.rs: ended without a result"
             ]
         );
     }

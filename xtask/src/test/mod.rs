@@ -47,14 +47,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .into_iter()
         .filter(|step| args.selects(step.name))
     {
-        let outcome = step.run()?;
-        summary.add(step.name, outcome);
+        summary.add(step.name, Outcome::of(step.run()));
     }
     if !args.quick {
         if args.selects(step::LOOM) {
-            summary.add(step::LOOM, step::loom().run()?);
+            summary.add(step::LOOM, Outcome::of(step::loom().run()));
         }
-        full_tier(args, &mut summary)?;
+        if let Err(error) = full_tier(args, &mut summary) {
+            summary.add("full", Outcome::of(Err(error)));
+        }
     }
     summary.print();
     Ok(if summary.is_success() {
@@ -80,12 +81,12 @@ fn full_tier(args: &Args, summary: &mut Summary) -> anyhow::Result<()> {
     let missing = setup::ensure_installed(&needed)?;
 
     let build = step::build();
-    let built = build.run()?;
+    let built = Outcome::of(build.run());
     let is_built = built.is_success();
     summary.add(build.name, built);
     if is_built && suites.iter().any(|suite| suite.name == "bench") {
         let traced = step::build_traced();
-        summary.add(traced.name, traced.run()?);
+        summary.add(traced.name, Outcome::of(traced.run()));
     }
     for suite in suites {
         let lacks: Vec<_> = missing
@@ -96,7 +97,7 @@ fn full_tier(args: &Args, summary: &mut Summary) -> anyhow::Result<()> {
         let outcome = if !is_built {
             Outcome::skipped(1, "the build failed")
         } else if lacks.is_empty() {
-            suite.step().run()?
+            Outcome::of(suite.step().run())
         } else {
             let names: Vec<_> = lacks.iter().map(|program| program.name).collect();
             let reason = format!(
@@ -110,7 +111,7 @@ fn full_tier(args: &Args, summary: &mut Summary) -> anyhow::Result<()> {
     }
     if args.selects(OTHERS) {
         let outcome = match is_built {
-            true => crate::suites::core()?,
+            true => Outcome::of(crate::suites::core()),
             false => Outcome::skipped(1, "the build failed"),
         };
         summary.add(OTHERS, outcome);

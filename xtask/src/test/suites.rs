@@ -26,7 +26,7 @@ pub const ALL: [Suite; 20] = [
     },
     Suite {
         name: "monitor",
-        needs: &[],
+        needs: &[setup::PYTHON],
     },
     Suite {
         name: "api",
@@ -89,11 +89,14 @@ pub const ALL: [Suite; 20] = [
             setup::CURL,
             setup::HAPROXY,
             setup::JAVAC,
+            setup::MARIADB,
+            setup::MARIADBD,
             setup::NGINX,
             setup::NODE,
             setup::POSTGRES,
             setup::PYTHON,
             setup::RCLONE,
+            setup::RSYNC,
             setup::SSH,
             setup::SSHD,
         ],

@@ -98,7 +98,7 @@ fn play(route: Route) -> (String, String) {
             (host.stats().count("ring_bytes_sent") > 2_000_000).then_some(())
         });
     }
-    let _stopped = server.process.stop();
+    let _ended = server.process.stop().expect_success();
     (answers.text(), dump.text())
 }
 

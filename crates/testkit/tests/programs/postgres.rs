@@ -204,7 +204,7 @@ fn play(route: Route) -> String {
         read_by_rings(host, &server);
     }
     server.process.signal(Signal::INT);
-    let _ended = server.process.finish();
+    let _ended = server.process.finish().expect_success();
     answers
 }
 
