@@ -39,10 +39,13 @@ fn memory(window: &Path, kind: &str, at: usize) -> PathBuf {
 pub struct Rack {
     /// In the order of [`NAMES`].
     pub hosts: [Host; 2],
-    windows: Vec<PathBuf>,
+    windows: Windows,
     kind: &'static str,
     network: Network,
 }
+
+/// The files of windows, gone with this. That comes after the monitors' end, which would make them anew.
+struct Windows(Vec<PathBuf>);
 
 /// What a test changes before the monitors start.
 pub struct Plan {
@@ -116,12 +119,11 @@ impl Rack {
         let [alpha, beta] = &network.namespaces;
         let hosts = [of(alpha), of(beta)];
         let path = |name| PathBuf::from(format!("/dev/shm/{}-{name}", network.namespaces[0]));
-        let windows: Vec<PathBuf> = WINDOWS[..plan.windows].iter().map(path).collect();
+        let windows = Windows(WINDOWS[..plan.windows].iter().map(path).collect());
         let is_posted = plan.kind == POSTED;
         if plan.kind != "file" && !is_posted {
-            windows
-                .iter()
-                .for_each(|path| make(path, plan.window_bytes));
+            let paths = windows.0.iter();
+            paths.for_each(|path| make(path, plan.window_bytes));
         }
         let prints = [0, 1].map(|at| init(&hosts[at], NAMES[at]));
         for at in 0..2 {
@@ -130,7 +132,7 @@ impl Rack {
                 false => prints[1 - at].clone(),
             };
             let bytes = plan.window_bytes.to_string();
-            let memories = [0, 1].map(|at| memory(&windows[0], plan.kind, at));
+            let memories = [0, 1].map(|at| memory(&windows.0[0], plan.kind, at));
             let mut add = crosslane(&hosts[at], &["rack", "add"])
                 .args(["--address", ADDRESSES[1 - at], "--fingerprint", &print])
                 .args(["--window-bytes", &bytes, "--window"])
@@ -143,7 +145,7 @@ impl Rack {
                 .arg(NAMES[1 - at])
                 .run();
             rewrite(&hosts[at], plan.allow[at], plan.quota[at]);
-            for (name, path) in WINDOWS.iter().zip(&windows).skip(1) {
+            for (name, path) in WINDOWS.iter().zip(&windows.0).skip(1) {
                 add_window(&hosts[at], (name, path), plan.window_bytes, NAMES[1 - at]);
             }
             if !is_posted {
@@ -174,7 +176,7 @@ impl Rack {
             wait_until(&format!("{name}'s windows to open"), || {
                 let status = self.status(at);
                 let is_open = |window| status["hosts"][0]["windows"][window]["state"] == "open";
-                (0..self.windows.len()).all(is_open).then_some(())
+                (0..self.windows.0.len()).all(is_open).then_some(())
             });
         }
     }
@@ -205,7 +207,12 @@ impl Rack {
 
     /// The file of a window.
     pub fn window(&self, window: usize) -> &Path {
-        &self.windows[window]
+        &self.windows.0[window]
+    }
+
+    /// A file for a window that a test adds beside the first one.
+    pub fn other_window(&self) -> PathBuf {
+        other(self.window(0))
     }
 
     /// Take the first window away from whoever maps it: a touch raises SIGBUS, as when a device is removed.
@@ -214,7 +221,7 @@ impl Rack {
     /// # Panics
     /// When the file is not there.
     pub fn lose_window(&self) {
-        let file = std::fs::File::options().write(true).open(&self.windows[0]);
+        let file = std::fs::File::options().write(true).open(self.window(0));
         let cut = file.and_then(|file| file.set_len(0));
         cut.expect("the monitors have made it");
     }
@@ -226,7 +233,7 @@ impl Rack {
     pub fn take_window(&self, window: usize) {
         let file = std::fs::File::options()
             .write(true)
-            .open(&self.windows[window]);
+            .open(self.window(window));
         let file = file.expect("the monitors have made it");
         self.hide_window(window);
         file.set_len(0).expect("it is ours");
@@ -238,7 +245,7 @@ impl Rack {
     /// # Panics
     /// When the file is not there.
     pub fn hide_window(&self, window: usize) {
-        let path = &self.windows[window];
+        let path = self.window(window);
         std::fs::remove_file(path).expect("the monitors have made it");
         // Nothing can be made there, nor opened.
         std::fs::create_dir(path).expect("the name is free");
@@ -249,13 +256,13 @@ impl Rack {
     /// # Panics
     /// When the file is not there.
     pub fn replace_window(&self) {
-        std::fs::remove_file(&self.windows[0]).expect("the monitors have made it");
+        std::fs::remove_file(self.window(0)).expect("the monitors have made it");
     }
 
     /// Wait until the first window is open that the monitors have made since it was lost.
     pub fn wait_for_another_window(&self) {
         wait_until("another window", || {
-            let file = std::fs::metadata(&self.windows[0]).ok()?;
+            let file = std::fs::metadata(self.window(0)).ok()?;
             (file.len() > 0).then_some(())
         });
         self.wait_for_window();
@@ -266,7 +273,7 @@ impl Rack {
     /// # Panics
     /// When it was not taken.
     pub fn give_window(&self, window: usize) {
-        std::fs::remove_dir(&self.windows[window]).expect("it was taken");
+        std::fs::remove_dir(self.window(window)).expect("it was taken");
     }
 
     /// The connections of `port` at host `at`.
@@ -287,15 +294,20 @@ impl Rack {
     }
 }
 
-impl Drop for Rack {
+impl Drop for Windows {
     fn drop(&mut self) {
-        for window in &self.windows {
+        for window in &self.0 {
             // It is there unless no monitor came so far.
             let _ = std::fs::remove_file(window);
             let _ = std::fs::remove_file(memory(window, POSTED, 1));
+            let _ = std::fs::remove_file(other(window));
             let _ = std::fs::remove_dir(window);
         }
     }
+}
+
+fn other(window: &Path) -> PathBuf {
+    window.with_extension("other")
 }
 
 fn crosslane<'a>(host: &'a Host, arguments: &[&str]) -> Program<'a> {

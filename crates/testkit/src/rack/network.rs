@@ -1,5 +1,6 @@
 //! Two network namespaces with a veth pair between them.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,11 +11,17 @@ pub struct Network {
     pub namespaces: [String; 2],
 }
 
+/// What names of namespaces and of the files of windows begin with; the process that uses them follows, and a minus sign.
+const PREFIX: &str = "xl";
+/// Where namespaces have their names, and windows their files.
+const FOLDERS: [&str; 2] = ["/run/netns", "/dev/shm"];
+
 impl Network {
     pub fn new() -> Self {
+        FOLDERS.iter().for_each(|folder| sweep(folder.as_ref()));
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let of = |name: &str| format!("xl{}-{number}-{name}", std::process::id());
+        let of = |name: &str| format!("{PREFIX}{}-{number}-{name}", std::process::id());
         let network = Self {
             namespaces: NAMES.map(of),
         };
@@ -46,6 +53,33 @@ impl Drop for Network {
     }
 }
 
+/// Take away what test programs have left that were killed before they could.
+fn sweep(folder: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        let (name, path) = (entry.file_name(), entry.path());
+        let Some(name) = name.to_str().filter(|name| is_left_over(name)) else {
+            continue;
+        };
+        // Another test program may sweep as well.
+        let _ = Command::new("ip")
+            .args(["netns", "del", name])
+            .stderr(Stdio::null())
+            .status();
+        let _ = std::fs::remove_file(&path);
+        let _ = std::fs::remove_dir(&path);
+    }
+}
+
+/// Whether it is of a test program that runs no more.
+fn is_left_over(name: &str) -> bool {
+    let pid = name
+        .strip_prefix(PREFIX)
+        .and_then(|rest| rest.split_once('-'));
+    let pid: Option<u32> = pid.and_then(|(pid, _)| pid.parse().ok());
+    pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+}
+
 fn ip(arguments: &[&str]) {
     let status = Command::new("ip")
         .args(arguments)
@@ -53,4 +87,45 @@ fn ip(arguments: &[&str]) {
         .status();
     let status = status.expect("ip-netns(8) is installed");
     assert!(status.success(), "ip {}", arguments.join(" "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_dead_test_has_left_is_left_over() {
+        let mut dead = Command::new("true").spawn().expect("true(1) is installed");
+        let pid = dead.id();
+        dead.wait().expect("it is our child");
+        assert!(is_left_over(&format!("{PREFIX}{pid}-0-alpha")));
+        let own = std::process::id();
+        assert!(!is_left_over(&format!("{PREFIX}{own}-0-alpha-second")));
+        for foreign in ["xl", "xlarge-1", "alpha", "xl12"] {
+            assert!(!is_left_over(foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn what_a_dead_test_has_left_is_swept_away() {
+        let mut dead = Command::new("true").spawn().expect("true(1) is installed");
+        let pid = dead.id();
+        dead.wait().expect("it is our child");
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let [left, hidden, kept] = [
+            format!("{PREFIX}{pid}-0-a"),
+            format!("{PREFIX}{pid}-0-b"),
+            "else".into(),
+        ]
+        .map(|name| folder.path().join(name));
+        for file in [&left, &kept] {
+            std::fs::write(file, "").expect("the folder is the test's own");
+        }
+        std::fs::create_dir(&hidden).expect("the folder is the test's own");
+        sweep(folder.path());
+        assert_eq!(
+            [left, hidden, kept].map(|path| path.exists()),
+            [false, false, true]
+        );
+    }
 }

@@ -16,7 +16,7 @@ impl Rack {
     /// ([`Plan::kind`](super::Plan::kind)).
     pub fn stall(&self) -> Stall {
         let script = self.hosts[0].plain("/usr/bin/python3");
-        let script = script.args(["-c", SCRIPT]).arg(&self.windows[0]);
+        let script = script.args(["-c", SCRIPT]).arg(self.window(0));
         Stall {
             script: script.with_open_input().start(),
             namespaces: self.network.namespaces.clone(),

@@ -54,7 +54,7 @@ fn connections_go_on_while_their_window_is_replaced_by_another() {
     let rack = Rack::new();
     let mut sides = counters::start(&rack, CONNECTIONS);
     wait_until_all_in(&rack, WINDOWS[0]);
-    let path = rack.window(0).with_extension("other");
+    let path = rack.other_window();
     for at in 0..2 {
         let other = ["beta", "alpha"][at];
         rack.rewrite(at, |text| {
@@ -83,7 +83,7 @@ fn a_window_that_is_added_is_opened_and_the_first_one_stays() {
     let rack = Rack::new();
     let mut talk = Talk::new(&rack);
     talk.until_accelerated();
-    let path = rack.window(0).with_extension("other");
+    let path = rack.other_window();
     for at in 0..2 {
         let other = ["beta", "alpha"][at];
         rack.rewrite(at, |text| text + &table("other", &path, other));
