@@ -104,9 +104,19 @@ impl Witnesses {
     /// As [`Witness::assert_accelerated`], on each host.
     ///
     /// # Panics
-    /// When nothing went through rings on one of them.
+    /// When too little went through rings on one of them.
     pub fn assert_accelerated(self) {
-        self.assert_ring_share(0.0);
+        self.0.into_iter().for_each(Witness::assert_accelerated);
+    }
+
+    /// As [`Witness::assert_port_accelerated`], on each host.
+    ///
+    /// # Panics
+    /// When too little of what was seen of the port went through rings on one of them.
+    pub fn assert_port_accelerated(self) {
+        self.0
+            .into_iter()
+            .for_each(Witness::assert_port_accelerated);
     }
 
     /// As [`Witness::assert_ring_share`], on each host.

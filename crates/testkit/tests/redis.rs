@@ -112,7 +112,8 @@ fn blocked_clients_are_woken(sides: &Sides) {
         .collect();
     let expected: Vec<String> = (0..count).map(|index| format!("item-{index}")).collect();
     assert_eq!(items, expected);
-    witness.assert_accelerated();
+    // Most of it is said by clients that are gone after twenty items.
+    witness.assert_ring_share(0.001);
 }
 
 fn monitor_sees_every_command(sides: &Sides) {
