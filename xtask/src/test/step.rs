@@ -19,6 +19,9 @@ const LIMIT: Duration = Duration::from_secs(1200);
 /// The step that explores interleavings.
 pub const LOOM: &str = "loom";
 
+/// What cargo exits with when tests have failed.
+const TESTS_FAILED: i32 = 101;
+
 /// A command and what its success means.
 pub struct Step {
     pub name: &'static str,
@@ -29,6 +32,8 @@ pub struct Step {
     component: Option<&'static str>,
     /// The other kind of machine that it compiles for.
     target: Option<&'static str>,
+    /// The program that it needs beyond the toolchain, and how to have it.
+    tool: Option<(&'static str, &'static str)>,
     limit: Duration,
 }
 
@@ -63,23 +68,37 @@ impl Outcome {
         }
     }
 
+    /// Something that could not even be tried is one failure.
+    pub fn of(tried: anyhow::Result<Self>) -> Self {
+        tried.unwrap_or_else(|error| Self {
+            passed: 0,
+            failed: 1,
+            skipped: 0,
+            notes: vec![format!("FAILED: {error:#}")],
+            took: Duration::ZERO,
+        })
+    }
+
     pub fn is_success(&self) -> bool {
         self.failed == 0
     }
 }
 
-/// fmt, clippy, tidy, a check for the other kind of machine, and the unit tests.
+/// fmt, clippy, tidy, checks for the other kind of machine and of the fuzz targets, and the unit tests.
 pub fn quick_tier() -> Vec<Step> {
     let clippy = "cargo clippy --workspace --all-targets -- -D warnings";
     // What links C for the other machine would need its C compiler; these do not.
     let other = "cargo check --target aarch64-unknown-linux-gnu --package crosslane-preload \
                  --package crosslane-api --package crosslane-exercise --package crosslane-membench";
+    // A workspace of its own, which nothing else here compiles.
+    let fuzz = "cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz";
     let unit = "cargo test --workspace --exclude crosslane-testkit --no-fail-fast";
     vec![
         Step::check("fmt", "cargo fmt --all --check").with_component("rustfmt"),
         Step::check("clippy", clippy).with_component("clippy"),
         Step::check("tidy", "cargo xtask tidy"),
         Step::check("aarch64", other).with_target("aarch64-unknown-linux-gnu"),
+        Step::check("fuzz", fuzz).with_tool("c++", "apt-get install g++"),
         Step::tests("unit", unit),
         Step::tests("testkit", "cargo test --package crosslane-testkit --lib"),
     ]
@@ -133,6 +152,7 @@ impl Step {
             kind,
             component: None,
             target: None,
+            tool: None,
             limit: LIMIT,
         }
     }
@@ -144,6 +164,11 @@ impl Step {
 
     fn with_target(mut self, target: &'static str) -> Self {
         self.target = Some(target);
+        self
+    }
+
+    fn with_tool(mut self, program: &'static str, remedy: &'static str) -> Self {
+        self.tool = Some((program, remedy));
         self
     }
 
@@ -161,6 +186,10 @@ impl Step {
                 &format!("run: rustup target add {target}"),
             ));
         }
+        if let Some((program, remedy)) = self.tool.filter(|(program, _)| !is_installed(program)) {
+            let why = format!("{program} is missing; run: {remedy}");
+            return Ok(Outcome::skipped(1, &why));
+        }
         println!("==> {}: {}", self.name, self.words.join(" "));
         let start = Instant::now();
         let mut report = Report::default();
@@ -171,7 +200,7 @@ impl Step {
         let took = start.elapsed();
         Ok(match self.kind {
             Kind::Check => check_outcome(status, took),
-            Kind::Tests => tests_outcome(status, report, took),
+            Kind::Tests => tests_outcome(status, report.finish(), took),
         })
     }
 
@@ -247,6 +276,11 @@ impl Step {
     }
 }
 
+fn is_installed(program: &str) -> bool {
+    let asked = Command::new(program).arg("--version").output();
+    asked.is_ok_and(|output| output.status.success())
+}
+
 /// Whether the standard library for this kind of machine is there, or can be had.
 fn has_target(target: &str) -> bool {
     let output = Command::new("rustc")
@@ -309,11 +343,14 @@ fn tests_outcome(status: Option<ExitStatus>, report: Report, took: Duration) -> 
             .map(|name| format!("SKIPPED: {name} is ignored")),
     );
     notes.extend(report.skips.iter().map(|skip| format!("SKIPPED: {skip}")));
+    let wavering = report.wavering.iter().zip(1..);
+    notes.extend(wavering.map(|(one, number)| format!("WAVERING: {number}: {one}")));
     let mut failed = report.failed;
     let is_success = status.is_some_and(|status| status.success());
-    if !is_success && failed == 0 {
-        // A test that takes its process down leaves no result line.
-        failed = 1;
+    if !is_success {
+        // cargo's own status says that a test failed, and no more; others say what no test does.
+        let is_told = status.and_then(|status| status.code()) == Some(TESTS_FAILED) && failed > 0;
+        failed += usize::from(!is_told);
         notes.push(format!("FAILED: {}", ended(status)));
     } else if is_success && report.passed == 0 {
         failed += 1;
@@ -330,6 +367,8 @@ fn tests_outcome(status: Option<ExitStatus>, report: Report, took: Duration) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
 
     #[test]
@@ -359,6 +398,28 @@ mod tests {
     }
 
     #[test]
+    fn a_step_past_its_limit_says_so_beside_failed_tests() {
+        let report = || {
+            let mut report = Report::default();
+            report.read("test result: FAILED. 1 passed; 1 failed; 0 ignored");
+            report
+        };
+        let outcome = tests_outcome(None, report(), Duration::ZERO);
+        assert_eq!(outcome.failed, 2);
+        assert_eq!(outcome.notes, ["FAILED: ran past its limit and was killed"]);
+        let status = ExitStatus::from_raw(TESTS_FAILED << 8);
+        let outcome = tests_outcome(Some(status), report(), Duration::ZERO);
+        assert_eq!(outcome.failed, 1);
+    }
+
+    #[test]
+    fn what_cannot_be_tried_is_a_failure_that_says_why() {
+        let outcome = Outcome::of(Err(anyhow::anyhow!("no such mirror")));
+        assert_eq!((outcome.passed, outcome.failed), (0, 1));
+        assert_eq!(outcome.notes, ["FAILED: no such mirror"]);
+    }
+
+    #[test]
     fn a_step_past_its_limit_is_killed_and_fails() {
         let mut step = Step::check("sleepy", "sleep 1000");
         step.limit = Duration::from_millis(10);
@@ -373,6 +434,17 @@ mod tests {
         assert_eq!(
             outcome.notes,
             ["SKIPPED: run: rustup target add no-such-machine"]
+        );
+    }
+
+    #[test]
+    fn a_missing_program_is_a_loud_skip() {
+        let step = Step::check("odd", "true").with_tool("no-such-program", "get it");
+        let outcome = step.run().unwrap();
+        assert_eq!((outcome.failed, outcome.skipped), (0, 1));
+        assert_eq!(
+            outcome.notes,
+            ["SKIPPED: no-such-program is missing; run: get it"]
         );
     }
 
