@@ -36,7 +36,7 @@ pub use ports::free_port;
 pub use process::{Output, Process};
 pub use program::Program;
 pub use sides::{Sides, Witnesses};
-pub use skip::skipped;
+pub use skip::{forgiven, skipped, tell};
 pub use wait::wait_until;
 
 /// Whether this test runs as root.
