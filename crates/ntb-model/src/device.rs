@@ -25,6 +25,8 @@ const STATUS_BITS: u64 = LINK_BIT | 0xffff_ffff;
 const LINK_DISABLE: u64 = 1 << 4;
 const SLOT_LINK_CHANGED: u64 = 1 << 8;
 const TRAINS: u64 = 1 << 3;
+/// Another bit of the same register, which is cleared by writing it, as states are.
+const PORT_STATE: u64 = 1;
 /// Generation 4, sixteen lanes, and whether it is up.
 const LINK_STATUS: u64 = 0x104;
 const LINK_ACTIVE: u64 = 1 << 13;
@@ -115,7 +117,7 @@ impl Half {
             scratchpads: [0; 16],
             link_control: 0,
             slot_status: 0,
-            port: 0,
+            port: PORT_STATE,
             topology: TOPOLOGY[side],
         }
     }
@@ -132,6 +134,7 @@ pub struct Device {
     has_cable: bool,
     was_up: bool,
     stuck: HashSet<u64>,
+    writes: [u64; 2],
     faults: Vec<String>,
 }
 
@@ -146,6 +149,7 @@ impl Device {
             has_cable: true,
             was_up: false,
             stuck: HashSet::new(),
+            writes: [0; 2],
             faults: Vec::new(),
         }
     }
@@ -158,6 +162,11 @@ impl Device {
     /// What a driver did that no driver may do: accesses to what is no register, or of another width.
     pub fn faults(&self) -> &[String] {
         &self.faults
+    }
+
+    /// How often a host's driver has written to its bridge.
+    pub fn writes(&self, side: usize) -> u64 {
+        self.writes[side]
     }
 
     /// Whether anything passes.
@@ -247,6 +256,7 @@ impl Device {
 
     /// Write a register.
     pub fn write(&mut self, side: usize, at: u64, bits: u32, value: u64) -> Vec<Effect> {
+        self.writes[side] += 1;
         if !self.halves[side].is_here || self.stuck.contains(&at) {
             return Vec::new();
         }
@@ -277,7 +287,7 @@ impl Device {
             Place::Theirs(_) | Place::Bell(_) => {}
             Place::LinkControl => half.link_control = value & LINK_DISABLE,
             Place::SlotStatus => half.slot_status &= !(value & SLOT_LINK_CHANGED),
-            Place::Port => half.port = value & TRAINS,
+            Place::Port => half.port = value & TRAINS | half.port & !value & PORT_STATE,
             Place::LinkStatus | Place::Topology => {
                 self.faults
                     .push(format!("host {side} writes {place:?}, which is read only"));

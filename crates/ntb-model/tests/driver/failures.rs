@@ -56,6 +56,10 @@ fn a_port_that_stands_alone_is_refused() {
             Vec::new()
         });
         says(&refused(parts), &["PPD1 is 0xc", "firmware"]);
+        model.change(|device| {
+            assert_eq!(device.writes(0), 0, "it leads somewhere else");
+            Vec::new()
+        });
     });
 }
 
@@ -154,7 +158,7 @@ fn a_link_that_does_not_come_is_noticed() {
         });
         says(
             &bridge.enable_link().unwrap_err(),
-            &["PPD0 was written 0x8"],
+            &["PPD0 was written 0x9"],
         );
     });
 }

@@ -106,6 +106,26 @@ fn bytes_arrive_exactly_where_the_translation_says() {
     });
 }
 
+/// Only the bit that starts the training has to be as it was written.
+#[test]
+fn states_of_the_port_may_change_as_it_is_written() {
+    watched(|model| {
+        let (first, ..) = bridge(usual(model, 0)).unwrap();
+        let (second, ..) = bridge(usual(model, 1)).unwrap();
+        let mut ports = [0; 2];
+        let mut port = |when: usize| {
+            model.change(|device| {
+                ports[when] = device.read(0, 0xb0d4, 32);
+                Vec::new()
+            });
+        };
+        port(0);
+        link([&first, &second]);
+        port(1);
+        assert_eq!(ports, [0x1, 0x8]);
+    });
+}
+
 #[test]
 fn doorbells_are_heard_unless_they_are_masked() {
     watched(|model| {

@@ -59,6 +59,8 @@ pub struct PciDevice {
     pub folder: PathBuf,
     /// Vendor and device numbers.
     pub id: (u16, u16),
+    /// Which step of it, if the kernel says.
+    pub revision: Option<u8>,
     /// What it is to us.
     pub role: Role,
     /// Its memory regions.
@@ -124,6 +126,9 @@ pub fn device(folder: &Path) -> io::Result<PciDevice> {
         address: name.unwrap_or_default().to_owned(),
         folder: folder.to_owned(),
         id,
+        revision: number("revision")
+            .ok()
+            .and_then(|step| step.try_into().ok()),
         role: role(id, class, &bars),
         bars,
         is_enabled: text(&folder.join("enable")).is_some_and(|count| count != "0"),

@@ -85,6 +85,37 @@ pub struct Device {
     pub link: Event,
 }
 
+impl Device {
+    /// Which of the two it is.
+    fn side(&self) -> Result<Side, NtbError> {
+        let found = self.read(gen4::TOPOLOGY)?;
+        match found & gen4::TOPOLOGY_MASK {
+            gen4::UPSTREAM => Ok(Side::Upstream),
+            gen4::DOWNSTREAM => Ok(Side::Downstream),
+            _ => {
+                let address = self.address.clone();
+                Err(NtbError::NotBackToBack { address, found })
+            }
+        }
+    }
+
+    /// Read a register that has a bit which is never set.
+    fn read(&self, register: Register) -> Result<u64, NtbError> {
+        let value = self.registers.read(register);
+        if value == register.ones() {
+            return Err(self.is_gone(register));
+        }
+        Ok(value)
+    }
+
+    fn is_gone(&self, register: Register) -> NtbError {
+        NtbError::Removed {
+            address: self.address.clone(),
+            register: register.name,
+        }
+    }
+}
+
 /// A bridge that is being driven. When dropped, it lets nothing more in.
 pub struct Bridge {
     device: Device,
@@ -129,20 +160,13 @@ impl Bridge {
                 return Err(NtbError::NoAperture { address, bar });
             }
         };
-        let mut bridge = Self {
+        // Before there is a bridge, which would be written to when it is dropped.
+        let side = device.side()?;
+        let bridge = Self {
             device,
             incoming,
-            side: Side::Upstream,
+            side,
             masked: Mutex::new(gen4::ALL_DOORBELLS),
-        };
-        let found = bridge.read(gen4::TOPOLOGY)?;
-        bridge.side = match found & gen4::TOPOLOGY_MASK {
-            gen4::UPSTREAM => Side::Upstream,
-            gen4::DOWNSTREAM => Side::Downstream,
-            _ => {
-                let address = bridge.device.address.clone();
-                return Err(NtbError::NotBackToBack { address, found });
-            }
         };
         bridge.quiet();
         bridge.route_interrupts();
@@ -183,7 +207,8 @@ impl Bridge {
         let control = self.read(gen4::LINK_CONTROL)?;
         self.write(gen4::LINK_CONTROL, control & !gen4::LINK_DISABLE);
         let trains = self.read(gen4::PORT)? | gen4::PORT_TRAINS;
-        self.put(gen4::PORT, trains)
+        // Among its other bits are states, which change by themselves or by being written.
+        self.put_bits(gen4::PORT, trains, gen4::PORT_TRAINS)
     }
 
     /// Take the link down.
@@ -373,13 +398,8 @@ impl Bridge {
         self.device.registers.write(register, value);
     }
 
-    /// Read a register that has a bit which is never set.
     fn read(&self, register: Register) -> Result<u64, NtbError> {
-        let value = self.device.registers.read(register);
-        if value == register.ones() {
-            return Err(self.is_gone(register));
-        }
-        Ok(value)
+        self.device.read(register)
     }
 
     fn word(&self, register: Register) -> u32 {
@@ -388,25 +408,22 @@ impl Bridge {
 
     /// Write a register and see that it has taken it.
     fn put(&self, register: Register, wrote: u64) -> Result<(), NtbError> {
+        self.put_bits(register, wrote, register.ones())
+    }
+
+    /// Write a register and see that it has taken some of its bits.
+    fn put_bits(&self, register: Register, wrote: u64, bits: u64) -> Result<(), NtbError> {
         self.write(register, wrote);
-        let read = self.device.registers.read(register);
-        match read {
-            _ if read == wrote => Ok(()),
-            _ if read == register.ones() => Err(self.is_gone(register)),
-            _ => Err(NtbError::Refused {
+        let read = self.read(register)?;
+        if (read ^ wrote) & bits != 0 {
+            return Err(NtbError::Refused {
                 address: self.device.address.clone(),
                 register: register.name,
                 wrote,
                 read,
-            }),
+            });
         }
-    }
-
-    fn is_gone(&self, register: Register) -> NtbError {
-        NtbError::Removed {
-            address: self.device.address.clone(),
-            register: register.name,
-        }
+        Ok(())
     }
 }
 

@@ -38,7 +38,9 @@ pub fn parts(
     bar: Option<u32>,
 ) -> Result<Parts, WindowError> {
     let address = device.address.clone();
-    if !is_driven(device.id) {
+    let is_other = |step: u8| !gen4::REVISIONS.contains(&step);
+    // VFIO resets what it opens.
+    if !is_driven(device.id) || device.revision.is_some_and(is_other) {
         return Err(other_device(device));
     }
     if device.has_no_iommu {
@@ -83,14 +85,11 @@ pub fn parts(
 
 fn other_device(device: &PciDevice) -> WindowError {
     let (vendor, number) = device.id;
-    let revision = std::fs::read_to_string(device.folder.join("revision"));
-    let digits = revision.unwrap_or_default();
-    let digits = digits.trim().trim_start_matches("0x");
     WindowError::Ntb(NtbError::OtherDevice {
         address: device.address.clone(),
         vendor,
         device: number,
-        revision: u8::from_str_radix(digits, 16).unwrap_or(0),
+        revision: device.revision.unwrap_or(0),
     })
 }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use crosslane_window::discover::memory::{self, Kind, Mount};
 use crosslane_window::discover::pci::{self, Bar, PciDevice, Role};
 use crosslane_window::discover::{Roots, dax};
+use crosslane_window::ntb::gen4::REVISIONS;
 use crosslane_window::ntb::is_driven;
 use serde::Serialize;
 
@@ -134,6 +135,12 @@ fn lack(device: &PciDevice, bar: &Bar) -> Option<String> {
 /// What a bridge takes: an IOMMU, VFIO's driver, and its group's file.
 fn lack_of_bridge(device: &PciDevice, roots: &Roots) -> Option<String> {
     let (address, folder) = (&device.address, device.folder.display());
+    if let Some(step) = device.revision.filter(|step| !REVISIONS.contains(step)) {
+        let (first, last) = (REVISIONS.start(), REVISIONS.end());
+        return Some(format!(
+            "it is revision {step:#x}; Crosslane drives {first:#x} to {last:#x} only"
+        ));
+    }
     let number = match device.iommu_group {
         Some(number) if !device.has_no_iommu => number,
         _ => return Some("no IOMMU is switched on; boot with intel_iommu=on".to_owned()),
@@ -269,6 +276,9 @@ mod tests {
         }
         let bridge = || rows(&roots).unwrap().remove(0);
         let missing = || bridge().missing.unwrap_or_default();
+        std::fs::write(device.join("revision"), "0x01").unwrap();
+        assert!(missing().contains("revision 0x1"), "{}", missing());
+        std::fs::write(device.join("revision"), "0x04").unwrap();
         assert_eq!(bridge().place, "ntb:0000:00:05.0");
         assert_eq!(bridge().bytes, Some(4 << 20));
         assert!(missing().contains("intel_iommu=on"), "{}", missing());

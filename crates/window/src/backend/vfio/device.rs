@@ -124,9 +124,9 @@ impl VfioDevice {
         lent.map_err(|cause| WindowError::Vfio {
             address: self.address.clone(),
             why: format!(
-                "{} bytes of memory cannot be lent at {address:#x}: {cause}; they are pinned, so `ulimit -l` \
-                 must allow them",
-                memory.bytes()
+                "{} bytes of memory cannot be lent at {address:#x}: {cause}{}",
+                memory.bytes(),
+                lending_remedy(&cause)
             ),
         })
     }
@@ -134,14 +134,24 @@ impl VfioDevice {
     /// Tell its MSI-X interrupts by these events.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's, and if it has not as many.
     pub fn interrupts(
         &self,
         kernel: &dyn Kernel,
         events: &[BorrowedFd<'_>],
     ) -> Result<(), WindowError> {
         let set = kernel.interrupts(self.file.as_fd(), events);
-        set.map_err(failed(&self.address, "interrupts"))
+        match set.map_err(failed(&self.address, "interrupts"))? {
+            0 => Ok(()),
+            most => Err(WindowError::Vfio {
+                address: self.address.clone(),
+                why: format!(
+                    "this machine has {most} of {} interrupts left for it; unbind devices that have many \
+                     (/proc/interrupts), or switch interrupt remapping on",
+                    events.len()
+                ),
+            }),
+        }
     }
 
     /// Bytes of its configuration space.
@@ -153,6 +163,18 @@ impl VfioDevice {
         let read = self.file.read_exact_at(&mut bytes, self.config.offset + at);
         read.map_err(failed(&self.address, "configuration space"))?;
         Ok(bytes)
+    }
+}
+
+/// What to do where the kernel does not lend memory to a device.
+fn lending_remedy(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::OutOfMemory => "; they are pinned, so `ulimit -l` must allow them",
+        io::ErrorKind::InvalidInput => {
+            "; the IOMMU does not translate that address: see reserved_regions in the device's iommu_group in \
+             sysfs, and how many bits of addresses dmesg says that it has"
+        }
+        _ => "",
     }
 }
 

@@ -59,11 +59,12 @@ pub trait Kernel {
     /// The kernel's: the memory may not be locked, or the IOMMU has no such address.
     fn lend(&self, container: BorrowedFd<'_>, memory: &Mapping, address: u64) -> io::Result<()>;
 
-    /// Tell MSI-X interrupts, from the first on, by these events.
+    /// Tell MSI-X interrupts, from the first on, by these events. Returns 0, or how many there could have
+    /// been where there are none now.
     ///
     /// # Errors
     /// The kernel's.
-    fn interrupts(&self, device: BorrowedFd<'_>, events: &[BorrowedFd<'_>]) -> io::Result<()>;
+    fn interrupts(&self, device: BorrowedFd<'_>, events: &[BorrowedFd<'_>]) -> io::Result<usize>;
 }
 
 /// The kernel that is there.
@@ -206,14 +207,13 @@ impl Kernel for SystemKernel {
         Ok(())
     }
 
-    fn interrupts(&self, device: BorrowedFd<'_>, events: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn interrupts(&self, device: BorrowedFd<'_>, events: &[BorrowedFd<'_>]) -> io::Result<usize> {
         let count = u32::try_from(events.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let words = u32::try_from(INTERRUPT_WORDS + events.len());
         let bytes = words.map_err(|_| io::ErrorKind::InvalidInput)? * 4;
         let mut set = vec![bytes, BY_EVENTS | TRIGGERS, MSI_X, 0, count];
         set.extend(events.iter().map(|event| event.as_raw_fd().cast_unsigned()));
         // SAFETY: the words outlive the call, and the first says how many there are.
-        unsafe { Self::ask(device, 10, set.as_ptr().expose_provenance()) }?;
-        Ok(())
+        unsafe { Self::ask(device, 10, set.as_ptr().expose_provenance()) }
     }
 }

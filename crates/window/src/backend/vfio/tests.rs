@@ -25,6 +25,10 @@ pub struct Played {
     pub device: File,
     pub asked: RefCell<Vec<String>>,
     viable: bool,
+    /// What it says of interrupts.
+    pub interrupts: usize,
+    /// What it says when memory is to be lent, if it does not do it.
+    pub lends: Option<i32>,
     pub regions: BTreeMap<u32, Region>,
 }
 
@@ -44,6 +48,8 @@ impl Played {
             device: File::from(object),
             asked: RefCell::default(),
             viable: true,
+            interrupts: 0,
+            lends: None,
             regions: BTreeMap::from([(2, mappable(BAR_OFFSET, BAR_BYTES))]),
         }
     }
@@ -109,12 +115,15 @@ impl Kernel for Played {
 
     fn lend(&self, _container: BorrowedFd<'_>, memory: &Mapping, address: u64) -> io::Result<()> {
         self.note(format!("lend {} at {address:#x}", memory.bytes()));
-        Ok(())
+        match self.lends {
+            None => Ok(()),
+            Some(number) => Err(io::Error::from_raw_os_error(number)),
+        }
     }
 
-    fn interrupts(&self, _device: BorrowedFd<'_>, events: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn interrupts(&self, _device: BorrowedFd<'_>, events: &[BorrowedFd<'_>]) -> io::Result<usize> {
         self.note(format!("interrupts {}", events.len()));
-        Ok(())
+        Ok(self.interrupts)
     }
 }
 
@@ -123,6 +132,7 @@ pub fn device() -> PciDevice {
         address: "0000:00:05.0".to_owned(),
         folder: "/nowhere/0000:00:05.0".into(),
         id: (0x1af4, 0x1110),
+        revision: Some(1),
         role: Role::IvshmemPlain,
         bars: vec![Bar {
             index: 2,

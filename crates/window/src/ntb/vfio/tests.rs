@@ -25,6 +25,7 @@ fn bridge(folder: &Path) -> PciDevice {
         address: "0000:17:00.0".to_owned(),
         folder: folder.to_owned(),
         id: (gen4::VENDOR, gen4::DEVICE),
+        revision: Some(4),
         role: Role::Ntb("Intel NTB, Ice Lake"),
         bars: vec![bar(0, REGISTER_BYTES as u64), bar(2, APERTURE_BYTES)],
         ..device()
@@ -93,6 +94,13 @@ fn what_is_missing_is_said() {
         ..nowhere()
     };
     assert!(refused(&kernel(), &other, None).contains("8086:201c"));
+    let older = PciDevice {
+        revision: Some(1),
+        ..nowhere()
+    };
+    let untouched = kernel();
+    assert!(refused(&untouched, &older, None).contains("revision 0x1"));
+    assert!(untouched.asked.borrow().is_empty(), "VFIO was asked");
     let bare = PciDevice {
         has_no_iommu: true,
         ..nowhere()
@@ -115,4 +123,31 @@ fn what_is_missing_is_said() {
     };
     closed.regions.insert(2, unmappable);
     assert!(refused(&closed, &nowhere(), None).contains("no memory region 2"));
+}
+
+#[test]
+fn fewer_interrupts_than_asked_for_are_none() {
+    let mut scarce = kernel();
+    scarce.interrupts = 5;
+    let Err(error) = parts(&scarce, &bridge(Path::new("/nowhere")), None) else {
+        panic!("taken");
+    };
+    let said = error.to_string();
+    assert!(said.contains("5 of 33 interrupts"), "{said}");
+}
+
+#[test]
+fn memory_that_is_not_lent_is_told_of_by_its_cause() {
+    const ENOMEM: i32 = 12;
+    const EINVAL: i32 = 22;
+    for (cause, remedy) in [(ENOMEM, "ulimit -l"), (EINVAL, "reserved_regions")] {
+        let mut unwilling = kernel();
+        unwilling.lends = Some(cause);
+        let Err(error) = parts(&unwilling, &bridge(Path::new("/nowhere")), None) else {
+            panic!("taken");
+        };
+        let said = error.to_string();
+        assert!(said.contains(remedy), "{said}");
+        assert_eq!(said.contains("ulimit"), cause == ENOMEM, "{said}");
+    }
 }
