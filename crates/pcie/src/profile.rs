@@ -33,10 +33,11 @@ pub struct Link {
     pub mrrs_bytes: u32,
     /// Read completion boundary.
     pub rcb_bytes: u32,
-    /// Share of the raw rate that carries TLPs. The specification's recommended limits give 0.9186
-    /// for gen3 x8; real links acknowledge less often.
+    /// Share of the raw rate that carries TLPs, up to generation 5. The specification's recommended limits
+    /// give 0.9186 for gen3 x8; real links acknowledge less often. Of flits, the share is known.
     pub tlp_share: f64,
-    /// Bytes on the way down that the acknowledgement and the credits of a posted write take.
+    /// Bytes on the way down that the acknowledgement and the credits of a posted write take, up to
+    /// generation 5: flits have bytes for that.
     pub write_dllp_bytes: u32,
     /// Address width in request headers: 32 or 64 bits.
     #[serde(default = "bits_64")]

@@ -40,6 +40,18 @@ fn on_an_idle_system_the_latency_model_comes_out() {
     }
 }
 
+/// 24 bytes of a request, less 8 that are the flit's, and 20 of each 256 that are none of a packet's.
+#[test]
+fn a_packet_in_flits_takes_their_share_of_the_link() {
+    let mut host = Host::load("e5-2630v4").unwrap();
+    (host.link.generation, host.link.lanes) = (6, 1);
+    let link = host.link.config().unwrap();
+    let terms = read_terms(&link, &nfp6000(), &host, &Path::default(), 64);
+    let request = terms.iter().find(|term| term.name == "request on the wire");
+    let (found, right) = (request.unwrap().ns, 16.0 * 8.0 / 64.0 * 256.0 / 236.0);
+    assert!((found / right - 1.0).abs() < 1e-9, "{found} and {right}");
+}
+
 /// Its median 64 B read was measured at 1,213 ns, of which 680 are one wake-up.
 #[test]
 fn a_host_that_sleeps_is_woken_first() {

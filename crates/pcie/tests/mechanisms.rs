@@ -167,6 +167,45 @@ fn acknowledged_writes_take_room_from_completions() {
     );
 }
 
+/// Whatever a profile says of acknowledgements: those of flits take none of a TLP's room.
+#[test]
+fn flits_carry_no_more_than_their_share() {
+    for generation in [6, 7] {
+        let (mut host, device) = ideal();
+        host.link.generation = generation;
+        let rate = |host: &Host, bench| {
+            let run = Run {
+                bench,
+                size_bytes: 256,
+                transfers: 4000,
+                options: Options {
+                    tags: 1024,
+                    ..Options::default()
+                },
+                ..Run::default()
+            };
+            gbps(&run, host, &device)
+        };
+        let link = host.link.config().unwrap();
+        for (bench, mix) in [(Bench::BwRd, Mix::Read), (Bench::BwWr, Mix::Write)] {
+            let most = bandwidth::rate(&link, mix, 256).gbps;
+            let found = rate(&host, bench);
+            assert!(
+                (found / most - 1.0).abs() < 0.02,
+                "{bench:?}: {found} of {most}"
+            );
+            assert!(
+                found <= raw_gbps(&link) * 236.0 / 256.0,
+                "{bench:?}: {found}"
+            );
+        }
+        let quiet = rate(&host, Bench::BwRdwr);
+        (host.link.write_dllp_bytes, host.link.tlp_share) = (128, 0.952);
+        let loud = rate(&host, Bench::BwRdwr);
+        assert!((loud / quiet - 1.0).abs() < 1e-9, "{loud} and {quiet}");
+    }
+}
+
 #[test]
 fn a_read_request_fits_into_the_pause_after_a_short_packet() {
     let (mut host, mut device) = ideal();

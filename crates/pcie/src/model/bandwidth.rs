@@ -116,6 +116,12 @@ pub fn shares(link: &LinkConfig) -> LinkShares {
     }
 }
 
+/// The rate at which the bytes of one TLP follow one another: the raw rate, less what flits have besides.
+#[must_use]
+pub fn packet_gbps(link: &LinkConfig) -> f64 {
+    raw_gbps(link) * (1.0 - shares(link).flit)
+}
+
 /// The rate left for TLPs, in one direction.
 #[must_use]
 pub fn tlp_gbps(link: &LinkConfig) -> f64 {

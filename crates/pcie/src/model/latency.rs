@@ -8,7 +8,7 @@
 
 use serde::Serialize;
 
-use super::bandwidth::raw_gbps;
+use super::bandwidth::packet_gbps;
 use super::config::LinkConfig;
 use super::tlp::{Tlp, TlpKind};
 use crate::profile::{Device, Host};
@@ -47,7 +47,7 @@ fn wire_ns(link: &LinkConfig, kind: TlpKind, payload_bytes: u32) -> f64 {
         }
         .wire_bytes(link),
     ) * 8.0
-        / raw_gbps(link)
+        / packet_gbps(link)
 }
 
 /// Terms of a DMA read of `bytes`, from the device's command to its completion.

@@ -9,13 +9,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::iommu::Counts;
-use super::link::{CreditGate, Wire};
+use super::link::{CreditGate, Wire, left_for_packets};
 use super::root::{Root, Setup};
 use super::slab::Slab;
 use super::split::{completions, pieces};
 use super::trace::{Record, Trace};
 use super::{Ps, ps};
-use crate::model::bandwidth::raw_gbps;
 use crate::model::explain::Direction;
 use crate::model::{LinkConfig, Tlp, TlpKind};
 use crate::profile::{Host, ProfileError};
@@ -152,7 +151,8 @@ impl Fabric {
             place: format!("host profile {}", host.name),
             cause,
         })?;
-        let wire = Wire::new(raw_gbps(&link) * host.link.tlp_share, 0.0);
+        let (gbps, dllp_bytes) = left_for_packets(&link, &host.link);
+        let wire = Wire::new(gbps, 0.0);
         let setup = Setup {
             iommu: options.iommu,
             remote: options.remote_node,
@@ -160,7 +160,7 @@ impl Fabric {
             window: options.window_start..options.window_start + options.window_bytes,
             deep_sleeps: options.deep_sleeps,
         };
-        let write_dllp = wire.time(host.link.write_dllp_bytes);
+        let write_dllp = wire.time(dllp_bytes);
         let wires = vec![wire; options.hops.len() + 1];
         Ok(Self {
             completion_bytes: link.completion_bytes().min(host.completion_bytes),

@@ -1,7 +1,18 @@
 //! One direction of one link: serialisation, and the credits that its receiver has given out.
 
 use super::{Ps, ps};
-use crate::profile::Credits;
+use crate::model::LinkConfig;
+use crate::model::bandwidth::{raw_gbps, tlp_gbps};
+use crate::profile::{Credits, Link};
+
+/// The rate that a host's link has for packets, and the bytes that the answer to a posted one takes of it. Flits
+/// have bytes of their own for acknowledgements; other links send them between packets, as seldom as the host does.
+pub(crate) fn left_for_packets(link: &LinkConfig, host: &Link) -> (f64, u32) {
+    match link.spec().generation.is_flit() {
+        true => (tlp_gbps(link), 0),
+        false => (raw_gbps(link) * host.tlp_share, host.write_dllp_bytes),
+    }
+}
 
 /// Serialises packets one after another.
 #[derive(Debug, Clone)]

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crosslane_pcie::model::bandwidth::{rate, raw_gbps, shares, tlp_gbps, transfer_bytes};
+use crosslane_pcie::model::bandwidth::{
+    packet_gbps, rate, raw_gbps, shares, tlp_gbps, transfer_bytes,
+};
 use crosslane_pcie::model::explain::{Direction, Leg, legs};
 use crosslane_pcie::model::tlp::{flit_parts, overhead_parts};
 use crosslane_pcie::model::{LinkConfig, Mix, TlpKind};
@@ -177,7 +179,7 @@ fn transfer_row(link: &LinkConfig, name: &'static str, mix: Mix, bytes: u32) -> 
 }
 
 fn wire_ns(link: &LinkConfig, leg: &Leg) -> f64 {
-    f64::from(leg.wire_bytes) * 8.0 / raw_gbps(link)
+    f64::from(leg.wire_bytes) * 8.0 / packet_gbps(link)
 }
 
 fn link_text(link: &LinkConfig) -> String {

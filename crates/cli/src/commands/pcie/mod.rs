@@ -42,8 +42,9 @@ enum Command {
     /// IOMMU, cache, memory and sleep. The device is, unless --device says otherwise, the Netronome NFP-6000 that took
     /// the published measurements: it has 21 reads under way at once and leaves 21.1 ns from write to write, which limits
     /// small transfers more than most links do. The link is the host's (gen3 x8, MPS 256 and MRRS 512 of all ready
-    /// profiles) with the changes that --gen to --split-at-rcb make. How busy acknowledgements keep it, and what the host
-    /// takes for requests, stay as in the profile: 8.6 ns for a written line are 59.5 Gb/s, however wide the link.
+    /// profiles) with the changes that --gen to --split-at-rcb make. How busy acknowledgements keep it stays as in the
+    /// profile up to generation 5; from 6 on they are a part of each flit, of which 236 of 256 bytes are left. What the
+    /// host takes for requests stays as in the profile: 8.6 ns for a written line are 59.5 Gb/s, however wide the link.
     Sim(sim::Args),
     /// Put the simulator's predictions beside published measurements
     Judge(judge::Args),
