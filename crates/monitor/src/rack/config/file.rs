@@ -254,6 +254,12 @@ fn window(
     };
     coherence(place, kind, table)?;
     let path = absolute(place, "path", &table.path)?;
+    if kind == WindowKind::Bar && combines(&path) {
+        // Coherent lanes have no fence between a payload and its header.
+        let problem = "is mapped write-combining, which connections over one memory cannot use: name the same file \
+                       without _wc, or two memories with kind = \"posted\"";
+        return Err(place.error(table.path.span(), "path", table.path.as_ref(), problem));
+    }
     let bytes = *table.bytes.as_ref();
     let offset = on_page(place, "offset", table.offset.as_ref())?;
     let beyond = beyond(place, kind, table, (&path, offset, bytes))?;
@@ -270,6 +276,12 @@ fn window(
         host: known_host(place, hosts, "host", &table.host)?,
         is_gone: false,
     })
+}
+
+/// Whether the kernel maps a device's region by this file so that writes gather and leave in any order.
+fn combines(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("resource") && name.ends_with("_wc")
 }
 
 fn absolute(
