@@ -20,6 +20,31 @@ pub(crate) fn store_fence() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
 }
 
+/// No load of this processor behind it is done before those in front of it, of write-combining memory either.
+#[inline]
+pub(crate) fn load_fence() {
+    #[cfg(test)]
+    LOAD_FENCES.set(LOAD_FENCES.get() + 1);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: every x86-64 has SSE2; the instruction touches no memory.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a barrier touches no memory.
+    unsafe {
+        core::arch::asm!("dmb oshld", options(nostack, preserves_flags));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many there were: what they do cannot be seen in memory of this machine.
+    pub(crate) static LOAD_FENCES: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+}
+
 /// Instructions for flushing, as far as they depend on the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cache::{Flush, GOES_AROUND, store_around};
+use crate::cache::{Flush, GOES_AROUND, load_fence, store_around};
 use crate::policy::Traits;
 use crate::view::View;
 
@@ -13,6 +13,7 @@ const WORD: usize = size_of::<u64>();
 pub struct Inbound {
     view: View,
     refreshes: bool,
+    fences_loads: bool,
     flush: Flush,
 }
 
@@ -22,6 +23,7 @@ impl Inbound {
         view.is_of_words().then_some(Self {
             view,
             refreshes: traits.refreshes,
+            fences_loads: traits.fences_loads,
             flush: Flush::here(),
         })
     }
@@ -73,7 +75,11 @@ impl Inbound {
     pub fn load(&self, at: usize) -> u64 {
         // SAFETY: checked to lie inside, aligned, and an atomic may be changed by the peer.
         let cell = unsafe { AtomicU64::from_ptr(self.word(at)) };
-        cell.load(Ordering::Acquire) // SYNC: posted record
+        let word = cell.load(Ordering::Acquire); // SYNC: posted record
+        if self.fences_loads {
+            load_fence();
+        }
+        word
     }
 
     /// Copy out of the range.
@@ -129,6 +135,33 @@ impl Inbound {
             // SAFETY: checked to lie inside, aligned, and an atomic may be changed by the peer.
             let cell = unsafe { AtomicU64::from_ptr(word) };
             cell.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::NonNull;
+
+    use super::*;
+    use crate::cache::LOAD_FENCES;
+
+    /// Such loads are done early; what a word announces would be read before it was there.
+    #[test]
+    fn a_look_through_write_combining_memory_ends_with_a_fence() {
+        let mut words = [7_u64; 8];
+        // SAFETY: the words outlive the view, and are reached through it only.
+        let view = unsafe { View::from_raw(NonNull::from(&mut words).cast(), 64) };
+        for (traits, fences) in [
+            (Traits::COMBINED_BAR, 1),
+            (Traits::COMBINED_BRIDGE, 0),
+            (Traits::UNCACHED_BAR, 0),
+            (Traits::MEMORY, 0),
+        ] {
+            let local = Inbound::new(view, traits).unwrap();
+            let before = LOAD_FENCES.get();
+            assert_eq!(local.part(8, 8).unwrap().load(0), 7);
+            assert_eq!(LOAD_FENCES.get() - before, fences, "{traits:?}");
         }
     }
 }

@@ -180,6 +180,7 @@ mod tests {
             Traits::MEMORY,
             Traits::UNCACHED_BAR,
             Traits::COMBINED_BAR,
+            Traits::COMBINED_BRIDGE,
             Traits::FLUSHED,
         ];
         for traits in all {

@@ -22,6 +22,9 @@ pub struct Traits {
     pub writes: Writes,
     /// Whether a look at this host's own side must forget what its caches hold.
     pub refreshes: bool,
+    /// Whether it is seen through a write-combining mapping, too, whose loads processors may do early and in
+    /// any order, so that each look at a word ends with a fence.
+    pub fences_loads: bool,
     /// What to expect for a write to arrive, in ns: an order of magnitude for timers, measured by
     /// `crosslane window test`, promised by nobody.
     pub posted_latency_ns: u32,
@@ -32,7 +35,7 @@ impl From<Posting> for Traits {
         match posting {
             Posting::Memory => Self::MEMORY,
             Posting::Uncached => Self::UNCACHED_BAR,
-            Posting::Combined => Self::COMBINED_BAR,
+            Posting::Combined => Self::COMBINED_BRIDGE,
         }
     }
 }
@@ -42,6 +45,7 @@ impl Traits {
     pub const MEMORY: Self = Self {
         writes: Writes::Coherent,
         refreshes: false,
+        fences_loads: false,
         posted_latency_ns: 100,
     };
 
@@ -49,20 +53,29 @@ impl Traits {
     pub const UNCACHED_BAR: Self = Self {
         writes: Writes::Uncached,
         refreshes: false,
+        fences_loads: false,
         posted_latency_ns: 1_000,
     };
 
-    /// The same, mapped write-combining.
+    /// The same, mapped write-combining, both what is written and what is read.
     pub const COMBINED_BAR: Self = Self {
         writes: Writes::Combined,
         refreshes: false,
+        fences_loads: true,
         posted_latency_ns: 1_000,
+    };
+
+    /// Another host's memory behind a region that is mapped write-combining; what is read is memory of this host.
+    pub const COMBINED_BRIDGE: Self = Self {
+        fences_loads: false,
+        ..Self::COMBINED_BAR
     };
 
     /// Memory that several hosts share without coherence.
     pub const FLUSHED: Self = Self {
         writes: Writes::Flushed,
         refreshes: true,
+        fences_loads: false,
         posted_latency_ns: 1_000,
     };
 

@@ -176,7 +176,7 @@ fn windows_are_as_large_as_the_smaller_memory() {
         for (side, window) in [(0, &first), (1, &second)] {
             assert_eq!(half_bytes(window), LENT / 2);
             assert_eq!(window.side(), Some(side));
-            assert_eq!(window.traits(), Traits::COMBINED_BAR);
+            assert_eq!(window.traits(), Traits::COMBINED_BRIDGE);
             assert!(window.description().contains("PCIe 4 x16"));
             window.check().unwrap();
         }

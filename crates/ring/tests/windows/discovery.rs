@@ -103,6 +103,8 @@ fn places_open_as_what_they_are() {
     let resource = |name: &str| Place::Path(roots.pci.join("0000:00:05.0").join(name));
     assert_eq!(writes(&resource("resource2")), Writes::Uncached);
     assert_eq!(writes(&resource("resource2_wc")), Writes::Combined);
+    let combined = open(&resource("resource2_wc"), &roots, false).unwrap();
+    assert!(combined.traits().fences_loads, "it is read that way, too");
     let plain = folder.0.join("plain");
     std::fs::write(&plain, vec![0; BYTES]).unwrap();
     assert_eq!(writes(&Place::Path(plain)), Writes::Coherent);
@@ -138,6 +140,13 @@ fn what_cannot_be_opened_says_why() {
     );
     std::fs::write(device.join("enable"), "0\n").unwrap();
     assert!(why("0000:00:05.0").to_string().contains("echo 1 >"));
+    symlink("../../../drivers/vfio-pci", device.join("driver")).unwrap();
+    let bound = why("0000:00:05.0").to_string();
+    assert!(bound.contains("vfio:0000:00:05.0") && !bound.contains("echo"));
+    std::fs::remove_file(device.join("driver")).unwrap();
+    symlink("../../../drivers/uio", device.join("driver")).unwrap();
+    let bound = why("0000:00:05.0").to_string();
+    assert!(bound.contains("uio") && bound.contains("driver/unbind; echo 1 >"));
     let small = folder.0.join("small");
     std::fs::write(&small, [0; 5000]).unwrap();
     assert!(

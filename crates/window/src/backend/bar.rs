@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crosslane_sys::memory::Mapping;
 
-use super::{Memory, Window, WindowError, checked_bytes};
+use super::{Memory, PAGE_BYTES, Window, WindowError, checked_bytes};
 use crate::discover::pci::{PciDevice, Role};
 use crate::policy::Traits;
 
@@ -35,22 +35,7 @@ impl BarWindow {
     /// # Errors
     /// As [`BarWindow::open`].
     pub fn open_as(device: &PciDevice, bar: u32, combine: bool) -> Result<Self, WindowError> {
-        let missing = || WindowError::NoRegion {
-            address: device.address.clone(),
-            bar,
-        };
-        let region = device.bars.iter().find(|found| found.index == bar);
-        let region = region.ok_or_else(missing)?;
-        if !device.is_enabled {
-            return Err(WindowError::Disabled {
-                address: device.address.clone(),
-                switch: device.folder.join("enable"),
-            });
-        }
-        let combined = combine && region.can_combine;
-        let suffix = if combined { "_wc" } else { "" };
-        let path = device.folder.join(format!("resource{bar}{suffix}"));
-        let bytes = checked_bytes(&path, region.bytes)?;
+        let (path, bytes, combined) = resource(device, bar, combine)?;
         Ok(Self {
             mapping: map(&path, bytes)?,
             path,
@@ -60,10 +45,45 @@ impl BarWindow {
         })
     }
 
+    /// Whether [`BarWindow::open`] would open it: a page of it is mapped, and none is touched.
+    ///
+    /// # Errors
+    /// As [`BarWindow::open`].
+    pub fn try_open(device: &PciDevice, bar: u32) -> Result<(), WindowError> {
+        let (path, _, _) = resource(device, bar, true)?;
+        map(&path, PAGE_BYTES).map(drop)
+    }
+
     /// The file that is mapped.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// The file of a region, its size, and whether it is mapped write-combining.
+fn resource(
+    device: &PciDevice,
+    bar: u32,
+    combine: bool,
+) -> Result<(PathBuf, usize, bool), WindowError> {
+    let missing = || WindowError::NoRegion {
+        address: device.address.clone(),
+        bar,
+    };
+    let region = device.bars.iter().find(|found| found.index == bar);
+    let region = region.ok_or_else(missing)?;
+    if !device.is_enabled {
+        return Err(WindowError::Disabled {
+            address: device.address.clone(),
+            driver: device.driver.clone(),
+            switch: device.folder.join("enable"),
+        });
+    }
+    let combined = combine && region.can_combine;
+    let suffix = if combined { "_wc" } else { "" };
+    let path = device.folder.join(format!("resource{bar}{suffix}"));
+    let bytes = checked_bytes(&path, region.bytes)?;
+    Ok((path, bytes, combined))
 }
 
 fn map(path: &Path, bytes: usize) -> Result<Mapping, WindowError> {

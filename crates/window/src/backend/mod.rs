@@ -83,7 +83,7 @@ pub enum WindowError {
         cause: io::Error,
     },
     /// The kernel refused to map it.
-    #[error("{}: cannot map {bytes} bytes: {cause}", path.display())]
+    #[error("{}: cannot map {bytes} bytes: {cause}{}", path.display(), map_remedy(path, cause))]
     Map {
         /// The file.
         path: PathBuf,
@@ -101,10 +101,12 @@ pub enum WindowError {
         bytes: u64,
     },
     /// A device that does not answer at its addresses.
-    #[error("{address}: the device is not enabled; as root: echo 1 > {}", switch.display())]
+    #[error("{address}: the device is not enabled; {}", enable_remedy(address, driver.as_deref(), switch))]
     Disabled {
         /// The device.
         address: String,
+        /// The driver that has it.
+        driver: Option<String>,
         /// The file that enables it.
         switch: PathBuf,
     },
@@ -148,6 +150,40 @@ fn remedy(cause: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "; it takes root, or a group that owns the file",
         io::ErrorKind::NotFound => "; `crosslane window probe` lists those that there are",
         _ => "",
+    }
+}
+
+/// What the kernel means where it lets a device's region be opened, and not be mapped.
+fn map_remedy(path: &Path, cause: &io::Error) -> &'static str {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match cause.kind() {
+        _ if !name.starts_with("resource") => "",
+        io::ErrorKind::PermissionDenied => {
+            "; the kernel is locked down (secure boot), which keeps programs from regions in sysfs: bind the device to \
+             vfio-pci, and name it vfio:ADDRESS"
+        }
+        io::ErrorKind::InvalidInput => {
+            "; a driver has the region for itself (see /proc/iomem): unbind it, as root: echo ADDRESS > \
+             /sys/bus/pci/devices/ADDRESS/driver/unbind"
+        }
+        _ => "",
+    }
+}
+
+/// The kernel enables no device by hand that has a driver.
+fn enable_remedy(address: &str, driver: Option<&str>, switch: &Path) -> String {
+    let enable = format!("echo 1 > {}", switch.display());
+    match driver {
+        None => format!("as root: {enable}"),
+        Some("vfio-pci") => {
+            format!(
+                "its driver is vfio-pci, which enables it for who opens it: name it vfio:{address}"
+            )
+        }
+        Some(driver) => format!(
+            "the driver {driver} has it and has not enabled it; as root: echo {address} > \
+             /sys/bus/pci/devices/{address}/driver/unbind; {enable}"
+        ),
     }
 }
 
@@ -246,5 +282,24 @@ fn checked_bytes(path: &Path, bytes: u64) -> Result<usize, WindowError> {
     match bytes / PAGE_BYTES * PAGE_BYTES {
         whole if whole >= 2 * PAGE_BYTES => Ok(whole),
         _ => Err(small()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_mapped_is_told_of_by_its_cause() {
+        const EPERM: i32 = 1;
+        const EINVAL: i32 = 22;
+        let said = |path: &str, number| {
+            let cause = io::Error::from_raw_os_error(number);
+            WindowError::map(Path::new(path), 8192, cause).to_string()
+        };
+        let region = "/sys/bus/pci/devices/0000:00:05.0/resource2_wc";
+        assert!(said(region, EPERM).contains("vfio:ADDRESS"));
+        assert!(said(region, EINVAL).contains("driver/unbind"));
+        assert!(said("/dev/shm/w", EINVAL).ends_with("(os error 22)"));
     }
 }

@@ -121,7 +121,7 @@ fn fresh_epoch() -> u32 {
 impl Window for NtbWindow {
     fn traits(&self) -> Traits {
         match self.aperture.is_combined {
-            true => Traits::COMBINED_BAR,
+            true => Traits::COMBINED_BRIDGE,
             false => Traits::UNCACHED_BAR,
         }
     }

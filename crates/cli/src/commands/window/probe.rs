@@ -1,9 +1,10 @@
 //! `crosslane window probe`.
 
 use std::fs::OpenOptions;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crosslane_window::backend::BarWindow;
 use crosslane_window::discover::memory::{self, Kind, Mount};
 use crosslane_window::discover::pci::{self, Bar, PciDevice, Role};
 use crosslane_window::discover::{Roots, dax};
@@ -83,6 +84,7 @@ fn of_device(device: &PciDevice, roots: &Roots) -> Option<Row> {
         return None;
     }
     let is_driven = is_driven(device.id);
+    let is_vfio = device.driver.as_deref() == Some("vfio-pci") && !is_driven;
     // The driver's, unless it is told another.
     let bar = if is_driven {
         Some(2)
@@ -93,14 +95,19 @@ fn of_device(device: &PciDevice, roots: &Roots) -> Option<Row> {
     let missing = match bar {
         None => Some("it has no memory region".to_owned()),
         Some(_) if is_driven => lack_of_bridge(device, roots),
-        Some(bar) => lack(device, bar),
+        Some(bar) => lack(device, bar, roots),
     };
-    let way = if is_driven { "ntb:" } else { "" };
+    let way = match (is_driven, is_vfio) {
+        (true, _) => "ntb:",
+        (_, true) => "vfio:",
+        _ => "",
+    };
     Some(Row {
         kind: device.role.name(),
         place: format!("{way}{}", device.address),
         bytes: bar.map(|bar| bar.bytes),
         writes: match bar {
+            _ if is_vfio => "uncached",
             Some(bar) if bar.can_combine => "combined",
             Some(bar) if bar.is_prefetchable => "uncached (no resourceN_wc)",
             _ => "uncached",
@@ -111,25 +118,29 @@ fn of_device(device: &PciDevice, roots: &Roots) -> Option<Row> {
     })
 }
 
-fn lack(device: &PciDevice, bar: &Bar) -> Option<String> {
-    let folder = device.folder.display();
+fn lack(device: &PciDevice, bar: &Bar, roots: &Roots) -> Option<String> {
     if !device.role.is_ivshmem() {
         return Some(
             "Crosslane drives Intel's of Ice Lake only (8086:347e); see docs/hardware.md"
                 .to_owned(),
         );
     }
-    if let Some(driver) = device
-        .driver
-        .as_deref()
-        .filter(|driver| *driver != "vfio-pci")
-    {
-        return Some(format!("the driver {driver} has it"));
+    match device.driver.as_deref() {
+        Some("vfio-pci") => match device.iommu_group {
+            Some(number) => access(&group_file(device, number, roots)),
+            None => Some("it is bound to vfio-pci, and no IOMMU is switched on".to_owned()),
+        },
+        Some(driver) => Some(format!("the driver {driver} has it")),
+        None => BarWindow::try_open(device, bar.index)
+            .err()
+            .map(|error| error.to_string()),
     }
-    if !device.is_enabled {
-        return Some(format!("not enabled; as root: echo 1 > {folder}/enable"));
-    }
-    access(&device.folder.join(format!("resource{}", bar.index)))
+}
+
+/// What whoever opens a device by VFIO opens.
+fn group_file(device: &PciDevice, number: u32, roots: &Roots) -> PathBuf {
+    let unsafely = if device.has_no_iommu { "noiommu-" } else { "" };
+    roots.dev.join(format!("vfio/{unsafely}{number}"))
 }
 
 /// What a bridge takes: an IOMMU, VFIO's driver, and its group's file.
@@ -146,7 +157,7 @@ fn lack_of_bridge(device: &PciDevice, roots: &Roots) -> Option<String> {
         _ => return Some("no IOMMU is switched on; boot with intel_iommu=on".to_owned()),
     };
     match device.driver.as_deref() {
-        Some("vfio-pci") => access(&roots.dev.join(format!("vfio/{number}"))),
+        Some("vfio-pci") => access(&group_file(device, number, roots)),
         driver => {
             let unbind = driver.map_or(String::new(), |_| {
                 format!("echo {address} > {folder}/driver/unbind; ")
@@ -263,6 +274,44 @@ mod tests {
         assert!(found[0].missing.as_ref().unwrap().contains("echo 1 >"));
         let found = rows(&played(folder.path(), "1")).unwrap();
         assert!(found[0].usable && found[1].usable, "{found:?}");
+    }
+
+    #[test]
+    fn a_device_that_a_driver_has_is_used_by_way_of_it_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = played(folder.path(), "0");
+        let device = roots.pci.join("0000:00:05.0");
+        let link = |to: &str, name: &str| {
+            let _ = std::fs::remove_file(device.join(name));
+            std::os::unix::fs::symlink(to, device.join(name)).unwrap();
+        };
+        let found = || rows(&roots).unwrap().remove(0);
+        let missing = || found().missing.unwrap_or_default();
+        link("../../../drivers/uio", "driver");
+        assert_eq!(missing(), "the driver uio has it");
+        link("../../../drivers/vfio-pci", "driver");
+        assert_eq!(found().place, "vfio:0000:00:05.0");
+        assert!(missing().contains("no IOMMU"), "{}", missing());
+        link("../../../kernel/iommu_groups/9", "iommu_group");
+        assert!(missing().contains("vfio/9"), "{}", missing());
+        std::fs::create_dir_all(roots.dev.join("vfio")).unwrap();
+        std::fs::write(roots.dev.join("vfio/9"), "").unwrap();
+        // The driver enables it when it is opened.
+        assert!(found().usable, "{}", missing());
+    }
+
+    /// To open a region's file is not to have it: locked down, or claimed, it cannot be mapped.
+    #[test]
+    fn a_region_that_cannot_be_mapped_is_not_usable() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = played(folder.path(), "1");
+        let region = roots.pci.join("0000:00:05.0/resource2");
+        std::fs::remove_file(&region).unwrap();
+        // A device that is opened as any, and refuses to be mapped.
+        std::os::unix::fs::symlink("/dev/null", &region).unwrap();
+        let found = rows(&roots).unwrap().remove(0);
+        let missing = found.missing.unwrap_or_default();
+        assert!(!found.usable && missing.contains("cannot map"), "{missing}");
     }
 
     /// What a bridge lacks, one thing after the other.
