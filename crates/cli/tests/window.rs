@@ -169,6 +169,44 @@ fn the_bench_measures_every_kind() {
     assert!(rows[1..].iter().all(is_figure), "{rows:?}");
 }
 
+/// Each is large enough to be opened.
+#[test]
+fn small_windows_are_told_of_or_measured_as_far_as_they_go() {
+    let least = Window::new("least", 8 << 10);
+    let refused = run(crosslane(&["window", "test", least.0.to_str().unwrap()]));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let words = "4096 bytes at each side are too few to be tested; 8192 at least";
+    assert!(!refused.status.success() && said.contains(words), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+
+    let small = Window::new("small", 16 << 10);
+    let place = small.0.to_str().unwrap();
+    let checks = lines(&run(crosslane(&[
+        "window",
+        "test",
+        place,
+        "--seconds",
+        "0.01",
+        "--json",
+    ])));
+    assert!(checks.iter().all(|row| row["ok"] == true), "{checks:?}");
+    let bench = ["bench", "window", place, "--overwrite", "--quick", "--json"];
+    let output = run(crosslane(&bench));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("SKIPPED: messages: halves of 8192 bytes"),
+        "{said}"
+    );
+    let rows = lines(&output);
+    let as_lanes_do = rows
+        .iter()
+        .filter(|row| row["variant"] == "as lanes do, fenced");
+    let sizes: Vec<_> = as_lanes_do
+        .filter_map(|row| row["bytes"].as_u64())
+        .collect();
+    assert_eq!(sizes, [8, 64, 256, 1024, 4096]);
+}
+
 #[test]
 fn the_window_of_a_rack_is_overwritten_only_if_that_is_confirmed() {
     let window = Window::new("of-a-rack", 4 << 20);

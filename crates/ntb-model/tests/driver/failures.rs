@@ -3,6 +3,7 @@
 use crosslane_ntb_model::attach::Setup;
 use crosslane_ntb_model::device::Device;
 use crosslane_ntb_model::serve::Model;
+use crosslane_window::backend::Window;
 use crosslane_window::ntb::{Bridge, Id, NtbError, NtbWindow, Parts};
 
 use crate::hosts::{LENT, MOMENT, PATIENCE, REGION, bridge, parts, usual, watched};
@@ -87,6 +88,10 @@ fn a_removed_device_is_noticed() {
             &second.check().unwrap_err(),
             &["model:1", "link is down", "cable"],
         );
+        // As whoever has opened any window asks.
+        let window: &dyn Window = &second;
+        let said = window.check().unwrap_err().to_string();
+        assert!(said.contains("link is down"), "{said}");
         drop(first);
         let again = usual(model, 0);
         model.change(|device| device.remove(0));

@@ -51,6 +51,15 @@ pub trait Window: Send + Sync {
         None
     }
 
+    /// Whether it is still what was opened: over a bridge, whether the link is up, and the other host's driver
+    /// the one that was met.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn check(&self) -> Result<(), WindowError> {
+        Ok(())
+    }
+
     /// The mapped memory. It is not handed out as such to anybody: see [`halves`].
     fn memory(&self) -> Memory<'_>;
 }

@@ -9,7 +9,7 @@ use super::bridge::{Bridge, Device};
 use super::error::NtbError;
 use super::meet::{self, Met};
 use super::{Aperture, Lent, Parts, gen4};
-use crate::backend::{Memory, Window};
+use crate::backend::{Memory, Window, WindowError};
 use crate::policy::Traits;
 
 /// A window over a bridge. Each host reads its own memory and writes the other's through the region.
@@ -139,6 +139,10 @@ impl Window for NtbWindow {
 
     fn side(&self) -> Option<u8> {
         Some(self.bridge.side().number())
+    }
+
+    fn check(&self) -> Result<(), WindowError> {
+        Ok(Self::check(self)?)
     }
 
     fn memory(&self) -> Memory<'_> {

@@ -101,7 +101,8 @@ pub fn writes(window: &'static dyn Window, quick: bool) -> Vec<Row> {
     let (_, remote) = lasting_halves(window, 0);
     let total: usize = if quick { 4 << 20 } else { 64 << 20 };
     let mut rows = Vec::new();
-    for bytes in [8, 64, 256, 1024, 4096, 16 << 10] {
+    let sizes = [8, 64, 256, 1024, 4096, 16 << 10];
+    for bytes in sizes.into_iter().filter(|bytes| *bytes <= remote.bytes()) {
         let words = vec![7; bytes / 8];
         let places = remote.bytes() / bytes;
         let count = total / bytes.max(64);

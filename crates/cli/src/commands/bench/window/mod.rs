@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use crosslane_benchkit::Machine;
+use crosslane_ctl::lane::MIN_RING_LINES;
 use crosslane_membench::map::Mapping;
 use crosslane_window::backend::{BarWindow, Place, Window, half_bytes, open};
 use crosslane_window::discover::{Roots, pci};
@@ -129,9 +130,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut rows = bare::measure(&mapping, args.quick);
     rows.extend(bare::writes(window, args.quick));
-    match between::measure(window, args.quick)? {
-        Some(found) => rows.extend(found),
-        None => crate::output::note("crosslane: SKIPPED: messages: they take two processors"),
+    match messages(window, args.quick)? {
+        Ok(found) => rows.extend(found),
+        Err(why) => crate::output::note(&format!("crosslane: SKIPPED: messages: {why}")),
     }
     let description = window.description();
     if args.output.is_json() {
@@ -146,6 +147,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.output
         .print(&format!("window: {description}"), &rows, 1)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What messages take, or why they cannot be sent.
+fn messages(window: &'static dyn Window, quick: bool) -> anyhow::Result<Result<Vec<Row>, String>> {
+    let (half, least) = (half_bytes(window), carrier::lane_bytes(MIN_RING_LINES));
+    if half < least {
+        return Ok(Err(format!(
+            "halves of {half} bytes have no room for a lane, {least} have"
+        )));
+    }
+    let found = between::measure(window, quick)?;
+    Ok(found.ok_or_else(|| "they take two processors".to_owned()))
 }
 
 /// A window, and the file that is mapped for it.

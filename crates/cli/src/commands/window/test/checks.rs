@@ -7,6 +7,7 @@ use crosslane_benchkit::stats::{median, significant};
 use crosslane_ctl::lane::{Geometry, MIN_RING_LINES, WINDOW_RING_LINES};
 use crosslane_ring::posted::{PostedRx, PostedTx, Slot};
 use crosslane_ring::{Control, Next};
+use crosslane_window::backend::PAGE_BYTES;
 use crosslane_window::inbound::Inbound;
 use crosslane_window::outbound::Outbound;
 
@@ -17,6 +18,12 @@ use super::meet::{FREE, Session};
 const FLAG: usize = FREE;
 const PAYLOAD: usize = FREE + 64;
 const PAYLOAD_WORDS: usize = 24;
+
+/// What each half must have: a page to meet in, and what the checks write.
+pub const LEAST_BYTES: usize = (PAYLOAD + PAYLOAD_WORDS * 8).next_multiple_of(PAGE_BYTES);
+
+/// How long lanes may stand still.
+const STANDSTILL: Duration = Duration::from_secs(30);
 
 /// The last round.
 const END: u64 = u64::MAX;
@@ -247,13 +254,7 @@ fn lanes(session: &mut Session, plan: &Plan) -> anyhow::Result<Found> {
     let seed = session.seed();
     let outgoing = stream(seed, session.side);
     let incoming = stream(seed, 1 - session.side);
-    exchange(
-        &slot,
-        &outgoing,
-        &incoming,
-        plan.time,
-        Duration::from_secs(30),
-    )
+    exchange(session, &slot, &outgoing, &incoming, plan.time)
 }
 
 fn room(lines: u32) -> usize {
@@ -288,15 +289,15 @@ fn stream(seed: u64, side: u8) -> Vec<u8> {
 }
 
 fn exchange(
+    session: &Session,
     slot: &Slot<Inbound, Outbound>,
     outgoing: &[u8],
     incoming: &[u8],
     time: Duration,
-    patience: Duration,
 ) -> anyhow::Result<Found> {
     let mut ways = Ways::default();
     let mut buffer = vec![0; LARGEST];
-    let (start, mut news) = (Instant::now(), Instant::now());
+    let (start, mut waiting) = (Instant::now(), session.waiting(STANDSTILL));
     while !ways.has_stopped || ways.announced != Some(ways.received) {
         let size = 1 + (ways.sent * 7 + ways.received) % LARGEST;
         let sent = match start.elapsed() < time {
@@ -305,12 +306,9 @@ fn exchange(
         };
         let received = ways.receive(slot, incoming, &mut buffer[..size])?;
         if sent + received > 0 {
-            news = Instant::now();
+            waiting = session.waiting(STANDSTILL);
         } else {
-            ensure!(
-                news.elapsed() < patience,
-                "nothing has moved for {patience:?}"
-            );
+            ensure!(!waiting.is_over()?, "nothing has moved for {STANDSTILL:?}");
             std::thread::yield_now();
         }
     }

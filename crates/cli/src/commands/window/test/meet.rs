@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use crosslane_window::backend::{Window, lasting_halves};
 use crosslane_window::inbound::Inbound;
 use crosslane_window::outbound::Outbound;
 
@@ -15,6 +16,38 @@ const STEP: usize = 16;
 /// Where checks may begin to write.
 pub const FREE: usize = 4096;
 
+/// How often whoever waits asks whether the window is still there: over a bridge, that takes registers.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// Somebody waits for the other side, as long as the window is there.
+pub struct Waiting {
+    window: &'static dyn Window,
+    check_at: Instant,
+    deadline: Instant,
+}
+
+impl Waiting {
+    fn new(window: &'static dyn Window, patience: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            window,
+            check_at: now + CHECK,
+            deadline: now + patience,
+        }
+    }
+
+    /// Whether it was long enough. An error if the window is why nothing comes.
+    pub fn is_over(&mut self) -> anyhow::Result<bool> {
+        let now = Instant::now();
+        let is_over = now > self.deadline;
+        if is_over || now >= self.check_at {
+            self.window.check()?;
+            self.check_at = now + CHECK;
+        }
+        Ok(is_over)
+    }
+}
+
 /// One side, which has met the other.
 pub struct Session {
     /// 0 or 1.
@@ -23,6 +56,7 @@ pub struct Session {
     pub local: Inbound,
     /// Theirs.
     pub remote: Outbound,
+    window: &'static dyn Window,
     ours: u64,
     theirs: u64,
     step: u64,
@@ -32,17 +66,14 @@ pub struct Session {
 impl Session {
     /// Wait for the other side. What an earlier session has left in the window means nothing: each
     /// side has a number of its own, and goes on when it sees that number come back.
-    pub fn meet(
-        side: u8,
-        local: Inbound,
-        remote: Outbound,
-        patience: Duration,
-    ) -> anyhow::Result<Self> {
+    pub fn meet(side: u8, window: &'static dyn Window, patience: Duration) -> anyhow::Result<Self> {
+        let (local, remote) = lasting_halves(window, usize::from(side));
         let ours = RandomState::new().build_hasher().finish() | 1;
         let mut session = Self {
             side,
             local,
             remote,
+            window,
             ours,
             theirs: 0,
             step: 0,
@@ -50,10 +81,10 @@ impl Session {
         };
         remote.store(HELLO, ours);
         remote.fence();
-        let deadline = Instant::now() + patience;
+        let mut waiting = session.waiting(patience);
         while session.look(ECHO) != ours {
             session.echo();
-            if Instant::now() > deadline {
+            if waiting.is_over()? {
                 bail!(
                     "nobody has answered as side {} for {patience:?}; run `crosslane window test --side {}` on the \
                      other host, on the same window",
@@ -99,17 +130,22 @@ impl Session {
             }
             std::hint::spin_loop();
         }
-        let deadline = Instant::now() + self.patience;
+        let mut waiting = self.waiting(self.patience);
         loop {
             let word = self.look(at);
             if is_right(word) {
                 return Ok(word);
             }
-            if Instant::now() > deadline {
+            if waiting.is_over()? {
                 bail!("the other side has said nothing for {:?}", self.patience);
             }
             std::thread::yield_now();
         }
+    }
+
+    /// Begin to wait for something.
+    pub fn waiting(&self, patience: Duration) -> Waiting {
+        Waiting::new(self.window, patience)
     }
 
     /// Wait until the other side is here, too.
@@ -125,5 +161,72 @@ impl Session {
     /// A number that both sides know and no earlier session knew.
     pub fn seed(&self) -> u64 {
         self.ours ^ self.theirs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use crosslane_window::backend::{FileWindow, Memory, WindowError};
+    use crosslane_window::ntb::NtbError;
+    use crosslane_window::policy::Traits;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Memory whose cable can be pulled.
+    struct Cabled {
+        memory: FileWindow,
+        is_pulled: AtomicBool,
+    }
+
+    impl Window for Cabled {
+        fn traits(&self) -> Traits {
+            self.memory.traits()
+        }
+
+        fn description(&self) -> String {
+            self.memory.description()
+        }
+
+        fn check(&self) -> Result<(), WindowError> {
+            if self.is_pulled.load(Ordering::Relaxed) {
+                let address = "0000:17:00.0".to_owned();
+                let (status, waited) = (0, Duration::ZERO);
+                return Err(WindowError::Ntb(NtbError::LinkDown {
+                    address,
+                    status,
+                    waited,
+                }));
+            }
+            Ok(())
+        }
+
+        fn memory(&self) -> Memory<'_> {
+            self.memory.memory()
+        }
+    }
+
+    fn says_link(found: anyhow::Result<impl Sized>) {
+        let said = found.err().expect("nobody is there").to_string();
+        assert!(said.contains("the link is down"), "{said}");
+    }
+
+    #[test]
+    fn whoever_waits_is_told_of_a_link_that_is_lost() {
+        let (memory, _) = FileWindow::memfd(1 << 16).unwrap();
+        let window: &'static Cabled = Box::leak(Box::new(Cabled {
+            memory,
+            is_pulled: AtomicBool::new(false),
+        }));
+        let other = std::thread::spawn(move || Session::meet(1, window, PATIENCE).map(drop));
+        let session = Session::meet(0, window, PATIENCE).unwrap();
+        other.join().unwrap().unwrap();
+        window.is_pulled.store(true, Ordering::Relaxed);
+        says_link(session.wait(FREE, |word| word == 1));
+        says_link(session.waiting(Duration::ZERO).is_over());
+        says_link(Session::meet(0, window, PATIENCE));
     }
 }

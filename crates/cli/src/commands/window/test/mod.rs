@@ -82,6 +82,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
          break; --overwrite confirms that they may",
         args.place
     );
+    let (half, least) = (half_bytes(window), checks::LEAST_BYTES);
+    ensure!(
+        half >= least,
+        "{}: {half} bytes at each side are too few to be tested; {least} at least",
+        args.place
+    );
     let side = side(args, window)?;
     let other = match side {
         None => Some(start_other(args)?),
@@ -91,7 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "{}: {}, {} KiB at each side",
         args.place,
         window.description(),
-        half_bytes(window) >> 10
+        half >> 10
     );
     let mut rows = play(args, window, side.unwrap_or(0))?;
     if let Some(other) = other {
@@ -160,9 +166,8 @@ fn start_other(args: &Args) -> anyhow::Result<std::process::Child> {
 }
 
 fn play(args: &Args, window: &'static dyn Window, side: u8) -> anyhow::Result<Vec<Row>> {
-    let (local, remote) = lasting_halves(window, usize::from(side));
     let patience = Duration::from_secs(args.patience);
-    let mut session = Session::meet(side, local, remote, patience)?;
+    let mut session = Session::meet(side, window, patience)?;
     let time = Duration::from_secs_f64(args.seconds);
     checks::all(&mut session, time, args.bytes)
 }
