@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use crosslane_benchkit::{Process, stop_children_on_signals};
+use crosslane_benchkit::{Folder, Process, stop_children_on_signals};
 use serde::{Deserialize, Serialize};
 
 /// What is run, and nothing else of the workspace.
@@ -81,9 +81,7 @@ struct Found {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     stop_children_on_signals()?;
     let folder = build()?;
-    let runtime_dir = tempfile::Builder::new()
-        .prefix("crosslane-fuzz-")
-        .tempdir()?;
+    let runtime_dir = Folder::new("crosslane-fuzz-")?;
     let crosslane = folder.join("crosslane");
     let monitor = start_monitor(&crosslane, runtime_dir.path())?;
     let mut report = hunt(args, &folder, runtime_dir.path())?;

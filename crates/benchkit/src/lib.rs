@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod crosslane;
+mod folder;
 mod machine;
 pub mod process;
 mod registry;
@@ -18,7 +19,8 @@ pub mod stats;
 mod verdict;
 
 pub use crosslane::{Crosslane, CrosslaneError, End};
+pub use folder::Folder;
 pub use machine::Machine;
 pub use process::{Exit, Process, ProcessError};
-pub use registry::stop_children_on_signals;
+pub use registry::{stop_benches_on_signals, stop_children_on_signals};
 pub use verdict::Verdict;

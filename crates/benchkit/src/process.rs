@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use crate::registry;
 
 /// How long a child may take to end after SIGTERM before it is killed.
-const GRACE: Duration = Duration::from_millis(500);
+pub(crate) const GRACE: Duration = Duration::from_millis(500);
 /// How long the end of a dead child's output may take to arrive.
 const DRAIN: Duration = Duration::from_secs(2);
 /// How many of the last lines on standard error are kept for a message.

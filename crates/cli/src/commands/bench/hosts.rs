@@ -1,17 +1,16 @@
 //! Two hosts for a bench: network namespaces of this machine with a veth pair between them, a monitor in each,
 //! and a window file that both open. All of it ends with the bench.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
-use crosslane_benchkit::{Crosslane, End, Process};
+use crosslane_benchkit::{Crosslane, End, Folder, Process};
 use serde::Deserialize;
-use tempfile::TempDir;
 
 use super::daemon;
-use super::programs::{GRACE, Programs, folder};
+use super::programs::{FOLDER, GRACE, Programs, folder};
 
 const NAMES: [&str; 2] = ["alpha", "beta"];
 const ADDRESSES: [&str; 2] = ["10.91.8.1", "10.91.8.2"];
@@ -28,7 +27,7 @@ const TOOLS: [(&str, &str); 3] = [
 pub struct Hosts {
     hosts: [Host; 2],
     /// With a second file like the window, for what goes over a window alone.
-    memory: TempDir,
+    memory: Folder,
 }
 
 struct Host {
@@ -36,7 +35,7 @@ struct Host {
     _monitor: Process,
     // Both are needed until the monitor has ended.
     _namespace: Namespace,
-    _directory: TempDir,
+    _directory: Folder,
 }
 
 /// A network namespace without a name, which ends with the program that keeps it.
@@ -75,9 +74,7 @@ impl Hosts {
         if let Some(missing) = missing {
             bail!("two hosts cannot be made: {missing}");
         }
-        let memory = tempfile::Builder::new()
-            .prefix("crosslane-bench-")
-            .tempdir_in("/dev/shm")
+        let memory = Folder::within(Path::new("/dev/shm"), FOLDER)
             .context("cannot make a folder for the window in /dev/shm")?;
         let namespaces = connected()?;
         let directories = [folder()?, folder()?];
@@ -131,11 +128,7 @@ impl Hosts {
 }
 
 impl Host {
-    fn start(
-        programs: &Programs,
-        namespace: Namespace,
-        directory: TempDir,
-    ) -> anyhow::Result<Self> {
+    fn start(programs: &Programs, namespace: Namespace, directory: Folder) -> anyhow::Result<Self> {
         let crosslane = programs.crosslane.clone().with_monitor_in(directory.path());
         let programs = programs.using(&crosslane).inside(namespace.path());
         let mut command = crosslane.command();
@@ -224,11 +217,7 @@ fn do_ip(command: &mut Command) -> anyhow::Result<()> {
 }
 
 /// Have each host know the other one by its key, and the window to it.
-fn configure(
-    crosslane: &Crosslane,
-    files: &[PathBuf; 2],
-    window: &std::path::Path,
-) -> anyhow::Result<()> {
+fn configure(crosslane: &Crosslane, files: &[PathBuf; 2], window: &Path) -> anyhow::Result<()> {
     let run = |words: &[&str], at: usize| {
         let mut command = crosslane.command();
         command
@@ -256,7 +245,7 @@ fn configure(
 }
 
 /// A command in a network namespace.
-pub fn inside(namespace: &std::path::Path, command: &Command) -> Command {
+pub fn inside(namespace: &Path, command: &Command) -> Command {
     let mut net = std::ffi::OsString::from("--net=");
     net.push(namespace);
     let mut outer = Command::new("nsenter");

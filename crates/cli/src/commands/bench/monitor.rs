@@ -1,7 +1,6 @@
 //! A monitor of the bench's own.
 
-use crosslane_benchkit::{Crosslane, Process};
-use tempfile::TempDir;
+use crosslane_benchkit::{Crosslane, Folder, Process};
 
 use super::programs::{GRACE, folder};
 
@@ -12,7 +11,7 @@ pub struct Monitor {
     /// The command, with this monitor.
     pub crosslane: Crosslane,
     // Removed after the process has ended.
-    directory: TempDir,
+    directory: Folder,
 }
 
 impl Monitor {

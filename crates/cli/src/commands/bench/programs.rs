@@ -5,15 +5,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use crosslane_benchkit::{Crosslane, Process};
+use crosslane_benchkit::{Crosslane, Folder, Process};
 use crosslane_sockbench::outcome::Listening;
 use serde::de::DeserializeOwned;
-use tempfile::TempDir;
 
 use super::hosts;
 
 /// Starting, connecting, an upgrade and an exit take milliseconds; only a hang takes this.
 pub const GRACE: Duration = Duration::from_secs(10);
+
+/// What the names of the bench's folders begin with.
+pub const FOLDER: &str = "crosslane-bench-";
 
 pub const SOCKBENCH: &str = "crosslane-sockbench";
 
@@ -122,11 +124,8 @@ impl Server {
 }
 
 /// A folder of the bench's own, removed in the end.
-pub fn folder() -> anyhow::Result<TempDir> {
-    let folder = tempfile::Builder::new()
-        .prefix("crosslane-bench-")
-        .tempdir();
-    folder.context("cannot make a folder of the bench's own")
+pub fn folder() -> anyhow::Result<Folder> {
+    Folder::new(FOLDER).context("cannot make a folder of the bench's own")
 }
 
 /// A line of the ordinary program.

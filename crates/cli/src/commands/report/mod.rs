@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use crosslane_benchkit::stop_children_on_signals;
+use crosslane_benchkit::stop_benches_on_signals;
 use rows::Data;
 
 use crate::output::note;
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .try_for_each(|file| crate::output::check_writable(file))?;
     let mut data = Data::default();
     if args.files.is_empty() {
-        stop_children_on_signals()?;
+        stop_benches_on_signals()?;
         for bench in &args.benches {
             note(&format!("crosslane bench {} ...", bench.name()));
             let text = match bench.measure(args.quick, args.repeats) {

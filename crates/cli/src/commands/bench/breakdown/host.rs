@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use crosslane_benchkit::{Process, Verdict};
+use crosslane_benchkit::{Folder, Process, Verdict};
 use crosslane_sockbench::cpus::two_cpus;
 use crosslane_sockbench::moments;
 use crosslane_sockbench::outcome::{Clocks, Line};
-use tempfile::TempDir;
 
 use super::super::programs::{GRACE, Programs, SOCKBENCH, Server, folder, parse};
 use super::super::rounds::Measured;
@@ -92,7 +91,7 @@ impl Host {
     fn converse(
         &self,
         key: Key,
-        folder: &TempDir,
+        folder: &Folder,
         library: Option<&Path>,
     ) -> anyhow::Result<Verdict> {
         let mut command = self.program(key, folder, "server", library);
@@ -113,7 +112,7 @@ impl Host {
         Ok(Verdict::of(&ends))
     }
 
-    fn program(&self, key: Key, folder: &TempDir, name: &str, library: Option<&Path>) -> Command {
+    fn program(&self, key: Key, folder: &Folder, name: &str, library: Option<&Path>) -> Command {
         let (server, client) = self.cpus;
         let cpu = if name == "server" { server } else { client };
         let mut command = self.programs.accelerated(&EAGER);
@@ -129,7 +128,7 @@ impl Host {
         command
     }
 
-    fn side(&self, folder: &TempDir, name: &str) -> anyhow::Result<Side> {
+    fn side(&self, folder: &Folder, name: &str) -> anyhow::Result<Side> {
         let read = |name: &str| {
             let path = folder.path().join(name);
             std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))

@@ -5,11 +5,10 @@ use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use crosslane_benchkit::{Process, Verdict};
+use crosslane_benchkit::{Folder, Process, Verdict};
 use crosslane_sockbench::fetch::content;
 use crosslane_sockbench::outcome::{Line, Outcome};
 use crosslane_sockbench::span::Span;
-use tempfile::TempDir;
 
 use super::super::daemon::{Daemon, address, find, free_port, verdict};
 use super::super::over::Over;
@@ -35,7 +34,7 @@ pub struct Host {
     span: Span,
     workers: u8,
     /// Files named by their sizes, and what else nginx writes.
-    folder: TempDir,
+    folder: Folder,
 }
 
 /// An nginx that listens at a port for each way.

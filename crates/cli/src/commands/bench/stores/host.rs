@@ -5,10 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use crosslane_benchkit::Process;
+use crosslane_benchkit::{Folder, Process};
 use crosslane_sockbench::outcome::{Line, Outcome};
 use crosslane_sockbench::span::Span;
-use tempfile::TempDir;
 
 use super::super::daemon::{Daemon, find, free_port, verdict};
 use super::super::over::Over;
@@ -22,7 +21,7 @@ pub struct Host {
     span: Span,
     seed: u64,
     /// Where servers may write.
-    folder: TempDir,
+    folder: Folder,
 }
 
 /// A server and its port.
