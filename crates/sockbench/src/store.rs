@@ -115,8 +115,13 @@ impl Client {
         })
     }
 
-    /// Writes every key.
+    /// Writes every key. What an earlier client has inserted would be no new key: the server forgets it first.
     fn fill(&mut self) -> Result<(), CaseError> {
+        let (request, due) = self.talk.clear();
+        self.connection.write_all(request).map_err(at(0))?;
+        let answer = &mut self.answer[..due.len()];
+        self.connection.read_exact(answer).map_err(at(0))?;
+        protocol::check(answer, due).map_err(at(0))?;
         for first in (0..KEYS / BATCH).map(|batch| batch * BATCH) {
             let mut requests = Vec::new();
             for key in first..first + BATCH {
@@ -249,7 +254,42 @@ impl Crowd {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn what_was_inserted_before_is_forgotten_first() {
+        for (protocol, expected) in [
+            (Protocol::Redis, "*1\r\n$8\r\nFLUSHALL\r\n"),
+            (Protocol::Memcached, "flush_all\r\n"),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = Address::Tcp(listener.local_addr().expect("bound"));
+            let server = std::thread::spawn(move || {
+                let mut first = vec![0; expected.len()];
+                let (mut connection, _) = listener.accept().expect("a client");
+                connection.read_exact(&mut first).expect("a request");
+                first
+            });
+            let span = Span {
+                warmup: Duration::ZERO,
+                measure: Duration::ZERO,
+            };
+            let load = Load {
+                protocol,
+                clients: 1,
+                mix: Mix::R95i5,
+                value_bytes: 16,
+                seed: 1,
+                span,
+            };
+            assert!(run(&address, load).is_err(), "it is no store");
+            let first = server.join().expect("it does not panic");
+            assert_eq!(String::from_utf8_lossy(&first), expected);
+        }
+    }
 
     #[test]
     fn a_mix_draws_what_its_name_says() {

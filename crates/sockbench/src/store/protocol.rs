@@ -17,6 +17,7 @@ pub enum Protocol {
 
 /// Requests and answers of one connection, of which only the key's digits change.
 pub struct Talk {
+    protocol: Protocol,
     read: Text,
     write: Text,
     value: Text,
@@ -76,11 +77,20 @@ impl Talk {
             ],
         };
         Self {
+            protocol,
             read: Text::new(&read),
             write: Text::new(&write),
             value: Text::new(&answer),
             done: Text::new(&done),
             is_read: false,
+        }
+    }
+
+    /// The request to forget every key, and what must come for it.
+    pub fn clear(&self) -> (&'static [u8], &'static [u8]) {
+        match self.protocol {
+            Protocol::Redis => (b"*1\r\n$8\r\nFLUSHALL\r\n", b"+OK\r\n"),
+            Protocol::Memcached => (b"flush_all\r\n", b"OK\r\n"),
         }
     }
 
