@@ -6,8 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 
+use rustix::net::sockopt::{set_socket_send_buffer_size, set_socket_send_buffer_size_force};
+
 use crate::address::Address;
 use crate::pipes::Pipes;
+
+/// Room for what is sent over `AF_UNIX`, whose buffers, unlike TCP's, do not grow by themselves. The kernel gives
+/// less where `net.core.wmem_max` says so.
+const UNIX_BYTES: usize = 1 << 20;
 
 /// A connected stream socket.
 pub enum Connection {
@@ -35,9 +41,16 @@ impl Connection {
     pub fn open(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => Self::tcp(TcpStream::connect(address)?),
-            Address::Unix(name) => UnixStream::connect_addr(&unix_address(name)?).map(Self::Unix),
+            Address::Unix(name) => Self::unix(UnixStream::connect_addr(&unix_address(name)?)?),
             Address::Pipe => Pipes::to_new_process().map(Self::Pipes),
         }
+    }
+
+    fn unix(stream: UnixStream) -> io::Result<Self> {
+        if set_socket_send_buffer_size_force(&stream, UNIX_BYTES).is_err() {
+            set_socket_send_buffer_size(&stream, UNIX_BYTES)?;
+        }
+        Ok(Self::Unix(stream))
     }
 
     /// The names of this end and of the other end, as far as the family has any.
@@ -103,7 +116,7 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Connection> {
         match self {
             Self::Tcp(listener) => Connection::tcp(listener.accept()?.0),
-            Self::Unix(listener) => Ok(Connection::Unix(listener.accept()?.0)),
+            Self::Unix(listener) => Connection::unix(listener.accept()?.0),
         }
     }
 }
@@ -157,5 +170,20 @@ impl Write for Connection {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt::socket_send_buffer_size;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_grow_by_itself_has_more_room_than_by_default() {
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        let default = socket_send_buffer_size(&one).expect("it has one");
+        let one = Connection::unix(one).expect("a size is taken");
+        assert!(socket_send_buffer_size(&one).expect("it has one") > default);
     }
 }

@@ -5,6 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
+use rustix::pipe::fcntl_setpipe_size;
+
+/// Room in each pipe: as much as a user may have by default, where a new one has 64 KiB.
+pub const PIPE_BYTES: usize = 1 << 20;
+
 /// A pipe to a process and one from it, without buffers.
 pub struct Pipes {
     /// What is written here arrives there.
@@ -30,6 +35,10 @@ impl Pipes {
         let (Some(to), Some(from)) = (to, from) else {
             return Err(io::Error::other("a piped stream is missing"));
         };
+        for pipe in [to.as_fd(), from.as_fd()] {
+            // A user whose limit is lower keeps what there is.
+            let _ = fcntl_setpipe_size(pipe, PIPE_BYTES);
+        }
         Ok(Self {
             to: OwnedFd::from(to).into(),
             from: OwnedFd::from(from).into(),
