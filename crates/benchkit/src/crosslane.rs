@@ -11,6 +11,7 @@ use crate::{Process, ProcessError};
 
 const RUNTIME_DIR_VARIABLE: &str = "CROSSLANE_RUNTIME_DIR";
 const LIBRARY: &str = "/libcrosslane.so";
+const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// Where the `crosslane` executable is.
@@ -63,6 +64,26 @@ pub struct End {
     pub tcp_bytes_sent: u64,
     /// Bytes that this end has received over TCP.
     pub tcp_bytes_received: u64,
+}
+
+/// A command that runs `program` without Crosslane, also where this program itself runs under it.
+#[must_use]
+pub fn plain(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    if let Some(list) = std::env::var_os(PRELOAD_VARIABLE) {
+        match without_library(&list.to_string_lossy()) {
+            rest if rest.is_empty() => command.env_remove(PRELOAD_VARIABLE),
+            rest => command.env(PRELOAD_VARIABLE, rest),
+        };
+    }
+    command
+}
+
+/// A list of libraries to preload without Crosslane's.
+fn without_library(list: &str) -> String {
+    let others = list.split([':', ' ']);
+    let others = others.filter(|library| !library.is_empty() && !library.ends_with(LIBRARY));
+    others.collect::<Vec<_>>().join(":")
 }
 
 impl End {
@@ -179,5 +200,17 @@ impl Crosslane {
             serde_json::from_str(line).map_err(bad)
         };
         lines.map(end).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_program_has_every_library_preloaded_but_crosslanes() {
+        assert_eq!(without_library("/opt/lib/libcrosslane.so"), "");
+        let list = "/usr/lib/libjemalloc.so:/opt/lib/libcrosslane.so libother.so";
+        assert_eq!(without_library(list), "/usr/lib/libjemalloc.so:libother.so");
     }
 }

@@ -18,7 +18,7 @@ pub mod show;
 pub mod stats;
 mod verdict;
 
-pub use crosslane::{Crosslane, CrosslaneError, End};
+pub use crosslane::{Crosslane, CrosslaneError, End, plain};
 pub use folder::Folder;
 pub use machine::Machine;
 pub use process::{Exit, Process, ProcessError};

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use crosslane_benchkit::{Crosslane, Process, Verdict};
+use crosslane_benchkit::{Crosslane, End, Process, Verdict, plain};
 
 use super::workload::Program;
 
@@ -50,7 +50,7 @@ impl Side {
     fn command(self, crosslane: &Crosslane, words: &[String]) -> anyhow::Result<Command> {
         let (program, arguments) = words.split_first().context("an empty command line")?;
         let mut command = match self {
-            Self::Tcp => Command::new(program),
+            Self::Tcp => plain(program),
             Self::Crosslane => crosslane.run(program),
         };
         command.args(arguments);
@@ -89,13 +89,21 @@ impl<'a> Lane<'a> {
     }
 
     /// Runs a client that takes about `time`; on the Crosslane side, looks at its connections from
-    /// when half of that is over.
+    /// when half of that is over, and again when most of it is: a client may lose in between what it had.
     pub fn run(&self, client: &[String], time: Duration) -> anyhow::Result<Pass> {
         let mut command = self.side.command(self.crosslane, client)?;
         let name = format!("{} ({})", client[0], self.side.name());
+        let begun = Instant::now();
         let process = Process::spawn(name, &mut command)?;
         let verdict = match self.side {
-            Side::Crosslane if process.runs_after(time / 2)? => Some(self.watch(&process)?),
+            Side::Crosslane if process.runs_after(time / 2)? => {
+                let halfway = self.watch(&process)?;
+                let left = (time * 9 / 10).saturating_sub(begun.elapsed());
+                match process.runs_after(left)? {
+                    true => Some(later(halfway, &self.ends()?)),
+                    false => Some(halfway),
+                }
+            }
             _ => None,
         };
         Ok(Pass {
@@ -108,17 +116,25 @@ impl<'a> Lane<'a> {
     /// before they send anything, and asking once is all that the others are disturbed by.
     fn watch(&self, client: &Process) -> anyhow::Result<Verdict> {
         loop {
-            let verdict = self.look()?;
+            let verdict = Verdict::of(&self.ends()?);
             if verdict.accelerated || !client.runs_after(BETWEEN_LOOKS)? {
                 return Ok(verdict);
             }
         }
     }
 
-    fn look(&self) -> anyhow::Result<Verdict> {
+    fn ends(&self) -> anyhow::Result<Vec<End>> {
         let mut ends = self.crosslane.connections()?;
         ends.retain(|end| end.has_port(self.port));
-        Ok(Verdict::of(&ends))
+        Ok(ends)
+    }
+}
+
+/// What a second look says; the first one's where the client has closed its connections since.
+fn later(first: Verdict, ends: &[End]) -> Verdict {
+    match ends {
+        [] => first,
+        ends => Verdict::of(ends),
     }
 }
 
@@ -141,6 +157,30 @@ fn is_listening(port: u16) -> anyhow::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_that_lost_its_rings_after_the_first_look_was_not_accelerated() {
+        let end = |state: &str| End {
+            program: "redis-server".into(),
+            pid: 1,
+            local: "127.0.0.1:6379".into(),
+            peer: "127.0.0.1:40000".into(),
+            state: state.into(),
+            reason: None,
+            window: None,
+            ring_bytes_sent: 90,
+            ring_bytes_received: 0,
+            tcp_bytes_sent: 10,
+            tcp_bytes_received: 0,
+        };
+        let first = Verdict {
+            accelerated: true,
+            reason: None,
+            ring_share: None,
+        };
+        assert!(!later(first.clone(), &[end("tcp")]).accelerated);
+        assert_eq!(later(first.clone(), &[]), first);
+    }
 
     #[test]
     fn a_listening_port_is_known_without_connecting() {

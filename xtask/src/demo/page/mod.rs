@@ -35,7 +35,7 @@ fn heading(report: &Report) -> Markup {
         header {
             h1 { "The same programs, over TCP and under Crosslane" }
             p {
-                "Real, unmodified Redis, sockperf and iperf3 on one machine, first over TCP loopback, then under "
+                "Real, unmodified Redis, memcached, sockperf and iperf3 on one machine, first over TCP loopback, then under "
                 code { "crosslane run" } ", in turn, " (report.rounds_in_words()) "."
             }
             p.key {
@@ -66,13 +66,17 @@ fn ratios(report: &Report) -> Markup {
     };
     let bars: Vec<_> = report.workloads.iter().filter_map(bar).collect();
     chart::bars(
-        "Times better than TCP: Redis and iperf3 throughput, sockperf median latency",
+        "Times better than TCP: Redis, memcached and iperf3 throughput, sockperf median latency",
         &bars,
     )
 }
 
 fn throughput(report: &Report) -> Markup {
-    pairs(report, Metric::Rps, "Redis requests per second")
+    pairs(
+        report,
+        Metric::Rps,
+        "Requests per second, Redis and memcached",
+    )
 }
 
 fn latency(report: &Report, metric: Metric, title: &str) -> Markup {

@@ -47,6 +47,7 @@ fn the_page_shows_figures_machine_and_charts_and_needs_no_other_file() {
         "310 k",
         "Redis GET, 1 client, &lt;64 B&gt;",
         "redis-server 7.0.15",
+        "Requests per second, Redis and memcached",
     ] {
         assert!(page.contains(expected), "{expected} is missing");
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::Command;
 
+use crosslane_benchkit::plain;
+
 use super::programs::Programs;
 
 /// What connections go over.
@@ -30,7 +32,7 @@ impl Over {
     /// Another program over it.
     pub fn program(self, programs: &Programs, program: impl AsRef<std::ffi::OsStr>) -> Command {
         match self {
-            Self::Tcp => Command::new(program),
+            Self::Tcp => plain(program),
             Self::Crosslane => programs.crosslane.run(program),
         }
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use crosslane_benchkit::{Crosslane, Folder, Process};
+use crosslane_benchkit::{Crosslane, Folder, Process, plain};
 use crosslane_sockbench::outcome::Listening;
 use serde::de::DeserializeOwned;
 
@@ -80,7 +80,7 @@ impl Programs {
 
     /// The ordinary program as it is.
     pub fn plain(&self) -> Command {
-        let mut command = Command::new(&self.sockbench);
+        let mut command = plain(&self.sockbench);
         command.arg("--die-with-parent");
         self.there(command)
     }

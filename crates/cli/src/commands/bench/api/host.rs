@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
-use crosslane_benchkit::{Crosslane, Process, Verdict};
+use crosslane_benchkit::{Crosslane, Process, Verdict, plain};
 use crosslane_sockbench::outcome::{Line, Outcome};
 use crosslane_sockbench::span::Span;
 
@@ -64,7 +64,7 @@ impl Host {
     fn program(&self, mode: Mode, cpu: Option<usize>) -> Command {
         let mut command = match mode {
             Mode::Origin => self.monitor.crosslane.run(&self.program),
-            Mode::Tcp | Mode::Shm | Mode::Direct | Mode::Runtime => Command::new(&self.program),
+            Mode::Tcp | Mode::Shm | Mode::Direct | Mode::Runtime => plain(&self.program),
         };
         // The native interface needs nothing but a monitor.
         command.env("CROSSLANE_RUNTIME_DIR", self.monitor.directory());

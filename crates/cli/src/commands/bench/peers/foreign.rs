@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use crosslane_benchkit::Process;
+use crosslane_benchkit::{Process, plain};
 use crosslane_sockbench::client;
 
 use super::super::daemon::free_port;
@@ -34,9 +34,9 @@ fn iterations(case: Case) -> &'static str {
 /// Measures UCX over POSIX shared memory.
 pub fn ucx(case: Case) -> anyhow::Result<Figures> {
     let port = free_port()?.to_string();
-    let mut server = Command::new(UCX_PERFTEST);
+    let mut server = plain(UCX_PERFTEST);
     server.env("UCX_TLS", "posix").args(["-p", &port]);
-    let mut client = Command::new(UCX_PERFTEST);
+    let mut client = plain(UCX_PERFTEST);
     let test = match case.kind {
         client::Case::Rtt => "tag_lat",
         client::Case::Stream | client::Case::Connect => "stream_bw",
@@ -53,7 +53,7 @@ pub fn libfabric(case: Case) -> anyhow::Result<Figures> {
     let port = free_port()?.to_string();
     let bytes = case.bytes.to_string();
     let program = |port_option| {
-        let mut command = Command::new(FI_PINGPONG);
+        let mut command = plain(FI_PINGPONG);
         command.args(["-p", "shm", "-e", "rdm", "-S", &bytes]);
         command.args(["-I", iterations(case), port_option, &port]);
         command
