@@ -28,6 +28,13 @@ pub enum Bench {
     Stores,
 }
 
+/// Those of these benches that the page has no section for.
+pub fn without_section(benches: &[&str]) -> Vec<String> {
+    let has_none = |bench: &&&str| Bench::ALL.iter().all(|known| known.name() != **bench);
+    let without = benches.iter().filter(has_none);
+    without.map(ToString::to_string).collect()
+}
+
 impl Bench {
     /// All of them, in the order of the page.
     pub const ALL: [Self; 7] = [
@@ -81,5 +88,18 @@ impl Bench {
             exit.stderr
         );
         Ok(exit.stdout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn benches_that_the_page_leaves_out_are_known() {
+        assert_eq!(
+            without_section(&["api", "sockets", "window"]),
+            ["api", "window"]
+        );
     }
 }

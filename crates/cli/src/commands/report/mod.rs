@@ -45,7 +45,8 @@ pub struct Args {
 }
 
 const EXAMPLES: &str = "\
-The page needs no other file and runs no script. Several runs of a bench become their medians.
+The page needs no other file and runs no script. Several runs of a bench become their medians, if they are
+of the same machine, commit, hosts and placement.
 
 Examples:
   Measure everything briefly:
@@ -92,8 +93,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
         data.add(&text, &name)?;
     }
-    let data = data.merged();
-    if data.rows.is_empty() {
+    let mut data = data.merged()?;
+    let unknown = measure::without_section(&data.benches());
+    for bench in &unknown {
+        data.notes
+            .push(format!("the page has no section for bench {bench}"));
+    }
+    let of_unknown = |row: &rows::Row| unknown.contains(&row.key.bench);
+    if data.rows.iter().all(of_unknown) {
         let why = data.notes.iter().map(|note| format!("; {note}"));
         bail!(
             "there is nothing to report: no row of any bench{}",
@@ -103,6 +110,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     write(&args.out, &page::page(&data).into_string())?;
     crate::output::print(&format!("{}\n", args.out.display()))?;
     let complaints = data.complaints();
+    unknown
+        .iter()
+        .for_each(|bench| note(&format!("note: the page has no section for bench {bench}")));
     complaints.iter().for_each(|complaint| note(complaint));
     Ok(if complaints.is_empty() {
         ExitCode::SUCCESS

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use crosslane_benchkit::Machine;
 use crosslane_benchkit::stats::median;
 use crosslane_sockbench::outcome::Clocks;
@@ -42,7 +42,27 @@ pub struct Run {
     /// Whether the client's processor time counts, for `wait`.
     #[serde(default)]
     pub pace: String,
+    /// Who said so, for errors.
+    #[serde(skip)]
+    source: String,
+    /// The whole line.
+    #[serde(skip)]
+    line: Value,
 }
+
+/// What runs of a bench must have in common for a median of them to mean anything.
+const COMMON: [&str; 10] = [
+    "cpu",
+    "cores",
+    "memory_gib",
+    "kernel",
+    "tcp_congestion_control",
+    "commit",
+    "hosts",
+    "placement",
+    "pace",
+    "workers",
+];
 
 /// What a row is of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -149,8 +169,11 @@ impl Data {
             };
             let row: Row = serde_json::from_str(line).with_context(bad)?;
             if row.key.case == MACHINE {
-                self.runs
-                    .push(serde_json::from_str(line).with_context(bad)?);
+                self.runs.push(Run {
+                    source: source.to_owned(),
+                    line: serde_json::from_str(line).with_context(bad)?,
+                    ..serde_json::from_str(line).with_context(bad)?
+                });
             } else {
                 self.rows.push(row);
             }
@@ -159,8 +182,14 @@ impl Data {
     }
 
     /// The same with one row for each case: figures of several runs become their medians, and one
-    /// run that was not as it should be is enough to spoil the case.
-    pub fn merged(self) -> Self {
+    /// run that was not as it should be is enough to spoil the case. Fails where runs of a bench are not of the
+    /// same machine, library and setting.
+    pub fn merged(self) -> anyhow::Result<Self> {
+        for (index, run) in self.runs.iter().enumerate() {
+            let earlier = self.runs[..index].iter();
+            let mut others = earlier.filter(|other| other.bench == run.bench);
+            others.try_for_each(|other| ensure_same(other, run))?;
+        }
         let mut merged: Vec<Row> = Vec::new();
         let mut done: Vec<Key> = Vec::new();
         for row in &self.rows {
@@ -173,11 +202,11 @@ impl Data {
                 .collect();
             merged.push(merge(row, &same));
         }
-        Self {
+        Ok(Self {
             runs: self.runs,
             rows: merged,
             notes: self.notes,
-        }
+        })
     }
 
     /// The rows of a bench.
@@ -185,10 +214,31 @@ impl Data {
         self.rows.iter().filter(move |row| row.key.bench == bench)
     }
 
+    /// The benches that there are lines of, each once.
+    pub fn benches(&self) -> Vec<&str> {
+        let of_runs = self.runs.iter().map(|run| run.bench.as_str());
+        let of_rows = self.rows.iter().map(|row| row.key.bench.as_str());
+        let all: std::collections::BTreeSet<_> = of_runs.chain(of_rows).collect();
+        all.into_iter().collect()
+    }
+
     /// What is not as it should be; a line each.
     pub fn complaints(&self) -> Vec<String> {
         self.rows.iter().filter_map(Row::complaint).collect()
     }
+}
+
+fn ensure_same(one: &Run, other: &Run) -> anyhow::Result<()> {
+    for name in COMMON {
+        let (own, its) = (&one.line[name], &other.line[name]);
+        let (bench, first, second) = (&one.bench, &one.source, &other.source);
+        ensure!(
+            own == its,
+            "runs of bench {bench} that differ in {name} cannot be merged: {own} in {first}, {its} in {second}; \
+             make a page of each"
+        );
+    }
+    Ok(())
 }
 
 fn merge(first: &Row, same: &[&Row]) -> Row {
@@ -234,7 +284,7 @@ mod tests {
     fn data(text: &str) -> Data {
         let mut data = Data::default();
         data.add(text, "test").expect("lines of a bench");
-        data.merged()
+        data.merged().expect("of one setting")
     }
 
     #[test]
@@ -268,6 +318,28 @@ mod tests {
             data.complaints(),
             ["wait load crosslane spin 10 requests/s was not accelerated: no-window"]
         );
+    }
+
+    #[test]
+    fn runs_that_cannot_be_compared_are_not_merged() {
+        let run = |hosts: u8, commit: &str| {
+            format!(
+                r#"{{"bench":"sockets","case":"machine","commit":"{commit}","cpu":"x","cores":2,"memory_gib":1.0,"kernel":"x","tcp_congestion_control":"bbr","os":"x","command":"x","date":"x","rounds":3,"hosts":{hosts}}}"#
+            )
+        };
+        let merged = |one: &str, other: &str| {
+            let mut data = Data::default();
+            data.add(one, "one.jsonl").expect("a run");
+            data.add(other, "other.jsonl").expect("a run");
+            data.merged().map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(merged(&run(1, "a"), &run(1, "a")), Ok(()));
+        let error = merged(&run(1, "a"), &run(2, "a")).expect_err("other hosts");
+        assert!(
+            error.contains("differ in hosts cannot be merged: 1 in one.jsonl, 2 in other.jsonl"),
+            "{error}"
+        );
+        assert!(merged(&run(1, "a"), &run(1, "b")).is_err());
     }
 
     #[test]

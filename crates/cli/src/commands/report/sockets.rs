@@ -67,6 +67,10 @@ pub fn section(data: &Data) -> Markup {
     html! {
         section {
             h2 { "Latency and throughput by size" }
+            p {
+                "The limit is what the machine takes without any of them: of round trips, one cache line each way between "
+                "two processors; of streams, copies into memory and out again, with no headers and no checks."
+            }
             div.charts {
                 (chart::bars("Times better than TCP: median round trips, streams, connections", &bars(data)))
                 (lines::curves(&LATENCY, &latency(data)))
@@ -158,7 +162,7 @@ pub fn title(transport: &str) -> &str {
         "tcp" => "TCP",
         "unix" => "AF_UNIX",
         "crosslane" => "Crosslane",
-        "limit" => "one cache line",
+        "limit" => "the limit",
         other => other,
     }
 }
@@ -252,7 +256,7 @@ fn figures(data: &Data) -> Markup {
         "TCP",
         "AF_UNIX",
         "Crosslane",
-        "one cache line",
+        "limit",
         "to TCP",
     ];
     table(&header, 2, &rows)

@@ -126,7 +126,7 @@ pub struct Row {
     bench: &'static str,
     case: &'static str,
     bytes: u64,
-    mode: Mode,
+    transport: Mode,
     #[serde(skip_serializing_if = "Option::is_none")]
     p50_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -214,7 +214,7 @@ fn row(cell: &Cell) -> Row {
         bench: "api",
         case: cell.key.case.name(),
         bytes: cell.key.case.bytes,
-        mode: cell.key.mode,
+        transport: cell.key.mode,
         p50_ns: cell.median(p50_ns).map(whole),
         p99_ns: cell.median(p99_ns).map(whole),
         msgs_per_s: rounded(msgs_per_s),
