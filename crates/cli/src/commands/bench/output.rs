@@ -43,7 +43,7 @@ pub fn json(preamble: &impl Serialize, rows: &[impl Serialize]) -> anyhow::Resul
 }
 
 /// Prints what was measured, and on standard error what must be known of it. The status says
-/// whether everything could be measured.
+/// whether everything could be measured, as what it should be.
 pub fn finish(text: &str, complaints: &[String], complete: bool) -> anyhow::Result<ExitCode> {
     crate::output::print(text)?;
     complaints.iter().for_each(|complaint| note(complaint));

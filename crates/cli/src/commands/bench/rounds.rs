@@ -1,10 +1,12 @@
 //! What several rounds measured of each cell of a plan, and what a person must know of it.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crosslane_benchkit::Verdict;
-use crosslane_benchkit::stats::{median, significant};
+use crosslane_benchkit::stats::{median, range, significant};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::output::show_progress;
 
@@ -31,9 +33,24 @@ pub struct Measured<M> {
     pub verdict: Option<Verdict>,
 }
 
-/// The end of a row of JSON: whether the cell was accelerated, or why it has no figures.
+/// Fewer samples than this beyond a percentile say nothing about it.
+const SAMPLES_BEYOND: u64 = 10;
+/// What a round calls the number of its samples.
+const SAMPLES: [&str; 4] = ["trips", "answers", "requests", "fetches"];
+/// What a round repeats of its case.
+const SETTINGS: [&str; 4] = ["bytes", "clients", "connections", "per_second"];
+
+/// A percentile that one in `one_in` of so many samples exceeds; none where those are too few.
+pub fn tail(value: f64, samples: u64, one_in: u64) -> Option<f64> {
+    (samples >= SAMPLES_BEYOND * one_in).then_some(value)
+}
+
+/// The end of a row of JSON: the least and the most that a round gave of each of its numbers, whether the cell
+/// was accelerated, or why it has no figures.
 #[derive(Serialize)]
 pub struct Proof {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    ranges: BTreeMap<String, (f64, f64)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     accelerated: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,9 +127,23 @@ impl<K: Copy + PartialEq + Display, M> Rounds<K, M> {
         self.cell(key).is_some_and(|cell| cell.failure.is_some())
     }
 
-    /// Whether nothing has failed.
+    /// Whether nothing has failed, and all that should have been accelerated was.
     pub fn is_complete(&self) -> bool {
-        self.cells.iter().all(|cell| cell.failure.is_none())
+        let is_good = |cell: &Cell<K, M>| cell.failure.is_none() && cell.mark().is_empty();
+        self.cells.iter().all(is_good)
+    }
+
+    /// What to put behind figures of a cell.
+    pub fn mark(&self, key: K) -> &'static str {
+        self.cell(key).map_or("", Cell::mark)
+    }
+
+    /// What that means, for below a table; nothing where nothing is marked.
+    pub fn legend(&self) -> &'static str {
+        match self.cells.iter().any(|cell| !cell.mark().is_empty()) {
+            true => "! not accelerated in every round: this is not what Crosslane does\n",
+            false => "",
+        }
     }
 
     /// What a person must know before believing the figures; a line each.
@@ -121,15 +152,25 @@ impl<K: Copy + PartialEq + Display, M> Rounds<K, M> {
     }
 }
 
-impl<K: Display, M> Cell<K, M> {
-    /// The median over the rounds of a figure that every round has; none where one failed.
-    pub fn median(&self, figure: impl Fn(&M) -> Option<f64>) -> Option<f64> {
+impl<K, M> Cell<K, M> {
+    /// What to put behind its figures: a sign where it was not accelerated.
+    pub fn mark(&self) -> &'static str {
+        match self.verdicts.iter().all(|verdict| verdict.accelerated) {
+            true => "",
+            false => "!",
+        }
+    }
+
+    /// The least and the most that any round gave of a figure; none where one failed.
+    pub fn range(&self, figure: impl Fn(&M) -> Option<f64>) -> Option<(f64, f64)> {
         if self.failure.is_some() {
             return None;
         }
-        median(&self.measured.iter().filter_map(figure).collect::<Vec<_>>())
+        range(&self.measured.iter().filter_map(figure).collect::<Vec<_>>())
     }
+}
 
+impl<K: Display, M: Serialize> Cell<K, M> {
     /// For the end of its row.
     pub fn proof(&self) -> Proof {
         let verdict = self.verdict();
@@ -139,11 +180,57 @@ impl<K: Display, M> Cell<K, M> {
             .filter_map(|verdict| verdict.ring_share)
             .collect();
         Proof {
+            ranges: self.ranges(),
             accelerated: verdict.map(|verdict| verdict.accelerated),
             reason: verdict.and_then(|verdict| verdict.reason.clone()),
             ring_share: median(&shares).map(|share| significant(share, 4)),
             error: self.failure.as_ref().map(|error| format!("{error:#}")),
         }
+    }
+
+    fn ranges(&self) -> BTreeMap<String, (f64, f64)> {
+        let mut all = BTreeMap::<String, Vec<f64>>::new();
+        if self.failure.is_none() {
+            let numbers = self.measured.iter().flat_map(numbers);
+            numbers.for_each(|(name, value)| all.entry(name).or_default().push(value));
+        }
+        let rounded = |values: Vec<f64>| {
+            let (least, most) = range(&values)?;
+            Some((significant(least, 4), significant(most, 4)))
+        };
+        let ranges = all.into_iter();
+        ranges
+            .filter_map(|(name, values)| Some((name, rounded(values)?)))
+            .collect()
+    }
+}
+
+/// The numbers of a round by their names, but for percentiles of too few samples.
+fn numbers(figures: &impl Serialize) -> Vec<(String, f64)> {
+    let Ok(Value::Object(fields)) = serde_json::to_value(figures) else {
+        return Vec::new();
+    };
+    let samples = SAMPLES.iter().find_map(|name| fields.get(*name)?.as_u64());
+    let number = |(name, value): (&String, &Value)| {
+        let one_in = match name.as_str() {
+            "p99_ns" => 100,
+            "p999_ns" => 1000,
+            name if SETTINGS.contains(&name) => return None,
+            _ => 0,
+        };
+        let value = tail(value.as_f64()?, samples.unwrap_or(u64::MAX), one_in)?;
+        Some((name.clone(), value))
+    };
+    fields.iter().filter_map(number).collect()
+}
+
+impl<K: Display, M> Cell<K, M> {
+    /// The median over the rounds of a figure that every round has; none where one failed.
+    pub fn median(&self, figure: impl Fn(&M) -> Option<f64>) -> Option<f64> {
+        if self.failure.is_some() {
+            return None;
+        }
+        median(&self.measured.iter().filter_map(figure).collect::<Vec<_>>())
     }
 
     /// The verdict on a round that was not accelerated, or else on any round.
@@ -206,7 +293,43 @@ mod tests {
         assert!(json(&rounds).starts_with(r#"{"accelerated":false,"reason":"of 2 ends"#));
         let complaints = rounds.complaints();
         assert!(complaints[0].contains("NOT ACCELERATED: crosslane: of 2 ends"));
-        assert!(rounds.is_complete());
+        assert!(!rounds.is_complete(), "that is no success");
+        assert_eq!(rounds.mark("crosslane"), "!");
+        assert!(rounds.legend().contains("not accelerated"));
+    }
+
+    #[test]
+    fn a_row_says_how_far_rounds_are_apart_and_how_many_samples_they_had() {
+        #[derive(Serialize)]
+        struct Figures {
+            bytes: u64,
+            trips: u64,
+            p50_ns: u64,
+            p99_ns: u64,
+            p999_ns: u64,
+        }
+        let mut rounds = Rounds::new(&["tcp"]);
+        for (trips, p50_ns) in [(2000, 300), (1000, 100), (9999, 200)] {
+            let figures = Figures {
+                bytes: 64,
+                trips,
+                p50_ns,
+                p99_ns: 2 * p50_ns,
+                p999_ns: 3 * p50_ns,
+            };
+            let verdict = None;
+            rounds.add("tcp", Ok(Measured { figures, verdict }));
+        }
+        assert_eq!(
+            serde_json::to_string(&rounds.cells()[0].proof()).expect("it is JSON"),
+            r#"{"ranges":{"p50_ns":[100.0,300.0],"p99_ns":[200.0,600.0],"trips":[1000.0,9999.0]}}"#
+        );
+    }
+
+    #[test]
+    fn a_percentile_has_ten_samples_beyond_it_or_is_left_out() {
+        assert_eq!(tail(7.0, 999, 100), None);
+        assert_eq!(tail(7.0, 1000, 100), Some(7.0));
     }
 
     #[test]

@@ -142,8 +142,9 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
     } = preamble;
     format!(
         "{}medians of {rounds} rounds of {measure_ms} ms each; a second line says how many times \
-         better than TCP\n\n{}\n",
+         better than TCP\n\n{}\n{}",
         heading(machine),
-        results.table()
+        results.table(),
+        results.0.legend()
     )
 }

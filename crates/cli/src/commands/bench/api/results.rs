@@ -9,7 +9,7 @@ use crosslane_sockbench::outcome::Outcome;
 use serde::Serialize;
 
 use super::super::output::{number, whole};
-use super::super::rounds::{self, Proof, Rounds};
+use super::super::rounds::{self, Proof, Rounds, tail};
 
 /// A mode, in the order of the table's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
@@ -164,13 +164,18 @@ impl Results {
         let value = |mode| self.0.cell(Key { case, mode })?.median(figure);
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let mut figures = vec![case.to_string(), name.to_owned()];
-        figures.extend(modes.iter().map(|&mode| or_dash(value(mode).map(show))));
+        let mark = |mode| self.0.mark(Key { case, mode });
+        figures.extend(
+            modes
+                .iter()
+                .map(|&mode| or_dash(value(mode).map(show)) + mark(mode)),
+        );
         let Some(tcp) = value(Mode::Tcp) else {
             return vec![figures];
         };
         let ratio = |&mode: &Mode| {
             let ours = value(mode).filter(|_| mode != Mode::Tcp);
-            or_dash(ours.map(|ours| show::ratio(better.ratio(tcp, ours))))
+            or_dash(ours.map(|ours| show::ratio(better.ratio(tcp, ours)))) + mark(mode)
         };
         let mut ratios = vec![String::new(), "vs tcp".to_owned()];
         ratios.extend(modes.iter().map(ratio));
@@ -187,7 +192,7 @@ fn p50_ns(outcome: &Outcome) -> Option<f64> {
 
 fn p99_ns(outcome: &Outcome) -> Option<f64> {
     match outcome {
-        Outcome::Rtt { p99_ns, .. } => Some(number(*p99_ns)),
+        Outcome::Rtt { trips, p99_ns, .. } => tail(number(*p99_ns), *trips, 100),
         _ => None,
     }
 }

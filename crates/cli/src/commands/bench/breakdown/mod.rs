@@ -135,12 +135,13 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
     let notes = as_notes(notes);
     format!(
         "{}medians of {rounds} rounds of {} round trips each, the first half of which is not counted\n\
-         the other processor's counter is {:.1} ns ahead, give or take {:.1} ns; a look at it takes {:.1} ns\n\n{}\n{notes}",
+         the other processor's counter is {:.1} ns ahead, give or take {:.1} ns; a look at it takes {:.1} ns\n\n{}\n{}{notes}",
         heading(machine),
         show::round(super::output::number(*messages)),
         clocks.offset_ns,
         clocks.within_ns,
         clocks.look_ns,
-        results.table()
+        results.table(),
+        results.0.legend()
     )
 }

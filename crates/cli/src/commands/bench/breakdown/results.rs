@@ -17,11 +17,15 @@ pub struct Key {
 }
 
 /// One round, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Figures {
+    #[serde(skip)]
     stages: [f64; STAGES.len()],
+    #[serde(rename = "whole_ns")]
     whole: f64,
+    #[serde(rename = "send_returns_ns")]
     send_returns: f64,
+    #[serde(rename = "plain_ns")]
     plain: f64,
 }
 
@@ -97,7 +101,11 @@ impl Results {
     pub fn table(&self) -> String {
         let cells = self.0.cells();
         let mut header = vec!["stage".to_owned()];
-        header.extend(cells.iter().map(|cell| show::bytes(cell.key.bytes)));
+        header.extend(
+            cells
+                .iter()
+                .map(|cell| show::bytes(cell.key.bytes) + cell.mark()),
+        );
         let columns: Vec<_> = cells.iter().map(medians).collect();
         let row = |name: &str, figure: &dyn Fn(&Medians) -> f64| {
             let shown = |medians: &Option<Medians>| {
@@ -186,7 +194,7 @@ mod tests {
         let results = Results(rounds);
         assert_eq!(
             serde_json::to_string(&results.rows()[0]).expect("a row is JSON"),
-            r#"{"bench":"breakdown","case":"oneway","bytes":64,"transport":"crosslane","call_ns":10.0,"lookup_ns":10.0,"copy_in_ns":10.0,"publish_ns":10.0,"transfer_ns":10.0,"poll_ns":10.0,"copy_out_ns":10.0,"return_ns":10.0,"rest_ns":3.0,"whole_ns":83.0,"plain_ns":70.0,"send_returns_ns":15.0}"#
+            r#"{"bench":"breakdown","case":"oneway","bytes":64,"transport":"crosslane","call_ns":10.0,"lookup_ns":10.0,"copy_in_ns":10.0,"publish_ns":10.0,"transfer_ns":10.0,"poll_ns":10.0,"copy_out_ns":10.0,"return_ns":10.0,"rest_ns":3.0,"whole_ns":83.0,"plain_ns":70.0,"send_returns_ns":15.0,"ranges":{"plain_ns":[70.0,70.0],"send_returns_ns":[15.0,15.0],"whole_ns":[83.0,83.0]}}"#
         );
         assert!(results.table().contains("send returns"));
     }

@@ -142,8 +142,9 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
         ..
     } = preamble;
     format!(
-        "{}medians of {rounds} rounds of {measure_ms} ms each; memory and processor time while all are idle\n\n{}\n",
+        "{}medians of {rounds} rounds of {measure_ms} ms each; memory and processor time while all are idle\n\n{}\n{}",
         heading(machine),
-        table::table(results)
+        table::table(results),
+        results.0.legend()
     )
 }

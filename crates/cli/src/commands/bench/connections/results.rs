@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::super::output::{number, whole};
 pub use super::super::over::Over as Transport;
-use super::super::rounds::{self, Proof, Rounds};
+use super::super::rounds::{self, Proof, Rounds, tail};
 
 /// So many connections over a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Key {
 }
 
 /// By how much memory has grown from no connection to all of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Growth {
     /// Private memory of client and server.
     pub program_bytes: u64,
@@ -35,13 +35,15 @@ pub struct Growth {
 }
 
 /// The figures of one round.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Figures {
+    trips: u64,
     p50_ns: u64,
     p99_ns: u64,
     p999_ns: u64,
     idle_server_cpu: f64,
     idle_client_cpu: f64,
+    #[serde(flatten)]
     growth: Growth,
 }
 
@@ -54,8 +56,10 @@ pub type Cell = rounds::Cell<Key, Figures>;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Medians {
     pub p50_ns: u64,
-    pub p99_ns: u64,
-    pub p999_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p999_ns: Option<u64>,
     pub program_bytes: u64,
     pub monitor_bytes: u64,
     pub shared_bytes: u64,
@@ -90,6 +94,7 @@ impl Figures {
     /// The figures of what a client printed, and of memory.
     pub fn of(outcome: &Outcome, growth: Growth) -> anyhow::Result<Self> {
         let Outcome::Crowd {
+            trips,
             p50_ns,
             p99_ns,
             p999_ns,
@@ -101,6 +106,7 @@ impl Figures {
             bail!("the client measured something else: {outcome:?}")
         };
         Ok(Self {
+            trips: *trips,
             p50_ns: *p50_ns,
             p99_ns: *p99_ns,
             p999_ns: *p999_ns,
@@ -135,11 +141,15 @@ impl Results {
 pub fn medians(cell: &Cell) -> Option<Medians> {
     let value = |figure: fn(&Figures) -> f64| cell.median(|figures| Some(figure(figures)));
     let rounded = |figure| value(figure).map(whole);
+    let beyond = |figure: fn(&Figures) -> u64, one_in| {
+        let of = |figures: &Figures| tail(number(figure(figures)), figures.trips, one_in);
+        cell.median(of).map(whole)
+    };
     let cpu = |figure| value(figure).map(|cpu| significant(cpu, 3));
     Some(Medians {
         p50_ns: rounded(|figures| number(figures.p50_ns))?,
-        p99_ns: rounded(|figures| number(figures.p99_ns))?,
-        p999_ns: rounded(|figures| number(figures.p999_ns))?,
+        p99_ns: beyond(|figures| figures.p99_ns, 100),
+        p999_ns: beyond(|figures| figures.p999_ns, 1000),
         program_bytes: rounded(|figures| number(figures.growth.program_bytes))?,
         monitor_bytes: rounded(|figures| number(figures.growth.monitor_bytes))?,
         shared_bytes: rounded(|figures| number(figures.growth.shared_bytes))?,
@@ -171,6 +181,7 @@ mod tests {
         let mut rounds = Rounds::new(&[key]);
         for p50_ns in [300, 100, 200] {
             let figures = Figures {
+                trips: 10_000,
                 p50_ns,
                 p99_ns: 1000,
                 p999_ns: 2000,
@@ -189,7 +200,7 @@ mod tests {
         let rows = Results(rounds).rows();
         assert_eq!(
             serde_json::to_string(&rows[0]).expect("a row is JSON"),
-            r#"{"bench":"connections","case":"crowd","connections":100,"transport":"crosslane","p50_ns":200,"p99_ns":1000,"p999_ns":2000,"program_bytes":4096,"monitor_bytes":8192,"shared_bytes":16380,"total_bytes":28670,"kernel_bytes":1049000,"idle_server_cpu":0.0,"idle_client_cpu":0.000123}"#
+            r#"{"bench":"connections","case":"crowd","connections":100,"transport":"crosslane","p50_ns":200,"p99_ns":1000,"p999_ns":2000,"program_bytes":4096,"monitor_bytes":8192,"shared_bytes":16380,"total_bytes":28670,"kernel_bytes":1049000,"idle_server_cpu":0.0,"idle_client_cpu":0.000123,"ranges":{"idle_client_cpu":[0.0001234,0.0001234],"idle_server_cpu":[0.0,0.0],"kernel_bytes":[1049000.0,1049000.0],"monitor_bytes":[8192.0,8192.0],"p50_ns":[100.0,300.0],"p999_ns":[2000.0,2000.0],"p99_ns":[1000.0,1000.0],"program_bytes":[4096.0,4096.0],"shared_bytes":[16380.0,16380.0],"trips":[10000.0,10000.0]}}"#
         );
     }
 }

@@ -38,9 +38,10 @@ fn row(results: &Results, cell: &Cell) -> Vec<String> {
     let each = |bytes: u64| show::memory(number(bytes) / f64::from(key.connections));
     let cpu = |cpu: f64| format!("{cpu:.3}");
     row.extend([
-        show::nanoseconds(number(own.p50_ns)),
-        show::nanoseconds(number(own.p99_ns)),
-        ratio(vs_tcp(results, cell, &own)),
+        show::nanoseconds(number(own.p50_ns)) + cell.mark(),
+        own.p99_ns
+            .map_or_else(|| "-".to_owned(), |ns| show::nanoseconds(number(ns))),
+        ratio(vs_tcp(results, cell, &own)) + cell.mark(),
         ratio(vs_one(results, cell, &own)),
         each(own.program_bytes),
         each(own.monitor_bytes),

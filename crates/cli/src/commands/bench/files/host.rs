@@ -137,6 +137,7 @@ impl Host {
         client.close_stdin();
         client.finish(GRACE)?;
         let Outcome::Fetch {
+            fetches,
             p50_ns,
             p99_ns,
             gbps,
@@ -146,6 +147,7 @@ impl Host {
             return Err(anyhow!("the client measured something else: {line:?}"));
         };
         let figures = Figures::Fetch {
+            fetches,
             p50_ns,
             p99_ns,
             gbps,

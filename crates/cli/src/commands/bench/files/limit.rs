@@ -101,6 +101,7 @@ impl Sending<'_> {
             }
         }
         Ok(Figures::Fetch {
+            fetches: times.len(),
             p50_ns: times.value_at_quantile(0.5),
             p99_ns: times.value_at_quantile(0.99),
             gbps: per_second(8 * bytes * times.len(), busy_ns) / 1e9,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::super::output::{number, whole};
 use super::super::over::Over;
-use super::super::rounds::{self, Proof, Rounds};
+use super::super::rounds::{self, Proof, Rounds, tail};
 
 /// How nginx sends a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -58,10 +58,16 @@ pub struct Key {
 }
 
 /// The figures of one round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
 pub enum Figures {
     /// Of fetches one after the other.
-    Fetch { p50_ns: u64, p99_ns: u64, gbps: f64 },
+    Fetch {
+        fetches: u64,
+        p50_ns: u64,
+        p99_ns: u64,
+        gbps: f64,
+    },
     /// Of many clients.
     Requests { per_s: f64 },
 }
@@ -128,7 +134,9 @@ impl Figures {
 
     fn p99_ns(&self) -> Option<f64> {
         match self {
-            Self::Fetch { p99_ns, .. } => Some(number(*p99_ns)),
+            Self::Fetch {
+                fetches, p99_ns, ..
+            } => tail(number(*p99_ns), *fetches, 100),
             Self::Requests { .. } => None,
         }
     }
@@ -193,7 +201,13 @@ impl Results {
             let tcp_to = |carrier, (figure, show, better): Figure| {
                 let (tcp, other) = (value(Carrier::Tcp, figure), value(carrier, figure));
                 let ratio = tcp.zip(other).map(|(tcp, other)| better.ratio(tcp, other));
-                [shown(other, show), shown(ratio, show::ratio)]
+                let mark = self.0.mark(Key {
+                    kind,
+                    bytes,
+                    way,
+                    carrier,
+                });
+                [shown(other, show) + mark, shown(ratio, show::ratio) + mark]
             };
             for (_, figure) in figures {
                 row.push(shown(value(Carrier::Tcp, figure.0), figure.1));
@@ -295,6 +309,7 @@ mod tests {
 
     fn fetch(p50_ns: u64) -> Figures {
         Figures::Fetch {
+            fetches: 1000,
             p50_ns,
             p99_ns: 2 * p50_ns,
             gbps: 1.5,
@@ -307,11 +322,11 @@ mod tests {
         let json = |row: &Row| serde_json::to_string(row).expect("a row is JSON");
         assert_eq!(
             json(&rows[1]),
-            r#"{"bench":"files","case":"fetch","bytes":8192,"way":"sendfile","transport":"crosslane","p50_ns":30000,"p99_ns":60000,"gbps":1.5}"#
+            r#"{"bench":"files","case":"fetch","bytes":8192,"way":"sendfile","transport":"crosslane","p50_ns":30000,"p99_ns":60000,"gbps":1.5,"ranges":{"fetches":[1000.0,1000.0],"gbps":[1.5,1.5],"p50_ns":[30000.0,30000.0],"p99_ns":[60000.0,60000.0]}}"#
         );
         assert_eq!(
             json(&rows[3]),
-            r#"{"bench":"files","case":"requests","bytes":8192,"way":"sendfile","transport":"tcp","per_s":20000.0}"#
+            r#"{"bench":"files","case":"requests","bytes":8192,"way":"sendfile","transport":"tcp","per_s":20000.0,"ranges":{"per_s":[20000.0,20000.0]}}"#
         );
     }
 

@@ -53,8 +53,10 @@ impl Host {
             Peer::Unix => return over(Transport::Unix),
             Peer::Crosslane => return over(Transport::Crosslane),
             Peer::Pipe => self.pipe(key.case)?,
-            Peer::Ucx => foreign::ucx(key.case)?,
-            Peer::Libfabric => foreign::libfabric(key.case)?,
+            Peer::Ucx => foreign::calibrated(self.span, |count| foreign::ucx(key.case, count))?,
+            Peer::Libfabric => {
+                foreign::calibrated(self.span, |count| foreign::libfabric(key.case, count))?
+            }
         };
         Ok(Measured {
             figures,
@@ -77,13 +79,17 @@ impl Host {
 
 fn figures(outcome: &Outcome) -> anyhow::Result<Figures> {
     match outcome {
-        Outcome::Rtt { p50_ns, .. } => Ok(Figures::RoundTrip {
+        Outcome::Rtt { trips, p50_ns, .. } => Ok(Figures::RoundTrip {
+            trips: *trips,
             p50_ns: Some(super::super::output::number(*p50_ns)),
             mean_ns: None,
         }),
         Outcome::Stream {
-            bytes, msgs_per_s, ..
-        } => Ok(Figures::stream(*bytes, *msgs_per_s)),
+            bytes,
+            messages,
+            msgs_per_s,
+            ..
+        } => Ok(Figures::stream(*bytes, *messages, *msgs_per_s)),
         other => bail!("the client measured something else: {other:?}"),
     }
 }

@@ -60,7 +60,7 @@ const HELP: &str = "\
 UCX is measured by ucx_perftest (tag_lat and stream_bw, UCX_TLS=posix), libfabric by fi_pingpong \
 (provider shm), which has no one-way test. Pipes have room for 1 MiB each, AF_UNIX for as much as the kernel gives, \
 up to 1 MiB; TCP's buffers grow by themselves. Both spin, and both report half of a round trip, which is \
-doubled here; libfabric's is a mean, the others are medians. They are programs of their own \
+doubled here; libfabric's is a mean, the others are medians, and no ratio is told of one to the other. They are programs of their own \
 interfaces: nothing unmodified runs over them. A program that is missing is named with Debian's \
 package, and left out.
 
@@ -147,8 +147,9 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
     } = preamble;
     let notes = as_notes(notes);
     format!(
-        "{}medians of {rounds} rounds; ratios say how many times better Crosslane is\n\n{}\n\n{notes}",
+        "{}medians of {rounds} rounds; ratios say how many times better Crosslane is\n\n{}\n{}\n{notes}",
         heading(machine),
-        results.table()
+        results.table(),
+        results.0.legend()
     )
 }

@@ -41,15 +41,21 @@ pub struct Key {
 }
 
 /// The figures of one round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
 pub enum Figures {
     /// Of a round trip, the median or the mean.
     RoundTrip {
+        trips: u64,
         p50_ns: Option<f64>,
         mean_ns: Option<f64>,
     },
     /// Of one-way messages.
-    Stream { msgs_per_s: f64, gbps: f64 },
+    Stream {
+        messages: u64,
+        msgs_per_s: f64,
+        gbps: f64,
+    },
 }
 
 /// All measurements, in the order of the plan.
@@ -104,9 +110,10 @@ impl Peer {
 }
 
 impl Figures {
-    /// The figures of so many messages per second.
-    pub fn stream(bytes: u64, msgs_per_s: f64) -> Self {
+    /// The figures of so many messages, and of so many per second.
+    pub fn stream(bytes: u64, messages: u64, msgs_per_s: f64) -> Self {
         Self::Stream {
+            messages,
             msgs_per_s,
             gbps: msgs_per_s * 8.0 * number(bytes) / 1e9,
         }
@@ -169,13 +176,15 @@ impl Results {
             ..cell.key
         });
         let ours = ours.filter(|_| cell.key.peer != Peer::Crosslane);
-        let ratio = ours.and_then(self::value).zip(value);
-        let ratio = ratio.map(|(ours, its)| show::ratio(better.ratio(its, ours)));
+        // A mean cannot be compared with a median.
+        let ratio = ours.and_then(self::value).zip(value.filter(|_| !is_mean));
+        let mark = ours.map_or("", |ours| ours.mark());
+        let ratio = ratio.map(|(ours, its)| show::ratio(better.ratio(its, ours)) + mark);
         vec![
             cell.key.case.to_string(),
             cell.key.peer.to_string(),
             name.to_owned(),
-            value.map_or_else(|| "-".to_owned(), show),
+            value.map_or_else(|| "-".to_owned(), show) + cell.mark(),
             ratio.unwrap_or_else(|| "-".to_owned()),
         ]
     }
@@ -202,7 +211,7 @@ fn kind(case: Case) -> Kind {
     }
 }
 
-/// The figure that is compared; a mean where there is no median.
+/// The figure that is shown; a mean where there is no median.
 fn value(cell: &Cell) -> Option<f64> {
     let (_, _, _, figure) = kind(cell.key.case);
     cell.median(figure)

@@ -181,9 +181,10 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
         _ => ", between two network namespaces",
     };
     format!(
-        "{}medians of {rounds} rounds of {measure_ms} ms each{between}\n\n{}\n{}",
+        "{}medians of {rounds} rounds of {measure_ms} ms each{between}\n\n{}\n{}{}",
         heading(machine),
         table::table(results),
+        results.0.legend(),
         as_notes(&table::notes(results))
     )
 }

@@ -8,7 +8,7 @@ use crosslane_sockbench::outcome::{CDF, Outcome};
 use serde::Serialize;
 
 use super::super::output::{number, whole};
-use super::super::rounds::{self, Proof, Rounds};
+use super::super::rounds::{self, Proof, Rounds, tail};
 use super::case::Case;
 use super::transport::Transport;
 
@@ -59,8 +59,10 @@ pub struct Row {
 enum Figures {
     Rtt {
         p50_ns: u64,
-        p99_ns: u64,
-        p999_ns: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        p99_ns: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        p999_ns: Option<u64>,
         /// Shares of round trips and what they do not exceed.
         #[serde(skip_serializing_if = "Option::is_none")]
         cdf_ns: Option<Vec<(f64, u64)>>,
@@ -139,8 +141,8 @@ fn figures(cell: &Cell, cdf: bool) -> Option<Figures> {
     Some(match cell.key.case.kind {
         client::Case::Rtt => Figures::Rtt {
             p50_ns: whole(value(Figure::P50)?),
-            p99_ns: whole(value(Figure::P99)?),
-            p999_ns: whole(value(Figure::P999)?),
+            p99_ns: value(Figure::P99).map(whole),
+            p999_ns: value(Figure::P999).map(whole),
             cdf_ns: cdf.then(|| distribution(cell)).flatten(),
         },
         client::Case::Stream => Figures::Stream {
@@ -169,8 +171,10 @@ impl Figure {
     fn of(self, outcome: &Outcome) -> Option<f64> {
         match (self, outcome) {
             (Self::P50, Outcome::Rtt { p50_ns, .. }) => Some(number(*p50_ns)),
-            (Self::P99, Outcome::Rtt { p99_ns, .. }) => Some(number(*p99_ns)),
-            (Self::P999, Outcome::Rtt { p999_ns, .. }) => Some(number(*p999_ns)),
+            (Self::P99, Outcome::Rtt { trips, p99_ns, .. }) => tail(number(*p99_ns), *trips, 100),
+            (Self::P999, Outcome::Rtt { trips, p999_ns, .. }) => {
+                tail(number(*p999_ns), *trips, 1000)
+            }
             (Self::MessagesPerSecond, Outcome::Stream { msgs_per_s, .. }) => Some(*msgs_per_s),
             (Self::Gbps, Outcome::Stream { gbps, .. }) => Some(*gbps),
             (Self::ConnectionsPerSecond, Outcome::Connect { per_s, .. }) => Some(*per_s),

@@ -5,7 +5,7 @@ use crosslane_benchkit::stats::Better;
 use crosslane_sockbench::client;
 
 use super::case::Case;
-use super::results::{Figure, Results};
+use super::results::{Figure, Key, Results};
 use super::transport::Transport;
 
 /// The largest message whose round trip is compared with that of one cache line.
@@ -73,6 +73,7 @@ pub fn table(results: &Results) -> String {
     header.extend(spans.then(|| "vs window".to_owned()));
     let mut rows = Vec::new();
     for case in results.cases() {
+        let mark = |over| results.0.mark(Key { case, over });
         for (index, style) in styles(case).iter().enumerate() {
             let mut row = vec![if index == 0 {
                 case.to_string()
@@ -83,9 +84,10 @@ pub fn table(results: &Results) -> String {
             row.extend(
                 transports
                     .iter()
-                    .map(|&over| shown(value(results, case, over, style), style.show)),
+                    .map(|&over| shown(value(results, case, over, style), style.show) + mark(over)),
             );
-            row.extend(compares.then(|| shown(vs_tcp(results, case, style), show::ratio)));
+            let to_tcp = || shown(vs_tcp(results, case, style), show::ratio);
+            row.extend(compares.then(|| to_tcp() + mark(Transport::Crosslane)));
             row.extend(bounds.then(|| shown(vs_limit(results, case, style), show::ratio)));
             row.extend(spans.then(|| shown(vs_window(results, case, style), show::ratio)));
             rows.push(row);

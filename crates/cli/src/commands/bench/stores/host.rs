@@ -89,6 +89,7 @@ impl Host {
         client.close_stdin();
         client.finish(GRACE)?;
         let Outcome::Store {
+            requests,
             per_s,
             p50_ns,
             p99_ns,
@@ -99,6 +100,7 @@ impl Host {
             return Err(anyhow!("the client measured something else: {line:?}"));
         };
         let figures = Figures {
+            requests,
             per_s,
             p50_ns,
             p99_ns,

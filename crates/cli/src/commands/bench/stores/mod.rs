@@ -166,8 +166,9 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
     } = preamble;
     let notes = as_notes(notes);
     format!(
-        "{}medians of {rounds} rounds of {measure_ms} ms each; ratios say how many times better Crosslane is\n\n{}\n{notes}",
+        "{}medians of {rounds} rounds of {measure_ms} ms each; ratios say how many times better Crosslane is\n\n{}\n{}{notes}",
         heading(machine),
-        results.table()
+        results.table(),
+        results.0.legend()
     )
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::super::daemon::missing;
 use super::super::output::{number, whole};
 use super::super::over::Over;
-use super::super::rounds::{self, Proof, Rounds};
+use super::super::rounds::{self, Proof, Rounds, tail};
 
 /// A server of values by keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
@@ -43,8 +43,10 @@ pub struct Key {
 }
 
 /// The figures of one round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Figures {
+    /// How many were counted.
+    pub requests: u64,
     /// Requests of all clients.
     pub per_s: f64,
     pub p50_ns: u64,
@@ -77,8 +79,10 @@ pub struct Row {
 struct Medians {
     per_s: f64,
     p50_ns: u64,
-    p99_ns: u64,
-    p999_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p99_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p999_ns: Option<u64>,
 }
 
 impl Store {
@@ -178,21 +182,29 @@ impl Results {
             show::bytes(case.bytes),
             case.clients.to_string(),
         ];
-        let mut add = |figure: fn(&Medians) -> f64, show: fn(f64) -> String, is_time: bool| {
-            let (tcp, ours) = (tcp.as_ref().map(figure), ours.as_ref().map(figure));
-            let ratio = tcp.zip(ours).map(|(tcp, ours)| match is_time {
-                true => tcp / ours,
-                false => ours / tcp,
-            });
-            row.extend([
-                shown(tcp, show),
-                shown(ours, show),
-                shown(ratio, show::ratio),
-            ]);
-        };
-        add(|own| own.per_s, show::count, false);
-        add(|own| number(own.p50_ns), show::nanoseconds, true);
-        add(|own| number(own.p99_ns), show::nanoseconds, true);
+        let mark = self.0.mark(Key {
+            over: Over::Crosslane,
+            ..case
+        });
+        let mut add =
+            |figure: fn(&Medians) -> Option<f64>, show: fn(f64) -> String, is_time: bool| {
+                let (tcp, ours) = (
+                    tcp.as_ref().and_then(figure),
+                    ours.as_ref().and_then(figure),
+                );
+                let ratio = tcp.zip(ours).map(|(tcp, ours)| match is_time {
+                    true => tcp / ours,
+                    false => ours / tcp,
+                });
+                row.extend([
+                    shown(tcp, show),
+                    shown(ours, show) + mark,
+                    shown(ratio, show::ratio) + mark,
+                ]);
+            };
+        add(|own| Some(own.per_s), show::count, false);
+        add(|own| Some(number(own.p50_ns)), show::nanoseconds, true);
+        add(|own| own.p99_ns.map(number), show::nanoseconds, true);
         row
     }
 }
@@ -203,11 +215,15 @@ fn shown(value: Option<f64>, show: fn(f64) -> String) -> String {
 
 fn medians(cell: &Cell) -> Option<Medians> {
     let value = |figure: fn(&Figures) -> f64| cell.median(|figures| Some(figure(figures)));
+    let beyond = |figure: fn(&Figures) -> u64, one_in| {
+        let of = |figures: &Figures| tail(number(figure(figures)), figures.requests, one_in);
+        cell.median(of).map(whole)
+    };
     Some(Medians {
         per_s: significant(value(|figures| figures.per_s)?, 4),
         p50_ns: whole(value(|figures| number(figures.p50_ns))?),
-        p99_ns: whole(value(|figures| number(figures.p99_ns))?),
-        p999_ns: whole(value(|figures| number(figures.p999_ns))?),
+        p99_ns: beyond(|figures| figures.p99_ns, 100),
+        p999_ns: beyond(|figures| figures.p999_ns, 1000),
     })
 }
 
@@ -255,6 +271,7 @@ mod tests {
         let mut rounds = Rounds::new(&keys);
         for (key, slower) in keys.into_iter().zip([8u32, 1]) {
             let figures = Figures {
+                requests: 10_000,
                 per_s: 800_000.0 / f64::from(slower),
                 p50_ns: 10_000 * u64::from(slower),
                 p99_ns: 20_000 * u64::from(slower),
@@ -266,7 +283,7 @@ mod tests {
         let results = Results(rounds);
         assert_eq!(
             serde_json::to_string(&results.rows()[1]).expect("a row is JSON"),
-            r#"{"bench":"stores","case":"memcached","way":"R95I5","bytes":256,"connections":50,"transport":"crosslane","per_s":800000.0,"p50_ns":10000,"p99_ns":20000,"p999_ns":30000}"#
+            r#"{"bench":"stores","case":"memcached","way":"R95I5","bytes":256,"connections":50,"transport":"crosslane","per_s":800000.0,"p50_ns":10000,"p99_ns":20000,"p999_ns":30000,"ranges":{"p50_ns":[10000.0,10000.0],"p999_ns":[30000.0,30000.0],"p99_ns":[20000.0,20000.0],"per_s":[800000.0,800000.0],"requests":[10000.0,10000.0]}}"#
         );
         let table = results.table();
         assert_eq!(table.matches("8.00x").count(), 3, "{table}");

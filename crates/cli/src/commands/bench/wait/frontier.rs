@@ -4,9 +4,18 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Latency.
-    pub latency_ns: f64,
+    pub latency_ns: Seen,
     /// Processor time in seconds per second.
-    pub cpu: f64,
+    pub cpu: Seen,
+}
+
+/// What the rounds gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// The median.
+    pub median: f64,
+    /// The least and the most.
+    pub range: (f64, f64),
 }
 
 /// Figures closer together than this cannot be told apart from run to run.
@@ -31,8 +40,10 @@ impl Cost {
     }
 }
 
-fn is_less(one: f64, other: f64, same: f64) -> bool {
-    one < other * (1.0 - SAME_SHARE) && one < other - same
+/// Where ranges overlap, another run could say the opposite.
+fn is_less(one: Seen, other: Seen, same: f64) -> bool {
+    let (own, its) = (one.median, other.median);
+    own < its * (1.0 - SAME_SHARE) && own < its - same && one.range.1 < other.range.0
 }
 
 #[cfg(test)]
@@ -40,7 +51,10 @@ mod tests {
     use super::*;
 
     fn on_frontier(costs: &[(f64, f64)]) -> Vec<bool> {
-        let cost = |&(latency_ns, cpu): &(f64, f64)| Cost { latency_ns, cpu };
+        let cost = |&(latency, cpu): &(f64, f64)| Cost {
+            latency_ns: seen(latency),
+            cpu: seen(cpu),
+        };
         frontier(&costs.iter().map(cost).collect::<Vec<_>>())
     }
 
@@ -54,6 +68,26 @@ mod tests {
     fn what_cannot_be_told_apart_stays_on_it() {
         assert_eq!(on_frontier(&[(100.0, 0.50), (101.0, 0.51)]), [true, true]);
         assert_eq!(on_frontier(&[(100.0, 0.001), (100.0, 0.004)]), [true, true]);
+    }
+
+    /// A figure that every round gave.
+    fn seen(median: f64) -> Seen {
+        Seen {
+            median,
+            range: (median, median),
+        }
+    }
+
+    #[test]
+    fn what_only_some_rounds_were_better_in_beats_nothing() {
+        let cost = |median, range| Cost {
+            latency_ns: Seen { median, range },
+            cpu: seen(0.05),
+        };
+        let same = [cost(180.0, (150.0, 400.0)), cost(369.0, (170.0, 380.0))];
+        assert_eq!(frontier(&same), [true, true]);
+        let apart = [cost(180.0, (150.0, 200.0)), cost(369.0, (210.0, 380.0))];
+        assert_eq!(frontier(&apart), [true, false]);
     }
 
     #[test]

@@ -188,8 +188,9 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
     } = preamble;
     let notes = as_notes(notes);
     format!(
-        "{}medians of {rounds} rounds of {measure_ms} ms each; CPU in seconds per second\n\n{}\n\n{notes}",
+        "{}medians of {rounds} rounds of {measure_ms} ms each; CPU in seconds per second\n\n{}\n{}\n{notes}",
         heading(machine),
-        table::table(results)
+        table::table(results),
+        results.rounds.legend()
     )
 }

@@ -9,8 +9,8 @@ use crosslane_sockbench::outcome::Outcome;
 use serde::Serialize;
 
 use super::super::output::{number, whole};
-use super::super::rounds::{self, Proof, Rounds};
-use super::frontier::{Cost, frontier};
+use super::super::rounds::{self, Proof, Rounds, tail};
+use super::frontier::{Cost, Seen, frontier};
 use super::way::Way;
 
 /// With fewer answers than this share of the requests, the server cannot keep up, and latency
@@ -27,8 +27,9 @@ pub struct Key {
 }
 
 /// The figures of one round.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Figures {
+    answers: u64,
     p50_ns: Option<f64>,
     p99_ns: Option<f64>,
     p999_ns: Option<f64>,
@@ -37,6 +38,7 @@ pub struct Figures {
     server_cpu: f64,
     client_cpu: f64,
     watts: Option<f64>,
+    #[serde(skip)]
     has_device_queue: bool,
 }
 
@@ -91,6 +93,7 @@ impl Figures {
     /// The figures of what a client printed.
     pub fn of(outcome: &Outcome, watts: Option<f64>) -> anyhow::Result<Self> {
         let Outcome::Load {
+            answers,
             due_per_s,
             answered_per_s,
             p50_ns,
@@ -105,9 +108,10 @@ impl Figures {
             bail!("the client measured something else: {outcome:?}")
         };
         Ok(Self {
+            answers: *answers,
             p50_ns: p50_ns.map(number),
-            p99_ns: p99_ns.map(number),
-            p999_ns: p999_ns.map(number),
+            p99_ns: p99_ns.and_then(|ns| tail(number(ns), *answers, 100)),
+            p999_ns: p999_ns.and_then(|ns| tail(number(ns), *answers, 1000)),
             due_per_s: *due_per_s,
             answered_per_s: *answered_per_s,
             server_cpu: *server_cpu,
@@ -115,6 +119,16 @@ impl Figures {
             watts,
             has_device_queue: *has_device_queue,
         })
+    }
+
+    /// The median latency.
+    pub fn p50_ns(&self) -> Option<f64> {
+        self.p50_ns
+    }
+
+    /// Its 99th percentile.
+    pub fn p99_ns(&self) -> Option<f64> {
+        self.p99_ns
     }
 }
 
@@ -174,13 +188,12 @@ impl Results {
 
     /// Whether a way is on the frontier of its rate, by this latency; none where that cannot be
     /// said, as without requests or under overload.
-    pub fn is_on_frontier(&self, key: Key, latency: fn(&Medians) -> Option<u64>) -> Option<bool> {
+    pub fn is_on_frontier(&self, key: Key, latency: fn(&Figures) -> Option<f64>) -> Option<bool> {
         let costs: Vec<_> = self
             .at(key.per_second)
             .filter_map(|cell| {
-                let medians = medians(cell).filter(|m| keeps_up(cell.key, m) == Some(true))?;
-                let latency_ns = number(latency(&medians)?);
-                Some((cell.key, self.cost(&medians, latency_ns)))
+                medians(cell).filter(|m| keeps_up(cell.key, m) == Some(true))?;
+                Some((cell.key, self.cost(cell, latency)?))
             })
             .collect();
         let place = costs.iter().position(|(other, _)| *other == key)?;
@@ -188,16 +201,19 @@ impl Results {
         frontier(&costs).get(place).copied()
     }
 
-    fn cost(&self, medians: &Medians, latency_ns: f64) -> Cost {
-        let client_cpu = if self.counts_client {
-            medians.client_cpu
-        } else {
-            0.0
+    fn cost(&self, cell: &Cell, latency: fn(&Figures) -> Option<f64>) -> Option<Cost> {
+        let of = |figure: &dyn Fn(&Figures) -> Option<f64>| {
+            Some(Seen {
+                median: cell.median(figure)?,
+                range: cell.range(figure)?,
+            })
         };
-        Cost {
-            latency_ns,
-            cpu: medians.server_cpu + client_cpu,
-        }
+        let client = if self.counts_client { 1.0 } else { 0.0 };
+        let cpu = |figures: &Figures| Some(figures.server_cpu + client * figures.client_cpu);
+        Some(Cost {
+            latency_ns: of(&latency)?,
+            cpu: of(&cpu)?,
+        })
     }
 
     fn row(&self, cell: &Cell) -> Row {
@@ -213,8 +229,8 @@ impl Results {
             transport: cell.key.way.transport(),
             per_second: cell.key.per_second,
             keeps_up: medians.as_ref().and_then(|m| keeps_up(cell.key, m)),
-            frontier_p50: self.is_on_frontier(cell.key, |m| m.p50_ns),
-            frontier_p99: self.is_on_frontier(cell.key, |m| m.p99_ns),
+            frontier_p50: self.is_on_frontier(cell.key, Figures::p50_ns),
+            frontier_p99: self.is_on_frontier(cell.key, Figures::p99_ns),
             medians,
             proof: cell.proof(),
         }

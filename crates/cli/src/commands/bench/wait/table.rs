@@ -3,7 +3,7 @@
 use crosslane_benchkit::show;
 
 use super::super::output::number;
-use super::results::{Cell, Key, Medians, Results, keeps_up, medians};
+use super::results::{Cell, Figures, Key, Medians, Results, keeps_up, medians};
 use super::way::Way;
 
 /// The results as a table.
@@ -38,17 +38,17 @@ fn figures(results: &Results, cell: &Cell, has_watts: bool) -> Vec<String> {
     let (key, medians) = (cell.key, medians(cell));
     let of = |figure: fn(&Medians) -> Option<f64>| medians.as_ref().and_then(figure);
     let cpu = |value: Option<f64>| shown(value, |value| format!("{value:.3}"));
-    let latency = |figure: fn(&Medians) -> Option<u64>| {
-        let value = medians.as_ref().and_then(figure).map(number);
+    let latency = |figure: fn(&Figures) -> Option<f64>| {
+        let value = cell.median(figure);
         let star = match results.is_on_frontier(key, figure) {
             Some(true) => " *",
             _ => "  ",
         };
-        shown(value, show::nanoseconds) + star
+        shown(value, show::nanoseconds) + cell.mark() + star
     };
     let mut row = vec![
-        latency(|m| m.p50_ns),
-        latency(|m| m.p99_ns),
+        latency(Figures::p50_ns),
+        latency(Figures::p99_ns),
         cpu(of(|m| Some(m.server_cpu))),
     ];
     row.extend(
@@ -57,7 +57,7 @@ fn figures(results: &Results, cell: &Cell, has_watts: bool) -> Vec<String> {
             .then(|| cpu(of(|m| Some(m.client_cpu)))),
     );
     row.extend(has_watts.then(|| shown(of(|m| m.watts), show::three_digits)));
-    row.push(shown(vs_tcp(results, key, medians.as_ref()), show::ratio));
+    row.push(shown(vs_tcp(results, key, medians.as_ref()), show::ratio) + cell.mark());
     let answers = of(|m| Some(m.answered_per_s)).filter(|_| key.per_second > 0);
     row.push(shown(answers, show::count));
     row

@@ -8,7 +8,7 @@ const CASE: Case = Case {
 fn rtt(p50_ns: u64) -> Outcome {
     Outcome::Rtt {
         bytes: 64,
-        trips: 1000,
+        trips: 10_000,
         p50_ns,
         p99_ns: 2 * p50_ns,
         p999_ns: 3 * p50_ns,
@@ -38,7 +38,8 @@ fn json(results: &Results, cdf: bool) -> Vec<String> {
 fn a_row_is_the_median_in_the_documented_form() {
     let results = results(Transport::Tcp, &[300, 100, 200]);
     let expected = r#"{"bench":"sockets","case":"rtt","bytes":64,"transport":"tcp","p50_ns":200,"p99_ns":400,"p999_ns":600"#;
-    assert_eq!(json(&results, false), [format!("{expected}}}")]);
+    let ranges = r#""ranges":{"p50_ns":[100.0,300.0],"p999_ns":[300.0,900.0],"p99_ns":[200.0,600.0],"trips":[10000.0,10000.0]}"#;
+    assert_eq!(json(&results, false), [format!("{expected},{ranges}}}")]);
     let with_points = format!(r#"{expected},"cdf_ns":[[0.0,200],[0.1,200],"#);
     assert!(json(&results, true)[0].starts_with(&with_points));
 }
