@@ -174,15 +174,17 @@ impl<'a> Chain<'a> {
     pub fn write_read_ns(&self, steps: usize) -> f64 {
         let walk = self.walk(self.places.min(steps).max(1));
         let rounds = (steps / TIMED).max(5);
-        let laps = (steps / rounds / walk.len()).max(1);
-        let mut times: Vec<f64> = (0..rounds)
-            .map(|_| {
+        // A piece of the walk is timed at once, so that an interruption spoils one of many.
+        let pieces = walk.chunks(TIMED).cycle().take(rounds);
+        let mut times: Vec<f64> = pieces
+            .map(|piece| {
+                let laps = (TIMED.min(steps) / piece.len()).max(1);
                 let start = Instant::now();
                 for _ in 0..laps {
                     let write = |at, next| store(self.window, at, next);
-                    write_and_read(&walk, write, |at| load(self.window, at));
+                    write_and_read(piece, write, |at| load(self.window, at));
                 }
-                nanoseconds(start) / as_f64(laps * walk.len())
+                nanoseconds(start) / as_f64(laps * piece.len())
             })
             .collect();
         median(&mut times)

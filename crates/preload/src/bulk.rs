@@ -35,10 +35,13 @@ pub unsafe extern "C" fn sendfile(
 ) -> ssize_t {
     // SAFETY: passed on.
     let kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
-    if bytes > 0 && offset.is_null() && splice::may_move(input, out, 0) {
-        // To a pipe it is a splice.
-        // SAFETY: passed on; no offset is looked at.
-        return unsafe { splice(input, offset, out, offset, bytes, 0) };
+    if bytes > 0 && offset.is_null() && End::of(input).is_some() {
+        // To a pipe it is a splice, and to anything else refused.
+        let Some(waits) = splice::waits(input, out, 0) else {
+            return kernel();
+        };
+        let moved = splice::copied(input, out, bytes, waits, kernel);
+        return moved.unwrap_or_else(|| with_plain([input], kernel));
     }
     // Of nothing the kernel sends nothing, even where the peer has closed.
     let may_move = offset.is_null() || c::may_be(offset, 1);
@@ -159,10 +162,13 @@ pub unsafe extern "C" fn splice(
     // SAFETY: passed on.
     let kernel = || unsafe { real::splice(input, input_offset, out, out_offset, bytes, flags) };
     let has_offset = !(input_offset.is_null() && out_offset.is_null());
-    if bytes == 0 || has_offset || !splice::may_move(input, out, flags) {
+    if bytes == 0 || has_offset {
         return kernel();
     }
-    match splice::copied(input, out, bytes, flags, kernel) {
+    let Some(waits) = splice::waits(input, out, flags) else {
+        return kernel();
+    };
+    match splice::copied(input, out, bytes, waits, kernel) {
         Some(moved) => moved,
         None => with_plain([input, out], kernel),
     }

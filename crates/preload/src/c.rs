@@ -68,19 +68,25 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Result<&'a [Part],
         return Err(Errno(libc::EFAULT));
     }
     // SAFETY: the caller's promise; `Part` is laid out as `iovec`.
-    let parts = unsafe { core::slice::from_raw_parts(parts.cast::<Part>(), count) };
-    parts.iter().try_for_each(check).map(|()| parts)
+    Ok(unsafe { core::slice::from_raw_parts(parts.cast::<Part>(), count) })
 }
 
-/// What the kernel finds out of each buffer before it moves anything.
-fn check(part: &Part) -> Result<(), Errno> {
-    if part.bytes > isize::MAX.cast_unsigned() {
-        return Err(Errno::INVAL);
-    }
-    match part.start.addr().saturating_add(part.bytes) > HIGHEST_ADDRESS {
-        true => Err(Errno(libc::EFAULT)),
-        false => Ok(()),
-    }
+/// What the kernel finds out of buffers before it moves anything. One alone it cuts off before.
+///
+/// # Errors
+/// EINVAL or EFAULT, of the first that is refused.
+pub fn check(parts: &[Part]) -> Result<(), Errno> {
+    let is_alone = parts.len() == 1;
+    parts.iter().try_for_each(|part| {
+        if part.bytes > isize::MAX.cast_unsigned() {
+            return Err(Errno::INVAL);
+        }
+        let most = if is_alone { MOST_BYTES } else { part.bytes };
+        match part.start.addr().saturating_add(part.bytes.min(most)) > HIGHEST_ADDRESS {
+            true => Err(Errno(libc::EFAULT)),
+            false => Ok(()),
+        }
+    })
 }
 
 /// Addresses below this are never mapped (vm.mmap_min_addr), those from the other on are not the
@@ -115,7 +121,8 @@ pub fn may_be<T>(start: *const T, count: usize) -> bool {
 #[inline]
 pub unsafe fn cursor(parts: &[Part]) -> Result<Parts<'_>, Errno> {
     // As the kernel: what stands before a bad address is transferred.
-    let parts = match parts.iter().position(|part| !is_plausible(part)) {
+    let is_bad = |part: &Part| !is_plausible(&self::part(part.start.cast(), part.bytes));
+    let parts = match parts.iter().position(is_bad) {
         None => parts,
         Some(bad) if parts[..bad].iter().any(|part| part.bytes > 0) => &parts[..bad],
         Some(_) => return Err(Errno(libc::EFAULT)),

@@ -115,6 +115,7 @@ fn receive_with(
 
 #[inline]
 fn by_ring(end: &End, parts: &[Part], wish: Wish<'_>) -> Result<usize, Errno> {
+    c::check(parts)?;
     let flags = wish.flags;
     let peek = flags & libc::MSG_PEEK != 0;
     let options = Options {
@@ -180,9 +181,10 @@ fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Err
     };
     let mut same = vec![whole; left / whole.bytes];
     same.push(rest);
+    let held = (scratch, same);
     // SAFETY: all parts are the vector above, of which nobody looks at anything.
-    let mut parts = unsafe { c::cursor(&same) }?;
-    receive::receive(end, &mut parts, options)
+    let mut parts = unsafe { c::cursor(&held.1) }?;
+    cancel::guarded(&held, || receive::receive(end, &mut parts, options))
 }
 
 #[unsafe(no_mangle)]

@@ -124,6 +124,7 @@ fn want_room(end: &End) {
 
 #[inline]
 fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<Sent, Errno> {
+    c::check(parts)?;
     let dont_wait = flags & libc::MSG_DONTWAIT != 0;
     // SAFETY: the program's buffers, by the manual of its call.
     match unsafe { c::cursor(parts) } {

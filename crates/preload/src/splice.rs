@@ -37,14 +37,13 @@ pub fn copied(
     from: c_int,
     to: c_int,
     bytes: usize,
-    flags: u32,
+    waits: bool,
     kernel: impl FnOnce() -> ssize_t,
 ) -> Option<ssize_t> {
-    let waits = flags & libc::SPLICE_F_NONBLOCK == 0;
     loop {
-        let outcome = if is_in_ring(from) && is_pipe(to) {
+        let outcome = if is_in_ring(from) {
             into_pipe(from, to, bytes, waits)
-        } else if is_in_ring(to) && is_pipe(from) {
+        } else if is_in_ring(to) {
             from_pipe(from, to, bytes, waits)
         } else {
             return None;
@@ -59,16 +58,21 @@ pub fn copied(
 const FLAGS: u32 =
     libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 
-/// Whether the kernel moves anything between a connection and a pipe by this call, or refuses it before it looks.
-pub fn may_move(from: c_int, to: c_int, flags: u32) -> bool {
-    let is_open_for = |fd, mode| {
-        let flags = kernel::status_flags(fd).unwrap_or(libc::O_PATH);
-        matches!(flags & libc::O_ACCMODE, found if found == mode || found == libc::O_RDWR)
-            && flags & libc::O_PATH == 0
+/// Whether a splice between a connection and a pipe waits for the pipe. None: it is between others, or the kernel refuses it
+/// before it looks.
+pub fn waits(from: c_int, to: c_int, flags: u32) -> Option<bool> {
+    let (pipe, mode) = match End::of(from) {
+        Some(_) => (to, libc::O_WRONLY),
+        None => (from, libc::O_RDONLY),
     };
-    let into_pipe = || End::of(from).is_some() && is_pipe(to) && is_open_for(to, libc::O_WRONLY);
-    let from_pipe = || End::of(to).is_some() && is_pipe(from) && is_open_for(from, libc::O_RDONLY);
-    flags & !FLAGS == 0 && (into_pipe() || from_pipe())
+    let is_one = End::of(from).is_some() || End::of(to).is_some();
+    if flags & !FLAGS != 0 || !is_one || !is_pipe(pipe) {
+        return None;
+    }
+    let status = kernel::status_flags(pipe).ok()?;
+    let has_mode = [mode, libc::O_RDWR].contains(&(status & libc::O_ACCMODE));
+    let is_open = has_mode && status & libc::O_PATH == 0;
+    is_open.then_some(flags & libc::SPLICE_F_NONBLOCK == 0 && status & libc::O_NONBLOCK == 0)
 }
 
 fn is_in_ring(fd: c_int) -> bool {
@@ -85,7 +89,6 @@ fn is_pipe(fd: c_int) -> bool {
 
 /// None: the pipe is broken, or `from` is no socket any more.
 fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result<usize, Errno>> {
-    let waits = waits && !is_nonblocking(to);
     let room = loop {
         match room_in(to) {
             None => return None,
@@ -147,7 +150,6 @@ fn into_connection(
     waits: bool,
 ) -> Option<Result<usize, Errno>> {
     // As the kernel, which first finds out whether there is anything to send.
-    let waits = waits && !is_nonblocking(from);
     let mut has_waited = false;
     loop {
         match is_dry(from) {
@@ -214,8 +216,13 @@ fn look_for_room(end: &End) -> Option<Result<bool, Errno>> {
 
 /// Whether an empty pipe has no writers any more. None: it is not empty.
 fn is_dry(pipe: c_int) -> Option<bool> {
+    let is_empty = || kernel::queued(pipe, libc::FIONREAD) == Ok(0);
+    if !is_empty() {
+        return None;
+    }
     let found = look(pipe, POLLIN, 0).unwrap_or(0);
-    (kernel::queued(pipe, libc::FIONREAD) == Ok(0)).then_some(found & POLLHUP != 0)
+    // The last writer may have written meanwhile.
+    is_empty().then_some(found & POLLHUP != 0)
 }
 
 /// Have the kernel read from the pipe into the lane. None: nothing has been moved.
@@ -286,10 +293,6 @@ fn wait_for(pipe: c_int, events: i16) -> Result<(), Errno> {
         Err(errno) => Err(errno),
         Ok(_) => Ok(()),
     }
-}
-
-fn is_nonblocking(fd: c_int) -> bool {
-    kernel::status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
 }
 
 /// poll(2) of one descriptor, connections in rings among them.

@@ -230,8 +230,12 @@ macro_rules! with_list {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
+                ".cfi_startproc",
                 "push rbp",
+                ".cfi_def_cfa_offset 16",
+                ".cfi_offset rbp, -16",
                 "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
                 "sub rsp, 208",
                 "mov [rsp], rdi",
                 "mov [rsp + 8], rsi",
@@ -256,7 +260,9 @@ macro_rules! with_list {
                 concat!("lea ", $register, ", [rsp + 176]"),
                 "call {run}",
                 "leave",
+                ".cfi_def_cfa rsp, 8",
                 "ret",
+                ".cfi_endproc",
                 named = const $named,
                 run = sym $run,
             )
@@ -273,7 +279,11 @@ macro_rules! with_list {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
+                ".cfi_startproc",
                 "stp x29, x30, [sp, #-240]!",
+                ".cfi_def_cfa_offset 240",
+                ".cfi_offset x29, -240",
+                ".cfi_offset x30, -232",
                 "mov x29, sp",
                 "stp x0, x1, [sp, #48]",
                 "stp x2, x3, [sp, #64]",
@@ -294,7 +304,9 @@ macro_rules! with_list {
                 concat!("add ", $register, ", sp, #16"),
                 "bl {run}",
                 "ldp x29, x30, [sp], #240",
+                ".cfi_def_cfa_offset 0",
                 "ret",
+                ".cfi_endproc",
                 named = const $named,
                 run = sym $run,
             )

@@ -45,12 +45,13 @@ impl BarWindow {
         })
     }
 
-    /// Whether [`BarWindow::open`] would open it: a page of it is mapped, and none is touched.
+    /// Whether [`BarWindow::open`] would open it: a page of it is mapped, and none is touched. As it is mapped without
+    /// combining, whoever maps it so at the same time is not given combined writes.
     ///
     /// # Errors
     /// As [`BarWindow::open`].
     pub fn try_open(device: &PciDevice, bar: u32) -> Result<(), WindowError> {
-        let (path, _, _) = resource(device, bar, true)?;
+        let (path, _, _) = resource(device, bar, false)?;
         map(&path, PAGE_BYTES).map(drop)
     }
 

@@ -254,10 +254,10 @@ fn window(
     };
     coherence(place, kind, table)?;
     let path = absolute(place, "path", &table.path)?;
-    if kind == WindowKind::Bar && combines(&path) {
-        // Coherent lanes have no fence between a payload and its header.
-        let problem = "is mapped write-combining, which connections over one memory cannot use: name the same file \
-                       without _wc, or two memories with kind = \"posted\"";
+    if combines(&path) {
+        // It is read without a fence, and in coherent lanes there is none between a payload and its header.
+        let problem = "is mapped write-combining, and so may only be what is written beyond a bridge: name the same \
+                       file without _wc";
         return Err(place.error(table.path.span(), "path", table.path.as_ref(), problem));
     }
     let bytes = *table.bytes.as_ref();
