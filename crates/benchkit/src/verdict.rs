@@ -12,6 +12,9 @@ const CARRYING_SHARE: f64 = 0.01;
 /// state its connections have come to in the end: more on TCP would be in its 99th percentile, and in its mean.
 const RING_SHARE: f64 = 0.95;
 
+/// The same where the calls before a connection is known, and its way into the rings, are counted, too.
+const RING_SHARE_FROM_THE_START: f64 = 0.5;
+
 /// What became of a workload's connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -28,6 +31,16 @@ impl Verdict {
     /// Judges the given ends, which must be all those of one workload.
     #[must_use]
     pub fn of(ends: &[End]) -> Self {
+        Self::by(ends, RING_SHARE)
+    }
+
+    /// The same of many short-lived connections, most of whose bytes on TCP are those before they were upgraded.
+    #[must_use]
+    pub fn from_the_start(ends: &[End]) -> Self {
+        Self::by(ends, RING_SHARE_FROM_THE_START)
+    }
+
+    fn by(ends: &[End], least: f64) -> Self {
         if ends.is_empty() {
             let reason = Some("`crosslane ss` knows no connection of it".to_owned());
             return Self {
@@ -41,7 +54,7 @@ impl Verdict {
             .map(|end| ring_bytes(end) + tcp_bytes(end))
             .sum();
         let ring_share = share(ends.iter().map(ring_bytes).sum(), total);
-        let reason = not_accelerated(ends, total).or_else(|| too_little(ring_share));
+        let reason = not_accelerated(ends, total).or_else(|| too_little(ring_share, least));
         Self {
             accelerated: reason.is_none(),
             reason,
@@ -82,8 +95,8 @@ fn not_accelerated(ends: &[End], total: u64) -> Option<String> {
     (!list.is_empty()).then(|| format!("of {} ends: {}", ends.len(), list.join(", ")))
 }
 
-fn too_little(ring_share: Option<f64>) -> Option<String> {
-    let share = ring_share.filter(|share| *share < RING_SHARE)?;
+fn too_little(ring_share: Option<f64>, least: f64) -> Option<String> {
+    let share = ring_share.filter(|share| *share < least)?;
     Some(format!(
         "only {:.1} % of its bytes went through rings",
         share * 100.0

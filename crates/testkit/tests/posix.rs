@@ -298,7 +298,14 @@ mod crosslane {
 
     #[test]
     fn the_programs_own_nagle_setting_is_what_it_sees() {
-        const CHECK: [&str; 3] = ["--nagle", "--only", "nodelay_is_the_programs_own"];
+        // Long enough for the monitor to have got rings ready.
+        const CHECK: [&str; 5] = [
+            "--nagle",
+            "--warm",
+            "1000",
+            "--only",
+            "nodelay_is_the_programs_own",
+        ];
         let host = Host::new(Route::Crosslane);
         let program = host.program(binary("crosslane-posix")).args(CHECK);
         assert_eq!(seen(program), run_natively(&CHECK));

@@ -37,6 +37,8 @@ impl Report {
             self.is_running = true;
             self.binary = binary.to_owned();
         } else if let Some(krate) = line.trim_start().strip_prefix("Doc-tests ") {
+            self.end_binary();
+            self.is_running = true;
             self.binary = format!("doc-tests of {krate}");
         } else if let Some(result) = line.strip_prefix("test result: ") {
             (self.is_running, self.is_in_skip, self.is_in_failures) = (false, false, false);

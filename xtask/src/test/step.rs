@@ -34,6 +34,8 @@ pub struct Step {
     target: Option<&'static str>,
     /// The program that it needs beyond the toolchain, and how to have it.
     tool: Option<(&'static str, &'static str)>,
+    /// The manifest of another workspace, whose crates it needs.
+    crates_of: Option<&'static str>,
     limit: Duration,
 }
 
@@ -98,7 +100,9 @@ pub fn quick_tier() -> Vec<Step> {
         Step::check("clippy", clippy).with_component("clippy"),
         Step::check("tidy", "cargo xtask tidy"),
         Step::check("aarch64", other).with_target("aarch64-unknown-linux-gnu"),
-        Step::check("fuzz", fuzz).with_tool("c++", "apt-get install g++"),
+        Step::check("fuzz", fuzz)
+            .with_tool("c++", "apt-get install g++")
+            .with_crates_of("fuzz/Cargo.toml"),
         Step::tests("unit", unit),
         Step::tests("testkit", "cargo test --package crosslane-testkit --lib"),
     ]
@@ -153,6 +157,7 @@ impl Step {
             component: None,
             target: None,
             tool: None,
+            crates_of: None,
             limit: LIMIT,
         }
     }
@@ -172,6 +177,11 @@ impl Step {
         self
     }
 
+    fn with_crates_of(mut self, manifest: &'static str) -> Self {
+        self.crates_of = Some(manifest);
+        self
+    }
+
     /// Run it, showing what it prints.
     pub fn run(&self) -> anyhow::Result<Outcome> {
         if let Some(component) = self.component.filter(|_| !self.has_subcommand()) {
@@ -188,6 +198,10 @@ impl Step {
         }
         if let Some((program, remedy)) = self.tool.filter(|(program, _)| !is_installed(program)) {
             let why = format!("{program} is missing; run: {remedy}");
+            return Ok(Outcome::skipped(1, &why));
+        }
+        if let Some(manifest) = self.crates_of.filter(|manifest| lacks_crates(manifest)) {
+            let why = format!("the crates of {manifest} cannot be fetched");
             return Ok(Outcome::skipped(1, &why));
         }
         println!("==> {}: {}", self.name, self.words.join(" "));
@@ -279,6 +293,18 @@ impl Step {
 fn is_installed(program: &str) -> bool {
     let asked = Command::new(program).arg("--version").output();
     asked.is_ok_and(|output| output.status.success())
+}
+
+/// Whether the crates of another workspace can neither be fetched nor are there. A lock file that does not fit is for the step
+/// to tell of.
+fn lacks_crates(manifest: &str) -> bool {
+    let mut fetch = Command::new("cargo");
+    fetch.args(["fetch", "--locked", "--manifest-path", manifest]);
+    let output = fetch.current_dir(crate::workspace_root()).output();
+    output.is_ok_and(|output| {
+        let told = String::from_utf8_lossy(&output.stderr);
+        !output.status.success() && !told.contains("--locked")
+    })
 }
 
 /// Whether the standard library for this kind of machine is there, or can be had.
@@ -445,6 +471,17 @@ mod tests {
         assert_eq!(
             outcome.notes,
             ["SKIPPED: no-such-program is missing; run: get it"]
+        );
+    }
+
+    #[test]
+    fn crates_that_cannot_be_fetched_are_a_loud_skip() {
+        let step = Step::check("odd", "true").with_crates_of("no-such/Cargo.toml");
+        let outcome = step.run().unwrap();
+        assert_eq!((outcome.failed, outcome.skipped), (0, 1));
+        assert_eq!(
+            outcome.notes,
+            ["SKIPPED: the crates of no-such/Cargo.toml cannot be fetched"]
         );
     }
 

@@ -2,11 +2,25 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
 use super::sandbox::{Sandbox, err, finish, out, signal_process};
+
+/// The command, with no signal ignored, as a shell has those at the keyboard for what runs beside it.
+fn heeding_signals(command: &Command) -> Command {
+    let mut heeding = Command::new("env");
+    heeding.arg("--default-signal=INT,QUIT");
+    heeding.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => heeding.env(name, value),
+            None => heeding.env_remove(name),
+        };
+    }
+    heeding
+}
 
 #[test]
 fn signals_that_are_sent_to_the_command_reach_the_program() {
@@ -19,8 +33,8 @@ fn signals_that_are_sent_to_the_command_reach_the_program() {
     ] {
         let script =
             format!("trap 'echo got; exit 7' {name}; echo ready; while :; do sleep 0.01; done");
-        let mut command = sandbox.crosslane(&["run", "--explain", "sh", "-c", &script]);
-        let mut child = command
+        let crosslane = sandbox.crosslane(&["run", "--explain", "sh", "-c", &script]);
+        let mut child = heeding_signals(&crosslane)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -45,8 +59,9 @@ fn a_program_that_crashes_leaves_its_own_memory_alone() {
     }
     let sandbox = Sandbox::new();
     let folder = sandbox.folder.path();
-    let script = "ulimit -c unlimited && exec \"$0\" run --explain sleep 600";
-    let mut command = std::process::Command::new("sh");
+    let script =
+        "ulimit -c unlimited && exec env --default-signal=QUIT \"$0\" run --explain sleep 600";
+    let mut command = Command::new("sh");
     command
         .args(["-c", script])
         .arg(env!("CARGO_BIN_EXE_crosslane"));

@@ -62,7 +62,7 @@ pub fn address(port: u16) -> String {
 pub fn verdict(crosslane: &Crosslane, port: u16) -> anyhow::Result<Verdict> {
     let ends: Vec<End> = crosslane.connections()?;
     let to_it: Vec<_> = ends.into_iter().filter(|end| end.has_port(port)).collect();
-    Ok(Verdict::of(&to_it))
+    Ok(Verdict::from_the_start(&to_it))
 }
 
 /// A port for a server that takes none of the system's choice.

@@ -166,7 +166,14 @@ impl<K, M> Cell<K, M> {
         if self.failure.is_some() {
             return None;
         }
-        range(&self.measured.iter().filter_map(figure).collect::<Vec<_>>())
+        range(&self.of_all(figure)?)
+    }
+}
+
+impl<K, M> Cell<K, M> {
+    /// A figure of all rounds: those that have it alone may be the fast ones.
+    fn of_all(&self, figure: impl Fn(&M) -> Option<f64>) -> Option<Vec<f64>> {
+        self.measured.iter().map(figure).collect()
     }
 }
 
@@ -194,7 +201,11 @@ impl<K: Display, M: Serialize> Cell<K, M> {
             let numbers = self.measured.iter().flat_map(numbers);
             numbers.for_each(|(name, value)| all.entry(name).or_default().push(value));
         }
+        let rounds = self.measured.len();
         let rounded = |values: Vec<f64>| {
+            if values.len() < rounds {
+                return None;
+            }
             let (least, most) = range(&values)?;
             Some((significant(least, 4), significant(most, 4)))
         };
@@ -230,7 +241,7 @@ impl<K: Display, M> Cell<K, M> {
         if self.failure.is_some() {
             return None;
         }
-        median(&self.measured.iter().filter_map(figure).collect::<Vec<_>>())
+        median(&self.of_all(figure)?)
     }
 
     /// The verdict on a round that was not accelerated, or else on any round.

@@ -159,12 +159,20 @@ fn figures(cell: &Cell, cdf: bool) -> Option<Figures> {
 fn distribution(cell: &Cell) -> Option<Vec<(f64, u64)>> {
     let point = |(index, &share): (usize, &f64)| {
         let time = cell.median(|outcome| match outcome {
-            Outcome::Rtt { cdf_ns, .. } => cdf_ns.get(index).copied().map(number),
+            Outcome::Rtt { cdf_ns, trips, .. } if has_samples_beyond(share, *trips) => {
+                cdf_ns.get(index).copied().map(number)
+            }
             _ => None,
         });
         Some((share, whole(time?)))
     };
-    CDF.iter().enumerate().map(point).collect()
+    let points: Vec<_> = CDF.iter().enumerate().filter_map(point).collect();
+    (!points.is_empty()).then_some(points)
+}
+
+/// Whether there are ten samples beyond a share of all, as for any percentile.
+fn has_samples_beyond(share: f64, samples: u64) -> bool {
+    (1.0 - share) * number(samples) >= 10.0
 }
 
 impl Figure {

@@ -6,17 +6,16 @@ pub mod carrier;
 mod copies;
 pub mod stream;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
-use crosslane_benchkit::Machine;
+use crosslane_benchkit::{Folder, Machine, stop_children_on_signals};
 use crosslane_ctl::lane::MIN_RING_LINES;
 use crosslane_membench::map::Mapping;
 use crosslane_window::backend::{BarWindow, Place, Window, half_bytes, open};
 use crosslane_window::discover::{Roots, pci};
 use serde::Serialize;
-use tempfile::TempDir;
 
 use crate::commands::pcie::args::parse_bytes;
 use crate::commands::pcie::output::OutputArgs;
@@ -120,6 +119,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (128 << 10..=1 << 30).contains(&bytes) && bytes.is_multiple_of(4096),
         "largest part {bytes} is outside 128K to 1G, or no whole pages"
     );
+    stop_children_on_signals()?;
     let target = Target::of(args, bytes)?;
     // As all windows of lanes, it stays mapped as long as the process lives.
     let window: &'static dyn Window = Box::leak(target.window);
@@ -166,7 +166,7 @@ struct Target {
     window: Box<dyn Window>,
     path: PathBuf,
     /// Removed at the end.
-    _folder: Option<TempDir>,
+    _folder: Option<Folder>,
 }
 
 impl Target {
@@ -204,9 +204,7 @@ impl Target {
     }
 
     fn made(bytes: usize) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("crosslane-window-")
-            .tempdir_in("/dev/shm");
+        let folder = Folder::within(Path::new("/dev/shm"), "crosslane-window-");
         let folder = folder.context("cannot make a file in /dev/shm; name a window instead")?;
         let path = folder.path().join("window");
         std::fs::File::create(&path)?.set_len(bytes as u64)?;
