@@ -226,7 +226,8 @@ Written by `cargo xtask suites --record`; the rows are in [benchmarks/suites.jso
 Each suite is run natively and under Crosslane, in network namespaces of its own, and compared test by test. A test is
 different when it ends under Crosslane as it does not end natively; where any does, its part is run natively once more, so
 that a test that varies natively is not held against Crosslane. How a part itself ends, by itself or by a signal or its limit, and
-with 0 or not, is compared as two tests more; rows of before 2026-11-27 do not count these. Exclusions, with reasons, are in
+with 0 or not, is compared as two tests more; rows of before 2026-11-27 do not count these,
+nor the 27 tests of test_socketserver, which asks for a network to be allowed and ran none. Exclusions, with reasons, are in
 [tests/suites/exclusions.csv](../tests/suites/exclusions.csv) and are run on neither side. `cargo xtask test` runs the core
 of CPython's and Redis'.
 
