@@ -130,7 +130,8 @@ fn show_what_stays(set: &Set, end: &End) {
 }
 
 fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -> c_int {
-    if wish.events & EXCLUSIVE != 0 && wish.events & !WITH_EXCLUSIVE != 0 {
+    let is_shared = wish.events & EXCLUSIVE != 0;
+    if is_shared && wish.events & !WITH_EXCLUSIVE != 0 {
         // Which refuses it.
         return kernel();
     }
@@ -142,7 +143,6 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
         // On its way to TCP what is to be read shows nowhere, and who sleeps in the set would be told of the rest alone.
         goes_to_tcp(end);
     }
-    let is_shared = wish.events & EXCLUSIVE != 0;
     // With EPOLLEXCLUSIVE the kernel may wake fewer sleepers than without, and would let us change
     // nothing later; so it is not told.
     let plain = epoll_event {
