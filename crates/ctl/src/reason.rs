@@ -57,9 +57,9 @@ reasons! {
     NoMemory = 7, "no-memory", "there was no memory for rings", "free memory, or lower --ring-bytes of the monitor";
     /// The process has no descriptors left.
     NoDescriptors = 8, "no-descriptors", "the program has no file descriptor left", "raise RLIMIT_NOFILE";
-    /// The connection was not opened through the library.
-    Foreign = 9, "foreign", "the socket was inherited or received from another process",
-        "open it, or accept it, in the program that uses it";
+    /// Somebody may have the socket whom the library does not know.
+    Foreign = 9, "foreign", "the socket had been copied before it was connected, or came from another process",
+        "connect it before it is copied (dup, fork, SCM_RIGHTS), in the program that made it";
     /// The kernel's count of bytes differs from ours.
     Uncounted = 10, "uncounted", "bytes moved past the library",
         "let the program use the C library's functions on this socket, not system calls of its own, and cancel no thread that sends";

@@ -8,7 +8,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_stream::{End, adopt, close as closing, process};
 use crosslane_sys::{Errno, kernel, real};
 
-use crate::borrow;
+use crate::{borrow, sole};
 
 /// How long exec waits in all for inherited connections to be back on TCP. What is not by then is
 /// lent to a program that runs under Crosslane; another one gets it at the peer's next call.
@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// `copied`. It sees TCP only, unless it runs
 /// under Crosslane, too, and adopts what is not on TCP yet.
 fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
+    sole::share_all();
     let Some(process) = process::get() else {
         return Vec::new();
     };

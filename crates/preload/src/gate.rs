@@ -63,6 +63,7 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_splice => {
                 bulk::splice(int(a), at(b), int(d), at(e), size(f), uint(g)) as c_long
             }
+            libc::SYS_socket => lifecycle::socket(int(a), int(b), int(d)).into(),
             libc::SYS_connect => lifecycle::connect(int(a), at(b), uint(d)).into(),
             libc::SYS_socketpair => lifecycle::socketpair(int(a), int(b), int(d), at(e)).into(),
             libc::SYS_accept => lifecycle::accept(int(a), at(b), at(d)).into(),

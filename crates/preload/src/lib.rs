@@ -34,6 +34,7 @@ mod roomless;
 mod sandbox;
 mod select;
 mod signals;
+mod sole;
 mod splice;
 mod stdio;
 mod strays;

@@ -11,7 +11,7 @@ use crosslane_sys::{Errno, kernel, process as system, real};
 use libc::{sockaddr, socklen_t};
 
 use crate::process::is_own;
-use crate::{c, epoll};
+use crate::{c, epoll, sole};
 
 /// How long a disconnect waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
@@ -90,7 +90,10 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         // SAFETY: the kernel has just accepted this address.
         let port = unsafe { port(address, length) }.filter(|_| family == Family::Tcp);
         if let Some(end) = register::track(fd, family, false, port) {
-            crate::epoll::connected(&end);
+            if !sole::is(fd) {
+                switch::pin(&end, Reason::Foreign);
+            }
+            epoll::connected(&end);
             if is_watched {
                 // The sets know the connection that it was.
                 switch::pin(&end, Reason::EpollUse);
@@ -99,6 +102,20 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     }
     saved.set();
     result
+}
+
+/// A send with MSG_FASTOPEN has perhaps connected the socket, with bytes that nobody has counted: they have nothing to do with rings.
+pub fn begun_by_send(fd: c_int, has_sent: bool) {
+    let errno = Errno::last();
+    if (has_sent || goes_on(fd, errno))
+        && Family::of(fd) == Some(Family::Tcp)
+        && End::of(fd).is_none()
+        && let Some(end) = register::track(fd, Family::Tcp, false, None)
+    {
+        switch::pin(&end, Reason::Call);
+        epoll::connected(&end);
+    }
+    errno.set();
 }
 
 /// The socket has begun another connection than that of `end`, which was over: rings, and what the kernel was told for
@@ -184,6 +201,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd >= 0 {
         register::forget(fd);
+        sole::note(fd);
     }
     fd
 }

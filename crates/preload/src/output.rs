@@ -15,7 +15,7 @@ use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::progress::is_granted;
-use crate::{c, epoll};
+use crate::{c, epoll, lifecycle};
 
 /// Flags that rings can honour; others are for the kernel, and the connection with them.
 const RING_FLAGS: c_int = libc::MSG_DONTWAIT
@@ -261,8 +261,17 @@ pub unsafe extern "C" fn sendto(
     match End::of(fd) {
         Some(end) if end.family() == Family::Unix && !address.is_null() && length > 0 => kernel(),
         Some(end) => transmit_one(&end, c::part(buffer, bytes), flags, kernel),
-        None => kernel(),
+        None => by_unknown(fd, flags, kernel),
     }
+}
+
+/// Send by a socket that is no known connection, but may be one afterwards.
+fn by_unknown<T: PartialOrd + Default>(fd: c_int, flags: c_int, kernel: impl FnOnce() -> T) -> T {
+    let sent = kernel();
+    if flags & libc::MSG_FASTOPEN != 0 {
+        lifecycle::begun_by_send(fd, sent >= T::default());
+    }
+    sent
 }
 
 #[unsafe(no_mangle)]
@@ -281,7 +290,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     // SAFETY: the program's promise.
     let header = unsafe { &*message };
     match header.msg_controllen {
-        0 => kernel(),
+        0 => by_unknown(fd, flags, kernel),
         _ => pass(fd, header, || Some(kernel())).unwrap_or(-1),
     }
 }
@@ -400,7 +409,9 @@ pub unsafe extern "C" fn sendmmsg(
     }
     if !c::may_be(messages, 1) || !pass_anything(messages, count) {
         // SAFETY: passed on.
-        return unsafe { real::sendmmsg(fd, messages, count, flags) };
+        return by_unknown(fd, flags, || unsafe {
+            real::sendmmsg(fd, messages, count, flags)
+        });
     }
     // SAFETY: the program's promise.
     let sent = unsafe {

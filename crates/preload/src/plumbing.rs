@@ -8,13 +8,15 @@ use crosslane_sys::real;
 use libc::msghdr;
 
 use crate::process::is_own;
-use crate::{borrow, c, epoll, lifecycle, progress, sandbox, stdio};
+use crate::{borrow, c, epoll, lifecycle, progress, sandbox, sole, stdio};
 
 /// How long passing a descriptor waits for its connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
 
 /// `new` is a copy of `fd`.
 pub fn copied(fd: c_int, new: c_int) {
+    sole::share(fd);
+    sole::share(new);
     if process::has_left() {
         return;
     }
@@ -104,6 +106,7 @@ fn leave_to_kernel(end: &End, number: c_int) {
 pub fn before_passing(message: &msghdr) -> Vec<adopt::Given> {
     let mut given = Vec::new();
     for_each_passed(message, |fd| {
+        sole::share(fd);
         epoll::leave_nested(fd);
         if let Some(end) = End::of(fd) {
             let copy = adopt::give_away(&end, Reason::Passed, PATIENCE);
@@ -121,6 +124,7 @@ pub fn after_receiving(message: &msghdr, flags: c_int) {
         return;
     }
     for_each_passed(message, |fd| {
+        sole::share(fd);
         epoll::received(fd);
         adopt::adopt(fd);
         if let Some(end) = End::of(fd) {

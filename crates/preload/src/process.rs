@@ -10,7 +10,7 @@ use crosslane_ctl::slab::EndPhase;
 use crosslane_stream::{End, adopt, close as closing, config, control, process, rest};
 use crosslane_sys::{kernel, process as system, real};
 
-use crate::{borrow, epoll};
+use crate::{borrow, epoll, sole};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -92,6 +92,7 @@ struct Held {
 }
 
 unsafe extern "C" fn before_fork() {
+    sole::share_all();
     unused_ends().for_each(|end| epoll::adopt(&end));
     let start = process::hold_start();
     let fork = Held {
@@ -104,6 +105,7 @@ unsafe extern "C" fn before_fork() {
 }
 
 unsafe extern "C" fn after_in_parent() {
+    sole::share_all();
     let fork = FORK.take().map(ManuallyDrop::into_inner);
     if let Some(control) = fork.and_then(|fork| fork.control) {
         CHILD.set(Some(control.parent()));
@@ -111,6 +113,7 @@ unsafe extern "C" fn after_in_parent() {
 }
 
 unsafe extern "C" fn after_in_child() {
+    sole::share_all();
     if !process::has_left() {
         OWN.store(system::pid(), Ordering::Relaxed);
     }
@@ -144,6 +147,13 @@ pub unsafe extern "C" fn fork() -> libc::pid_t {
     let pid = unsafe { real::fork() };
     note_child(pid.into());
     pid
+}
+
+/// fork(3) without the handlers that libc calls around it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> libc::pid_t {
+    // SAFETY: passed on.
+    fork_by(|| unsafe { real::_Fork() })
 }
 
 /// Fork by a call that tells no handler of it, and returns what fork(2) does.

@@ -73,6 +73,8 @@ pub struct Local {
     pub(crate) stalled_since: AtomicU64,
     /// When the kernel was last asked whether the peer still takes anything, in ticks.
     pub(crate) life_seen: AtomicU64,
+    /// How far the peer had sent and taken when it was last looked for.
+    pub(crate) life_signs: [AtomicU64; 2],
     /// The token of the other end of a socket pair, plus 1; 0 if there is none.
     pub(crate) twin: AtomicU64,
     /// 1 after a receive has taken part of a message whose sender is writing the rest.

@@ -10,7 +10,7 @@
 //! the kernel's queue without being a doorbell is told by the kernel itself, as an end that closes takes the doorbells
 //! first ([`crate::close`]).
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crosslane_ctl::lane::receiver_flags::{CLOSED, SHUT};
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
@@ -27,6 +27,10 @@ const BROKEN: i16 = libc::POLLHUP | libc::POLLERR;
 /// anybody is told that it is dead. So a send that has asked the kernel less than this ago need not
 /// ask again.
 const LIFE_SIGN_US: u64 = 10;
+
+/// Who has seen the peer move since need not, either, but for once in so long: until a peer that moved and died at
+/// once is found out, as many lines as between two looks go to it.
+const MOVING_US: u64 = 1_000;
 
 /// The kernel has told the end of the stream, or an error (`told`).
 pub(crate) fn note(end: &End, told: Option<Errno>) {
@@ -145,6 +149,24 @@ pub(crate) fn look(end: &End) {
 /// Whether the kernel has not been asked for long.
 #[inline]
 pub(crate) fn is_look_due(end: &End) -> bool {
-    let since = cpu::ticks().wrapping_sub(end.local.life_seen.load(Ordering::Relaxed));
-    since > LIFE_SIGN_US * cpu::ticks_per_us()
+    unasked(end) > LIFE_SIGN_US * cpu::ticks_per_us()
+}
+
+/// Ticks since the kernel was asked.
+fn unasked(end: &End) -> u64 {
+    cpu::ticks().wrapping_sub(end.local.life_seen.load(Ordering::Relaxed))
+}
+
+/// Whether the peer has sent or taken something since this was last asked, which tells no less than the kernel would.
+pub(crate) fn has_moved(end: &End) -> bool {
+    let [sent, taken] = &end.local.life_signs;
+    let is_new = |sign: &AtomicU64, now: u64| sign.swap(now, Ordering::Relaxed) != now;
+    // What it has taken is in its own line, which is fetched only where it need be.
+    let has_sent = is_new(sent, end.entry.rx.head.load(Ordering::Relaxed));
+    let consumed = |lane: WindowLane| lane.control().credit.consumed.load(Ordering::Relaxed);
+    let has_taken = || {
+        end.tx_lane()
+            .is_some_and(|lane| is_new(taken, consumed(lane)))
+    };
+    unasked(end) < MOVING_US * cpu::ticks_per_us() && (has_sent || has_taken())
 }

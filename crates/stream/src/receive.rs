@@ -65,9 +65,17 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result
                 Err(errno) => return at_error(end, errno, 0),
             };
         }
-        if is_enough(end, parts, options, (taken, &mut waited)) {
-            take_late_bells(end);
-            return Ok(taken);
+        loop {
+            if is_enough(end, parts, options, (taken, &mut waited)) {
+                take_late_bells(end);
+                return Ok(taken);
+            }
+            // More of the message has come.
+            match read_ring(end, parts) {
+                Ok(0) => break,
+                Ok(more) => taken += more,
+                Err(errno) => return at_error(end, errno, taken),
+            }
         }
     }
     receive_slowly(end, parts, options, (taken, waited))

@@ -256,7 +256,7 @@ fn note_lines(end: &End, lines: u64) {
         unchecked.store(few, Ordering::Relaxed);
     } else {
         unchecked.store(0, Ordering::Relaxed);
-        if gone::is_look_due(end) {
+        if gone::is_look_due(end) && !gone::has_moved(end) {
             look_for_reset(end);
         }
         if config::get().chaos.is_some() {

@@ -75,7 +75,7 @@ pub(crate) fn leave(end: &End) {
 }
 
 /// Whether a call of this process sleeps on the connection.
-pub(crate) fn is_asleep(end: &End) -> bool {
+pub fn is_asleep(end: &End) -> bool {
     end.local.calls.load(Ordering::SeqCst) > 0
 }
 

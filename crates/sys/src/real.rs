@@ -17,6 +17,7 @@ macro_rules! real {
             /// # Safety
             /// As the C function's manual demands.
             #[inline]
+            #[allow(non_snake_case)]
             pub unsafe fn $name($($arg: $type),*) -> $result {
                 let known = &addresses::$name;
                 let address = match known.load(Ordering::Relaxed) {
@@ -131,6 +132,7 @@ real! {
     fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     fn fork() -> libc::pid_t;
+    fn _Fork() -> libc::pid_t;
     fn clone(
         run: Option<extern "C" fn(*mut c_void) -> c_int>,
         stack: *mut c_void,

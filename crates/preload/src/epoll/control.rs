@@ -6,7 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::end::Blocked;
-use crosslane_stream::{End, close as closing, ready, switch, watcher};
+use crosslane_stream::{End, close as closing, ready, stay, switch, watcher};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
@@ -447,7 +447,8 @@ pub fn forget(end: &End) {
                 return;
             }
         }
-        if is_to_go && (!is_last || end.has_flags(end_flags::FORKED)) {
+        let stays_open = || !is_last || end.has_flags(end_flags::FORKED) || stay::is_asleep(end);
+        if is_to_go && stays_open() {
             // The kernel still has what the program has deleted, as long as anybody has the socket.
             let nothing = epoll_event { events: 0, u64: 0 };
             let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, end.fd, nothing);

@@ -5,15 +5,17 @@ use std::os::fd::RawFd;
 
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    Name, accept, accept_with_room, accept4, bind, close, connect, fcntl, getpeername, getsockname,
-    getsockopt, is_nonblocking, listen, poll_one, read, recv, send, set_nonblocking, set_timeout,
-    setsockopt, shutdown, socket, take_error, write,
+    Name, accept, accept_with_room, accept4, bind, close, connect, dup, fcntl, getpeername,
+    getsockname, getsockopt, is_nonblocking, listen, pipe, poll_one, read, receive_fd, recv, send,
+    send_fd, sendto, set_nonblocking, set_timeout, setsockopt, shutdown, socket, socketpair,
+    take_error, wait_for, write,
 };
 use libc::{
-    AF_INET, F_GETFD, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT, SHUT_RD, SHUT_RDWR, SHUT_WR,
-    SO_ACCEPTCONN, SO_REUSEADDR, SOCK_CLOEXEC, SOCK_NONBLOCK, SOL_SOCKET,
+    AF_INET, F_GETFD, MSG_DONTWAIT, MSG_FASTOPEN, MSG_NOSIGNAL, POLLIN, POLLOUT, SHUT_RD,
+    SHUT_RDWR, SHUT_WR, SO_ACCEPTCONN, SO_REUSEADDR, SOCK_CLOEXEC, SOCK_NONBLOCK, SOL_SOCKET,
 };
 
+use super::processes::in_child;
 use super::{Check, solo};
 use crate::Stage;
 use crate::stage::{data, events_text, hears};
@@ -252,6 +254,91 @@ fn asked_late(s: &mut Stage) {
     s.say("carries", carries(fd, accepted) && carries_back());
 }
 
+/// A copy, or a child, has the socket from before it was connected, so that its calls are of a number that nobody has connected.
+fn by_copies(s: &mut Stage, fd: RawFd, copy: RawFd) {
+    let (listener, address) = listener();
+    s.say("connect", connect(fd, address));
+    let accepted = accept(listener).expect("a connection waits");
+    let is_whole = |_: &i32| {
+        carries(fd, accepted)
+            && carries(accepted, fd)
+            && carries(copy, accepted)
+            && carries(accepted, copy)
+    };
+    s.say("rounds", (0..60).filter(is_whole).count());
+    s.say("close", close(fd));
+    s.say(
+        "carries",
+        carries(copy, accepted) && carries(accepted, copy),
+    );
+    s.say("close", close(copy));
+    s.say("end", read(accepted, &mut [0; 10]));
+}
+
+fn copied_before(s: &mut Stage) {
+    let fd = fresh(0);
+    by_copies(s, fd, dup(fd).expect("a descriptor is free"));
+    let fd = fresh(0);
+    by_copies(s, dup(fd).expect("a descriptor is free"), fd);
+}
+
+fn passed_before(s: &mut Stage) {
+    let [one, other] = socketpair().expect("a pair can be made");
+    let fd = fresh(0);
+    s.say("pass", send_fd(one, fd));
+    by_copies(s, fd, receive_fd(other).expect("it has been passed"));
+}
+
+fn copied_between(s: &mut Stage) {
+    let (listener, address) = listener();
+    let fd = fresh(0);
+    s.say("connect", connect(fd, address));
+    let accepted = accept(listener).expect("a connection waits");
+    let rounds = (0..60).filter(|_| carries(fd, accepted) && carries(accepted, fd));
+    s.say("rounds", rounds.count());
+    let copy = dup(fd).expect("a descriptor is free");
+    s.say("disconnect", connect(fd, Name::unspecified()));
+    by_copies(s, fd, copy);
+}
+
+fn forked_before(s: &mut Stage) {
+    let (listener, address) = listener();
+    let fd = fresh(0);
+    let [go, tell] = pipe().expect("a pipe can be made");
+    let child = in_child(|| {
+        hears(go, b"go")
+            && (0..60).all(|_| hears(fd, b"word") && send(fd, b"back", MSG_NOSIGNAL) == Ok(4))
+    });
+    s.say("connect", connect(fd, address));
+    let accepted = accept(listener).expect("a connection waits");
+    let rounds = (0..60).filter(|_| carries(fd, accepted) && carries(accepted, fd));
+    s.say("rounds", rounds.count());
+    write(tell, b"go").expect("the child waits for it");
+    let answers =
+        |_: &i32| send(accepted, b"word", MSG_NOSIGNAL) == Ok(4) && hears(accepted, b"back");
+    s.say("answers", (0..60).filter(answers).count());
+    s.say("child", wait_for(child));
+    s.say("carries", carries(fd, accepted) && carries(accepted, fd));
+}
+
+fn begun_by_a_send(s: &mut Stage) {
+    let (listener, address) = listener();
+    let fd = fresh(0);
+    s.say(
+        "send",
+        sendto(fd, b"word", MSG_FASTOPEN | MSG_NOSIGNAL, address),
+    );
+    let copy = dup(fd).expect("a descriptor is free");
+    let accepted = accept(listener).expect("a connection waits");
+    s.say("hears", hears(accepted, b"word"));
+    let is_whole = |_: &i32| carries(fd, accepted) && carries(accepted, copy);
+    s.say("rounds", (0..60).filter(is_whole).count());
+    s.say(
+        "again",
+        sendto(fd, b"word", MSG_FASTOPEN | MSG_NOSIGNAL, address),
+    );
+}
+
 fn address_taken(s: &mut Stage) {
     let (_listener, address) = listener();
     let fd = fresh(0);
@@ -283,6 +370,11 @@ pub const CHECKS: &[Check] = &[
     solo("connect_asked_for_late", asked_late),
     solo("connect_to_nowhere_disconnects", disconnected),
     solo("connect_to_itself", with_itself),
+    solo("connect_what_has_a_copy", copied_before),
+    solo("connect_what_has_been_passed", passed_before),
+    solo("connect_anew_what_has_a_copy", copied_between),
+    solo("connect_what_a_child_has", forked_before),
+    solo("connect_by_a_send", begun_by_a_send),
     solo("accept_never_inherits_flags", accepted_flags),
     solo("accept_cuts_the_name", accepted_name),
     solo("accept_after_the_end", data_before_accept),
