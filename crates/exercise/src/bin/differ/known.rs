@@ -18,7 +18,7 @@ pub struct Known {
 pub const KNOWN: &[Known] = &[
     Known {
         name: "epoll-of-another-process",
-        why: "parent and child must not use the same epoll set (README)",
+        why: "parent and child must not use the same epoll set (docs/differences.md)",
         is_it: |world, process, call| {
             let mut call = call.clone();
             call.handles().into_iter().any(|handle| {
@@ -65,7 +65,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         name: "disconnect-of-what-another-process-has",
-        why: "the process that has it, too, is not told, and goes on reading what stands in memory (README)",
+        why: "the process that has it, too, is not told, and goes on reading what stands in memory (docs/differences.md)",
         is_it: |world, process, call| {
             let Call::Disconnect { fd } = call else {
                 return false;
@@ -77,13 +77,13 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: "copied-onto-the-number-of-a-call",
         why: "a poll or a receive that the kernel sleeps in by a number does not see what stands in the memory of the \
-              connection that gets this number, if the peer makes no call that brings it to TCP (README)",
+              connection that gets this number, if the peer makes no call that brings it to TCP (docs/differences.md)",
         is_it: World::may_get_the_number_of_a_call,
     },
     Known {
         name: "shutdown-under-a-call-of-another-process",
         why: "the kernel wakes who sleeps there, which ends a receive without room, and has a poll look at what its \
-              numbers name by now (README)",
+              numbers name by now (docs/differences.md)",
         is_it: World::ends_a_call_elsewhere,
     },
     Known {
