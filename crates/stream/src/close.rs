@@ -126,8 +126,9 @@ fn let_go(end: &End) {
     }
     lost::finish(end, Instant::now() + lost::LAST_CALL);
     if end.phase() == EndPhase::Granted {
-        finish_replay(end, Instant::now() + replay::PATIENCE);
-        finish_rings(end, Instant::now() + PATIENCE);
+        let deadline = Instant::now() + replay::PATIENCE;
+        finish_replay(end, deadline);
+        finish_rings(end, (Instant::now() + PATIENCE, deadline));
     } else {
         say_end(end);
     }
@@ -188,16 +189,21 @@ fn finish_replay(end: &End, deadline: Instant) {
     }
 }
 
-/// As TCP: unread bytes make a close reset the connection. Unread doorbells must not.
-fn finish_rings(end: &End, deadline: Instant) {
+/// As TCP: unread bytes make a close reset the connection. Unread doorbells must not. Follows [`finish_replay`].
+fn finish_rings(end: &End, (bells_until, deadline): (Instant, Instant)) {
+    // What has been waited for in vain is not waited for again.
+    let deadline = match end.tx_mode() {
+        Mode::Replay => Instant::now(),
+        _ => deadline,
+    };
     say_closing(end);
     if end.rx_lane().is_none() {
         return;
     }
     say_closed(end);
-    await_last_bells(end, deadline);
+    await_last_bells(end, bells_until);
     // A freeze may have come meanwhile.
-    finish_replay(end, Instant::now() + replay::PATIENCE);
+    finish_replay(end, deadline);
     let Some((lane, _rx)) = end.hold_rx_lane() else {
         return;
     };
@@ -510,9 +516,9 @@ pub fn at_exit() {
     let granted = || ends().filter(|end| end.phase() == EndPhase::Granted);
     let deadline = Instant::now() + replay::PATIENCE;
     granted().for_each(|end| finish_replay(&end, deadline));
-    let deadline = Instant::now() + PATIENCE;
-    granted().for_each(|end| finish_rings(&end, deadline));
-    watcher::stop_before_exit(deadline);
+    let bells_until = Instant::now() + PATIENCE;
+    granted().for_each(|end| finish_rings(&end, (bells_until, deadline)));
+    watcher::stop_before_exit(bells_until);
 }
 
 /// The process is about to become another program, in which the connections that do not survive that are closed: what is to be sent

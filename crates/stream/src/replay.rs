@@ -278,3 +278,6 @@ pub(crate) fn push_replay(end: &End, deadline: Instant) -> bool {
         kernel::nap(NAP);
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,8 +1,18 @@
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
 use crosslane_ctl::slab::Ending;
 
 use super::*;
 use crate::both::{ends, queued};
+use crate::replay::tests::{WATCHDOG, ends_in_replay};
 use crate::slices;
+
+/// Whether the kernel resets the connection when it is closed.
+fn lingers(socket: &TcpStream) -> bool {
+    let linger = kernel::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER);
+    linger == Ok([1, 0])
+}
 
 /// The kernel would reset a connection that is closed before its doorbells are read.
 #[test]
@@ -98,5 +108,24 @@ fn directions_are_free_before_the_list_of_free_entries_is_waited_for() {
         let is_held = heir::is_held_here(&end);
         drop(list);
         assert!(!is_held);
+    });
+}
+
+#[test]
+fn what_could_not_be_sent_again_is_not_waited_for_once_more() {
+    let ([near, _far], [socket, _far_socket]) = ends_in_replay();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let given_up = scope.spawn(|| {
+            while !lingers(&socket) {
+                assert!(began.elapsed() < WATCHDOG);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            began.elapsed()
+        });
+        before_close(&near);
+        let all = began.elapsed();
+        let first = given_up.join().unwrap();
+        assert!(all < first * 3 / 2, "{first:?} of {all:?}");
     });
 }
