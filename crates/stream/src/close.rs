@@ -446,6 +446,10 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
 pub(crate) fn await_plain(end: &End, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     loop {
+        if end.tx_mode() == Mode::Ring {
+            // A doorbell may have been owed, or a message been built.
+            switch::go_by_tcp(end, end.reason());
+        }
         let is_plain = switch::is_plain(end);
         let is_there = is_plain && !replay::is_on_its_way(end);
         if is_there || switch::is_quiet(end) {

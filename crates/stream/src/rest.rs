@@ -40,8 +40,25 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
     if !is_plain && end.has_flags(end_flags::LOST) {
         // Nobody else can have what is behind the lost window.
         lost::give_up(end);
+    } else if !is_plain {
+        leave_unrung(end, reason);
     }
     is_plain
+}
+
+/// Leave the lane for whoever gets the socket, though TCP has had no room for a doorbell for long: what they write would be
+/// taken for it. It is forgotten, and the peer told so before it is told of the STOP. Nobody misses it, as the peer has yet to
+/// read what TCP is full of.
+fn leave_unrung(end: &End, reason: Reason) {
+    let Some((lane, _tx)) = end.hold_tx_lane() else {
+        return;
+    };
+    if end.tx_mode() != Mode::Ring || end.is_reserved() || posted::is_posted(end) {
+        return;
+    }
+    end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
+    bell::publish_total(end, &lane, 0);
+    switch::stop_locked(end, &lane, reason);
 }
 
 /// A forked child has an end whose rings its parent had been granted and does not use yet: the parent's epoll sets wait

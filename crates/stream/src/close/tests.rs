@@ -1,3 +1,4 @@
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
@@ -5,8 +6,8 @@ use crosslane_ctl::slab::Ending;
 
 use super::*;
 use crate::both::{ends, queued};
-use crate::replay::tests::{WATCHDOG, ends_in_replay};
-use crate::slices;
+use crate::replay::tests::{WATCHDOG, ends_in_replay, make_small};
+use crate::{rest, slices};
 
 /// Whether the kernel resets the connection when it is closed.
 fn lingers(socket: &TcpStream) -> bool {
@@ -127,5 +128,52 @@ fn what_could_not_be_sent_again_is_not_waited_for_once_more() {
         let all = began.elapsed();
         let first = given_up.join().unwrap();
         assert!(all < first * 3 / 2, "{first:?} of {all:?}");
+    });
+}
+
+/// Two ends of which the first owes a doorbell, for which TCP has no room before so many bytes of it are read.
+fn ends_with_a_bell_owed() -> ([End; 2], [TcpStream; 2], usize) {
+    let ([near, far], sockets) = ends();
+    make_small(&sockets);
+    let mut socket = &sockets[0];
+    socket.set_nonblocking(true).unwrap();
+    let writes = core::iter::from_fn(|| socket.write(&[0; 1024]).ok());
+    let filled: usize = writes.sum();
+    socket.set_nonblocking(false).unwrap();
+    let counted = &near.entry.tx.tcp_bytes;
+    counted.fetch_add(filled as u64, Ordering::Relaxed);
+    bell::probe(&near, 0);
+    assert_eq!(near.entry.tx.bells_owed.load(Ordering::Relaxed), 1);
+    ([near, far], sockets, filled)
+}
+
+#[test]
+fn a_direction_that_owes_a_doorbell_leaves_its_lane_when_tcp_has_room() {
+    let ([near, _far], [_socket, mut far_socket], filled) = ends_with_a_bell_owed();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            far_socket.read_exact(&mut vec![0; filled]).unwrap();
+        });
+        assert!(make_plain(&near, Reason::Call, WATCHDOG));
+    });
+    assert_eq!(near.tx_mode(), Mode::Tcp);
+    assert_eq!(near.entry.tx.bells_owed.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_is_written_by_who_got_the_socket_is_not_taken_for_a_doorbell_that_was_owed() {
+    let ([near, far], [mut socket, far_socket], _) = ends_with_a_bell_owed();
+    far_socket.set_read_timeout(Some(WATCHDOG)).unwrap();
+    assert!(!rest::give_away(
+        &near,
+        Reason::Passed,
+        Duration::from_millis(20)
+    ));
+    std::thread::scope(|scope| {
+        scope.spawn(|| socket.write_all(b"word").unwrap());
+        let mut word = [0; 5];
+        assert_eq!(slices::receive(&far, &mut word, false), Ok(4));
+        assert_eq!(&word[..4], b"word");
     });
 }
