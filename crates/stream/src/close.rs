@@ -196,6 +196,13 @@ fn finish_rings(end: &End, (bells_until, deadline): (Instant, Instant)) {
         Mode::Replay => Instant::now(),
         _ => deadline,
     };
+    if is_away(end) {
+        await_last_bells(end, bells_until);
+        // What the peer says last may be that the lane is to be read.
+        if is_away(end) {
+            return say_end(end);
+        }
+    }
     say_closing(end);
     if end.rx_lane().is_none() {
         return;
@@ -214,6 +221,13 @@ fn finish_rings(end: &End, (bells_until, deadline): (Instant, Instant)) {
     if unread && end.family() == Family::Tcp {
         reset_on_close(end);
     }
+}
+
+/// Whether the close may be left to others who have a copy of the socket, of whom nothing is known. What stands in the lane
+/// comes by TCP for them, at the peer's next call.
+fn is_away(end: &End) -> bool {
+    end.entry.wait.away.load(Ordering::SeqCst) != 0 // SYNC: away
+        && end.rx_mode() != Mode::Ring
 }
 
 /// A peer that has seen our end must not ring to learn whether we live.

@@ -177,3 +177,21 @@ fn what_is_written_by_who_got_the_socket_is_not_taken_for_a_doorbell_that_was_ow
         assert_eq!(&word[..4], b"word");
     });
 }
+
+#[test]
+fn who_closes_leaves_the_stream_whole_to_who_has_a_copy() {
+    let ([near, far], [_socket, far_socket]) = ends();
+    let mut copy = far_socket.try_clone().unwrap();
+    assert_eq!(slices::send(&near, &[1; 100], false), Ok(100));
+    far.entry.wait.away.store(1, Ordering::SeqCst);
+    switch::freeze(&far);
+    switch::pin(&far, Reason::Passed);
+    before_close(&far);
+    drop(far_socket);
+    assert_eq!(slices::send(&near, &[2; 50], false), Ok(50));
+    copy.set_read_timeout(Some(WATCHDOG)).unwrap();
+    let mut read = [0; 150];
+    copy.read_exact(&mut read).unwrap();
+    assert_eq!((&read[..100], &read[100..]), (&[1; 100][..], &[2; 50][..]));
+    assert!(!lingers(&copy));
+}
