@@ -11,7 +11,9 @@ use libc::sigset_t;
 
 use crate::ending::{look_for_end, note_eof, note_error};
 use crate::interrupt::Interrupt;
-use crate::{End, bell, control, lost, patience, place, restart, shares, stir, switch, wait};
+use crate::{
+    End, bell, control, lost, patience, place, replay, restart, shares, stir, switch, wait,
+};
 
 /// A pause while others have to take notice of a doorbell.
 const NAP: Duration = Duration::from_micros(50);
@@ -109,6 +111,7 @@ fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Err
     let may_restart = mask.is_none()
         && !has_some
         && !end.is_nonblocking()
+        && !replay::is_under_way(end)
         && !interrupt.patience.is_outdated(end)
         && (is_first || patience::time_limit(end).is_none());
     match may_restart && restart::prepare(end) {
@@ -133,7 +136,8 @@ fn has_come(end: &End) -> bool {
 }
 
 /// As [`restart::peek`], where the descriptor is no longer the program's, the call must not be begun again, O_NONBLOCK
-/// has been set since it began, at which the kernel does not look, or signals are held back, which come in by the mask.
+/// has been set since it began, at which the kernel does not look, signals are held back, which come in by the mask, or
+/// something is still to be sent again, for which room is waited for, too.
 #[cold]
 fn sleep_by_poll(
     end: &End,
@@ -144,19 +148,28 @@ fn sleep_by_poll(
     let by_name = stir::Sleep::begin(end);
     // The kernel passes over a negative number.
     let event = by_name.as_ref().map_or(-1, |sleep| sleep.event);
-    let sleep = || poll_one(for_record(end), event, limit, mask);
+    let (fd, mut events) = for_record(end);
+    if replay::is_under_way(end) {
+        events |= libc::POLLOUT;
+    }
+    let sleep = || poll_one((fd, events), event, limit, mask);
     let found = cancel::guarded(interrupt, || cancel::guarded(&by_name, sleep));
     drop(by_name);
     match found {
         Err(Errno::INTR) if !has_some => Err(restart::interrupted(limit.is_some())),
         Err(errno) => Err(errno),
         Ok([0, 0]) => Err(Errno::AGAIN),
+        // For what is to be sent again. The call's own time may be over.
+        Ok([libc::POLLOUT, 0]) => match limit {
+            Some(Duration::ZERO) => Err(Errno::AGAIN),
+            _ => Ok(()),
+        },
         // For another end perhaps, whose sleeps are to go on first.
         Ok([0, _]) => {
             kernel::nap(NAP);
             Ok(())
         }
-        Ok([libc::POLLIN, _]) => conclude(end, Ok(1), interrupt),
+        Ok([found, _]) if found & !libc::POLLOUT == libc::POLLIN => conclude(end, Ok(1), interrupt),
         Ok(_) => match end.family().available(end.fd(), 1) {
             // Another thread may have been faster, or have closed the descriptor that we have looked by.
             Err(Errno::AGAIN | Errno::BADF) => Ok(()),

@@ -145,6 +145,10 @@ fn leave_to_others(end: &End) -> bool {
     if !is_kept(end) {
         return false;
     }
+    if replay::is_owed(end) {
+        // They may make no call for long.
+        replay::push_replay(end, Instant::now() + replay::PATIENCE);
+    }
     await_registration(end);
     take_leave(end, is_kept)
 }
@@ -522,18 +526,20 @@ pub fn at_exit() {
     await_registrations();
     // Before the looks at others, who look at us: of two that end at the same time one closes, or both do.
     process.note_leaving();
+    let all = || process.ends().chain(process.kept_ends());
     let ends = || {
         let deadline = Instant::now() + PATIENCE;
-        process
-            .ends()
-            .chain(process.kept_ends())
-            .filter(move |end| is_to_be_closed(end, deadline))
+        all().filter(move |end| is_to_be_closed(end, deadline))
     };
     let last_call = Instant::now() + lost::LAST_CALL;
     ends().for_each(|end| lost::finish(&end, last_call));
     let granted = || ends().filter(|end| end.phase() == EndPhase::Granted);
     let deadline = Instant::now() + replay::PATIENCE;
     granted().for_each(|end| finish_replay(&end, deadline));
+    // Those who go on may make no call for long.
+    let left = |end: &End| is_kept(end, Instant::now() + PATIENCE) == Some(true);
+    let owed = all().filter(replay::is_owed).filter(left);
+    owed.for_each(|end| _ = replay::push_replay(&end, deadline));
     let bells_until = Instant::now() + PATIENCE;
     granted().for_each(|end| finish_rings(&end, (bells_until, deadline)));
     watcher::stop_before_exit(bells_until);
@@ -569,12 +575,17 @@ pub fn is_let_go(end: &End, deadline: Instant) -> bool {
 /// Whether an end is this process's to close, which exits. Who has been stopped by a debugger in the middle of a direction keeps
 /// the end.
 fn is_to_be_closed(end: &End, deadline: Instant) -> bool {
+    is_kept(end, deadline) == Some(false)
+}
+
+/// Whether others go on with an end. None: somebody has a direction, and keeps it.
+fn is_kept(end: &End, deadline: Instant) -> Option<bool> {
     if heir::is_held_here(end) {
-        return false;
+        return None;
     }
     // Who closes it elsewhere decides with the direction held.
-    let tx = heir::lock_tx_before(end, deadline);
-    tx.is_some() && !end.process().is_kept_by_others(end.index)
+    let _tx = heir::lock_tx_before(end, deadline)?;
+    Some(end.process().is_kept_by_others(end.index))
 }
 
 #[cfg(test)]

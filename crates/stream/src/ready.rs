@@ -11,7 +11,9 @@ use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use crate::family::Family;
-use crate::{End, asleep, bell, ending, gone, kernel_view, lost, posted, send, stay, step};
+use crate::{
+    End, asleep, bell, ending, gone, kernel_view, lost, posted, replay, send, stay, step, switch,
+};
 
 const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
@@ -145,6 +147,9 @@ pub fn kernel_wish(end: &End, wanted: i16) -> i16 {
         // none is expected for room.
         wish &= !READ;
     }
+    if replay::is_under_way(end) {
+        wish |= POLLOUT;
+    }
     wish
 }
 
@@ -161,6 +166,9 @@ pub fn arm(end: &End, wanted: i16) -> bool {
     // Before anything is asked for: the answer must stay on TCP until we sleep.
     take_bells(end);
     let mut quiet = true;
+    if replay::is_under_way(end) {
+        switch::attend(end);
+    }
     if wanted & WRITE != 0 && end.tx_mode() == Mode::Ring {
         quiet &= send::prepare_sleep(end);
     }
@@ -193,10 +201,12 @@ pub fn after_sleep(end: &End) {
     stay::leave(end);
 }
 
-/// Whether the caller, who wants `wanted`, waits for room in a lane, or for what stood in a lost window. It
-/// should look again from time to time: a receiver may stand still, see [`send::STANDSTILL`].
+/// Whether the caller, who wants `wanted`, waits for room in a lane, for what stood in a lost window, or, whatever it wants, has
+/// something to send again. It should look again from time to time: a receiver may stand still, see [`send::STANDSTILL`].
 pub fn waits_for_room(end: &End, wanted: i16) -> bool {
-    lost::is_unsettled(end) || wanted & WRITE != 0 && end.tx_mode() == Mode::Ring
+    lost::is_unsettled(end)
+        || replay::is_under_way(end)
+        || wanted & WRITE != 0 && end.tx_mode() == Mode::Ring
 }
 
 /// The only epoll set that holds the end is awake: nobody needs to ring for it.

@@ -1,6 +1,6 @@
 //! Sending again by TCP what a frozen receiver has not consumed.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crosslane_ctl::lane::NO_REPLAY;
 use crosslane_ctl::lane::receiver_flags::{ANSWERED, CLOSED, FROZEN};
 use crosslane_ctl::place::Place;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{Mode, end_flags};
+use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{LaneMemory, Next, PeerLied, RxCursor, WindowLane};
 use crosslane_sys::{Errno, cancel, kernel};
 
@@ -29,6 +29,28 @@ use crate::{
 const STANDSTILL: Duration = Duration::from_secs(1);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_micros(100);
+
+/// Replays of this process for which TCP had no room at first.
+static PUT_OFF: AtomicU32 = AtomicU32::new(0);
+
+/// A number that changes when what this process is to send again has to wait for room.
+#[inline]
+pub fn times_put_off() -> u32 {
+    PUT_OFF.load(Ordering::Relaxed)
+}
+
+/// Whether something is still to be sent again. A call that sleeps on the end sleeps for room, too: the kernel would have sent it.
+#[inline]
+pub fn is_under_way(end: &End) -> bool {
+    end.tx_mode() == Mode::Replay
+}
+
+/// Whether the receiver has to have something again by TCP, or may ask for it.
+pub(crate) fn is_owed(end: &End) -> bool {
+    let flags = |lane: WindowLane| lane.control().receiver.flags.load(Ordering::Relaxed);
+    let is_asked = || end.tx_lane().is_some_and(|lane| flags(lane) & FROZEN != 0);
+    end.phase() == EndPhase::Granted && (is_under_way(end) || is_asked())
+}
 
 /// The receiver has frozen before it read our STOP. The caller holds the sending direction.
 pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
@@ -111,7 +133,9 @@ pub(crate) fn begin_replay(end: &End, lane: &WindowLane) {
     end.count(Counter::Replays, 1);
     end.count(Counter::Downgrades, 1);
     rest::begin(end, Reason::PeerAsked);
-    let _ = continue_replay(end, lane);
+    if continue_replay(end, lane) == Err(Errno::AGAIN) {
+        PUT_OFF.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Send more of what the receiver did not consume; `Err(AGAIN)` when TCP is full. The caller

@@ -249,7 +249,8 @@ pub fn attend(end: &End) {
 pub(crate) fn attend_lane(end: &End) {
     let Some(lane) = end.tx_lane() else { return };
     let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
-    if flags & (STOP_WANTED | FROZEN | CLOSED) == 0 {
+    // A receiver that goes on to rest asks for nothing more, whatever it has yet to be sent again.
+    if flags & (STOP_WANTED | FROZEN | CLOSED) == 0 && !replay::is_under_way(end) {
         return;
     }
     let Some((lane, _tx)) = end.hold_tx_lane() else {

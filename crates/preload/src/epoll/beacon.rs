@@ -7,12 +7,13 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crosslane_stream::control::OwnFd;
-use crosslane_stream::{lost, ready};
+use crosslane_stream::{lost, ready, replay};
 use crosslane_sys::kernel;
 use libc::epoll_event;
 
 use super::kernels::sync;
 use super::news::has_news;
+use super::reg::Reg;
 use super::set::{self, Inner, Set};
 
 /// Sets with a beacon.
@@ -73,20 +74,22 @@ fn is_behind(inner: &Inner) -> bool {
 }
 
 /// Look at connections whose window was lost from now on, also those that have been quiet for long: the doorbell
-/// that they count on may have been lost, too.
+/// that they count on may have been lost, too. And at those that have something to send again.
 #[inline]
 pub fn heat_lost(inner: &mut Inner) {
-    if is_behind(inner) {
+    if is_behind(inner) || inner.replays != replay::times_put_off() {
         heat_all_lost(inner);
     }
 }
 
 #[cold]
 fn heat_all_lost(inner: &mut Inner) {
-    inner.losses = lost::all_losses();
+    (inner.losses, inner.replays) = (lost::all_losses(), replay::times_put_off());
     for key in inner.keys() {
         let reg = inner.reg(key).filter(|reg| reg.ringed && reg.is_live());
-        if reg.is_some_and(|reg| reg.stage != lost::stage(&reg.end)) {
+        let is_due =
+            |reg: &mut Reg| reg.stage != lost::stage(&reg.end) || replay::is_under_way(&reg.end);
+        if reg.is_some_and(is_due) {
             inner.heat(key);
         }
     }

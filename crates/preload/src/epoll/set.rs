@@ -139,6 +139,8 @@ pub struct Inner {
     pub watched: Vec<(End, i16)>,
     /// Lost windows of the process that the set's connections have been looked at for.
     pub losses: u32,
+    /// The same of what the process has to send again.
+    pub replays: u32,
     /// Lit while the kernel must show the set as ready for what stands in rings.
     pub beacon: Option<Beacon>,
 }

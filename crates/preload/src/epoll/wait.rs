@@ -9,7 +9,7 @@ use std::time::Instant;
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::interrupt::Spinning;
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{control, lost, place, ready, wait, watcher};
+use crosslane_stream::{control, lost, place, ready, replay, wait, watcher};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, cpu, kernel};
 use libc::{epoll_event, sigset_t};
@@ -353,12 +353,14 @@ impl<'a> Wait<'a> {
             mixed |= unsettled;
             mixed |= reg.end.ending() == Ending::Open
                 && (reg.end.tx_mode() == Mode::Ring) != (reg.end.rx_mode() == Mode::Ring);
-            let waits = ready::waits_for_room(&reg.end, reg.wanted())
-                && (!reg.is_edge() || reg.lacks_room());
+            let sends_again = replay::is_under_way(&reg.end);
+            let waits = sends_again
+                || ready::waits_for_room(&reg.end, reg.wanted())
+                    && (!reg.is_edge() || reg.lacks_room());
             waits_for_room |= waits;
             reg.quiet_waits += 1;
             // For the next scan to look at.
-            let due = !is_quiet || unsettled;
+            let due = !is_quiet || unsettled || sends_again;
             let idle = reg.quiet_waits > QUIET_WAITS && reg.end.ending() == Ending::Open && !waits;
             reg.hot = due || place >= surplus && !idle;
         }

@@ -1,10 +1,10 @@
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 use super::*;
 use crate::both::ends;
-use crate::slices;
+use crate::{close, ready, slices, step};
 
 /// More than sockets with small buffers take.
 pub(crate) const BYTES: usize = 28 << 10;
@@ -45,4 +45,69 @@ pub(crate) fn read_message(mut socket: &TcpStream) {
     let mut read = vec![0; BYTES];
     socket.read_exact(&mut read).unwrap();
     assert!(read == message());
+}
+
+#[test]
+fn a_receive_that_sleeps_sends_again_when_there_is_room() {
+    let ([near, _far], [_socket, far_socket]) = ends_in_replay();
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| slices::receive(&near, &mut [0; 10], false));
+        let is_read = scope.spawn(|| read_message(&far_socket)).join();
+        (&far_socket).write_all(b"answer").unwrap();
+        assert!(is_read.is_ok());
+        assert_eq!(answer.join().unwrap(), Ok(6));
+    });
+}
+
+/// It goes on to rest before all has come.
+#[test]
+fn any_receive_goes_on_sending_again_for_one_that_asks_no_more() {
+    let ([near, _far], [_socket, far_socket]) = ends_in_replay();
+    let lane = near.tx_lane().unwrap();
+    lane.control().receiver.flags.store(0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read_message(&far_socket));
+        while !reader.is_finished() {
+            assert_eq!(
+                slices::receive(&near, &mut [0; 10], true),
+                Err(Errno::AGAIN)
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+#[test]
+fn who_waits_to_read_is_woken_by_room_for_what_is_to_be_sent_again() {
+    let ([near, _far], [_socket, far_socket]) = ends_in_replay();
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_message(&far_socket));
+        loop {
+            step::settle(&near);
+            if !is_under_way(&near) {
+                break;
+            }
+            assert!(ready::waits_for_room(&near, libc::POLLIN));
+            let wish = ready::kernel_wish(&near, libc::POLLIN);
+            assert_eq!(wish & libc::POLLOUT, libc::POLLOUT);
+            assert!(ready::prepare_sleep(&near, libc::POLLIN));
+            asleep::poll_one((near.fd(), wish), -1, Some(send::STANDSTILL), None).unwrap();
+            ready::after_sleep(&near);
+        }
+    });
+}
+
+#[test]
+fn who_closes_sends_again_for_others_who_make_no_call() {
+    let ([near, _far], [_socket, far_socket]) = ends_in_replay();
+    let table = near.table();
+    let (_, at) = near.process().home(near.index);
+    let other = table.expect();
+    table.lend(at, other);
+    near.add_flags(end_flags::FORKED);
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_message(&far_socket));
+        close::before_close(&near);
+    });
+    table.take_back(at, other);
 }

@@ -1,20 +1,30 @@
 //! Several descriptors of one connection, and connections handed to others.
 
+use std::time::Duration;
+
 use crosslane_exercise::calls::{
-    close, close_range, dup, dup2, dup3, exit_now, fcntl, file_type, fork, getsockopt, poll_one,
-    read, receive_fd, send, send_fd, shutdown, socketpair, wait_for, write,
+    close, close_range, dup, dup2, dup3, epoll_create, epoll_ctl, epoll_wait, exit_now, fcntl,
+    file_type, fork, getsockopt, poll_one, read, receive_fd, send, send_fd, setsockopt, shutdown,
+    socketpair, wait_for, write,
 };
-use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, MSG_NOSIGNAL, POLLIN, POLLRDHUP, SHUT_WR};
+use libc::{
+    EPOLL_CTL_ADD, EPOLLIN, EPOLLONESHOT, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, MSG_NOSIGNAL, POLLIN,
+    POLLRDHUP, SHUT_WR, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET,
+};
 
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::{data, digest, drain, events_text, hears, says};
+use crate::stage::{data, digest, drain, epoll_text, events_text, hears, pattern, says, take};
 
 /// A number that nothing else uses.
 const HIGH: i32 = 700;
 
 /// Words of a long talk.
 const ROUNDS: u32 = 200;
+
+/// More than the kernel takes of a connection whose buffers are so small.
+const MUCH: usize = 2 << 20;
+const BUFFER: i32 = 64 << 10;
 
 fn read_from(s: &mut Stage, what: &str, fd: i32) {
     let mut buffer = [0; 100];
@@ -62,6 +72,36 @@ fn pass_to_child(s: &mut Stage, child: impl FnOnce(i32) -> bool) {
     s.say("close", close(s.fd));
     s.say("child", wait_for(pid));
     s.go();
+}
+
+/// Pass the connection on when there is much to come, to a child that answers it.
+fn pass_with_much_to_come(s: &mut Stage) {
+    setsockopt(s.fd, SOL_SOCKET, SO_RCVBUF, BUFFER).expect("a buffer can be made smaller");
+    s.go();
+    // It has been sent by then, or waits for room.
+    std::thread::sleep(Duration::from_millis(100));
+    pass_to_child(s, |fd| {
+        take(fd, MUCH).is_ok_and(|bytes| bytes == pattern(MUCH)) && says(fd, b"child")
+    });
+}
+
+fn say_much(s: &mut Stage) {
+    setsockopt(s.fd, SOL_SOCKET, SO_SNDBUF, BUFFER).expect("a buffer can be made smaller");
+    s.wait();
+    s.send(&pattern(MUCH));
+}
+
+/// Far: say much, and wait for the answer in a set.
+fn say_much_and_wait_in_a_set(s: &mut Stage, also: i32) {
+    let set = epoll_create().expect("a set can be made");
+    let events = (EPOLLIN | also).cast_unsigned();
+    s.say("add", epoll_ctl(set, EPOLL_CTL_ADD, s.fd, events, 1));
+    say_much(s);
+    s.say(
+        "set",
+        epoll_wait(set, 1, None).map(|events| epoll_text(&events)),
+    );
+    s.read(100);
 }
 
 pub const CHECKS: &[Check] = &[
@@ -236,6 +276,33 @@ pub const CHECKS: &[Check] = &[
             });
         },
         two_words_then_listen,
+    ),
+    pair(
+        "passed_while_the_peer_that_has_said_much_receives",
+        pass_with_much_to_come,
+        |s| {
+            say_much(s);
+            s.read(100);
+        },
+    ),
+    pair(
+        "passed_while_the_peer_that_has_said_much_polls",
+        pass_with_much_to_come,
+        |s| {
+            say_much(s);
+            s.until(POLLIN);
+            s.read(100);
+        },
+    ),
+    pair(
+        "passed_while_the_peer_that_has_said_much_waits_in_a_set",
+        pass_with_much_to_come,
+        |s| say_much_and_wait_in_a_set(s, 0),
+    ),
+    pair(
+        "passed_while_the_peer_that_has_said_much_waits_once_in_a_set",
+        pass_with_much_to_come,
+        |s| say_much_and_wait_in_a_set(s, EPOLLONESHOT),
     ),
     pair(
         "passed_to_a_child_that_forks",
