@@ -13,7 +13,7 @@ use crosslane_sys::Errno;
 
 use crate::end::add;
 use crate::interrupt::Waits;
-use crate::{End, asleep, bell, ending, place, send, wait};
+use crate::{End, asleep, bell, ending, place, send, stay, wait};
 
 /// Room in a lane.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ fn reserve_once(end: &End, bytes: usize, dont_wait: bool) -> Result<Option<Room>
 fn reserve_now(end: &End, bytes: usize) -> Result<Option<Room>, Errno> {
     let _tx = end.lock_tx();
     let Some(lane) = end.tx_lane() else {
-        return Ok(None);
+        return stay::check_lane(end).map(|()| None);
     };
     if end.tx_mode() != Mode::Ring {
         return Ok(None);

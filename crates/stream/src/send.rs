@@ -19,7 +19,8 @@ use crate::interrupt::{Interrupt, Waits};
 use crate::pieces::Pieces;
 use crate::stay::Stay;
 use crate::{
-    End, asleep, bell, config, ending, gone, lost, place, raw, replay, restart, step, switch, wait,
+    End, asleep, bell, config, ending, gone, lost, place, raw, replay, restart, stay, step, switch,
+    wait,
 };
 
 /// After so many lines the sender looks whether the peer still lives, unless it has just done so.
@@ -52,7 +53,7 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
         return Ok(Sent::ByKernel);
     }
     let bytes = parts.left();
-    let done = write_ring(end, parts)?;
+    let (done, token) = write_ring(end, parts)?;
     after_sending(end);
     if parts.left() == 0 {
         end.note_room();
@@ -62,7 +63,7 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
         // The receiver has just asked for TCP, where the program's flags count.
         return Ok(Sent::ByKernel);
     }
-    send_slowly(end, parts, dont_wait, done)
+    send_slowly(end, parts, dont_wait, (done, token))
 }
 
 /// What follows each send into the ring; no lock is held.
@@ -114,6 +115,7 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
     let dont_wait = dont_wait || end.is_nonblocking();
     while end.tx_mode() == Mode::Ring {
         check_ring(end)?;
+        stay::check_lane(end)?;
         if switch::go_by_tcp(end, Reason::Ancillary) {
             break;
         }
@@ -131,9 +133,9 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Write as many records as fit.
+/// Write as many records as fit. Returns how many bytes these have, and where some are left, which connection they are of.
 #[inline]
-fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
+fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
     if parts.left() == 0 {
         look_for_reset(end);
     }
@@ -143,7 +145,7 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
     // Another thread that shuts down has the direction meanwhile: nothing comes behind its end.
     check_open(end)?;
     let Some(lane) = end.tx_lane() else {
-        return Ok(0);
+        return stay::check_lane(end).map(|()| (0, end.token()));
     };
     let mut total = 0;
     while parts.left() > 0 && end.tx_mode() == Mode::Ring {
@@ -162,7 +164,9 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
         total += bytes;
         note_published(end, &lane, before);
     }
-    Ok(total)
+    // Under the lock: an entry that has lanes is the connection's that was written to.
+    let token = if parts.left() > 0 { end.token() } else { 0 };
+    Ok((total, token))
 }
 
 /// What must be true before anything is put into the ring.
@@ -270,13 +274,16 @@ fn send_slowly(
     end: &End,
     parts: &mut Parts<'_>,
     dont_wait: bool,
-    mut done: usize,
+    (mut done, token): (usize, u64),
 ) -> Result<Sent, Errno> {
     let mut waits = Waits::default();
     // As the kernel, which looks when a call begins.
     let dont_wait = dont_wait || end.is_nonblocking();
     loop {
-        let room = if end.tx_mode() == Mode::Ring {
+        let kept = Stay::begin_with(&mut waits.stay, end, token);
+        let room = if kept.is_err() {
+            kept
+        } else if end.tx_mode() == Mode::Ring {
             waits.has_some = done > 0;
             wait_or_begin_again(end, dont_wait, &mut waits)
         } else {
@@ -295,7 +302,7 @@ fn send_slowly(
             }
         };
         match room.and_then(|()| write_ring(end, parts)) {
-            Ok(bytes) => done += bytes,
+            Ok((bytes, _)) => done += bytes,
             Err(errno) if done > 0 => {
                 keep_error(end, errno);
                 return Ok(Sent::Bytes(done));
@@ -503,16 +510,18 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
         is_over,
         has_some,
     } = waits;
+    // Before the spin: a connection that is closed under it has room for ever.
+    Stay::begin_once(stay, end)?;
     if !has_room(end) {
         interrupt.hold(*has_some);
     }
     let ready = || has_room(end) || interrupt.ends_spin();
-    if wait::look(place::peer(end), ready) && has_room(end) {
+    let look = || wait::look(place::peer(end), ready);
+    if cancel::guarded(stay, look) && has_room(end) {
         end.count(Counter::SpinHits, 1);
         return check_open(end);
     }
     end.count(Counter::SpinMisses, 1);
-    Stay::begin_once(stay, end)?;
     deadline.begin_wait(end);
     while !has_room(end) {
         interrupt.check()?;

@@ -125,6 +125,23 @@ pub const CHECKS: &[Check] = &[
         },
     ),
     pair(
+        "thread_closes_under_a_writer_without_room",
+        |s| {
+            let fd = s.fd;
+            let writer = std::thread::spawn(move || send(fd, &pattern(8_000_000), MSG_NOSIGNAL));
+            std::thread::sleep(SHORT);
+            s.say("close", close(s.fd));
+            s.go();
+            s.say("wrote", writer.join().expect("it does not panic"));
+        },
+        |s| {
+            s.wait();
+            std::thread::sleep(SHORT);
+            let bytes = drain(s.fd);
+            s.say("took", bytes.map(|bytes| digest(&bytes)));
+        },
+    ),
+    pair(
         "threads_wake_one_by_one",
         |s| {
             let fd = s.fd;
