@@ -41,29 +41,26 @@ pub fn before_close(end: &End) {
 
 /// A descriptor no longer names `end`. With the last one, the end is let go.
 pub(crate) fn drop_name(end: &End) {
-    let kept = end.local.kept.load(Ordering::Acquire);
-    let is_last = end.local.fds.fetch_sub(1, Ordering::SeqCst) == 1;
+    // Whoever begins a sleep by this name from here on sees that it is gone.
     fence(Ordering::SeqCst);
-    // Whoever sleeps by this name goes on with a descriptor of our own.
+    // Whoever sleeps by it goes on with a descriptor of our own.
     let is_asleep = stay::is_asleep(end);
     if is_asleep {
         end.local.place.spoil();
     }
-    let outlived = is_asleep && keep(end);
-    if outlived {
+    if is_asleep && keep(end) {
         stir::wake(end);
     }
+    // Counted afterwards: who drops the last name sees what others have kept, and its sleeps may have ended before they
+    // could see that there is none.
+    let is_last = end.local.fds.fetch_sub(1, Ordering::SeqCst) == 1;
+    fence(Ordering::SeqCst);
     if !is_last {
         return;
     }
-    if outlived {
-        // The call may have ended before it could see that.
-        return finish_kept(end);
-    }
-    if kept == 0 {
-        let_go(end);
-    } else {
-        drop_kept(end, kept);
+    match end.local.kept.load(Ordering::SeqCst) {
+        0 => let_go(end),
+        _ => finish_kept(end),
     }
 }
 

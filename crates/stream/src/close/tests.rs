@@ -1,12 +1,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
+use std::sync::Barrier;
 
 use crosslane_ctl::slab::Ending;
 
 use super::*;
 use crate::both::{ends, queued};
 use crate::replay::tests::{WATCHDOG, ends_in_replay, make_small};
+use crate::stay::Stay;
 use crate::{rest, slices};
 
 /// Whether the kernel resets the connection when it is closed.
@@ -194,4 +196,35 @@ fn who_closes_leaves_the_stream_whole_to_who_has_a_copy() {
     copy.read_exact(&mut read).unwrap();
     assert_eq!((&read[..100], &read[100..]), (&[1; 100][..], &[2; 50][..]));
     assert!(!lingers(&copy));
+
+/// Whichever is first, and wherever the sleep ends.
+#[test]
+fn a_descriptor_that_is_kept_goes_with_the_last_of_two_names() {
+    for _ in 0..200 {
+        let ([end, _peer], sockets) = ends();
+        let table = end.table();
+        let (_, at) = end.process().home(end.index);
+        // So that no other test has the entry meanwhile.
+        let other = table.expect();
+        table.lend(at, other);
+        let twin = sockets[0].try_clone().unwrap();
+        add_name(&end, twin.as_raw_fd());
+        let second = end.by_name(twin.as_raw_fd());
+        let sleep = Stay::begin(&end).unwrap();
+        let begins = Barrier::new(3);
+        std::thread::scope(|scope| {
+            for name in [&end, &second] {
+                scope.spawn(|| {
+                    begins.wait();
+                    before_close(name);
+                });
+            }
+            begins.wait();
+            drop(sleep);
+        });
+        assert_eq!(end.local.fds.load(Ordering::SeqCst), 0);
+        assert_eq!(end.local.kept.load(Ordering::SeqCst), 0);
+        assert!(end.tx_lane().is_none(), "it has been let go");
+        table.take_back(at, other);
+    }
 }
