@@ -30,7 +30,10 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
     end.entry.wait.away.fetch_add(1, Ordering::SeqCst); // SYNC: away
     if end.phase() != EndPhase::Granted {
         begin_alone(end, reason);
-        return true;
+        // No rings are granted from here on; another thread may just have taken some.
+        if end.phase() != EndPhase::Granted {
+            return true;
+        }
     }
     switch::freeze(end);
     begin_alone(end, reason);
@@ -259,3 +262,6 @@ fn end_freeze(end: &End, lane: &WindowLane) -> bool {
     end.clear_flags(end_flags::FROZEN);
     true
 }
+
+#[cfg(test)]
+mod tests;

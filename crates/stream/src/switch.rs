@@ -34,10 +34,7 @@ use crate::{
 #[cold]
 pub fn advance(end: &End) {
     let adopted = end.local.adopted.load(Ordering::Acquire) != 0;
-    if end.has_flags(end_flags::LOST) {
-        return;
-    }
-    if end.phase() != EndPhase::Granted || !adopted || end.is_pinned() {
+    if !adopted || !may_enter_rings(end) {
         return;
     }
     if config::get().chaos.is_some() && end.rx_mode() == Mode::Tcp {
@@ -55,6 +52,11 @@ pub fn advance(end: &End) {
     start(end);
 }
 
+/// Whether nothing keeps the end on TCP. Another thread may pin it until a direction is held.
+fn may_enter_rings(end: &End) -> bool {
+    end.phase() == EndPhase::Granted && !end.is_pinned() && !end.has_flags(end_flags::LOST)
+}
+
 fn become_ready(end: &End) {
     let is_asked = |lane: WindowLane| {
         lane.control().receiver.flags.load(Ordering::Relaxed) & (READY | FROZEN) == 0
@@ -66,10 +68,7 @@ fn become_ready(end: &End) {
         return;
     };
     let flags = &lane.control().receiver.flags;
-    if end.phase() != EndPhase::Granted
-        || end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0
-        || end.has_flags(end_flags::LOST)
-    {
+    if end.entry.rx.raw_calls.load(Ordering::SeqCst) != 0 || !may_enter_rings(end) {
         return;
     }
     if end.rx_mode() != Mode::Tcp {
@@ -118,9 +117,9 @@ fn start(end: &End) {
     };
     if end.tx_mode() != Mode::Tcp
         || end.is_reserved()
+        || end.has_flags(end_flags::SHUT_WRITE)
         || !may_enter
-        || end.has_flags(end_flags::LOST)
-        || end.phase() != EndPhase::Granted
+        || !may_enter_rings(end)
     {
         return;
     }
@@ -496,9 +495,13 @@ pub fn retire(end: &End) -> bool {
     if end.entry.wait.error.load(Ordering::Relaxed) != 0 {
         return false;
     }
-    // Another thread may have done so, and the end may be in other lanes by now.
+    // Another thread may have done so, and the end may be in other lanes by now, or ready for a START again.
+    let is_ready = |end: &End| {
+        let takes_back = |lane| take_ready_back(end, &lane);
+        end.rx_mode() == Mode::Tcp && !end.rx_lane().is_some_and(takes_back)
+    };
     dissolve_if(end, |end| {
-        end.is_pinned() && lost::pair_of(end) == pair && is_out(end)
+        end.is_pinned() && lost::pair_of(end) == pair && is_out(end) && !is_ready(end)
     })
 }
 

@@ -1,0 +1,82 @@
+use core::sync::atomic::AtomicU32;
+use std::thread::{ScopedJoinHandle, yield_now};
+
+use crosslane_ctl::lane::receiver_flags::READY;
+
+use super::*;
+use crate::both::granted;
+
+/// Until a thread sleeps for a direction.
+fn await_waiter<T>(lock: &AtomicU32, thread: &ScopedJoinHandle<'_, T>) {
+    while lock.load(Ordering::SeqCst) >> 31 == 0 {
+        assert!(!thread.is_finished());
+        yield_now();
+    }
+}
+
+fn is_ready(end: &End) -> bool {
+    let lane = end.rx_lane().unwrap();
+    lane.control().receiver.flags.load(Ordering::SeqCst) & READY != 0
+}
+
+#[test]
+fn what_is_pinned_while_its_direction_is_waited_for_does_not_enter_the_lane() {
+    let ([near, far], _sockets) = granted();
+    switch::advance(&far);
+    assert!(is_ready(&far));
+    let held = near.lock_tx();
+    std::thread::scope(|scope| {
+        let moves = scope.spawn(|| switch::advance(&near));
+        await_waiter(&near.entry.tx.lock, &moves);
+        begin(&near, Reason::Passed);
+        drop(held);
+    });
+    assert_eq!(near.tx_mode(), Mode::Tcp);
+}
+
+#[test]
+fn what_is_pinned_while_its_direction_is_waited_for_is_ready_for_no_start() {
+    let ([near, _], _sockets) = granted();
+    let held = near.lock_rx();
+    std::thread::scope(|scope| {
+        let moves = scope.spawn(|| switch::advance(&near));
+        await_waiter(&near.entry.rx.lock, &moves);
+        begin_alone(&near, Reason::Passed);
+        drop(held);
+    });
+    assert!(!is_ready(&near));
+}
+
+#[test]
+fn an_end_is_left_to_the_kernel_with_its_word_taken_back() {
+    let ([near, _], _sockets) = granted();
+    switch::pin(&near, Reason::Option);
+    let held = near.lock_tx();
+    std::thread::scope(|scope| {
+        let retires = scope.spawn(|| switch::retire(&near));
+        await_waiter(&near.entry.tx.lock, &retires);
+        let lane = near.rx_lane().unwrap();
+        // Another thread has been ready for rings, and has found the end pinned again.
+        let flags = &lane.control().receiver.flags;
+        flags.fetch_or(READY, Ordering::SeqCst);
+        drop(held);
+        assert!(retires.join().unwrap());
+    });
+    assert_eq!(near.phase(), EndPhase::Plain);
+    assert!(!is_ready(&near));
+}
+
+#[test]
+fn lanes_that_come_while_a_socket_is_given_away_are_frozen_as_others() {
+    let ([near, _], _sockets) = granted();
+    near.set_phase(EndPhase::Registered);
+    let held = near.lock_tx();
+    std::thread::scope(|scope| {
+        let gives = scope.spawn(|| give_away(&near, Reason::Passed, Duration::from_millis(1)));
+        await_waiter(&near.entry.tx.lock, &gives);
+        near.set_phase(EndPhase::Granted);
+        drop(held);
+    });
+    assert!(near.has_flags(end_flags::FROZEN));
+    assert!(near.is_pinned());
+}
