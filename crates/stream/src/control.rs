@@ -124,7 +124,7 @@ pub fn poll(process: &'static Process) {
     }
 }
 
-/// Ask the monitor for the other end of `end`, which is registered when this returns `Ok`.
+/// Ask the monitor for the other end of `end`, which is registered when this returns `Ok`, or is closed by another thread.
 ///
 /// # Errors
 /// The reason for which it stays on TCP for now.
@@ -140,10 +140,14 @@ pub fn register(end: &End) -> Result<(), Reason> {
     if end.family().is_kernels(end.fd) {
         return Err(Reason::Option);
     }
-    let token = end.token();
     control.expect_releases(end.process());
+    if !register::begin(end) {
+        return Ok(());
+    }
+    let token = end.token();
     let sent = control.send(&ClientMessage::Register { token }, Some(end.fd));
     sent.inspect_err(|reason| {
+        register::unregister(end);
         if control.socket.is_some() {
             // It is there, but has stopped reading.
             strict::fell_back(end.fd, *reason);
@@ -243,7 +247,9 @@ pub fn wait_until(process: &'static Process, patience: Duration, done: impl Fn()
             return false;
         };
         let Some(socket) = control.socket.as_ref().map(OwnFd::number) else {
-            return false;
+            drop(control);
+            // Who has just talked to it may have found that it is gone.
+            return done();
         };
         control.receive(process);
         drop(control);

@@ -18,7 +18,9 @@ use crosslane_window::arena::Arena;
 use crate::end::End;
 use crate::family::Family;
 use crate::process::{self, Process};
-use crate::{bell, config, control, ledger, lost, raw, rest, spare, standard, strict, switch};
+use crate::{
+    bell, config, control, ledger, lost, raw, rest, spare, standard, stay, strict, switch,
+};
 
 /// Calls that move data before a connection is registered. A request and its answer with the
 /// end of the stream are fewer.
@@ -266,14 +268,32 @@ pub(crate) fn change_phase(end: &End, from: EndPhase, to: EndPhase) -> bool {
         .is_ok()
 }
 
-/// The monitor has been asked for the other end.
-pub(crate) fn registered(end: &End) {
+/// The monitor is about to be asked for the other end; the caller is the only one who talks to it. Who closes the
+/// connection from here on waits for the answer, and for the caller first: its socket and its entry are what is asked about.
+/// False if another thread has had it registered, or closes it.
+pub(crate) fn begin(end: &End) -> bool {
+    if end.phase() != EndPhase::Plain {
+        return false;
+    }
     end.entry.id.cookie.store(0, Ordering::Relaxed);
+    if !change_phase(end, EndPhase::Plain, EndPhase::Registered) {
+        return false;
+    }
+    // Who closes takes the name away first.
+    fence(Ordering::SeqCst);
+    let is_named = stay::has_name(end);
+    if !is_named {
+        unregister(end);
+    }
+    is_named
+}
+
+/// The monitor has been asked.
+pub(crate) fn registered(end: &End) {
     end.add_flags(end_flags::KNOWN);
     if !end.is_pinned() {
         end.set_reason(Reason::NoPeer);
     }
-    change_phase(end, EndPhase::Plain, EndPhase::Registered);
 }
 
 /// The monitor has ended before it found the other end, so the next one is asked, after as many
@@ -291,7 +311,7 @@ pub(crate) fn abandoned(process: &'static Process, token: u64, reason: Reason) {
     }
 }
 
-/// The end's socket has a new owner, who registers it in his turn.
+/// The end's socket has a new owner, who registers it in his turn, or the monitor has not been asked.
 pub(crate) fn unregister(end: &End) {
     change_phase(end, EndPhase::Registered, EndPhase::Plain);
 }
@@ -546,3 +566,6 @@ pub(crate) fn restore_settings(end: &End) {
         let _ = kernel::setsockopt(end.fd, libc::IPPROTO_TCP, libc::TCP_CORK, &1u32);
     }
 }
+
+#[cfg(test)]
+mod tests;
