@@ -15,6 +15,8 @@ pub(crate) struct Pieces {
 impl Pieces {
     /// What is left of `parts`, as far as one call goes.
     pub(crate) fn of(mut parts: Parts<'_>) -> Self {
+        #[cfg(test)]
+        tests::before_call();
         let mut all = Self {
             pieces: [const { Part::EMPTY }; MOST],
             count: 0,
@@ -42,5 +44,27 @@ impl Pieces {
         message.msg_iov = self.pieces.as_mut_ptr().cast();
         message.msg_iovlen = self.count;
         message
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::RefCell;
+
+    type Act = Box<dyn FnOnce()>;
+
+    thread_local! {
+        static NEXT: RefCell<Option<Act>> = const { RefCell::new(None) };
+    }
+
+    /// What others do just before this thread's next call of the kernel.
+    pub(crate) fn meanwhile(act: impl FnOnce() + 'static) {
+        NEXT.set(Some(Box::new(act)));
+    }
+
+    pub(super) fn before_call() {
+        if let Some(act) = NEXT.take() {
+            act();
+        }
     }
 }

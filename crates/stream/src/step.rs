@@ -393,6 +393,11 @@ fn step_tcp(
         }
         if rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
             most = match held {
+                // An own one, behind which the peer may say START and ring.
+                Ok(0) if end.has_flags(end_flags::SHUT_READ) => {
+                    note_eof(end);
+                    return Ok(Passage::Out(Step::Nothing));
+                }
                 // The end of the stream, which the receive below finds again.
                 Ok(0) => usize::MAX,
                 Ok(held) => held,

@@ -6,10 +6,10 @@ use std::sync::Barrier;
 use crosslane_ctl::slab::Ending;
 
 use super::*;
-use crate::both::{ends, queued};
+use crate::both::{ends, granted, queued};
 use crate::replay::tests::{WATCHDOG, ends_in_replay, make_small};
 use crate::stay::Stay;
-use crate::{rest, slices};
+use crate::{pieces, rest, slices};
 
 /// Whether the kernel resets the connection when it is closed.
 fn lingers(socket: &TcpStream) -> bool {
@@ -196,6 +196,7 @@ fn who_closes_leaves_the_stream_whole_to_who_has_a_copy() {
     copy.read_exact(&mut read).unwrap();
     assert_eq!((&read[..100], &read[100..]), (&[1; 100][..], &[2; 50][..]));
     assert!(!lingers(&copy));
+}
 
 /// Whichever is first, and wherever the sleep ends.
 #[test]
@@ -227,4 +228,23 @@ fn a_descriptor_that_is_kept_goes_with_the_last_of_two_names() {
         assert!(end.tx_lane().is_none(), "it has been let go");
         table.take_back(at, other);
     }
+}
+
+/// Between two looks of the receiver's, its peer enters the lane and rings.
+#[test]
+fn a_doorbell_behind_an_own_shutdown_is_no_data() {
+    let ([near, far], _sockets) = granted();
+    switch::advance(&far);
+    before_shutdown(&far, libc::SHUT_RD);
+    kernel::shutdown(far.fd(), libc::SHUT_RD).unwrap();
+    bell::arm(&far, &far.rx_lane().unwrap());
+    let rings = move || {
+        switch::advance(&near);
+        assert_eq!(near.tx_mode(), Mode::Ring);
+        while queued(&far) == 0 {
+            std::thread::yield_now();
+        }
+    };
+    pieces::tests::meanwhile(rings);
+    assert_eq!(slices::receive(&far, &mut [0; 8], true), Ok(0));
 }
