@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_sys::socket::{netns_cookie, socket_cookie};
+use crosslane_sys::socket::{bound_device, is_transparent, netns_cookie, socket_cookie};
 use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
 use rustix::net::{AddressFamily, SocketType, getpeername, getsockname, ipproto};
 use thiserror::Error;
@@ -86,6 +86,8 @@ pub struct Endpoint {
     pub key: EndKey,
     /// SO_COOKIE, which tells a socket from an earlier one of the same names.
     pub cookie: u64,
+    /// The interface that it is bound to; 0 for none. Those of VRFs may have the names of others in the same namespace.
+    pub device: u32,
 }
 
 /// Why a passed descriptor is of no use.
@@ -106,6 +108,9 @@ pub enum EndpointError {
     /// It has no peer.
     #[error("the socket is not connected")]
     NotConnected,
+    /// It may have the name of a host that it stands between.
+    #[error("the socket has IP_TRANSPARENT, so its names may be another connection's")]
+    Transparent,
     /// The kernel does not tell the network namespace (before Linux 5.14).
     #[error("the kernel does not know SO_NETNS_COOKIE; Linux 5.14 is needed")]
     NoNetns,
@@ -118,6 +123,7 @@ impl EndpointError {
             // Worth another try later.
             Self::NotAccepted => Reason::TooYoung,
             Self::OtherNamespace => Reason::Namespace,
+            Self::Transparent => Reason::Option,
             _ => Reason::Refused,
         }
     }
@@ -145,9 +151,15 @@ impl Endpoint {
     /// descriptor of a hostile file system cannot hold the caller up.
     ///
     /// # Errors
-    /// When the descriptor is not a connected stream.
+    /// When the descriptor is not a connected stream, or its names are not its own.
     pub fn read(fd: BorrowedFd<'_>) -> Result<Self, EndpointError> {
-        Self::read_with(fd, |_| Err(EndpointError::NotConnected))
+        let endpoint = Self::read_with(fd, |_| Err(EndpointError::NotConnected))?;
+        // A proxy that has its client's name towards the server, and the server's towards the client, has two sockets that
+        // mirror each other and are of two connections.
+        match is_transparent(fd) {
+            true => Err(EndpointError::Transparent),
+            false => Ok(endpoint),
+        }
     }
 
     fn read_with(
@@ -178,8 +190,16 @@ impl Endpoint {
         Ok(Self {
             key: EndKey::new(netns, local, remote),
             cookie,
+            device: device_of(fd)?,
         })
     }
+}
+
+/// The loopback interface, 1 in every namespace, is of no VRF: what is bound to it has the same peers as what is not bound.
+fn device_of(fd: BorrowedFd<'_>) -> Result<u32, EndpointError> {
+    const LOOPBACK: u32 = 1;
+    let device = bound_device(fd).map_err(|_| EndpointError::NotAStream)?;
+    Ok(if device == LOOPBACK { 0 } else { device })
 }
 
 fn is_unix_stream(fd: BorrowedFd<'_>) -> bool {
@@ -189,8 +209,10 @@ fn is_unix_stream(fd: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::net::UnixDatagram;
+
+    use crosslane_sys::kernel;
 
     use super::*;
 
@@ -218,6 +240,45 @@ mod tests {
         let labelled = std::net::SocketAddrV6::new(std::net::Ipv6Addr::LOCALHOST, 1, 77, 2);
         let bare = std::net::SocketAddrV6::new(std::net::Ipv6Addr::LOCALHOST, 1, 0, 2);
         assert_eq!(plain(labelled.into()), SocketAddr::from(bare));
+    }
+
+    /// Options by level and name, as in ip(7), ipv6(7) and socket(7).
+    const IP_TRANSPARENT: (i32, i32) = (0, 19);
+    const IPV6_TRANSPARENT: (i32, i32) = (41, 75);
+    const SO_BINDTOIFINDEX: (i32, i32) = (1, 62);
+
+    /// Set `option` of a socket, if we may.
+    fn set(socket: &TcpStream, option: (i32, i32)) -> bool {
+        kernel::setsockopt(socket.as_raw_fd(), option.0, option.1, &1).is_ok()
+    }
+
+    #[test]
+    fn sockets_that_may_have_names_of_others_are_refused() {
+        for (listen, option) in [
+            ("127.0.0.1:0", IP_TRANSPARENT),
+            ("[::1]:0", IPV6_TRANSPARENT),
+        ] {
+            let listener = TcpListener::bind(listen).unwrap();
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            assert!(Endpoint::read(socket.as_fd()).is_ok());
+            if !set(&socket, option) {
+                eprintln!("not tried: IP_TRANSPARENT needs CAP_NET_RAW");
+                return;
+            }
+            let read = Endpoint::read(socket.as_fd());
+            assert_eq!(read, Err(EndpointError::Transparent));
+            assert!(Endpoint::read_adopted(socket.as_fd()).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_bound_to_the_loopback_interface_is_as_what_is_not_bound() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // Its index is 1.
+        assert!(set(&socket, SO_BINDTOIFINDEX));
+        assert_eq!(bound_device(socket.as_fd()), Ok(1));
+        assert_eq!(Endpoint::read(socket.as_fd()).unwrap().device, 0);
     }
 
     #[test]

@@ -97,6 +97,7 @@ struct End {
     token: u64,
     key: EndKey,
     cookie: u64,
+    device: u32,
     /// Sides that this end may use; the newest is last.
     grants: Vec<Granted>,
     /// Where its cursors are.

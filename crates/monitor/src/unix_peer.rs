@@ -86,6 +86,7 @@ fn read_with(
             remote,
         },
         cookie,
+        device: 0,
     })
 }
 

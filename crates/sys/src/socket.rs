@@ -43,6 +43,23 @@ pub fn netns_cookie(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE)
 }
 
+/// SO_BINDTOIFINDEX: the index of the interface that a socket is bound to; 0 for none.
+///
+/// # Errors
+/// The kernel's, when `fd` is no socket.
+pub fn bound_device(fd: BorrowedFd<'_>) -> Result<u32, Errno> {
+    getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX)
+}
+
+/// Whether a socket may have an address that is not this host's (IP_TRANSPARENT, which the kernel also tells of IPv6's), as one
+/// that has been accepted by such a listener.
+pub fn is_transparent(fd: BorrowedFd<'_>) -> bool {
+    let is_on =
+        |level, name| getsockopt::<u32>(fd.as_raw_fd(), level, name).is_ok_and(|on| on != 0);
+    is_on(libc::IPPROTO_IP, libc::IP_TRANSPARENT)
+        || is_on(libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT)
+}
+
 /// Whether a filter is attached (SO_GET_FILTER, sk_get_filter in net/core/filter.c).
 pub fn has_filter(fd: RawFd) -> bool {
     let number = |value: libc::c_int| (value as isize).cast_unsigned();

@@ -66,7 +66,12 @@ impl<B: Backing> Registry<B> {
     fn seek(&mut self, id: EndId, endpoint: &Endpoint) {
         self.totals.registered += 1;
         let entered = self.matcher.enter(endpoint.key, id);
-        match entered.partner {
+        // The kernel tells connections of the same names apart by their devices.
+        let is_of_device = |other: &EndId| {
+            let other = self.ends.get(other);
+            other.is_some_and(|other| other.device == endpoint.device)
+        };
+        match entered.partner.filter(is_of_device) {
             Some(partner) => self.pair(partner, id),
             None => self.notice(Notice::Seeking(id)),
         }
@@ -202,6 +207,7 @@ impl<B: Backing> Registry<B> {
             token,
             key: endpoint.key,
             cookie: endpoint.cookie,
+            device: endpoint.device,
             grants: Vec::new(),
             origin: (family, token),
             lent: Vec::new(),

@@ -236,6 +236,24 @@ fn a_token_cannot_name_two_sockets() {
     assert_eq!(again, Err(Violation::TokenInUse(1)));
 }
 
+/// As in VRFs, where the kernel tells them apart by it.
+#[test]
+fn ends_that_are_bound_to_different_devices_are_not_paired() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    let bound = |side, device| Endpoint {
+        device,
+        ..socket(1, side, device.into())
+    };
+    bench.register(a, 1, bound(0, 7));
+    bench.register(b, 2, bound(1, 8));
+    assert_eq!(bench.grants(), []);
+    bench.register(b, 3, bound(1, 7));
+    let granted: Vec<_> = bench.grants();
+    let tokens: Vec<u64> = granted.iter().map(|(_, grant)| grant.token).collect();
+    assert_eq!(tokens, [1, 3]);
+}
+
 #[test]
 fn what_is_no_connected_tcp_socket_is_refused() {
     let mut bench = Bench::new();
@@ -243,10 +261,12 @@ fn what_is_no_connected_tcp_socket_is_refused() {
     let self_connected = Endpoint {
         key: EndKey::new(1, ([127, 0, 0, 1], 5).into(), ([127, 0, 0, 1], 5).into()),
         cookie: 1,
+        device: 0,
     };
     for (endpoint, reason) in [
         (Err(EndpointError::NotAStream), Reason::Refused),
         (Err(EndpointError::NotConnected), Reason::Refused),
+        (Err(EndpointError::Transparent), Reason::Option),
         (Ok(self_connected), Reason::NoPeer),
     ] {
         bench.registry.register(a, 1, endpoint).unwrap();

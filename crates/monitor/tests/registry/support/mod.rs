@@ -128,5 +128,9 @@ pub fn socket(number: u16, side: u8, cookie: u64) -> Endpoint {
         0 => EndKey::new(1, here, there),
         _ => EndKey::new(1, there, here),
     };
-    Endpoint { key, cookie }
+    Endpoint {
+        key,
+        cookie,
+        device: 0,
+    }
 }

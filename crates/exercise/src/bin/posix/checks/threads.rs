@@ -127,8 +127,8 @@ pub const CHECKS: &[Check] = &[
     pair(
         "thread_closes_under_a_writer_without_room",
         |s| {
-            let fd = s.fd;
-            let writer = std::thread::spawn(move || send(fd, &pattern(8_000_000), MSG_NOSIGNAL));
+            let (fd, bytes) = (s.fd, pattern(8_000_000));
+            let writer = std::thread::spawn(move || send(fd, &bytes, MSG_NOSIGNAL));
             std::thread::sleep(SHORT);
             s.say("close", close(s.fd));
             s.go();

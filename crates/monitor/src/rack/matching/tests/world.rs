@@ -194,6 +194,7 @@ impl Monitor {
         Endpoint {
             key: EndKey::new(NETNS, local, remote),
             cookie,
+            device: 0,
         }
     }
 
