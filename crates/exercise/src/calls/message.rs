@@ -84,6 +84,11 @@ pub fn recvfrom(fd: RawFd, buffer: &mut [u8], flags: i32) -> Result<Received, Er
 
 /// sendmmsg(2), one slice a message: how many messages were sent.
 pub fn sendmmsg(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Answer {
+    sendmmsg_lengths(fd, slices, flags).map(|lengths| lengths.len())
+}
+
+/// sendmmsg(2), one slice a message: the number of bytes that were sent of each message.
+pub fn sendmmsg_lengths(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Result<Vec<u32>, Errno> {
     let mut messages: Vec<libc::mmsghdr> = slices
         .iter()
         .map(|slice| {
@@ -98,7 +103,12 @@ pub fn sendmmsg(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Answer {
         .collect();
     let count = u32::try_from(messages.len()).expect("a test sends few messages");
     // SAFETY: each header points to one slice, laid out as an iovec.
-    answer_int(unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, flags) })
+    let returned = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, flags) };
+    let sent = answer_int(returned)?;
+    Ok(messages[..sent]
+        .iter()
+        .map(|message| message.msg_len)
+        .collect())
 }
 
 /// recvmmsg(2), one buffer a message: the number of bytes of each that was filled.

@@ -37,19 +37,19 @@ pub fn ppoll(
     answer_int(unsafe { libc::ppoll(entries.as_mut_ptr(), count, &raw const timeout, mask) })
 }
 
-/// ppoll(2) of what can be read of one descriptor, without waiting, under a mask that blocks no signal.
-pub fn ppoll_unblocked(fd: RawFd) -> Answer {
+/// ppoll(2) of what can be read of one descriptor, under a mask that blocks no signal.
+pub fn ppoll_unblocked(fd: RawFd, timeout: Duration) -> Answer {
     let mut entry = [libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     }];
-    ppoll(&mut entry, Duration::ZERO, Some(&no_signals()))
+    ppoll(&mut entry, timeout, Some(&no_signals()))
 }
 
 /// As [`ppoll_unblocked`], by pselect(2).
-pub fn pselect_unblocked(fd: RawFd) -> Answer {
-    let (now, mask) = (timespec(Duration::ZERO), no_signals());
+pub fn pselect_unblocked(fd: RawFd, timeout: Duration) -> Answer {
+    let (timeout, mask) = (timespec(timeout), no_signals());
     let (mut set, none) = (set_of(fd, true), std::ptr::null_mut());
     // SAFETY: the set is writable, time and mask are readable.
     answer_int(unsafe {
@@ -58,10 +58,18 @@ pub fn pselect_unblocked(fd: RawFd) -> Answer {
             &raw mut set,
             none,
             none,
-            &raw const now,
+            &raw const timeout,
             &raw const mask,
         )
     })
+}
+
+/// epoll_pwait(2) for one event, under a mask that blocks no signal: how many events there are.
+pub fn epoll_pwait_unblocked(epoll: RawFd, timeout_ms: i32) -> Answer {
+    let (mut events, mask) = (room(1), no_signals());
+    let start = events.as_mut_ptr();
+    // SAFETY: there is room for one event, and the mask is readable.
+    answer_int(unsafe { libc::epoll_pwait(epoll, start, 1, timeout_ms, &raw const mask) })
 }
 
 fn no_signals() -> libc::sigset_t {

@@ -27,6 +27,7 @@ mod refused;
 mod signals;
 mod stdio;
 mod storm;
+mod stormed;
 mod threads;
 mod urgent;
 mod vectors;
@@ -76,7 +77,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 30] = [
+    let topics: [&'static [Check]; 31] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -105,6 +106,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         fortified::CHECKS,
         notices::CHECKS,
         storm::CHECKS,
+        stormed::CHECKS,
         nowhere::CHECKS,
         waiting::CHECKS,
     ];

@@ -26,7 +26,7 @@ fn fresh(flags: i32) -> RawFd {
 }
 
 /// A listener and where it listens.
-fn listener() -> (RawFd, SocketAddr) {
+pub(super) fn listener() -> (RawFd, SocketAddr) {
     let fd = fresh(0);
     bind(fd, v4()).expect("the loopback address is there");
     listen(fd, 8).expect("a bound socket can listen");

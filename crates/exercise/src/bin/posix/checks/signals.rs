@@ -62,6 +62,11 @@ pub(super) fn caught(s: &mut Stage) {
     s.say("caught", CAUGHT.swap(0, Ordering::Relaxed));
 }
 
+/// Whether a signal was caught since the last time this was asked.
+pub(super) fn has_caught() -> bool {
+    CAUGHT.swap(0, Ordering::Relaxed) > 0
+}
+
 /// Send SIGUSR1 to this thread in a while, by another that does nothing else.
 fn interrupt_soon() -> impl FnOnce() {
     interrupt_after(Duration::from_millis(40))

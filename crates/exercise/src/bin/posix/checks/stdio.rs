@@ -12,14 +12,14 @@ use crate::stage::{digest, drain, pattern, says};
 
 unsafe extern "C" {
     /// dprintf(3), which the libc crate lacks.
-    fn dprintf(fd: i32, format: *const libc::c_char, ...) -> i32;
+    pub(super) fn dprintf(fd: i32, format: *const libc::c_char, ...) -> i32;
 }
 
 /// A stream on a connection; the connection closes with it.
-struct Stream(*mut FILE);
+pub(super) struct Stream(*mut FILE);
 
 impl Stream {
-    fn open(fd: i32, mode: &CStr) -> Self {
+    pub(super) fn open(fd: i32, mode: &CStr) -> Self {
         // SAFETY: the mode is a C string.
         let file = unsafe { libc::fdopen(fd, mode.as_ptr()) };
         assert!(!file.is_null(), "fdopen failed: {}", Errno::last());
@@ -36,42 +36,55 @@ impl Stream {
         unsafe { libc::fprintf(self.0, c"number %d\n".as_ptr(), number) }
     }
 
-    fn flush(&mut self) -> i32 {
+    pub(super) fn flush(&mut self) -> i32 {
         // SAFETY: the stream is open.
         unsafe { libc::fflush(self.0) }
     }
 
     fn line(&mut self) -> String {
         let mut line = [0u8; 100];
+        self.line_into(&mut line)
+            .map_or("none".into(), |got| digest(&line[..got]))
+    }
+
+    /// fgets(3): how long the line is, without the null that ends it.
+    pub(super) fn line_into(&mut self, line: &mut [u8]) -> Option<usize> {
         let room = i32::try_from(line.len()).expect("it is short");
         // SAFETY: the buffer has the room that is claimed.
         let got = unsafe { libc::fgets(line.as_mut_ptr().cast(), room, self.0) };
-        if got.is_null() {
-            return "none".into();
-        }
-        let line = CStr::from_bytes_until_nul(&line).expect("fgets ends with a null");
-        digest(line.to_bytes())
+        let line = CStr::from_bytes_until_nul(line);
+        (!got.is_null()).then(|| line.expect("fgets ends with a null").to_bytes().len())
     }
 
     fn read(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
-        // SAFETY: the buffer has the room that is claimed.
-        let got = unsafe { libc::fread(bytes.as_mut_ptr().cast(), 1, count, self.0) };
+        let got = self.read_into(&mut bytes);
         bytes.truncate(got);
         bytes
     }
 
-    fn write(&mut self, bytes: &[u8]) -> usize {
+    pub(super) fn read_into(&mut self, bytes: &mut [u8]) -> usize {
+        // SAFETY: the buffer has the room that is claimed.
+        unsafe { libc::fread(bytes.as_mut_ptr().cast(), 1, bytes.len(), self.0) }
+    }
+
+    /// clearerr(3).
+    pub(super) fn forget_error(&mut self) {
+        // SAFETY: the stream is open.
+        unsafe { libc::clearerr(self.0) };
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
         // SAFETY: the bytes are readable for their whole length.
         unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), self.0) }
     }
 
-    fn unbuffered(&mut self) -> i32 {
+    pub(super) fn unbuffered(&mut self) -> i32 {
         // SAFETY: the stream is open, and needs no buffer.
         unsafe { libc::setvbuf(self.0, std::ptr::null_mut(), libc::_IONBF, 0) }
     }
 
-    fn close(self) -> i32 {
+    pub(super) fn close(self) -> i32 {
         // SAFETY: the stream is open, and nobody uses it any more.
         unsafe { libc::fclose(self.0) }
     }

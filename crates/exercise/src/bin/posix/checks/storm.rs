@@ -27,7 +27,7 @@ const APART: Duration = Duration::from_millis(10);
 const LIMIT_MS: i64 = 400;
 
 /// Run `play` while signals come whose handler has these flags.
-fn in_storm<T>(flags: i32, apart: Duration, play: impl FnOnce() -> T) -> T {
+pub(super) fn in_storm<T>(flags: i32, apart: Duration, play: impl FnOnce() -> T) -> T {
     catch(libc::SIGUSR1, flags);
     let alarm = Alarm::new();
     alarm.set(apart, apart);
@@ -38,14 +38,14 @@ fn in_storm<T>(flags: i32, apart: Duration, play: impl FnOnce() -> T) -> T {
 
 /// What calls returned that have failed otherwise than by a signal, and how often a signal ended one.
 #[derive(Default)]
-struct Failures {
+pub(super) struct Failures {
     interrupted: u32,
     other: Option<Errno>,
 }
 
 impl Failures {
     /// Note one; whether to go on.
-    fn note(&mut self, errno: Errno) -> bool {
+    pub(super) fn note(&mut self, errno: Errno) -> bool {
         match errno.0 {
             EINTR => self.interrupted += 1,
             _ => self.other = Some(errno),
@@ -53,8 +53,13 @@ impl Failures {
         self.other.is_none()
     }
 
+    /// Whether no call failed that should not have.
+    pub(super) fn are_none(&self, flags: i32) -> bool {
+        self.other.is_none() && (flags & SA_RESTART == 0 || self.interrupted == 0)
+    }
+
     /// With SA_RESTART no call fails by a signal.
-    fn say(&self, s: &mut Stage, flags: i32) {
+    pub(super) fn say(&self, s: &mut Stage, flags: i32) {
         s.say(
             "failed",
             self.other
