@@ -5,6 +5,7 @@ mod files;
 mod fortified;
 mod itself;
 mod kernel;
+mod locks;
 mod message;
 mod nowhere;
 mod options;
@@ -14,11 +15,13 @@ mod signals;
 mod sockets;
 mod threads;
 mod transfer;
+mod vfork;
 
 pub use files::*;
 pub use fortified::*;
 pub use itself::*;
 pub use kernel::*;
+pub use locks::*;
 pub use message::*;
 pub use nowhere::*;
 pub use options::*;
@@ -28,6 +31,7 @@ pub use signals::*;
 pub use sockets::*;
 pub use threads::*;
 pub use transfer::*;
+pub use vfork::*;
 
 use crate::{Answer, Errno};
 

@@ -86,3 +86,21 @@ pub fn exec_file(fd: RawFd) -> Errno {
     unsafe { libc::fexecve(fd, arguments.as_ptr(), arguments[1..].as_ptr()) };
     Errno::last()
 }
+
+/// sched_setaffinity(2): run on the first of the processors that this process may have, and on no other.
+pub fn keep_to_one_processor() -> Answer {
+    let bytes = size_of::<libc::cpu_set_t>();
+    // SAFETY: a set of zeros is an empty one.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is writable.
+    answer_int(unsafe { libc::sched_getaffinity(0, bytes, &raw mut set) })?;
+    let most = usize::try_from(libc::CPU_SETSIZE).expect("it is a small number");
+    // SAFETY: the number lies inside the set.
+    let first = (0..most).find(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) });
+    // SAFETY: a set of zeros is an empty one.
+    let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the number lies inside the set.
+    unsafe { libc::CPU_SET(first.expect("it runs somewhere"), &mut one) };
+    // SAFETY: the set is readable.
+    answer_int(unsafe { libc::sched_setaffinity(0, bytes, &raw const one) })
+}

@@ -1,5 +1,6 @@
 //! All checks, by topic.
 
+mod accepting;
 mod anew;
 mod begun;
 mod beside;
@@ -9,6 +10,7 @@ mod cancelling;
 mod children;
 mod connecting;
 mod connections;
+mod descriptions;
 mod descriptors;
 mod ending;
 mod epoll;
@@ -16,6 +18,8 @@ mod exhausted;
 mod flags;
 mod fortified;
 mod itself;
+mod locks;
+mod loops;
 mod names;
 mod notices;
 mod nowhere;
@@ -31,6 +35,7 @@ mod stormed;
 mod threads;
 mod urgent;
 mod vectors;
+mod vforked;
 mod waiting;
 
 use std::net::SocketAddr;
@@ -77,7 +82,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 31] = [
+    let topics: [&'static [Check]; 36] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -107,6 +112,11 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         notices::CHECKS,
         storm::CHECKS,
         stormed::CHECKS,
+        accepting::CHECKS,
+        descriptions::CHECKS,
+        locks::CHECKS,
+        loops::CHECKS,
+        vforked::CHECKS,
         nowhere::CHECKS,
         waiting::CHECKS,
     ];
