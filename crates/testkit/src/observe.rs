@@ -1,6 +1,6 @@
 //! What `crosslane ss` and `crosslane stats` say, once or all the time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -214,6 +214,23 @@ impl Witness {
             ends.values()
         );
     }
+
+    /// Fail unless at least so many processes had ends at the port itself, as its servers have, that moved bytes through
+    /// rings. Those are to be open still, or to have been for some seconds.
+    ///
+    /// # Panics
+    /// When there were fewer, with all connections that were seen.
+    pub fn assert_served_by(self, least: usize) {
+        let Some(watch) = self.0 else { return };
+        let port = watch.port;
+        let (ends, _) = watch.end();
+        let count = servers(ends.values(), port).len();
+        assert!(
+            count >= least,
+            "processes that served port {port} through rings: {count}, not {least}: {:#?}",
+            ends.values()
+        );
+    }
 }
 
 impl Watch {
@@ -252,6 +269,15 @@ fn look_until(observer: &Observer, port: u16, stopped: &Receiver<()>) -> Ends {
             return ends;
         }
     }
+}
+
+/// Processes of which ends at the port have moved bytes through rings.
+fn servers<'a>(ends: impl Iterator<Item = &'a End>, port: u16) -> BTreeSet<u32> {
+    let at_port = format!(":{port}");
+    ends.filter(|end| end.local.ends_with(&at_port))
+        .filter(|end| end.ring_bytes_sent + end.ring_bytes_received > 0)
+        .map(|end| end.pid)
+        .collect()
 }
 
 fn ring_share(before: &Stats, after: &Stats) -> f64 {
@@ -314,6 +340,22 @@ mod tests {
         assert!(ring_share_of([].iter()) <= 0.0);
         let ends = [end("127.0.0.1:1", 90, 10), end("127.0.0.1:2", 0, 20)];
         assert!((ring_share_of(ends.iter()) - 0.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn servers_are_processes_with_ends_at_the_port_that_use_rings() {
+        let of = |pid, local, ring| End {
+            pid,
+            ..end(local, ring, 5)
+        };
+        let ends = [
+            of(1, "127.0.0.1:80", 1),
+            of(1, "127.0.0.1:80", 2),
+            of(2, "127.0.0.1:80", 3),
+            of(3, "127.0.0.1:80", 0),
+            of(4, "127.0.0.1:8080", 4),
+        ];
+        assert_eq!(servers(ends.iter(), 80), BTreeSet::from([1, 2]));
     }
 
     #[test]

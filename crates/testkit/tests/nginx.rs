@@ -143,9 +143,11 @@ fn get(sides: &Sides, port: u16, count: usize, options: &[&str]) {
 fn kept_alive_connections(sides: &Sides) {
     let site = Site::open(sides, "on");
     let witness = sides.witness(site.port);
+    let workers = sides.server().witness(site.port);
     load(sides, site.port, "small", &["-c", "32"]);
     load(sides, site.port, "large", &["-c", "8"]);
     witness.assert_ring_share(0.5);
+    workers.assert_served_by(2);
 }
 
 fn without_sendfile(sides: &Sides) {

@@ -1,8 +1,11 @@
 //! Node.js: its http server and client, streams from files, and libuv's inclination to io_uring.
 
-use crosslane_testkit::{Host, free_port, on_both_routes};
+use crosslane_testkit::{Host, Route, free_port, on_both_routes, tell};
 
 use super::{body, sha256};
+
+/// The first version of libuv that asks for it.
+const FIRST_WITH_IO_URING: [u32; 2] = [1, 45];
 
 /// Answers POST with the body and its SHA-256, and GET with a file.
 const SERVER: &str = r#"
@@ -66,6 +69,29 @@ fn bodies_and_files_over_kept_connections(host: &Host) {
     assert_eq!(node().args(client).run().text(), "OK\n");
     witness.assert_ring_share(0.5);
     server.assert_running();
+    if host.route() == Route::Crosslane {
+        see_refusals(host);
+    }
+}
+
+/// libuv has asked for io_uring, if it is one that does, and has been refused.
+fn see_refusals(host: &Host) {
+    let version = host
+        .plain("/usr/bin/node")
+        .args(["-p", "process.versions.uv"])
+        .run()
+        .text();
+    let version = version.trim();
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    let first_two = [(); 2].map(|()| numbers.next().unwrap_or(0_u32));
+    if first_two < FIRST_WITH_IO_URING {
+        tell(&format!(
+            "libuv {version} asks for no io_uring, so none was refused"
+        ));
+        return;
+    }
+    let refused = host.stats().count("io_uring_refused");
+    assert!(refused > 0, "libuv {version} was refused no io_uring");
 }
 
 on_both_routes!(bodies_and_files_over_kept_connections);
