@@ -1,6 +1,6 @@
-# The two commands of the README. Everything else: `cargo xtask --help`.
+# The commands of the README. Everything else: `cargo xtask --help`.
 
-.PHONY: demo test tidy
+.PHONY: demo test tidy install uninstall
 
 # Not quietly: on a fresh machine this compiles for a minute.
 demo: compiler
@@ -11,6 +11,17 @@ test: compiler
 
 tidy: compiler
 	cargo xtask tidy
+
+PREFIX ?= /usr/local
+CARGO_TARGET_DIR ?= target
+
+# What `cargo build --release --workspace` has built, and without cargo, which root may not have.
+# `cargo xtask install --help` lists it.
+install uninstall: $(CARGO_TARGET_DIR)/release/xtask
+	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" $< $@ --prefix "$(PREFIX)"$(if $(DESTDIR), --destdir "$(DESTDIR)")
+
+$(CARGO_TARGET_DIR)/release/xtask:
+	@echo "build first: cargo build --release --workspace" >&2; exit 1
 
 # Rust links with the system's C compiler, which a bare Debian lacks.
 .PHONY: compiler

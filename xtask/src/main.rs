@@ -34,6 +34,8 @@ enum Task {
     Header,
     /// Put what has been built in release mode below a prefix
     Install(install::Args),
+    /// Remove what install has put below a prefix
+    Uninstall(install::Place),
     /// Install the Debian packages that the tests need, or say which are missing
     Setup,
     /// Run other people's test suites natively and under Crosslane, and compare test by test
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Task::FuzzPosix(args) => fuzz_posix::run(&args),
         Task::Header => header::run(),
         Task::Install(args) => install::run(&args),
+        Task::Uninstall(place) => install::remove(&place),
         Task::Setup => setup::run(),
         Task::Suites(args) => suites::run(&args),
         Task::Tidy => tidy::run(),
