@@ -11,8 +11,11 @@ mod tuples;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use crosslane_ctl::ABI_VERSION;
+use crosslane_monitor::rack::message::RACK_VERSION;
 
 /// Unmodified socket programs at memory speed
 ///
@@ -20,11 +23,22 @@ use clap::{CommandFactory, Parser, Subcommand};
 /// through shared memory where both ends run under Crosslane on one host. The sockets stay the
 /// kernel's; connections to anybody else, and whatever cannot be done exactly, stay on TCP.
 #[derive(Parser)]
-#[command(name = "crosslane", version, after_long_help = MORE)]
+#[command(name = "crosslane", version = VERSION.as_str(), after_long_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// As in `0.1.0 (771c448, protocol 15, rack 7)`: all parts that meet must be of one protocol, and monitors of one of the
+/// rack's. Without the commit where the sources are no checkout of git's.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = match env!("CROSSLANE_COMMIT") {
+        "" => String::new(),
+        commit => format!("{commit}, "),
+    };
+    format!("{version} ({commit}protocol {ABI_VERSION}, rack {RACK_VERSION})")
+});
 
 const MORE: &str = "\
 Environment:
