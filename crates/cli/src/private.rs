@@ -40,9 +40,15 @@ pub fn named_directory() -> Option<PathBuf> {
 pub fn current_directory() -> PathBuf {
     let system = Path::new(SYSTEM_RUNTIME_DIR);
     match named_directory() {
-        None if answers(system) => system.to_owned(),
+        None if serves(system) => system.to_owned(),
         _ => directory(),
     }
+}
+
+/// Whether a monitor in this directory is the one to use. Also of another version: programs that run have it, and with a
+/// second one beside it those of today would never meet them, even once it is replaced.
+fn serves(directory: &Path) -> bool {
+    matches!(ask(directory), Ok(()) | Err(ClientError::Version { .. }))
 }
 
 fn ask(directory: &Path) -> Result<(), ClientError> {
@@ -60,7 +66,10 @@ fn answers(directory: &Path) -> bool {
 pub fn ensure(directory: &Path) -> anyhow::Result<()> {
     match ask(directory) {
         Ok(()) => return Ok(()),
-        Err(hangs @ ClientError::Silent { .. }) => return Err(hangs.into()),
+        // Where one is, no other can be.
+        Err(is_there @ (ClientError::Silent { .. } | ClientError::Version { .. })) => {
+            return Err(is_there.into());
+        }
         Err(_) => {}
     }
     open_directory(directory, private_mode())?;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crosslane_ctl::ABI_VERSION;
 use crosslane_ctl::message::{
     ClientMessage, HEADER_BYTES, MessageError, MonitorMessage, Query, TEXT_BYTES,
 };
@@ -75,6 +76,17 @@ pub enum ClientError {
     Closed {
         /// The socket.
         path: PathBuf,
+    },
+    /// It is of another version.
+    #[error(
+        "the monitor at {path} speaks version {found} of the protocol, and this is version {ABI_VERSION}: install one \
+         version for all parts, and start the monitor anew"
+    )]
+    Version {
+        /// The socket.
+        path: PathBuf,
+        /// The monitor's version.
+        found: u16,
     },
     /// It says what this version does not understand.
     #[error("cannot understand the monitor: {0}")]
@@ -204,10 +216,11 @@ impl MonitorClient {
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => continue,
                 Err(_) => return Err(self.closed()),
             };
-            match MonitorMessage::decode(buffer.get(..bytes).unwrap_or_default())? {
-                MonitorMessage::Text(piece) if piece.is_empty() => return Ok(text),
-                MonitorMessage::Text(piece) => text.extend_from_slice(&piece),
-                _ => {}
+            match MonitorMessage::decode(buffer.get(..bytes).unwrap_or_default()) {
+                Ok(MonitorMessage::Text(piece)) if piece.is_empty() => return Ok(text),
+                Ok(MonitorMessage::Text(piece)) => text.extend_from_slice(&piece),
+                Ok(_) => {}
+                Err(error) => return Err(self.misunderstood(error)),
             }
         }
     }
@@ -230,6 +243,16 @@ impl MonitorClient {
                 Ok(_) => return Ok(()),
                 Err(_) => {}
             }
+        }
+    }
+
+    fn misunderstood(&self, error: MessageError) -> ClientError {
+        match error {
+            MessageError::Version { found } => ClientError::Version {
+                path: self.path.clone(),
+                found,
+            },
+            error => error.into(),
         }
     }
 

@@ -281,7 +281,7 @@ fn prepare(
             return Err(error);
         }
         note(&format!(
-            "crosslane: {error:#}; connections stay on TCP until a monitor answers"
+            "crosslane: {error:#}; connections stay on TCP until a monitor of this version answers"
         ));
     }
     command.env("LD_PRELOAD", preload);

@@ -1,6 +1,7 @@
 //! The real command: what `crosslane run` does to a program, and to nothing else.
 
 mod explained;
+mod other_version;
 mod preloaded;
 mod sandbox;
 mod transparent;
