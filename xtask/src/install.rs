@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::workspace_root;
 
-/// Where it goes unless told otherwise.
+/// Where it goes unless told otherwise, and what stands in files that need no template.
 const DEFAULT_PREFIX: &str = "/usr/local";
 
 /// Arguments of `cargo xtask install`.
@@ -70,7 +70,7 @@ const PROGRAM: u32 = 0o755;
 const DATA: u32 = 0o644;
 
 /// What goes where below the prefix, but for the manual pages. The library before the command that looks for it.
-const FILES: [(How, &str, &str, u32); 8] = [
+const FILES: [(How, &str, &str, u32); 9] = [
     (
         How::Built,
         "libcrosslane.so",
@@ -113,6 +113,12 @@ const FILES: [(How, &str, &str, u32); 8] = [
         How::Filled,
         "crates/api/crosslane.pc.in",
         "lib/pkgconfig/crosslane.pc",
+        DATA,
+    ),
+    (
+        How::Filled,
+        "packaging/crosslane.service",
+        "lib/systemd/system/crosslane.service",
         DATA,
     ),
 ];
@@ -296,6 +302,7 @@ fn filled(text: &str, prefix: &Path) -> String {
     let prefix = prefix.display().to_string();
     text.replace("@PREFIX@", &prefix)
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
+        .replace(&format!("{DEFAULT_PREFIX}/bin/"), &format!("{prefix}/bin/"))
 }
 
 #[cfg(test)]

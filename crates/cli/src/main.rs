@@ -85,7 +85,7 @@ enum Command {
     /// pair of rings. No data passes through it: connections live on when it ends, and programs
     /// introduce themselves to the next one.
     ///
-    /// As root it serves all users of the machine and belongs into the system's start-up.
+    /// As root it serves all users of the machine: crosslane.service has systemd start it.
     /// Without it, `crosslane run` starts a private one for its user.
     Monitor(commands::monitor::Args),
     /// Model, simulate and measure PCIe and memory windows

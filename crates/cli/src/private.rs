@@ -12,6 +12,8 @@ use crosslane_ctl::paths::{RUNTIME_DIR_VARIABLE, SYSTEM_RUNTIME_DIR, private_run
 use crosslane_monitor::client::{ClientError, MonitorClient};
 use crosslane_monitor::directory::{open_directory, private_mode};
 
+use crate::commands::monitor::notify;
+
 /// How long a monitor may take to answer.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -77,6 +79,8 @@ pub fn ensure(directory: &Path) -> anyhow::Result<()> {
         .args(["monitor", "--private", "--detach", "--runtime-dir"])
         .arg(directory)
         .env_remove("LD_PRELOAD")
+        // It is the program's, whose service is not ready yet.
+        .env_remove(notify::VARIABLE)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

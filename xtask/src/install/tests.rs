@@ -74,6 +74,16 @@ fn the_description_names_the_prefix_and_the_version() {
 }
 
 #[test]
+fn the_service_runs_the_command_that_is_installed_with_it() {
+    let sandbox = Sandbox::new();
+    sandbox.install();
+    let unit = sandbox.below().join("lib/systemd/system/crosslane.service");
+    let text = fs::read_to_string(unit).unwrap();
+    assert!(text.contains("\nExecStart=/opt/crosslane/bin/crosslane monitor\n"));
+    assert!(!text.contains(DEFAULT_PREFIX), "{text}");
+}
+
+#[test]
 fn all_that_the_help_lists_is_installed_and_nothing_else() {
     let sandbox = Sandbox::new();
     sandbox.install();

@@ -1,5 +1,7 @@
 //! `crosslane monitor`: pair the ends of connections and hand out rings.
 
+pub mod notify;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -94,13 +96,12 @@ Examples:
       crosslane monitor --private --runtime-dir ~/lanes &
       CROSSLANE_RUNTIME_DIR=~/lanes crosslane run redis-server
 
-  As a service of systemd:
-      [Service]
-      ExecStart=/usr/bin/crosslane monitor
-      RuntimeDirectory=crosslane
-      RuntimeDirectoryMode=0755
-      ExecReload=/bin/kill -HUP $MAINPID
-      LimitNOFILE=1048576
+  As a service of systemd, for all users, from now on and after each start of the machine (as root):
+      systemctl enable --now crosslane
+
+The service is crosslane.service, which is installed with this command. It is active once programs can
+connect, so that units with After=crosslane.service find it. By hand, the same is told to a service
+manager that has set NOTIFY_SOCKET (sd_notify(3)).
 
 Signals:
   SIGTERM and SIGINT end the monitor. SIGHUP has one that is in a rack read its file again, see crosslane
@@ -129,6 +130,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     tracing::info!(directory = %config.directory.display(), "listening");
     if args.announce {
         output::print("listening\n")?;
+    }
+    if let Err(error) = notify::ready() {
+        tracing::warn!(%error, "cannot tell the service manager in {} of it", notify::VARIABLE);
     }
     monitor.run().context("the monitor cannot go on")?;
     Ok(ExitCode::SUCCESS)
