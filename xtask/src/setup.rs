@@ -1,11 +1,14 @@
 //! `cargo xtask setup`: the Debian packages that the tests and the demo run real programs from.
 
+mod policy;
 mod unpack;
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, ensure};
+
+use policy::POLICY;
 
 /// A program that a test or the demo needs, and where Debian has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,8 +128,6 @@ const SERVICES: [(&str, &str); 8] = [
     ("mariadb-server", "mariadb"),
 ];
 
-const POLICY: &str = "/usr/sbin/policy-rc.d";
-
 impl Program {
     /// Whether it is there to be run.
     pub fn is_installed(&self) -> bool {
@@ -155,7 +156,11 @@ pub fn run() -> anyhow::Result<ExitCode> {
 pub fn ensure_installed(programs: &[Program]) -> anyhow::Result<Vec<Program>> {
     let missing = missing_among(programs);
     let (to_install, to_unpack) = packages_of(&missing);
-    if !to_install.is_empty() && rustix::process::geteuid().is_root() {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root && let Err(error) = policy::tidy_up(Path::new(POLICY)) {
+        println!("setup: cannot remove {POLICY}, which an earlier setup has left: {error}");
+    }
+    if !to_install.is_empty() && is_root {
         println!("setup: installing {}", to_install.join(" "));
         if let Err(error) = install(&to_install) {
             println!("setup: {error:#}");
@@ -210,7 +215,6 @@ fn packages_of(programs: &[Program]) -> (Vec<&'static str>, Vec<&'static str>) {
 }
 
 fn install(packages: &[&str]) -> anyhow::Result<()> {
-    let _policy = NoServices::begin()?;
     let options = [
         "-y",
         "-q",
@@ -232,12 +236,16 @@ fn install(packages: &[&str]) -> anyhow::Result<()> {
 }
 
 fn apt_get(arguments: &[&str]) -> anyhow::Result<()> {
-    let output = Command::new("apt-get")
-        .args(arguments)
+    ensure!(
+        program("apt-get", "apt").is_installed(),
+        "there is no apt-get: is this Debian?"
+    );
+    let words = [&["apt-get"], arguments].concat();
+    let output = policy::quietly(Path::new(POLICY), &words)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdin(Stdio::null())
         .output()
-        .context("cannot start apt-get: is this Debian?")?;
+        .context("cannot start a shell")?;
     ensure!(
         output.status.success(),
         "apt-get {} failed: {}",
@@ -245,34 +253,6 @@ fn apt_get(arguments: &[&str]) -> anyhow::Result<()> {
         String::from_utf8_lossy(&output.stderr).trim()
     );
     Ok(())
-}
-
-/// While this lives, Debian starts no service of the packages that it installs.
-struct NoServices {
-    is_ours: bool,
-}
-
-impl NoServices {
-    fn begin() -> anyhow::Result<Self> {
-        let is_ours = !Path::new(POLICY).exists();
-        if is_ours {
-            std::fs::write(POLICY, "#!/bin/sh\nexit 101\n")
-                .with_context(|| format!("cannot write {POLICY}"))?;
-            let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            std::fs::set_permissions(POLICY, executable)?;
-        }
-        Ok(Self { is_ours })
-    }
-}
-
-impl Drop for NoServices {
-    fn drop(&mut self) {
-        if self.is_ours
-            && let Err(error) = std::fs::remove_file(POLICY)
-        {
-            println!("setup: cannot remove {POLICY}, which keeps services from starting: {error}");
-        }
-    }
 }
 
 /// Keep the services of what was just installed from starting at the next boot.
