@@ -21,6 +21,12 @@ const PREFACE: &str = "\
  *
  * Made by `cargo xtask header` from crates/api/src/c.rs and what is below it; do not edit. */";
 
+/// cbindgen writes no constants that are text.
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!("\n// The version of this header.\n#define CROSSLANE_VERSION \"{version}\"")
+}
+
 fn path() -> PathBuf {
     crate::workspace_root().join("crates/api/include/crosslane.h")
 }
@@ -44,6 +50,7 @@ fn generate() -> anyhow::Result<String> {
         include_guard: Some("CROSSLANE_H".into()),
         no_includes: true,
         sys_includes: ["stddef.h", "sys/types.h"].map(Into::into).to_vec(),
+        after_includes: Some(version()),
         cpp_compat: true,
         usize_is_size_t: true,
         documentation_style: DocumentationStyle::C99,

@@ -3,7 +3,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -55,6 +55,8 @@ enum How {
     Copied,
     /// From the sources, with the prefix and the version put in.
     Filled,
+    /// Another name of a file beside it.
+    Linked,
 }
 
 /// A file to install.
@@ -70,7 +72,7 @@ const PROGRAM: u32 = 0o755;
 const DATA: u32 = 0o644;
 
 /// What goes where below the prefix, but for the manual pages. The library before the command that looks for it.
-const FILES: [(How, &str, &str, u32); 9] = [
+const FILES: [(How, &str, &str, u32); 10] = [
     (
         How::Built,
         "libcrosslane.so",
@@ -94,6 +96,13 @@ const FILES: [(How, &str, &str, u32); 9] = [
     (
         How::Built,
         "libcrosslane_api.so",
+        "lib/libcrosslane_api.so.0",
+        DATA,
+    ),
+    // Programs are linked by this name, and start with the one above (`crates/api/build.rs`).
+    (
+        How::Linked,
+        "libcrosslane_api.so.0",
         "lib/libcrosslane_api.so",
         DATA,
     ),
@@ -163,8 +172,12 @@ fn items(built: &Path) -> anyhow::Result<Vec<Item>> {
     let mut items: Vec<_> = FILES
         .iter()
         .map(|&(how, from, to, mode)| {
-            let folder = if how == How::Built { built } else { root };
-            let (from, to) = (folder.join(from), to.into());
+            let from = match how {
+                How::Built => built.join(from),
+                How::Copied | How::Filled => root.join(from),
+                How::Linked => from.into(),
+            };
+            let to = to.into();
             Item {
                 how,
                 from,
@@ -188,7 +201,7 @@ fn items(built: &Path) -> anyhow::Result<Vec<Item>> {
 fn install(built: &Path, below: &Path, prefix: &Path, strip: bool) -> anyhow::Result<()> {
     let items = items(built)?;
     // Before the first of them is replaced.
-    for item in &items {
+    for item in items.iter().filter(|item| item.how != How::Linked) {
         let is_there = item.from.is_file();
         let from = item.from.display();
         ensure!(
@@ -202,6 +215,7 @@ fn install(built: &Path, below: &Path, prefix: &Path, strip: bool) -> anyhow::Re
             How::Built if strip => stripped(from, new),
             How::Built | How::Copied => copied(from, new),
             How::Filled => Ok(fs::write(new, filled(&fs::read_to_string(from)?, prefix))?),
+            How::Linked => Ok(symlink(from, new)?),
         })
         .with_context(|| format!("cannot install {}", below.join(&item.to).display()))?;
     }
@@ -233,7 +247,9 @@ fn replace(
     let new = unfinished(to);
     remove_file(&new)?;
     let written = write(&new).and_then(|()| {
-        fs::set_permissions(&new, Permissions::from_mode(mode))?;
+        if !new.is_symlink() {
+            fs::set_permissions(&new, Permissions::from_mode(mode))?;
+        }
         Ok(fs::rename(&new, to)?)
     });
     if written.is_err() {

@@ -1,5 +1,7 @@
 /* Sends messages and checks that they come back: echo_client ADDRESS [MESSAGES]. Each is 64 bytes,
- * built in place; 16 are sent at once. */
+ * built in place; 16 are sent at once, so that their number is rounded up to a multiple of 16.
+ *
+ *   cc echo_client.c $(pkg-config --cflags --libs crosslane) -o echo_client */
 
 #include <poll.h>
 #include <stdint.h>
@@ -76,6 +78,7 @@ int main(int count, char **arguments)
     return 2;
   }
   uint64_t messages = count > 2 ? strtoull(arguments[2], NULL, 10) : 16000;
+  messages = (messages + BATCH - 1) / BATCH * BATCH;
   crosslane_connection *connection = crosslane_connect(arguments[1]);
   if (connection == NULL) {
     perror(arguments[1]);
@@ -87,9 +90,10 @@ int main(int count, char **arguments)
       return 1;
     }
   }
-  char reason[32];
+  char reason[CROSSLANE_REASON_BYTES];
   int path = crosslane_path(connection, reason, sizeof reason);
-  static const char *const paths[] = {"Tcp", "Partly", "Memory"};
+  static const char *const paths[] = {
+    [CROSSLANE_PATH_TCP] = "Tcp", [CROSSLANE_PATH_PARTLY] = "Partly", [CROSSLANE_PATH_MEMORY] = "Memory"};
   printf("%ju messages came back by %s %s\n", (uintmax_t)messages, paths[path], reason);
   crosslane_close(connection);
   return 0;

@@ -1,5 +1,8 @@
 /* Sends everything back, from the lane in which it came into the one in which it goes:
- * echo_server [ADDRESS]. One client after the other; it may be any TCP program. */
+ * echo_server [ADDRESS]. A client may be any TCP program. One is served after the other: one that is
+ * silent has all others wait. epoll_server.c serves them at once.
+ *
+ *   cc echo_server.c $(pkg-config --cflags --libs crosslane) -o echo_server */
 
 #include <stdio.h>
 #include <string.h>
@@ -52,12 +55,15 @@ static int echo(crosslane_connection *connection)
 
 int main(int count, char **arguments)
 {
-  crosslane_listener *listener = crosslane_listen(count > 1 ? arguments[1] : "127.0.0.1:0");
+  const char *address = count > 1 ? arguments[1] : "127.0.0.1:0";
+  crosslane_listener *listener = crosslane_listen(address);
   if (listener == NULL) {
     perror("crosslane_listen");
     return 1;
   }
-  printf("listening on 127.0.0.1:%d\n", crosslane_listener_port(listener));
+  /* The port may have been chosen by the kernel. */
+  int host = (int)(strrchr(address, ':') - address);
+  printf("listening on %.*s:%d\n", host, address, crosslane_listener_port(listener));
   fflush(stdout);
   for (;;) {
     crosslane_connection *connection = crosslane_accept(listener);

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -30,8 +31,7 @@ fn compile(host: &Host, source: &Path, linked: Linked) -> PathBuf {
         Linked::Shared => format!("{name}-shared"),
         Linked::Static => format!("{name}-static"),
     });
-    let library = binary("libcrosslane_api.so");
-    let folder = library.parent().unwrap().display().to_string();
+    let folder = installed_library(host).display().to_string();
     let mut cc = Command::new("cc");
     cc.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
     cc.arg(&program).arg(source);
@@ -54,6 +54,19 @@ fn compile(host: &Host, source: &Path, linked: Linked) -> PathBuf {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", source.display());
     program
+}
+
+/// The folder with the shared library under both of its names, as an installation has them.
+fn installed_library(host: &Host) -> PathBuf {
+    let folder = host.folder().join("lib");
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in ["libcrosslane_api.so", "libcrosslane_api.so.0"] {
+        let path = folder.join(name);
+        if !path.exists() {
+            symlink(binary("libcrosslane_api.so"), path).unwrap();
+        }
+    }
+    folder
 }
 
 fn c_example(host: &Host, name: &str, linked: Linked) -> PathBuf {
@@ -96,6 +109,140 @@ fn examples_in_rust_and_c_talk_in_memory() {
             assert_by(&said, "32000 messages came back by Memory");
         }
     }
+}
+
+#[test]
+fn a_number_that_is_no_multiple_is_rounded_up() {
+    let host = Host::new(Route::Crosslane);
+    let (_server, address) = serve(&host, c_example(&host, "echo_server", Linked::Shared));
+    let client = host.plain(c_example(&host, "echo_client", Linked::Shared));
+    let said = client.args([&address, "10"]).run().text();
+    assert!(said.starts_with("16 messages came back"), "{said}");
+}
+
+#[test]
+fn a_server_says_the_address_at_which_it_listens() {
+    let host = Host::without_monitor(Route::Tcp);
+    for name in ["echo_server", "epoll_server"] {
+        let server = host.plain(c_example(&host, name, Linked::Shared));
+        let mut server = server.arg("localhost:0").start();
+        let line = server.next_line().unwrap();
+        let address = line.strip_prefix("listening on ").unwrap();
+        assert!(address.starts_with("localhost:"), "{address}");
+        TcpStream::connect(address).unwrap();
+    }
+}
+
+/// A client on plain sockets that sends a lot in one thread, and receives it in another one only after a while: the
+/// server has to wait for room.
+const FLOOD_CLIENT: &str = r#"
+#include <netdb.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BYTES (64 << 20)
+
+static int fd;
+
+static char at(size_t byte)
+{
+  return (char)(byte * 31 + byte / 4093);
+}
+
+static void *sends(void *nothing)
+{
+  static char out[50000];
+  for (size_t sent = 0; sent < BYTES;) {
+    size_t now = BYTES - sent < sizeof out ? BYTES - sent : sizeof out;
+    for (size_t byte = 0; byte < now; byte++)
+      out[byte] = at(sent + byte);
+    for (size_t done = 0; done < now;) {
+      ssize_t taken = write(fd, out + done, now - done);
+      if (taken <= 0)
+        _exit(5);
+      done += (size_t)taken;
+    }
+    sent += now;
+  }
+  return nothing;
+}
+
+int main(int count, char **arguments)
+{
+  if (count < 2)
+    return 2;
+  char *port = strrchr(arguments[1], ':');
+  *port++ = 0;
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+  if (getaddrinfo(arguments[1], port, &hints, &found))
+    return 3;
+  fd = socket(found->ai_family, SOCK_STREAM, 0);
+  if (connect(fd, found->ai_addr, found->ai_addrlen))
+    return 4;
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, sends, NULL))
+    return 6;
+  static char back[70000];
+  for (size_t received = 0; received < BYTES;) {
+    if (received % (16 << 20) < sizeof back)
+      usleep(300000);
+    ssize_t now = read(fd, back, sizeof back);
+    if (now <= 0)
+      return 7;
+    for (ssize_t byte = 0; byte < now; byte++)
+      if (back[byte] != at(received + (size_t)byte))
+        return 8;
+    received += (size_t)now;
+  }
+  pthread_join(thread, NULL);
+  puts("all came back");
+  return 0;
+}
+"#;
+
+#[test]
+fn an_epoll_loop_serves_many_clients_at_once() {
+    let host = Host::new(Route::Crosslane);
+    let flood = host.file(
+        "flood_client.c",
+        format!("#define _GNU_SOURCE\n{FLOOD_CLIENT}"),
+    );
+    let flood = compile(&host, &flood, Linked::Shared);
+    for linked in [Linked::Shared, Linked::Static] {
+        let (_server, address) = serve(&host, c_example(&host, "epoll_server", linked));
+        // It keeps nobody waiting.
+        let _silent = TcpStream::connect(&address).unwrap();
+        let clients: Vec<_> = ["64", "1000", "8184"]
+            .into_iter()
+            .map(|bytes| {
+                let client = host.plain(example("echo_client"));
+                client.args([&address, "5000", bytes]).start()
+            })
+            .collect();
+        let floods = [host.program(&flood), host.plain(&flood)];
+        let floods = floods.map(|client| client.arg(&address).start());
+        for client in clients {
+            let said = client.finish().expect_success().text();
+            assert_by(&said, "came back by Memory");
+        }
+        for client in floods {
+            let said = client.finish().expect_success().text();
+            assert_eq!(said, "all came back\n");
+        }
+    }
+}
+
+#[test]
+fn a_program_asks_for_the_interface_by_its_name() {
+    let host = Host::without_monitor(Route::Tcp);
+    let program = c_example(&host, "within", Linked::Shared);
+    let bytes = std::fs::read(program).unwrap();
+    let name = b"libcrosslane_api.so.0\0";
+    assert!(bytes.windows(name.len()).any(|window| window == name));
 }
 
 #[test]

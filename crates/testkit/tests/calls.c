@@ -51,6 +51,106 @@ static void refuses_what_it_cannot_wait_for(void)
   close_both();
 }
 
+static void refuses_flags_that_mean_nothing_here(void)
+{
+  connect_both();
+  char byte = 1;
+  crosslane_span spans[2];
+  /* MSG_OOB has the number of the only flag that there is. */
+  int others[] = {MSG_PEEK, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, CROSSLANE_DONTWAIT | MSG_PEEK, -1};
+  for (size_t at = 0; at < sizeof others / sizeof *others; at++) {
+    int flags = others[at];
+    CHECK(crosslane_send(far, &byte, 1, flags) == -1 && errno == EINVAL);
+    CHECK(crosslane_send(far, &byte, 0, flags) == -1 && errno == EINVAL);
+    CHECK(crosslane_recv(near, &byte, 1, flags) == -1 && errno == EINVAL);
+    CHECK(crosslane_recv(near, &byte, 0, flags) == -1 && errno == EINVAL);
+    CHECK(crosslane_peek(near, spans, 2, flags) == -1 && errno == EINVAL);
+    CHECK(crosslane_reserve(far, 8, spans, 2, flags) == -1 && errno == EINVAL);
+    CHECK(crosslane_flush(far, flags) == -1 && errno == EINVAL);
+  }
+  CHECK(crosslane_recv(near, &byte, 1, CROSSLANE_DONTWAIT) == -1 && errno == EAGAIN);
+  CHECK(crosslane_send(far, &byte, 1, 0) == 1);
+  CHECK(crosslane_recv(near, &byte, 1, MSG_PEEK) == -1 && errno == EINVAL);
+  CHECK(crosslane_recv(near, &byte, 1, 0) == 1);
+  close_both();
+}
+
+static void refuses_numbers_that_mean_nothing(void)
+{
+  connect_both();
+  crosslane_span spans[2];
+  CHECK(crosslane_reserve(near, 0, spans, 2, 0) == -1 && errno == EINVAL);
+  CHECK(crosslane_reserve(near, 8, spans, 1, 0) == -1 && errno == EINVAL);
+  CHECK(crosslane_reserve(near, 8, NULL, 2, 0) == -1 && errno == EINVAL);
+  CHECK(crosslane_commit(near, 0) == -1 && errno == EINVAL);
+  CHECK(crosslane_peek(near, spans, 0, 0) == -1 && errno == EINVAL);
+  CHECK(crosslane_peek(near, NULL, 1, 0) == -1 && errno == EINVAL);
+  CHECK(crosslane_consume(near, 1) == -1 && errno == EINVAL);
+  CHECK(crosslane_pair(NULL) == -1 && errno == EINVAL);
+  CHECK(!crosslane_connect(NULL) && errno == EINVAL);
+  CHECK(!crosslane_connect("127.0.0.1") && errno == EINVAL);
+  /* No resolver asks anybody for a label of more than 63 characters. */
+  char name[100];
+  snprintf(name, sizeof name, "%070d.invalid:1", 0);
+  CHECK(!crosslane_listen(name) && errno == EADDRNOTAVAIL);
+  close_both();
+}
+
+static void gives_a_whole_reservation_up_to_what_it_promises(void)
+{
+  connect_both();
+  crosslane_span room[2];
+  size_t sizes[] = {1, 1024, 1025, CROSSLANE_WHOLE_BYTES, CROSSLANE_WHOLE_BYTES + 1, 64 << 20};
+  for (size_t at = 0; at < sizeof sizes / sizeof *sizes; at++) {
+    size_t bytes = 0;
+    int spans = crosslane_reserve(near, sizes[at], room, 2, 0);
+    CHECK(spans == 1 || spans == 2);
+    for (int span = 0; span < spans; span++)
+      bytes += room[span].bytes;
+    CHECK(bytes <= sizes[at]);
+    CHECK(bytes >= (sizes[at] < CROSSLANE_WHOLE_BYTES ? sizes[at] : CROSSLANE_WHOLE_BYTES));
+    CHECK(crosslane_commit(near, bytes + 1) == -1 && errno == EINVAL);
+    CHECK(!crosslane_commit(near, 0));
+    CHECK(crosslane_commit(near, 0) == -1 && errno == EINVAL);
+  }
+  close_both();
+}
+
+static void tells_where_the_bytes_travel(void)
+{
+  connect_both();
+  char reason[CROSSLANE_REASON_BYTES] = "?", byte = 1;
+  CHECK(crosslane_send(far, &byte, 1, 0) == 1 && crosslane_recv(near, &byte, 1, 0) == 1);
+  CHECK(crosslane_send(near, &byte, 1, 0) == 1 && crosslane_recv(far, &byte, 1, 0) == 1);
+  CHECK(crosslane_path(near, reason, sizeof reason) == CROSSLANE_PATH_MEMORY && !*reason);
+  close_both();
+}
+
+static void accepts_without_waiting_if_told_so(void)
+{
+  crosslane_listener *listener = crosslane_listen("127.0.0.1:0");
+  CHECK(listener && !crosslane_listener_set_nonblocking(listener, 1));
+  CHECK(!crosslane_accept(listener) && errno == EAGAIN);
+  char address[32];
+  snprintf(address, sizeof address, "127.0.0.1:%d", crosslane_listener_port(listener));
+  near = crosslane_connect(address);
+  struct pollfd come = {crosslane_listener_fd(listener), POLLIN, 0};
+  CHECK(near && poll(&come, 1, -1) == 1);
+  far = crosslane_accept(listener);
+  CHECK(far);
+  /* What has been accepted waits. */
+  CHECK(crosslane_recv(far, address, 1, CROSSLANE_DONTWAIT) == -1 && errno == EAGAIN);
+  CHECK(!crosslane_shutdown(near, SHUT_WR) && crosslane_recv(far, address, 1, 0) == 0);
+  CHECK(!crosslane_listener_set_nonblocking(listener, 0));
+  crosslane_listener_close(listener);
+  close_both();
+}
+
+static void is_of_the_headers_version(void)
+{
+  CHECK(!strcmp(crosslane_version(), CROSSLANE_VERSION));
+}
+
 static void tells_of_a_reset_whatever_is_waited_for(void)
 {
   connect_both();
@@ -168,6 +268,12 @@ static void goes_on_after_signals_that_begin_calls_again(void)
 int main(void)
 {
   alarm(60);
+  is_of_the_headers_version();
+  refuses_flags_that_mean_nothing_here();
+  refuses_numbers_that_mean_nothing();
+  gives_a_whole_reservation_up_to_what_it_promises();
+  tells_where_the_bytes_travel();
+  accepts_without_waiting_if_told_so();
   refuses_what_it_cannot_wait_for();
   tells_of_a_reset_whatever_is_waited_for();
   shuts_down_under_a_reservation();

@@ -102,6 +102,28 @@ fn all_that_the_help_lists_is_installed_and_nothing_else() {
 }
 
 #[test]
+fn the_library_for_c_has_the_name_by_which_programs_ask_for_it() {
+    let sandbox = Sandbox::new();
+    // As earlier versions had it.
+    make_folder(&sandbox.below().join("lib")).unwrap();
+    fs::write(sandbox.below().join("lib/libcrosslane_api.so"), "old").unwrap();
+    sandbox.install();
+    let build = workspace_root().join("crates/api/build.rs");
+    let name = "libcrosslane_api.so.0";
+    assert!(
+        fs::read_to_string(build)
+            .unwrap()
+            .contains(&format!("\"{name}\""))
+    );
+    let link = sandbox.below().join("lib/libcrosslane_api.so");
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new(name));
+    assert_eq!(
+        fs::read_to_string(&link).unwrap(),
+        "libcrosslane_api.so as built"
+    );
+}
+
+#[test]
 fn everybody_may_read_and_run_it() {
     let sandbox = Sandbox::new();
     for file in fs::read_dir(sandbox.built()).unwrap() {

@@ -8,7 +8,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::size_t;
 
 use super::sending::cancel;
-use super::{crosslane_connection, done, errno, fail};
+use super::{
+    CROSSLANE_PATH_MEMORY, CROSSLANE_PATH_PARTLY, CROSSLANE_PATH_TCP, crosslane_connection, done,
+    errno, fail,
+};
 use crate::connection::{Connection, Path};
 use crate::listener::Listener;
 
@@ -34,8 +37,9 @@ fn handle<T, U>(outcome: io::Result<T>, boxed: impl FnOnce(T) -> *mut U) -> *mut
     }
 }
 
-/// Connect to a TCP server at "host:port", or "[address]:port" for IPv6. Returns NULL and sets
-/// errno where that fails; EADDRNOTAVAIL if the name is unknown.
+/// Connect to a TCP server at "host:port", or "[address]:port" for IPv6. Waits until it has answered.
+/// Returns NULL and sets errno where that fails: EINVAL if it is no such text, or NULL; EADDRNOTAVAIL
+/// if the name cannot be resolved; or as socket(2) and connect(2) do for the last of its addresses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_connect(address: *const c_char) -> *mut crosslane_connection {
     // SAFETY: the program's promise.
@@ -44,7 +48,8 @@ pub unsafe extern "C" fn crosslane_connect(address: *const c_char) -> *mut cross
 }
 
 /// Both ends of a connection in this process, for two of its threads: in memory from the first byte on,
-/// and without a monitor. Returns 0, or -1 and sets errno.
+/// and without a monitor. They are written to `ends`, which has room for two. Returns 0, or -1 and
+/// errno: EINVAL if `ends` is NULL, or as socket(2), listen(2), connect(2) and accept(2) do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_pair(ends: *mut *mut crosslane_connection) -> c_int {
     if ends.is_null() {
@@ -57,7 +62,9 @@ pub unsafe extern "C" fn crosslane_pair(ends: *mut *mut crosslane_connection) ->
     }))
 }
 
-/// Listen at "host:port"; port 0 is any free one. Returns NULL and sets errno where that fails.
+/// Listen at "host:port"; port 0 is any free one. Returns NULL and sets errno where that fails: EINVAL
+/// and EADDRNOTAVAIL as crosslane_connect(), or as socket(2), bind(2) and listen(2) do for the last
+/// address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_listen(address: *const c_char) -> *mut crosslane_listener {
     // SAFETY: the program's promise.
@@ -67,7 +74,10 @@ pub unsafe extern "C" fn crosslane_listen(address: *const c_char) -> *mut crossl
     })
 }
 
-/// Wait for the next connection. Returns NULL and sets errno where that fails.
+/// Wait for the next connection; the peer's address is what getpeername(2) tells of crosslane_fd().
+/// It waits itself, also where the listener does not. Returns NULL and sets errno where that fails, as
+/// accept(2) does: EAGAIN if nobody has come and the listener does not wait, EINTR after a signal,
+/// ECONNABORTED if who had come is gone again, EMFILE and ENFILE without descriptors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_accept(
     listener: *const crosslane_listener,
@@ -79,7 +89,18 @@ pub unsafe extern "C" fn crosslane_accept(
     })
 }
 
-/// The port at which it listens, or -1.
+/// Have crosslane_accept() fail with EAGAIN rather than wait (1), or wait (0). Returns 0, or -1 and
+/// errno, as ioctl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosslane_listener_set_nonblocking(
+    listener: *const crosslane_listener,
+    nonblocking: c_int,
+) -> c_int {
+    // SAFETY: the program's promise.
+    done(unsafe { &*listener }.0.set_nonblocking(nonblocking != 0))
+}
+
+/// The port at which it listens, or -1 and errno, as getsockname(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_listener_port(listener: *const crosslane_listener) -> c_int {
     // SAFETY: the program's promise.
@@ -89,7 +110,8 @@ pub unsafe extern "C" fn crosslane_listener_port(listener: *const crosslane_list
     }
 }
 
-/// Its descriptor, for poll: readable when a connection can be accepted.
+/// Its descriptor, for poll: readable when a connection has come. It may be gone again when it is
+/// accepted, so that an event loop wants crosslane_listener_set_nonblocking(). Do not close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_listener_fd(listener: *const crosslane_listener) -> c_int {
     // SAFETY: the program's promise.
@@ -113,7 +135,8 @@ pub unsafe extern "C" fn crosslane_fd(connection: *const crosslane_connection) -
     unsafe { &*connection }.connection.as_raw_fd()
 }
 
-/// Have calls fail with EAGAIN rather than wait (1), or wait (0). Returns 0, or -1 and errno.
+/// Have calls fail with EAGAIN rather than wait (1), or wait (0). Returns 0, or -1 and errno, as
+/// ioctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_set_nonblocking(
     connection: *mut crosslane_connection,
@@ -124,9 +147,10 @@ pub unsafe extern "C" fn crosslane_set_nonblocking(
     done(connection.connection.set_nonblocking(nonblocking != 0))
 }
 
-/// Where the bytes travel: 2 both directions in memory, 1 one of them, 0 neither. A word for why
-/// not both, as `crosslane ss` shows it, or "" if both, is written to `reason`, cut to `bytes`
-/// with its final NUL; NULL is allowed.
+/// Where the bytes travel now: CROSSLANE_PATH_MEMORY, CROSSLANE_PATH_PARTLY or CROSSLANE_PATH_TCP. A
+/// word for why not both directions are in memory, as `crosslane ss` shows it, or "" if they are, is
+/// written to `reason`, cut to `bytes` with its final NUL: CROSSLANE_REASON_BYTES are enough for
+/// each. A `reason` of NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_path(
     connection: *const crosslane_connection,
@@ -136,9 +160,9 @@ pub unsafe extern "C" fn crosslane_path(
     // SAFETY: the program's promise.
     let path = unsafe { &*connection }.connection.path();
     let (path, word) = match path {
-        Path::Memory => (2, ""),
-        Path::Partly(word) => (1, word),
-        Path::Tcp(word) => (0, word),
+        Path::Memory => (CROSSLANE_PATH_MEMORY, ""),
+        Path::Partly(word) => (CROSSLANE_PATH_PARTLY, word),
+        Path::Tcp(word) => (CROSSLANE_PATH_TCP, word),
     };
     if !reason.is_null() && bytes > 0 {
         let length = word.len().min(bytes - 1);
@@ -151,8 +175,8 @@ pub unsafe extern "C" fn crosslane_path(
     path
 }
 
-/// Shut down SHUT_RD, SHUT_WR or SHUT_RDWR, as shutdown(2). Returns 0, or -1 and errno; EINVAL for
-/// anything else.
+/// Shut down SHUT_RD, SHUT_WR or SHUT_RDWR, as shutdown(2). Returns 0, or -1 and errno: EINVAL for
+/// anything else, ENOTCONN if the connection has been reset, or as crosslane_flush().
 ///
 /// With SHUT_RD any thread may call this, and a crosslane_peek() or crosslane_recv() that waits
 /// finds the end of the stream. With SHUT_WR and SHUT_RDWR it is a call of the sending direction: a
@@ -189,7 +213,8 @@ pub unsafe extern "C" fn crosslane_shutdown(
 
 /// End what other threads wait for on the connection, as shutdown(2) with SHUT_RDWR: receives find
 /// the end of the stream, sends and reservations fail with EPIPE. What is kept back is not sent. Any
-/// thread may call this, at any time before crosslane_close(). Returns 0, or -1 and errno.
+/// thread may call this, at any time before crosslane_close(). Returns 0, or -1 and errno, as
+/// shutdown(2): ENOTCONN if the connection has been reset.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_interrupt(connection: *const crosslane_connection) -> c_int {
     // SAFETY: the program's promise; the directions may be in use by other threads.

@@ -8,11 +8,16 @@ use libc::{size_t, ssize_t};
 use super::{count, crosslane_connection, crosslane_span, done, fail, is_impatient};
 use crate::received::Received;
 
-/// Look at the next bytes, in at most `count` spans, and wait for them unless told not to. Returns
-/// how many spans there are, 0 at the end of the stream, or -1 and errno.
+/// Look at the next bytes, and wait for them unless told not to. Returns how many of the `count` spans
+/// are filled in, or 0 at the end of the stream.
 ///
 /// They stay until they are consumed: the next look begins with the first byte that has not been.
 /// The spans must not be used after the next call for this direction, nor written to.
+///
+/// Or returns -1 and errno: EINVAL if `count` is less than 1, `spans` NULL or a flag unknown; EAGAIN if
+/// it was not to wait and nothing has come; EINTR after a signal whose handler begins no call again;
+/// ECONNRESET if the peer has reset the connection or broken the rules of the memory; others as
+/// recv(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_peek(
     connection: *mut crosslane_connection,
@@ -32,7 +37,8 @@ pub unsafe extern "C" fn crosslane_peek(
         Ok(most @ 1..) if !spans.is_null() => most,
         _ => return fail(&ErrorKind::InvalidInput.into()),
     };
-    if let Err(error) = receiver.look(is_impatient(flags)) {
+    let look = is_impatient(flags).and_then(|dont_wait| receiver.look(dont_wait));
+    if let Err(error) = look {
         return fail(&error);
     }
     let mut used = 0;
@@ -50,7 +56,9 @@ pub unsafe extern "C" fn crosslane_peek(
 }
 
 /// Take the first `bytes` that the last crosslane_peek() has shown away; the peer may use their
-/// place again. Once for each look. Returns 0, or -1 and errno; EINVAL if not so many were shown.
+/// place again. Once for each look. Returns 0, or -1 and errno: EINVAL if not so many were shown, or
+/// nothing since the last call for this direction; ESTALE if another process has received from the
+/// connection meanwhile, which is not meant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_consume(
     connection: *mut crosslane_connection,
@@ -70,8 +78,9 @@ pub unsafe extern "C" fn crosslane_consume(
     done(receiver.consume(bytes))
 }
 
-/// Receive a copy of at most `bytes` into `to`, as recv(2). Returns how many, 0 at the end of the
-/// stream, or -1 and errno.
+/// Receive a copy of at most `bytes` into `to`. Returns how many, which may be fewer as of any stream,
+/// or 0 at the end of the stream, or -1 and errno: EINVAL if a flag is unknown, or EAGAIN, EINTR,
+/// ECONNRESET and others as crosslane_peek().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_recv(
     connection: *mut crosslane_connection,
@@ -87,10 +96,14 @@ pub unsafe extern "C" fn crosslane_recv(
         )
     };
     *shown = 0;
+    let dont_wait = match is_impatient(flags) {
+        Ok(dont_wait) => dont_wait,
+        Err(error) => return fail(&error),
+    };
     if bytes == 0 {
         return 0;
     }
     // SAFETY: the program's promise; only written to, and bytes have no invalid values.
     let to = unsafe { core::slice::from_raw_parts_mut(to.cast::<u8>(), bytes) };
-    count(receiver.receive_into(to, is_impatient(flags)))
+    count(receiver.receive_into(to, dont_wait))
 }

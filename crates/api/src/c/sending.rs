@@ -11,12 +11,17 @@ use crate::sender::{Place, Sender};
 /// A record may go over the end of the ring.
 const LEAST_SPANS: usize = 2;
 
-/// Room for `bytes`, or for as many as there is room for now if these are CROSSLANE_WHOLE_BYTES or
-/// more, in at most `count` spans, of which there must be two. Waits for it, unless told not to.
-/// Returns how many spans there are, or -1 and errno.
+/// Reserve room for `bytes`, and wait for it unless told not to. Up to CROSSLANE_WHOLE_BYTES you get
+/// all of it. Of more you get what there is room for now, and CROSSLANE_WHOLE_BYTES at least: add up
+/// the spans. Returns how many of the `count` spans are filled in, one or two.
 ///
-/// Fill the spans in order and call crosslane_commit(); until then the peer sees nothing. They hold
-/// whatever was there. An earlier reservation is cancelled.
+/// Fill the room in order and call crosslane_commit(); until then the peer sees nothing. It holds
+/// whatever was there. An earlier reservation is cancelled, also where this fails.
+///
+/// Or returns -1 and errno: EINVAL if `bytes` is 0, `count` less than 2, `spans` NULL or a flag
+/// unknown; EAGAIN if it was not to wait and there is no room; EINTR after a signal whose handler
+/// begins no call again; EPIPE if this side has shut down or the peer is gone; ECONNRESET if the
+/// peer has reset the connection or broken the rules of the memory; others as send(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_reserve(
     connection: *mut crosslane_connection,
@@ -37,7 +42,8 @@ pub unsafe extern "C" fn crosslane_reserve(
     if most < LEAST_SPANS || spans.is_null() {
         return fail(&ErrorKind::InvalidInput.into());
     }
-    let (place, capacity) = match sender.find_room(bytes, is_impatient(flags)) {
+    let found = is_impatient(flags).and_then(|dont_wait| sender.find_room(bytes, dont_wait));
+    let (place, capacity) = match found {
         Ok(found) => found,
         Err(error) => return fail(&error),
     };
@@ -64,8 +70,9 @@ pub(super) fn cancel(sender: &mut Sender, reserved: &mut Option<(Place, usize)>)
     }
 }
 
-/// Send the first `bytes` of the reservation. All messages in it appear at the peer at once.
-/// Returns 0, or -1 and errno; EINVAL if there is no reservation of so many.
+/// Send the first `bytes` of the reservation, which ends it. All messages in it appear at the peer at
+/// once. Returns 0, or -1 and errno: EINVAL if there is no reservation, or a smaller one, which stays;
+/// EPIPE, ECONNRESET and others as crosslane_reserve(), but not EAGAIN, and the reservation is over.
 ///
 /// Where the peer is reached by TCP, and the connection does not wait or the reservation was made
 /// with CROSSLANE_DONTWAIT, what the kernel has no room for is kept back and sent by later calls:
@@ -104,8 +111,9 @@ pub unsafe extern "C" fn crosslane_cancel(connection: *mut crosslane_connection)
     cancel(sender, reserved);
 }
 
-/// Send a copy of `bytes` from `from`, as send(2) with MSG_NOSIGNAL. Returns how many were taken,
-/// or -1 and errno; EBUSY while there is a reservation.
+/// Send a copy of `bytes` from `from`. Returns how many were taken, which may be fewer where it does
+/// not wait, or -1 and errno: EBUSY while there is a reservation, EINVAL if a flag is unknown, or
+/// EAGAIN, EINTR, EPIPE, ECONNRESET and others as crosslane_reserve(). There is no signal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_send(
     connection: *mut crosslane_connection,
@@ -123,15 +131,21 @@ pub unsafe extern "C" fn crosslane_send(
     if reserved.is_some() {
         return fail(&io::Error::from_raw_os_error(libc::EBUSY));
     }
+    let dont_wait = match is_impatient(flags) {
+        Ok(dont_wait) => dont_wait,
+        Err(error) => return fail(&error),
+    };
     if bytes == 0 {
         return 0;
     }
     // SAFETY: the program's promise.
     let bytes = unsafe { core::slice::from_raw_parts(from.cast::<u8>(), bytes) };
-    count(sender.send(bytes, is_impatient(flags)))
+    count(sender.send(bytes, dont_wait))
 }
 
-/// Send what earlier commits have kept back. Returns 0 when nothing is left, or -1 and errno.
+/// Send what earlier commits have kept back. Returns 0 when nothing is left, or -1 and errno: EINVAL if
+/// a flag is unknown, EAGAIN if something is left for which the kernel has no room, or EPIPE,
+/// ECONNRESET and others as send(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_flush(
     connection: *mut crosslane_connection,
@@ -139,5 +153,5 @@ pub unsafe extern "C" fn crosslane_flush(
 ) -> c_int {
     // SAFETY: the program's promise; the receiving direction may be in use by another thread.
     let sender = unsafe { &mut (*connection).connection.sender };
-    done(sender.send_kept(is_impatient(flags)))
+    done(is_impatient(flags).and_then(|dont_wait| sender.send_kept(dont_wait)))
 }

@@ -30,11 +30,13 @@ fn interest(events: c_short) -> Interest {
 
 /// Prepare for sleeping in poll, select or epoll on the connection's descriptor, for POLLIN,
 /// POLLOUT or both. Must be called each time before, because what is in memory wakes nobody who has
-/// not asked for it. Returns 1 if the caller may sleep, 0 if something is there already.
+/// not asked for it. It does not fail. examples/epoll_server.c shows its use.
 ///
-/// The caller shall poll for `*poll_for`, which is not what one would think: the wake-up of a sender
-/// that waits for room comes as POLLIN. And for no longer than `*at_most_ms`, unless that is -1. When
-/// the sleep is over, whatever ended it, any call on the connection goes on.
+/// Returns 1 and sets `*poll_for` and `*at_most_ms` if you may sleep, or 0, and sets nothing, if
+/// something is ready. Poll for exactly `*poll_for`, even where that differs from `events`: the
+/// wake-up for a sender that waits for room is POLLIN. Sleep no longer than `*at_most_ms`, unless that
+/// is -1, which sets no limit. When the sleep is over, whatever has ended it, any call on the
+/// connection goes on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosslane_arm(
     connection: *mut crosslane_connection,
@@ -58,7 +60,8 @@ pub unsafe extern "C" fn crosslane_arm(
 
 /// Wait until something is ready, spinning first as a call that waits does, for at most
 /// `timeout_ms`, or for ever if that is negative. Returns how many are ready, 0 when the time is
-/// up, or -1 and errno; EINVAL if there is none, or if one is NULL or stands there twice.
+/// up, or -1 and errno: EINVAL if there is none, or if one is NULL or stands there twice; EINTR after a
+/// signal; ENOMEM as poll(2).
 ///
 /// It uses both directions of all of them, whatever is waited for: no other thread may be in a call
 /// on one meanwhile, but for those that any thread may make. A reservation stays as it is.
