@@ -1,22 +1,41 @@
-//! Was acceleration on? What the monitor of a run has counted.
+//! Was acceleration on? What `crosslane run --explain=json` has told of each end of a part's connections, held against what
+//! the monitor of the run has counted meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
+use anyhow::{Context, ensure};
+use crosslane_benchkit::End;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// An end that has carried as much as makes the library ask for a ring at once has lived long enough for one.
+const LONG_LIVED_BYTES: u64 = 256 * 1024;
+
+/// An end that closed for one of these reasons, having carried less, ended before it could be upgraded.
+const SHORT_LIVED: [&str; 3] = ["too-young", "half-closed", SWITCHING];
+const SWITCHING: &str = "switching";
+/// The other end of one that ended so early waited for it in vain.
+const WAITED: &str = "no-peer";
+
 /// What a monitor has counted up to a moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     ends: u64,
     paired: u64,
-    reasons: BTreeMap<String, u64>,
+}
+
+/// What was told of a part's ends.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    ends: Vec<End>,
+    left_out: u64,
 }
 
 /// Ends of connections by what became of them; a connection inside the suite has two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acceleration {
-    /// All that were opened or accepted.
+    /// All of which something is known.
     pub ends: u64,
     /// Those of connections that ended before both sides had taken part in an upgrade.
     pub short_lived: u64,
@@ -26,70 +45,143 @@ pub struct Acceleration {
     pub paired: u64,
     /// Those that were not, although they lived long enough, by reason.
     pub others: BTreeMap<String, u64>,
+    /// Those of which nothing is known but their number; rows of earlier runs do not say it.
+    #[serde(default)]
+    pub left_out: u64,
+    /// What cannot be, and yet was counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub impossible: Vec<String>,
 }
 
-/// A connection that closed in one of these states ended before it could be upgraded.
-const SHORT_LIVED: [&str; 3] = ["too-young", "half-closed", "switching"];
-/// The other end of one that closed too young waited for it in vain.
-const WAITED: &str = "no-peer";
+/// What became of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate<'a> {
+    Accelerated,
+    ShortLived,
+    Other(&'a str),
+}
 
 impl Counts {
-    /// Understand what `crosslane stats --json` says after all programs have ended.
-    pub fn of(stats: &Value) -> Self {
-        let mut all = reasons(&stats["reasons"]);
-        // Ends that are still open here belong to a program that could not be ended.
-        for (reason, open) in reasons(&stats["open_reasons"]) {
-            *all.entry(reason).or_default() += open;
-        }
-        Self {
-            ends: count(&stats["connections"]),
-            paired: count(&stats["monitor"]["paired"]),
-            reasons: all,
+    /// Understand what `crosslane stats --json` says.
+    pub fn of(stats: &Value) -> anyhow::Result<Self> {
+        let count = |value: &Value, name| {
+            let found = value[name].as_u64();
+            found.with_context(|| format!("crosslane stats does not count {name}"))
+        };
+        Ok(Self {
+            ends: count(stats, "connections")?,
+            paired: count(&stats["monitor"], "paired")?,
+        })
+    }
+
+    /// What has been counted since `before`. `None` if it was more then.
+    fn since(self, before: Self) -> Option<Self> {
+        Some(Self {
+            ends: self.ends.checked_sub(before.ends)?,
+            paired: self.paired.checked_sub(before.paired)?,
+        })
+    }
+}
+
+impl Told {
+    /// Read what was told; nothing where the part was ended before it could be told.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        match text.is_empty() {
+            true => Ok(Self::default()),
+            false => Self::parse(&text).with_context(|| path.display().to_string()),
         }
     }
 
-    /// What has been counted since `before`.
-    pub fn since(&self, before: &Self) -> Self {
-        let earlier = |reason| before.reasons.get(reason).copied().unwrap_or(0);
-        let reasons = self.reasons.iter();
-        let reasons =
-            reasons.map(|(reason, all)| (reason.clone(), all.saturating_sub(earlier(reason))));
-        Self {
-            ends: self.ends.saturating_sub(before.ends),
-            paired: self.paired.saturating_sub(before.paired),
-            reasons: reasons.collect(),
-        }
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let mut lines: Vec<&str> = text.lines().collect();
+        let last = lines.pop().context("nothing was told")?;
+        let summary: Value = serde_json::from_str(last)?;
+        let left_out = summary["left_out"].as_u64().context("no summary")?;
+        let ends: Vec<End> = lines
+            .into_iter()
+            .map(serde_json::from_str)
+            .collect::<Result<_, _>>()?;
+        let all = ends.len() as u64 + left_out;
+        ensure!(
+            summary["ends"] == all,
+            "{all} ends are told of, {} in the summary",
+            summary["ends"]
+        );
+        Ok(Self { ends, left_out })
     }
 }
 
 impl Acceleration {
-    pub fn of(counts: &Counts) -> Self {
-        let (ends, mut others) = (counts.ends, counts.reasons.clone());
-        let waited = others.get(WAITED).copied().unwrap_or(0);
-        let too_young = others.get(SHORT_LIVED[0]).copied().unwrap_or(0);
-        let in_vain = waited.min(too_young);
-        let mut short_lived = in_vain;
-        for reason in SHORT_LIVED {
-            short_lived += others.remove(reason).unwrap_or(0);
+    /// Of a part that was run between two looks at the counters.
+    pub fn of(told: &Told, before: Counts, after: Counts) -> Self {
+        let mut found = Self {
+            ends: told.ends.len() as u64,
+            left_out: told.left_out,
+            ..Self::default()
+        };
+        for fate in fates(&told.ends) {
+            match fate {
+                Fate::Accelerated => found.accelerated += 1,
+                Fate::ShortLived => found.short_lived += 1,
+                Fate::Other(reason) => *found.others.entry(reason.to_owned()).or_default() += 1,
+            }
         }
-        others.entry(WAITED.into()).and_modify(|n| *n -= in_vain);
-        others.retain(|_, count| *count > 0);
-        let not: u64 = others.values().sum();
-        Self {
-            ends,
-            short_lived,
-            accelerated: ends.saturating_sub(short_lived + not),
-            paired: counts.paired,
-            others,
+        match after.since(before) {
+            Some(counts) => found.compare(counts),
+            None => found
+                .impossible
+                .push(format!("{before:?} was counted before {after:?}")),
         }
+        found
+    }
+
+    /// Hold what was told against what was counted, which knows all ends, and nothing of their fates.
+    fn compare(&mut self, counts: Counts) {
+        self.paired = counts.paired;
+        let told = self.ends + self.left_out;
+        match counts.ends.checked_sub(told) {
+            // Ends of processes that outlived the telling, or of which none was told at all.
+            Some(more) => self.left_out += more,
+            None => self.impossible.push(format!(
+                "{told} ends are told of, {} were counted",
+                counts.ends
+            )),
+        }
+        if self.accelerated > 2 * self.paired {
+            self.impossible.push(format!(
+                "{} ends were accelerated, of {} pairs that were given rings",
+                self.accelerated, self.paired
+            ));
+        }
+    }
+
+    /// Of all parts.
+    pub fn sum<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Self {
+        parts.into_iter().fold(Self::default(), |mut sum, part| {
+            sum.ends += part.ends;
+            sum.short_lived += part.short_lived;
+            sum.accelerated += part.accelerated;
+            sum.paired += part.paired;
+            sum.left_out += part.left_out;
+            for (reason, count) in &part.others {
+                *sum.others.entry(reason.clone()).or_default() += count;
+            }
+            sum
+        })
     }
 
     /// Ends of connections that lived long enough to be upgraded.
     pub fn long_lived(&self) -> u64 {
-        self.ends.saturating_sub(self.short_lived)
+        self.accelerated + self.others.values().sum::<u64>()
     }
 
-    /// Whether any travelled in rings: by subtraction of all that did not, and by the monitor's own count.
+    /// Whether there were ends, and nothing was told of any.
+    pub fn is_unknown(&self) -> bool {
+        self.ends == 0 && self.left_out > 0
+    }
+
+    /// Whether any travelled in rings: by what was told of them, and by the monitor's own count.
     pub fn is_proven(&self) -> bool {
         self.accelerated > 0 && self.paired > 0
     }
@@ -109,8 +201,12 @@ impl Acceleration {
             .iter()
             .map(|(reason, count)| format!("{reason} {count}"))
             .collect();
+        let left_out = match self.left_out {
+            0 => String::new(),
+            left_out => format!("; {left_out} ends more, of which nothing is known"),
+        };
         format!(
-            "{} ends of connections, {} of them long-lived, {} of these accelerated ({} %); others: {}",
+            "{} ends of connections, {} of them long-lived, {} of these accelerated ({} %); others: {}{left_out}",
             self.ends,
             self.long_lived(),
             self.accelerated,
@@ -124,76 +220,47 @@ impl Acceleration {
     }
 }
 
-fn count(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
+/// What became of each end.
+fn fates(ends: &[End]) -> Vec<Fate<'_>> {
+    let mut fates: Vec<_> = ends.iter().map(fate).collect();
+    // By the name of the end itself and, where it knows it, of its peer; names come again.
+    let mut short_lived: HashMap<[&str; 2], usize> = HashMap::new();
+    for (end, _) in ends
+        .iter()
+        .zip(&fates)
+        .filter(|(_, fate)| **fate == Fate::ShortLived)
+    {
+        *short_lived.entry([&end.local, &end.peer]).or_default() += 1;
+    }
+    for (end, fate) in ends.iter().zip(&mut fates) {
+        if *fate != Fate::Other(WAITED) {
+            continue;
+        }
+        let names = [[&*end.peer, &*end.local], [&*end.peer, ""]];
+        let waited_for = names
+            .iter()
+            .find(|names| short_lived.get(*names).is_some_and(|n| *n > 0));
+        if let Some(count) = waited_for.and_then(|names| short_lived.get_mut(names)) {
+            *count -= 1;
+            *fate = Fate::ShortLived;
+        }
+    }
+    fates
 }
 
-fn reasons(value: &Value) -> BTreeMap<String, u64> {
-    let pairs = value.as_object().into_iter().flatten();
-    pairs
-        .map(|(reason, value)| (reason.clone(), count(value)))
-        .collect()
+fn fate(end: &End) -> Fate<'_> {
+    let ring = end.ring_bytes_sent + end.ring_bytes_received;
+    let tcp = end.tcp_bytes_sent + end.tcp_bytes_received;
+    match end.reason.as_deref() {
+        None => Fate::Accelerated,
+        // A direction that never sends never switches.
+        Some(SWITCHING) if ring > tcp => Fate::Accelerated,
+        Some(reason) if SHORT_LIVED.contains(&reason) && ring + tcp < LONG_LIVED_BYTES => {
+            Fate::ShortLived
+        }
+        Some(reason) => Fate::Other(reason),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn acceleration(stats: &Value) -> Acceleration {
-        Acceleration::of(&Counts::of(stats))
-    }
-
-    #[test]
-    fn a_part_has_what_was_counted_since_the_one_before() {
-        let before = json!({"connections": 4, "reasons": {"option": 1}, "monitor": {"paired": 1}});
-        let after = json!({"connections": 10, "reasons": {"option": 3, "passed": 1}, "monitor": {"paired": 2}});
-        let part = Acceleration::of(&Counts::of(&after).since(&Counts::of(&before)));
-        assert_eq!(
-            (part.long_lived(), part.accelerated, part.paired),
-            (6, 3, 1)
-        );
-        assert_eq!(
-            part.others,
-            BTreeMap::from([("option".into(), 2), ("passed".into(), 1)])
-        );
-    }
-
-    #[test]
-    fn an_end_without_a_reason_was_accelerated() {
-        let stats = json!({"connections": 10, "reasons": {"too-young": 0, "option": 2},
-            "open_reasons": {}, "monitor": {"paired": 4}});
-        let found = acceleration(&stats);
-        assert_eq!((found.long_lived(), found.accelerated), (10, 8));
-        assert_eq!((found.percent(), found.paired), (80, 4));
-        assert!(found.is_proven());
-        assert_eq!(found.others, BTreeMap::from([("option".into(), 2)]));
-    }
-
-    #[test]
-    fn who_waited_for_a_short_lived_end_is_as_short_lived() {
-        let stats = json!({"connections": 10, "reasons": {"too-young": 3, "no-peer": 3}});
-        let found = acceleration(&stats);
-        assert_eq!((found.short_lived, found.accelerated), (6, 4));
-        assert!(found.others.is_empty());
-    }
-
-    #[test]
-    fn who_waited_for_anybody_else_was_not_accelerated() {
-        let stats = json!({"connections": 10, "reasons": {"too-young": 1, "no-peer": 3}});
-        let found = acceleration(&stats);
-        assert_eq!((found.long_lived(), found.accelerated), (8, 6));
-        assert_eq!(found.others, BTreeMap::from([("no-peer".into(), 2)]));
-    }
-
-    #[test]
-    fn ends_whose_reason_nobody_has_counted_prove_nothing() {
-        let found = acceleration(&json!({"connections": 10, "monitor": {"paired": 0}}));
-        assert_eq!((found.accelerated, found.is_proven()), (10, false));
-    }
-
-    #[test]
-    fn nothing_long_lived_is_not_accelerated() {
-        assert_eq!(acceleration(&json!({})).percent(), 0);
-    }
-}
+mod tests;

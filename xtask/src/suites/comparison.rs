@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::acceleration::{Acceleration, Counts};
+use super::acceleration::{Acceleration, Counts, Told};
 use super::exclusions::{self, Exclusion};
 use super::report::Row;
 use super::side::{End, Ended, Mode, Side};
@@ -40,7 +40,6 @@ struct Course<'a> {
 struct Found {
     mode: Mode,
     parts: BTreeMap<String, Part>,
-    acceleration: Acceleration,
     /// By part.
     accelerations: BTreeMap<String, Acceleration>,
     took: Duration,
@@ -139,22 +138,22 @@ impl Course<'_> {
         let (mut parts, mut accelerations) = (BTreeMap::new(), BTreeMap::new());
         let mut before = Counts::default();
         for part in &self.parts {
-            parts.insert(part.clone(), self.run_part(&side, part, &place)?);
+            let (found, told) = self.run_part(&side, part, &place)?;
+            parts.insert(part.clone(), found);
             if let Some(counts) = side.counts()? {
-                let of_part = Acceleration::of(&counts.since(&before));
+                let of_part = Acceleration::of(&Told::read(&told)?, before, counts);
                 accelerations.insert(part.clone(), of_part);
                 before = counts;
             }
         }
-        let (acceleration, took) = (Acceleration::of(&before), start.elapsed());
+        let took = start.elapsed();
         let ends = parts.iter().map(|(part, found)| (part, found.end));
         let ends: BTreeMap<_, _> = ends.collect();
-        let kept = serde_json::to_string(&(&acceleration, &accelerations, took, ends))?;
+        let kept = serde_json::to_string(&(&accelerations, took, ends))?;
         std::fs::write(place.side.join(KEPT), kept)?;
         Ok(Found {
             mode,
             parts,
-            acceleration,
             accelerations,
             took,
         })
@@ -165,21 +164,25 @@ impl Course<'_> {
         let place = self.place_of(mode.name());
         let kept = place.side.join(KEPT);
         let kept = std::fs::read_to_string(&kept).with_context(|| kept.display().to_string())?;
-        let (acceleration, accelerations, took, ends): (_, _, _, BTreeMap<String, End>) =
+        let (accelerations, took, ends): (_, _, BTreeMap<String, End>) =
             serde_json::from_str(&kept)?;
         let mut parts = BTreeMap::new();
         for part in &self.parts {
             let name = self.suite.job(part, &place)?.name;
             let log = place.side.join(format!("{name}.log"));
             let end = *ends.get(part).context("the last run had no such part")?;
-            let took = Duration::ZERO;
-            let found = self.read(part, &place, &Ended { log, end, took })?;
+            let ended = Ended {
+                log,
+                told: PathBuf::new(),
+                end,
+                took: Duration::ZERO,
+            };
+            let found = self.read(part, &place, &ended)?;
             parts.insert(part.clone(), found);
         }
         Ok(Found {
             mode,
             parts,
-            acceleration,
             accelerations,
             took,
         })
@@ -204,7 +207,8 @@ impl Course<'_> {
         }
     }
 
-    fn run_part(&self, side: &Side, part: &str, place: &Place) -> anyhow::Result<Part> {
+    /// Run it; where it is told what became of its connections.
+    fn run_part(&self, side: &Side, part: &str, place: &Place) -> anyhow::Result<(Part, PathBuf)> {
         let ended = side.run(&self.suite.job(part, place)?)?;
         let how = match ended.end {
             End::Good => "",
@@ -218,7 +222,7 @@ impl Course<'_> {
             side.mode.name(),
             ended.took.as_secs_f64()
         );
-        self.read(part, place, &ended)
+        Ok((self.read(part, place, &ended)?, ended.told))
     }
 
     fn read(&self, part: &str, place: &Place, ended: &Ended) -> anyhow::Result<Part> {
@@ -252,7 +256,7 @@ impl Course<'_> {
             }
             let place = self.place("again")?;
             let again = Side::open(Mode::Native, &self.bench.crosslane, &place.side)?;
-            let again = self.run_part(&again, part, &place)?;
+            let (again, _) = self.run_part(&again, part, &place)?;
             repeated.insert(part.clone(), again.verdicts);
         }
         Ok(())
@@ -295,7 +299,7 @@ impl Course<'_> {
             different,
             without_results: without_results(natively),
             excluded: self.excluded(),
-            acceleration: side.acceleration,
+            acceleration: Acceleration::sum(side.accelerations.values()),
             accelerations: side.accelerations,
             seconds: side.took.as_secs(),
             native_seconds: natively.took.as_secs(),

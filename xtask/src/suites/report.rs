@@ -54,7 +54,19 @@ impl Row {
         let silent = silent.map(|part| format!("{part} has no results natively"));
         let left = self.left_on_tcp().into_iter();
         let left = left.map(|part| format!("nothing was accelerated in {part}"));
-        silent.chain(left).collect()
+        silent.chain(left).chain(self.unsound()).collect()
+    }
+
+    /// Where the figures of acceleration themselves are not to be believed.
+    fn unsound(&self) -> impl Iterator<Item = String> {
+        self.accelerations.iter().flat_map(|(part, of)| {
+            let unknown = format!("of the {} ends of {part}, nothing is known", of.left_out);
+            let unknown = of.is_unknown().then_some(unknown);
+            let impossible = of.impossible.iter();
+            let impossible =
+                impossible.map(move |what| format!("{part}: it cannot be that {what}"));
+            impossible.chain(unknown)
+        })
     }
 
     /// What should have been accelerated and was not: parts, or the whole suite.
@@ -232,9 +244,19 @@ nor the 27 tests of test_socketserver, which asks for a network to be allowed an
 of CPython's and Redis'.
 
 Mode `default` is `crosslane run`, which accelerates a connection after some round trips; `eager` is
-`crosslane run --eager 1-65535`, which begins with the first byte. Acceleration is counted by `crosslane stats` of a monitor
-that serves this run alone. A connection has two ends. An end is long-lived unless it was closed before both ends had taken part
-in an upgrade (`too-young`, `half-closed`, `switching`, and as many `no-peer` as there are `too-young`). Before
+`crosslane run --eager 1-65535`, which begins with the first byte.
+
+A connection has two ends. What became of each is told by `crosslane run --explain=json`, of each part by itself. An end is
+accelerated if nothing brought it back to TCP, or kept it there, by its end. It is short-lived, and not counted, if it was closed before both
+ends had taken part in an upgrade (`too-young`, `half-closed`, `switching`) and had carried less than 256 KiB, as much as makes
+the library ask for a ring at once; or if it waited (`no-peer`) for an end of that kind. All others are long-lived and, whatever
+kept them on TCP, not accelerated: `no-peer` where the other end is unknown, and `overflow` where the reader was slow, too.
+The ends that are told of, and those accelerated, are held against the numbers of connections and of pairs that the monitor of the
+run has counted; figures that contradict each other fail the run. A process remembers 8,192 of its ends, and a part 16,384 of processes that have ended:
+how many more there were is said, and no share is made of them.
+
+Rows of before 2026-11-27 were subtracted from the counters of `crosslane stats`, in which a reason may stand for an end more than once, or
+not at all: an end of two processes counts for each of them, one of a process that was killed for none. Before
 commit 1c83499, an end of an eager run that was closed within its first few calls counted as `no-peer`, not as `too-young`; rows
 that name no commit, or an older one, were counted so.
 
@@ -280,4 +302,66 @@ fn document(rows: &[Row]) -> anyhow::Result<String> {
         }
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(accelerations: &[(&str, Acceleration)]) -> Row {
+        let accelerations: BTreeMap<_, _> = accelerations
+            .iter()
+            .map(|(part, of)| ((*part).to_owned(), of.clone()))
+            .collect();
+        Row {
+            suite: "redis".into(),
+            version: "Redis 7".into(),
+            mode: Mode::Eager,
+            tests: 10,
+            different: Vec::new(),
+            without_results: Vec::new(),
+            excluded: Vec::new(),
+            acceleration: Acceleration::sum(accelerations.values()),
+            accelerations,
+            seconds: 1,
+            native_seconds: 1,
+            date: "2026-11-27".into(),
+            commit: "1234567".into(),
+        }
+    }
+
+    fn acceleration(accelerated: u64, not: u64) -> Acceleration {
+        Acceleration {
+            ends: accelerated + not,
+            accelerated,
+            paired: accelerated,
+            others: BTreeMap::from([("option".to_owned(), not)]),
+            ..Acceleration::default()
+        }
+    }
+
+    #[test]
+    fn figures_that_cannot_be_fail_the_row() {
+        let sound = acceleration(100, 0);
+        assert!(row(&[("a", sound.clone())]).is_success());
+        let impossible = Acceleration {
+            impossible: vec!["there are more".into()],
+            ..sound.clone()
+        };
+        let found = row(&[("a", sound.clone()), ("b", impossible)]);
+        assert_eq!(found.faults(), ["b: it cannot be that there are more"]);
+        let unknown = Acceleration {
+            left_out: 7,
+            ..Acceleration::default()
+        };
+        let found = row(&[("a", sound), ("b", unknown)]);
+        assert_eq!(found.faults(), ["of the 7 ends of b, nothing is known"]);
+    }
+
+    #[test]
+    fn the_document_is_what_is_kept() {
+        let path = crate::workspace_root().join("docs/suites.md");
+        let written = std::fs::read_to_string(path).unwrap();
+        assert_eq!(written, document(&kept().unwrap()).unwrap());
+    }
 }

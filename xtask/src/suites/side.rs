@@ -36,15 +36,17 @@ impl Mode {
         }
     }
 
-    /// What stands before a command.
-    fn prefix(self, crosslane: &Path) -> Vec<OsString> {
-        let words: &[&str] = match self {
+    /// What stands before a command, of whose connections is told in the file `told`.
+    fn prefix(self, crosslane: &Path, told: &Path) -> Vec<OsString> {
+        let eager: &[&str] = match self {
             Self::Native => return Vec::new(),
-            Self::Default => &["run", "--"],
-            Self::Eager => &["run", "--eager", "1-65535", "--"],
+            Self::Default => &[],
+            Self::Eager => &["--eager", "1-65535"],
         };
-        let words = words.iter().map(OsString::from);
-        std::iter::once(crosslane.into()).chain(words).collect()
+        let run = [crosslane.into(), "run".into(), "--explain=json".into()];
+        let eager = eager.iter().map(OsString::from);
+        let last = ["--explain-to".into(), told.into(), "--".into()];
+        run.into_iter().chain(eager).chain(last).collect()
     }
 }
 
@@ -61,6 +63,8 @@ pub struct Job {
 pub struct Ended {
     /// Its output.
     pub log: PathBuf,
+    /// What is told of its connections, if it has ended by itself and not natively.
+    pub told: PathBuf,
     pub end: End,
     pub took: Duration,
 }
@@ -147,8 +151,8 @@ impl Side {
 
     /// Run the job to its end or its limit; afterwards, nothing of it is left.
     pub fn run(&self, job: &Job) -> anyhow::Result<Ended> {
-        let log = self.folder.join(format!("{}.log", job.name));
-        let namespace = self.folder.join(format!("{}.namespace", job.name));
+        let [log, namespace, told] = ["log", "namespace", "ends"]
+            .map(|what| self.folder.join(format!("{}.{what}", job.name)));
         let output = File::create(&log)?;
         let mut command = Command::new("unshare");
         if !geteuid().is_root() {
@@ -157,7 +161,7 @@ impl Side {
         command
             .args(["--net", "--", "sh", "-c", IN_NAMESPACE])
             .arg(&namespace)
-            .args(self.mode.prefix(&self.crosslane))
+            .args(self.mode.prefix(&self.crosslane, &told))
             .args(&job.words)
             .current_dir(&job.folder)
             .env(RUNTIME_DIR, &self.folder)
@@ -174,7 +178,12 @@ impl Side {
         }
         let status = child.wait()?;
         let end = if in_time { End::of(status) } else { End::Late };
-        Ok(Ended { log, end, took })
+        Ok(Ended {
+            log,
+            told,
+            end,
+            took,
+        })
     }
 
     /// What the monitor has seen up to now, once it has noticed that all programs have ended; nothing natively.
@@ -187,7 +196,7 @@ impl Side {
             let stats = self.stats()?;
             let processes = stats["monitor"]["processes"].as_u64();
             if processes == Some(0) || Instant::now() > end {
-                return Ok(Some(Counts::of(&stats)));
+                return Counts::of(&stats).map(Some);
             }
             std::thread::sleep(BETWEEN_LOOKS);
         }
