@@ -301,6 +301,8 @@ impl Course<'_> {
             excluded: self.excluded(),
             acceleration: Acceleration::sum(side.accelerations.values()),
             accelerations: side.accelerations,
+            floors: self.suite.floors().to_vec(),
+            is_whole: self.bench.extent == Extent::Whole && self.bench.parts.is_empty(),
             seconds: side.took.as_secs(),
             native_seconds: natively.took.as_secs(),
             date: super::report::today()?,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::setup::{PYTHON, PYTHON_TESTS, Program};
 
+use super::floor::Floor;
 use super::junit;
 use super::side::{Ended, Job};
 use super::suite::{Extent, Place, Suite};
@@ -63,6 +64,10 @@ impl Suite for Cpython {
         let rest = REST.iter().filter(|_| extent == Extent::Whole);
         let parts = CORE.iter().chain(rest);
         Ok(parts.map(|part| (*part).to_owned()).collect())
+    }
+
+    fn floors(&self) -> &'static [Floor] {
+        const { &[Floor::of_part("test_asyncio", 90)] }
     }
 
     fn is_patient(&self) -> bool {

@@ -8,6 +8,7 @@ mod acceleration;
 mod comparison;
 mod cpython;
 mod exclusions;
+mod floor;
 mod junit;
 mod libuv;
 mod redis;

@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 
 use crate::setup::{DPKG_SOURCE, Program, REDIS_BENCHMARK, REDIS_CLI, REDIS_SERVER, TCLSH};
 
+use super::floor::Floor;
 use super::side::{Ended, Job};
 use super::source;
 use super::suite::{Extent, Place, Suite};
@@ -66,6 +67,10 @@ impl Suite for Redis {
             Self::Sentinel => "redis-sentinel",
             Self::Cluster => "redis-cluster",
         }
+    }
+
+    fn floors(&self) -> &'static [Floor] {
+        const { &[Floor::of_suite(90)] }
     }
 
     fn is_patient(&self) -> bool {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::setup::Program;
 
 use super::exclusions::Exclusion;
+use super::floor::Floor;
 use super::side::{Ended, Job};
 use super::verdict::Verdicts;
 
@@ -33,6 +34,11 @@ pub trait Suite: Sync {
 
     /// Parts that the core should have and has not, with the reason.
     fn left_out_of_core(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
+    /// What share of its connections has to be accelerated, in every mode.
+    fn floors(&self) -> &'static [Floor] {
         &[]
     }
 
