@@ -262,20 +262,6 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// All that is not run, and why.
-    fn excluded(&self) -> Vec<Exclusion> {
-        let left_out = match self.bench.extent {
-            Extent::Core => self.suite.left_out_of_core(),
-            Extent::Whole => &[],
-        };
-        let left_out = left_out.iter().map(|(part, reason)| Exclusion {
-            suite: self.suite.name().to_owned(),
-            test: (*part).to_owned(),
-            reason: (*reason).to_owned(),
-        });
-        self.exclusions.iter().cloned().chain(left_out).collect()
-    }
-
     fn row(
         &self,
         natively: &Found,
@@ -298,7 +284,7 @@ impl Course<'_> {
             tests,
             different,
             without_results: without_results(natively),
-            excluded: self.excluded(),
+            excluded: self.exclusions.clone(),
             acceleration: Acceleration::sum(side.accelerations.values()),
             accelerations: side.accelerations,
             floors: self.suite.floors().to_vec(),

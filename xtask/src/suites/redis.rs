@@ -29,23 +29,17 @@ pub enum Redis {
 }
 
 /// What makes most of connections: pipelines, large and broken requests, blocked clients,
-/// connections closed by either side, limits.
-const CORE: [&str; 7] = [
+/// messages pushed, connections closed by either side, limits.
+const CORE: [&str; 8] = [
     "unit/auth",
     "unit/protocol",
     "unit/info",
     "unit/quit",
     "unit/multi",
+    "unit/pubsub",
     "unit/limits",
     "integration/block-repl",
 ];
-
-/// Of the same kind, but not for a test that may not fail now and then.
-const LEFT_OUT_OF_CORE: [(&str, &str); 1] = [(
-    "unit/pubsub",
-    "it expects that what is sent on one connection is heard before what is sent on another later, \
-     which a server that is awake does not always do (docs/suites.md); part of the whole suite",
-)];
 
 const PROGRAMS: [(&str, &str); 6] = [
     ("redis-server", "redis-server"),
@@ -103,13 +97,6 @@ impl Suite for Redis {
         })
     }
 
-    fn left_out_of_core(&self) -> &'static [(&'static str, &'static str)] {
-        match self {
-            Self::Units => &LEFT_OUT_OF_CORE,
-            Self::Sentinel | Self::Cluster => &[],
-        }
-    }
-
     /// A copy of the tree, as the tests write into it.
     fn furnish(&self, place: &Place) -> anyhow::Result<()> {
         let from = source::tree(place.suite).context("the tests have been fetched")?;
@@ -136,9 +123,9 @@ impl Suite for Redis {
             Self::Sentinel => vec!["./runtest-sentinel"],
             Self::Cluster => vec!["./runtest-cluster"],
         };
-        if *self == Self::Units {
-            for exclusion in place.exclusions {
-                words.extend(["--skiptest", &exclusion.test]);
+        for exclusion in place.exclusions {
+            if let Some(test) = test_of(part, &exclusion.test) {
+                words.extend(["--skiptest", test]);
             }
         }
         Ok(Job {
@@ -186,6 +173,11 @@ fn units(tree: &Path) -> anyhow::Result<Vec<String>> {
     let units: Vec<_> = units.split_whitespace().map(str::to_owned).collect();
     ensure!(!units.is_empty(), "runtest --list-tests names no unit");
     Ok(units)
+}
+
+/// The test's own name in `UNIT: NAME`, if that is its unit.
+fn test_of<'a>(unit: &str, name: &'a str) -> Option<&'a str> {
+    name.strip_prefix(unit)?.strip_prefix(": ")
 }
 
 fn tree(place: &Place) -> PathBuf {
@@ -288,6 +280,17 @@ mod tests {
         let expected = "PSYNC2: Set #N to replicate from #N";
         assert_eq!(stable(name).as_deref(), Some(expected));
         assert_eq!(stable("INCR 1"), None);
+    }
+
+    #[test]
+    fn a_test_is_skipped_in_its_own_unit_only() {
+        let name = "unit/pubsub: after UNSUBSCRIBE: twice";
+        assert_eq!(
+            test_of("unit/pubsub", name),
+            Some("after UNSUBSCRIBE: twice")
+        );
+        assert_eq!(test_of("unit/pubsubshard", name), None);
+        assert_eq!(test_of("unit/pub", name), None);
     }
 
     #[test]

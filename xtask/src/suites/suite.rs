@@ -32,11 +32,6 @@ pub trait Suite: Sync {
     /// Its parts, each a process and a log: all of them, or those of the core.
     fn parts(&self, folder: &Path, extent: Extent) -> anyhow::Result<Vec<String>>;
 
-    /// Parts that the core should have and has not, with the reason.
-    fn left_out_of_core(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
     /// What share of its connections has to be accelerated, in every mode.
     fn floors(&self) -> &'static [Floor] {
         &[]
