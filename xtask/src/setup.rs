@@ -47,6 +47,7 @@ pub const CMAKE: Program = program("cmake", "cmake");
 pub const CURL: Program = program("curl", "curl");
 pub const DPKG_SOURCE: Program = program("dpkg-source", "dpkg-dev");
 pub const FI_PINGPONG: Program = program("fi_pingpong", "libfabric-bin");
+pub const GIT: Program = program("git", "git");
 pub const GUEST_BUSYBOX: Program = unpacked("bin/busybox", "busybox-static");
 pub const GUEST_KERNEL: Program = unpacked("boot/vmlinuz", "linux-image-cloud-amd64");
 pub const HAPROXY: Program = program("/usr/sbin/haproxy", "haproxy");
@@ -59,7 +60,52 @@ pub const MARIADBD: Program = program("/usr/sbin/mariadbd", "mariadb-server");
 pub const MEMCACHED: Program = program("memcached", "memcached");
 pub const MEMCSLAP: Program = program("memcslap", "libmemcached-tools");
 pub const NGINX: Program = program("/usr/sbin/nginx", "nginx");
+/// Modules that nginx loads, each a file.
+pub const NGINX_GEOIP: Program = program(
+    "/usr/lib/nginx/modules/ngx_http_geoip_module.so",
+    "libnginx-mod-http-geoip",
+);
+pub const NGINX_IMAGE_FILTER: Program = program(
+    "/usr/lib/nginx/modules/ngx_http_image_filter_module.so",
+    "libnginx-mod-http-image-filter",
+);
+pub const NGINX_MAIL: Program = program(
+    "/usr/lib/nginx/modules/ngx_mail_module.so",
+    "libnginx-mod-mail",
+);
+pub const NGINX_PERL: Program = program(
+    "/usr/lib/nginx/modules/ngx_http_perl_module.so",
+    "libnginx-mod-http-perl",
+);
+pub const NGINX_STREAM: Program = program(
+    "/usr/lib/nginx/modules/ngx_stream_module.so",
+    "libnginx-mod-stream",
+);
+pub const NGINX_STREAM_GEOIP: Program = program(
+    "/usr/lib/nginx/modules/ngx_stream_geoip_module.so",
+    "libnginx-mod-stream-geoip",
+);
+pub const NGINX_XSLT: Program = program(
+    "/usr/lib/nginx/modules/ngx_http_xslt_filter_module.so",
+    "libnginx-mod-http-xslt-filter",
+);
 pub const NODE: Program = program("/usr/bin/node", "nodejs");
+pub const PERL: Program = program("perl", "perl");
+/// Modules of Perl's, each a file.
+pub const PERL_FCGI: Program = program(
+    "/usr/lib/x86_64-linux-gnu/perl5/5.36/FCGI.pm",
+    "libfcgi-perl",
+);
+pub const PERL_MEMCACHED: Program = program(
+    "/usr/share/perl5/Cache/Memcached.pm",
+    "libcache-memcached-perl",
+);
+pub const PERL_SCGI: Program = program("/usr/share/perl5/SCGI.pm", "libscgi-perl");
+pub const PERL_SSL: Program = program("/usr/share/perl5/IO/Socket/SSL.pm", "libio-socket-ssl-perl");
+pub const PERL_WEBSOCKET: Program = program(
+    "/usr/share/perl5/Protocol/WebSocket.pm",
+    "libprotocol-websocket-perl",
+);
 /// The server refuses root and runs as the user that its package makes.
 pub const POSTGRES: Program = program("/usr/lib/postgresql/15/bin/postgres", "postgresql");
 pub const PYTHON: Program = program("/usr/bin/python3", "python3");

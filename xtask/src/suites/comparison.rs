@@ -10,7 +10,7 @@ use super::acceleration::{Acceleration, Counts, Told};
 use super::exclusions::{self, Exclusion};
 use super::report::Row;
 use super::side::{End, Ended, Mode, Side};
-use super::suite::{Extent, Place, Suite};
+use super::suite::{Extent, Place, Prepared, Suite};
 use super::verdict::{self, Difference, Verdicts};
 
 /// What is kept of a side beside its logs.
@@ -25,6 +25,15 @@ pub struct Bench {
     pub parts: Vec<String>,
     /// Run nothing, but read what the last run has left.
     pub reread: bool,
+    /// Where to take a suite from that is fetched from its authors.
+    pub source: Option<PathBuf>,
+}
+
+/// What has come of a suite.
+pub enum Compared {
+    Rows(Vec<Row>),
+    /// It was not run, and why.
+    Skipped(String),
 }
 
 /// A suite under way.
@@ -56,11 +65,13 @@ struct Part {
 
 impl Bench {
     /// Run the suite natively and in all modes, and say how they differ.
-    pub fn compare(&self, suite: &dyn Suite) -> anyhow::Result<Vec<Row>> {
+    pub fn compare(&self, suite: &dyn Suite) -> anyhow::Result<Compared> {
         let folder = super::folder().join(suite.name());
         std::fs::create_dir_all(&folder)?;
         println!("{}: preparing in {}", suite.name(), folder.display());
-        suite.prepare(&folder)?;
+        if let Prepared::Unavailable(why) = suite.prepare(&folder, self.source.as_deref())? {
+            return Ok(Compared::Skipped(format!("{}: {why}", suite.name())));
+        }
         let course = Course {
             bench: self,
             suite,
@@ -68,7 +79,7 @@ impl Bench {
             exclusions: exclusions_of(suite)?,
             folder,
         };
-        course.rows()
+        course.rows().map(Compared::Rows)
     }
 
     fn parts_of(&self, suite: &dyn Suite, folder: &Path) -> anyhow::Result<Vec<String>> {

@@ -11,8 +11,9 @@ use crate::setup::{CMAKE, DPKG_SOURCE, Program};
 
 use super::side::{Ended, Job};
 use super::source;
-use super::suite::{Extent, Place, Suite};
-use super::verdict::{Verdict, Verdicts};
+use super::suite::{Extent, Place, Prepared, Suite};
+use super::tap;
+use super::verdict::Verdicts;
 
 /// Debian's source package `libuv1`, built here: Debian installs the library without its tests.
 pub struct Libuv;
@@ -38,11 +39,11 @@ impl Suite for Libuv {
         Ok(format!("libuv {}", name.trim_start_matches("libuv1-")))
     }
 
-    fn prepare(&self, folder: &Path) -> anyhow::Result<()> {
+    fn prepare(&self, folder: &Path, _: Option<&Path>) -> anyhow::Result<Prepared> {
         let tree = source::fetch(PACKAGE, folder)?;
         let build = build_of(folder);
         if build.join(RUNNER).is_file() {
-            return Ok(());
+            return Ok(Prepared::Ready);
         }
         let arguments = ["-DCMAKE_BUILD_TYPE=Release", "-DLIBUV_BUILD_BENCH=OFF"];
         cmake(
@@ -58,7 +59,8 @@ impl Suite for Libuv {
                 .arg("--build")
                 .arg(&build)
                 .args(["--target", RUNNER]),
-        )
+        )?;
+        Ok(Prepared::Ready)
     }
 
     /// No core: it has to be compiled, and `cargo xtask test` has no time for that.
@@ -89,7 +91,7 @@ impl Suite for Libuv {
     fn read(&self, _: &str, _: &Place, ended: &Ended) -> anyhow::Result<Verdicts> {
         let log = std::fs::read(&ended.log)?;
         let mut verdicts = Verdicts::default();
-        for (name, verdict) in String::from_utf8_lossy(&log).lines().filter_map(tap) {
+        for (name, verdict) in String::from_utf8_lossy(&log).lines().filter_map(tap::line) {
             verdicts.add(name, verdict);
         }
         Ok(verdicts)
@@ -108,34 +110,4 @@ fn cmake(command: &mut Command) -> anyhow::Result<()> {
         String::from_utf8_lossy(&output.stderr).trim()
     );
     Ok(())
-}
-
-/// A line of the Test Anything Protocol: `ok 1 - NAME`, `not ok 2 - NAME`, `ok 3 - NAME # SKIP`.
-fn tap(line: &str) -> Option<(&str, Verdict)> {
-    let (is_ok, rest) = match line.strip_prefix("not ok ") {
-        Some(rest) => (false, rest),
-        None => (true, line.strip_prefix("ok ")?),
-    };
-    let (_, name) = rest.split_once(" - ")?;
-    let (name, remark) = name.split_once(" # ").unwrap_or((name, ""));
-    let verdict = match (is_ok, remark.starts_with("SKIP")) {
-        (true, true) => Verdict::Skipped,
-        (true, false) => Verdict::Passed,
-        (false, _) => Verdict::Failed,
-    };
-    Some((name.trim_end(), verdict))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_tap_are_understood() {
-        assert_eq!(tap("ok 1 - tcp_open"), Some(("tcp_open", Verdict::Passed)));
-        assert_eq!(tap("not ok 2 - a_b"), Some(("a_b", Verdict::Failed)));
-        let line = "ok 3 - udp_multicast # SKIP No multicast support";
-        assert_eq!(tap(line), Some(("udp_multicast", Verdict::Skipped)));
-        assert_eq!(tap("# exit code 134"), None);
-    }
 }

@@ -11,11 +11,13 @@ mod exclusions;
 mod floor;
 mod junit;
 mod libuv;
+mod nginx;
 mod redis;
 mod report;
 mod side;
 mod source;
 mod suite;
+mod tap;
 mod verdict;
 
 use std::path::PathBuf;
@@ -27,18 +29,19 @@ use anyhow::ensure;
 use crate::build;
 use crate::setup::{self, IP, Program};
 use crate::test::Outcome;
-use comparison::Bench;
+use comparison::{Bench, Compared};
 use report::Row;
 use side::Mode;
 use suite::{Extent, Suite};
 
 /// All suites, in the order in which they run.
-const ALL: [&dyn Suite; 5] = [
+const ALL: [&dyn Suite; 6] = [
     &cpython::Cpython,
     &redis::Redis::Units,
     &redis::Redis::Sentinel,
     &redis::Redis::Cluster,
     &libuv::Libuv,
+    &nginx::Nginx,
 ];
 
 /// Most connections of a test are short, and only this mode accelerates them.
@@ -62,6 +65,9 @@ pub struct Args {
     /// Write the results into docs/suites.md, beside those of suites that are not run now
     #[arg(long, conflicts_with_all = ["core", "part"])]
     record: bool,
+    /// Take nginx' tests from this folder, or repository of git, and not from the internet
+    #[arg(long, value_name = "DIR")]
+    source: Option<PathBuf>,
     /// Run nothing, but compare anew what the last run has left
     #[arg(long)]
     reread: bool,
@@ -110,17 +116,25 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         extent,
         parts: args.part.clone(),
         reread: args.reread,
+        source: args.source.clone(),
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut skipped) = (Vec::new(), Vec::new());
     for suite in suites {
-        let found = bench.compare(suite)?;
-        if args.record {
-            report::record(&found)?;
+        match bench.compare(suite)? {
+            Compared::Skipped(why) => skipped.push(why),
+            Compared::Rows(found) => {
+                if args.record {
+                    report::record(&found)?;
+                }
+                rows.extend(found);
+            }
         }
-        rows.extend(found);
     }
     println!("\n{}", report::text(&rows, args.json)?);
-    Ok(match rows.iter().all(Row::is_success) {
+    for why in &skipped {
+        eprintln!("SKIPPED: {why}");
+    }
+    Ok(match !rows.is_empty() && rows.iter().all(Row::is_success) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
@@ -141,12 +155,17 @@ pub fn core() -> anyhow::Result<Outcome> {
         extent: Extent::Core,
         parts: Vec::new(),
         reread: false,
+        source: None,
     };
     let mut outcome = Outcome::skipped(0, "");
     outcome.notes.clear();
     for suite in suites {
         match bench.compare(suite) {
-            Ok(rows) => {
+            Ok(Compared::Skipped(why)) => {
+                outcome.skipped += 1;
+                outcome.notes.push(format!("SKIPPED: {why}"));
+            }
+            Ok(Compared::Rows(rows)) => {
                 println!("{}", report::text(&rows, false)?);
                 rows.iter().for_each(|row| row.add_to(&mut outcome));
             }

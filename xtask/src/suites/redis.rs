@@ -14,7 +14,7 @@ use crate::setup::{DPKG_SOURCE, Program, REDIS_BENCHMARK, REDIS_CLI, REDIS_SERVE
 use super::floor::Floor;
 use super::side::{Ended, Job};
 use super::source;
-use super::suite::{Extent, Place, Suite};
+use super::suite::{Extent, Place, Prepared, Suite};
 use super::verdict::{Verdict, Verdicts};
 
 /// Debian's source package `redis`, of the version of the installed one, has three suites.
@@ -84,8 +84,9 @@ impl Suite for Redis {
         *self == Self::Units || extent == Extent::Whole
     }
 
-    fn prepare(&self, folder: &Path) -> anyhow::Result<()> {
-        source::fetch(&format!("redis={}", installed()?), folder).map(drop)
+    fn prepare(&self, folder: &Path, _: Option<&Path>) -> anyhow::Result<Prepared> {
+        source::fetch(&format!("redis={}", installed()?), folder)?;
+        Ok(Prepared::Ready)
     }
 
     fn parts(&self, folder: &Path, extent: Extent) -> anyhow::Result<Vec<String>> {

@@ -276,6 +276,11 @@ nor the 27 tests of test_socketserver, which asks for a network to be allowed an
 [tests/suites/exclusions.csv](../tests/suites/exclusions.csv) and are run on neither side. `cargo xtask test` runs the core
 of CPython's and Redis'.
 
+nginx' tests are [nginx-tests](https://github.com/nginx/nginx-tests), at a commit that is written in `xtask/src/suites/nginx.rs`, run
+script by script against Debian's nginx. Debian has no package of them: they are cloned, or taken from a copy that `--source DIR` names, and where
+neither can be had, a run says at its end that they were skipped. Scripts for what Debian's nginx has not, or of
+modules of Perl's that it has not, are skipped on all sides, and count as one test each.
+
 Mode `default` is `crosslane run`, which accelerates a connection after some round trips; `eager` is
 `crosslane run --eager 1-65535`, which begins with the first byte.
 

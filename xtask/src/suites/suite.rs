@@ -24,9 +24,10 @@ pub trait Suite: Sync {
         true
     }
 
-    /// Fetch and build it, once for all sides; `folder` is its own and is kept between runs.
-    fn prepare(&self, _folder: &Path) -> anyhow::Result<()> {
-        Ok(())
+    /// Fetch and build it, once for all sides; `folder` is its own and is kept between runs. `source` is where to take
+    /// it from, if somebody has said so.
+    fn prepare(&self, _folder: &Path, _source: Option<&Path>) -> anyhow::Result<Prepared> {
+        Ok(Prepared::Ready)
     }
 
     /// Its parts, each a process and a log: all of them, or those of the core.
@@ -52,6 +53,13 @@ pub trait Suite: Sync {
 
     /// What became of the tests of a part.
     fn read(&self, part: &str, place: &Place, ended: &Ended) -> anyhow::Result<Verdicts>;
+}
+
+/// Whether a suite can be run.
+pub enum Prepared {
+    Ready,
+    /// It is not to be had from here, and why.
+    Unavailable(String),
 }
 
 /// How much of a suite.
