@@ -41,6 +41,7 @@ mod beyond;
 mod memory;
 
 use beyond::Beyond;
+pub use memory::ensure_fit;
 
 /// Why a window cannot be used.
 #[derive(Debug, Error)]
@@ -78,12 +79,24 @@ pub enum WindowError {
     },
     /// It would be written to a disk, or to another machine.
     #[error(
-        "the window {path} is on a file system that is not in memory: name a file in tmpfs in rack.toml, such \
-         as /dev/shm/lanes, that both hosts see"
+        "the window {path} is on a file system that is not in memory: name a file in tmpfs, such as /dev/shm/lanes, \
+         that both hosts see"
     )]
     Disk {
         /// The file.
         path: PathBuf,
+    },
+    /// Memory whose parts cannot be mapped or given back.
+    #[error(
+        "the window {path} is on {filesystem}, {lack}: name a file in tmpfs, such as /dev/shm/lanes, that both hosts see"
+    )]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// Where it lies.
+        filesystem: &'static str,
+        /// Why that does not do.
+        lack: &'static str,
     },
     /// Others could cut it short or read what is in it.
     #[error(

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use crosslane_monitor::rack::config::RackConfig;
 use crosslane_monitor::rack::identity::{Fingerprint, Identity};
+use crosslane_monitor::rack::window::ensure_fit;
 use crosslane_window::discover::{Roots, dax};
 
 use super::Place;
@@ -117,22 +118,15 @@ fn ensure_there(window: &Path, is_coherent: bool) -> anyhow::Result<()> {
 
 /// A file that two machines see by network, or that lies on a disk, is no memory that both share.
 fn ensure_memory(window: &Path, is_coherent: bool) -> anyhow::Result<()> {
-    const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x9584_58f6, 0x8584_58f6]; // statfs(2): tmpfs, hugetlbfs, ramfs
     // A relative path is told of with its line of the configuration.
-    if kind(window, is_coherent).0 != "file" || window.is_relative() {
+    if window.is_relative() {
         return Ok(());
     }
     let folder = window.parent().unwrap_or(Path::new("/"));
-    let found = rustix::fs::statfs(folder)
-        .with_context(|| format!("cannot use the folder {}", folder.display()))?;
-    let is_in_memory = u64::try_from(found.f_type).is_ok_and(|kind| IN_MEMORY.contains(&kind));
-    ensure!(
-        is_in_memory,
-        "{} is on a file system that is not in memory: name a file in tmpfs, such as /dev/shm/lanes, that both \
-         hosts see",
-        window.display()
-    );
-    Ok(())
+    let found = folder.metadata();
+    found.with_context(|| format!("cannot use the folder {}", folder.display()))?;
+    let is_device = kind(window, is_coherent).0 != "file";
+    Ok(ensure_fit(window, is_device)?)
 }
 
 fn tables(args: &Args, own: &str) -> anyhow::Result<String> {

@@ -294,6 +294,26 @@ fn a_file_that_is_not_in_memory_is_refused() {
     assert!(!memory.exists(), "nothing is made");
 }
 
+/// Their parts could be neither mapped nor cleared. The kernel's answer is played: such a file system may not be mounted here.
+#[test]
+fn a_file_of_memory_that_cannot_be_cut_into_parts_is_refused() {
+    let path = Path::new("/mnt/huge/window");
+    for (number, name) in [(0x9584_58f6, "hugetlbfs"), (0x8584_58f6, "ramfs")] {
+        for is_device in [false, true] {
+            let said = memory::judge(path, number, is_device).unwrap_err();
+            let said = said.to_string();
+            for word in ["/mnt/huge/window", name, "name a file in tmpfs"] {
+                assert!(said.contains(word), "{said}");
+            }
+        }
+    }
+    let (tmpfs, ext4) = (0x0102_1994, 0xef53);
+    assert!(memory::judge(path, tmpfs, false).is_ok());
+    assert!(memory::judge(path, ext4, true).is_ok(), "DAX memory");
+    let disk = memory::judge(path, ext4, false);
+    assert!(matches!(disk, Err(WindowError::Disk { .. })), "{disk:?}");
+}
+
 #[test]
 fn a_file_that_others_may_use_is_refused() {
     let folder = folder();
