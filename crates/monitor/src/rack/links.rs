@@ -519,40 +519,4 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::rack::identity::Identity;
-
-    fn links() -> Links {
-        let folder = tempfile::tempdir().unwrap();
-        let print = format!("sha256:{}", "ab".repeat(32));
-        let text = format!(
-            "name = \"alpha\"\nlisten = \"127.0.0.1:0\"\n[[host]]\nname = \"beta\"\naddress = \"127.0.0.1:1\"\n\
-             addresses = [\"10.0.0.2\"]\nfingerprint = {print:?}\n"
-        );
-        let config = RackConfig::parse(&folder.path().join("rack.toml"), &text).unwrap();
-        Identity::create("alpha", &config.certificate, &config.key).unwrap();
-        let identity = Identity::read(&config.certificate, &config.key).unwrap();
-        let tls = Tls::new(identity, pins(&config)).unwrap();
-        Links::new(Arc::new(config), tls).unwrap()
-    }
-
-    /// The kernel has no memory for it, say.
-    #[test]
-    fn a_session_that_cannot_be_watched_is_tried_again() {
-        let mut links = links();
-        let no_epoll = std::fs::File::open(Path::new("/dev/null")).unwrap().into();
-        let (now, mut next_id) = (Instant::now(), 5);
-        links.tick(&no_epoll, &mut next_id, now);
-        let link = links.link(HostId(0)).unwrap();
-        assert!(link.trouble.is_some());
-        assert!(links.due().is_some_and(|due| due > now));
-        // One that has come in is dropped, and the next one is taken.
-        let here = links.listener().local_addr().unwrap();
-        let _waiting = TcpStream::connect(here).unwrap();
-        assert!(links.accept(&no_epoll, &mut next_id).is_ok());
-        assert!(links.sessions.is_empty());
-    }
-}
+mod tests;

@@ -20,7 +20,7 @@ fn each(name: &str, test: fn(&str, Opened)) {
     // One at a time: there may be only one of a real device.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (windows, _folders) = of_memory(name);
-    assert!(windows.len() >= 7);
+    assert!(windows.len() >= 8);
     for (window, opened) in windows {
         clear(&opened);
         let (done, is_done) = mpsc::channel();

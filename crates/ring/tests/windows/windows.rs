@@ -1,15 +1,24 @@
 //! The windows to test, each opened twice, as two hosts would.
 
 use std::fs::File;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crosslane_ntb_model::attach::{Setup, attach};
 use crosslane_ntb_model::serve::Model;
-use crosslane_window::backend::{BarWindow, DaxWindow, FileWindow, Place, Window, open};
+use crosslane_sys::memory::Mapping;
+use crosslane_window::backend::{
+    BarWindow, DaxWindow, FileWindow, Kernel, Place, Region, VfioWindow, Window, open,
+};
 use crosslane_window::discover::{Roots, memory, pci};
 use crosslane_window::ntb::NtbWindow;
+
+#[path = "../../../window/src/backend/vfio/tests/played.rs"]
+mod played;
+
+use played::Played;
 
 /// Bytes of the windows that the tests make.
 pub const BYTES: usize = 1 << 20;
@@ -117,6 +126,7 @@ pub fn of_memory(name: &str) -> (Vec<(String, Opened)>, Vec<Folder>) {
             twice(|| DaxWindow::file(&dax, true).unwrap()),
         ),
     ];
+    windows.push(("played VFIO".to_owned(), of_vfio(root)));
     windows.push(("modelled NTB".to_owned(), of_bridges()));
     let mut folders = vec![folder];
     if let Some((huge, folder)) = of_huge_pages(name) {
@@ -125,6 +135,17 @@ pub fn of_memory(name: &str) -> (Vec<(String, Opened)>, Vec<Folder>) {
     }
     windows.extend(named());
     (windows, folders)
+}
+
+/// A device that vfio-pci has, and a kernel that gives its region to both sides.
+fn of_vfio(root: &Path) -> Opened {
+    let id = ("1af4", "1110");
+    let folder = play_device(root, "0000:00:07.0", id, "050000", true);
+    symlink("../../../drivers/vfio-pci", folder.join("driver")).unwrap();
+    symlink("../../../kernel/iommu_groups/7", folder.join("iommu_group")).unwrap();
+    let device = pci::device(&folder).unwrap();
+    let kernel = Played::with_region(BYTES as u64);
+    twice(|| VfioWindow::open(&kernel, &device, 2).unwrap())
 }
 
 /// Two bridges back to back, as the driver's own tests have them.
