@@ -210,6 +210,11 @@ impl Rack {
         &self.windows.0[window]
     }
 
+    /// The file that is the first window's memory at a host.
+    pub fn memory(&self, at: usize) -> PathBuf {
+        memory(self.window(0), self.kind, at)
+    }
+
     /// A file for a window that a test adds beside the first one.
     pub fn other_window(&self) -> PathBuf {
         other(self.window(0))

@@ -7,6 +7,7 @@ mod losses;
 mod monitors;
 mod posted;
 mod programs;
+mod reads;
 mod reload;
 mod sandbox;
 mod stalls;
