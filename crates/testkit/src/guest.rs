@@ -3,9 +3,9 @@
 //! [`Rack::boot`] makes the root file system out of files of this machine, starts two machines
 //! under QEMU without hardware virtualisation, and waits until both take commands. Between them
 //! are a virtual network (`192.0.2.1` and `192.0.2.2`, addresses that belong to nobody) and an
-//! `ivshmem-plain` device, whose second BAR is the same memory in both. The first serial port
-//! carries commands and answers, the second one the kernel's messages, which are the machine's
-//! standard error in the test's folder.
+//! `ivshmem-plain` device, whose second BAR is the same memory in both. Each machine has an IOMMU.
+//! The first serial port carries commands and answers, the second one the kernel's messages, which
+//! are the machine's standard error in the test's folder.
 
 mod archive;
 mod image;

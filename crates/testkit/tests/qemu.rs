@@ -1,7 +1,10 @@
 //! Two virtual machines with a network between them and one PCI device's memory in both.
 
+use std::sync::LazyLock;
+use std::time::Instant;
+
 use crosslane_testkit::guest::{Image, Machine, Parts, Rack};
-use crosslane_testkit::{Host, Route, Stats, binary, wait_until};
+use crosslane_testkit::{Host, Route, Stats, binary, tell, wait_until};
 use serde_json::Value;
 
 /// Where the programs of this project lie in a machine.
@@ -10,6 +13,15 @@ const OWN: &str = "/opt/crosslane";
 /// The memory that both machines have, as the kernel maps it without and with write combining.
 const BAR: &str = "/run/ivshmem/resource2";
 const COMBINING_BAR: &str = "/run/ivshmem/resource2_wc";
+
+/// What VFIO is made of in the kernel, beside what these need.
+const VFIO: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
+
+/// Each side's part of `crosslane window test`, where what is new is the way to the memory and not the memory.
+const SHORT: &str = "--seconds 0.3 --bytes 1048576";
+
+/// When the first of these tests began, which run one after the other.
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Requests of each kind of load; one kind sends 64 bytes of value, the other gets them.
 const REQUESTS: u64 = 3000;
@@ -27,11 +39,22 @@ fn image(parts: &Parts) -> Image {
         })
 }
 
+/// Two emulated machines take most of the time of all suites: say how much.
+fn tell_time() {
+    tell(&format!(
+        "under QEMU for {:.0} s so far",
+        BEGAN.elapsed().as_secs_f64()
+    ));
+}
+
 #[test]
 fn hosts_reach_each_other_by_network_and_by_memory() {
+    LazyLock::force(&BEGAN);
     let host = Host::without_monitor(Route::Tcp);
     let parts = Parts::unpacked();
-    let image = image(&parts);
+    let image = VFIO.iter().fold(image(&parts), |image, module| {
+        image.with_module(&parts, module)
+    });
     let mut rack = Rack::boot(&host, &parts, image);
     let [first, second] = &mut rack.machines;
 
@@ -42,6 +65,9 @@ fn hosts_reach_each_other_by_network_and_by_memory() {
         a_token_passes_through(bar, first, second);
     }
     the_window_is_found_and_passes_its_test(first, second);
+    the_window_passes_its_test_by_vfio(first, second);
+    huge_pages_pass_the_test_and_are_no_window_of_a_rack(first);
+    tell_time();
 }
 
 /// A mebibyte of random bytes, compared by its sum.
@@ -92,8 +118,58 @@ fn the_window_is_found_and_passes_its_test(first: &mut Machine, second: &mut Mac
     }
 }
 
+/// A file of two pages of 2 MiB: both sides in this machine, as nobody else has it.
+fn huge_pages_pass_the_test_and_are_no_window_of_a_rack(machine: &mut Machine) {
+    machine.run("echo 2 >/proc/sys/vm/nr_hugepages; grep -qx 2 /proc/sys/vm/nr_hugepages");
+    machine.run("mkdir -p /mnt/huge; mount -t hugetlbfs none /mnt/huge");
+    let probed = machine.run("crosslane window probe --json | grep '\"kind\":\"hugetlbfs\"'");
+    assert!(probed.contains(r#""usable":true"#), "{probed}");
+    machine.run("truncate -s 4M /mnt/huge/window");
+    let tested = machine.run(&format!("crosslane window test /mnt/huge/window {SHORT}"));
+    println!("{tested}");
+    assert!(tested.contains("file in hugetlbfs"), "{tested}");
+
+    machine.run("crosslane rack init --rack /tmp/huge.toml");
+    let print = format!("sha256:{}", "ab".repeat(32));
+    let (status, said) = machine.attempt(&format!(
+        "crosslane rack add other --address 192.0.2.9 --fingerprint {print} --window /mnt/huge/window \
+         --rack /tmp/huge.toml"
+    ));
+    let is_told = said.contains("/mnt/huge/window is on hugetlbfs");
+    assert!(status != 0 && is_told, "{status}: {said}");
+    machine.run("umount /mnt/huge; echo 0 >/proc/sys/vm/nr_hugepages");
+}
+
+/// As docs/hardware.md says it is set up. VFIO's driver has the device from then on.
+fn the_window_passes_its_test_by_vfio(first: &mut Machine, second: &mut Machine) {
+    for (side, machine) in [&mut *first, &mut *second].into_iter().enumerate() {
+        // These machines' IOMMU does not remap interrupts, of which the device has none.
+        machine.run("echo 1 >/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts");
+        let device = machine.run("basename $(readlink -f /run/ivshmem)");
+        let device = device.trim();
+        machine.run(&format!(
+            "echo vfio-pci >/sys/bus/pci/devices/{device}/driver_override; \
+             echo {device} >/sys/bus/pci/drivers_probe"
+        ));
+        println!("{}", machine.run("crosslane window probe"));
+        let probed = machine.run("crosslane window probe --json | grep ivshmem-plain");
+        let place = format!("vfio:{device}");
+        let is_usable = probed.contains(&place) && probed.contains(r#""usable":true"#);
+        assert!(is_usable, "{probed}");
+        machine.begin(&format!(
+            "crosslane window test {place} --side {side} {SHORT}"
+        ));
+    }
+    for machine in [first, second] {
+        let (status, output) = machine.end();
+        println!("{output}");
+        assert!(status == 0 && output.contains("by VFIO"), "{output}");
+    }
+}
+
 #[test]
 fn redis_serves_the_other_host_through_the_bar() {
+    LazyLock::force(&BEGAN);
     let host = Host::without_monitor(Route::Tcp);
     let parts = Parts::unpacked();
     let image = ["redis-server", "redis-cli", "redis-benchmark"]
@@ -105,11 +181,10 @@ fn redis_serves_the_other_host_through_the_bar() {
     let [first, second] = &mut rack.machines;
     join(first, second);
 
-    let by_tcp = gets_per_second("", first, second);
-    let by_bar = gets_per_second("crosslane run --wait spin --", first, second);
+    let by_tcp = gets("", first, second);
+    let by_bar = gets("crosslane run --wait spin --", first, second);
     println!(
-        "GET per second, 64 B, 8 clients, from the other host: {by_tcp} by the virtual network, \
-         {by_bar} through the BAR"
+        "GET, 64 B, 8 clients, from the other host: {by_tcp} by the virtual network, {by_bar} through the BAR"
     );
     for machine in [&mut *first, &mut *second] {
         let stats = Stats::parse(&machine.run("crosslane stats --json"));
@@ -121,6 +196,7 @@ fn redis_serves_the_other_host_through_the_bar() {
         );
     }
     a_removed_device_costs_nothing_but_speed(first, second);
+    tell_time();
 }
 
 /// Talk over one connection before, while and after one of the machines has the device. It is gone for
@@ -200,8 +276,26 @@ fn join(first: &mut Machine, second: &mut Machine) {
     }
 }
 
-/// How fast Redis in one machine serves the other one, with both under `runner`.
-fn gets_per_second(runner: &str, server: &mut Machine, client: &mut Machine) -> f64 {
+/// How Redis in one machine serves the other one.
+struct Gets {
+    per_second: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+}
+
+impl std::fmt::Display for Gets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            per_second,
+            p50_ms,
+            p99_ms,
+        } = self;
+        write!(f, "{per_second}/s, p50 {p50_ms} ms, p99 {p99_ms} ms")
+    }
+}
+
+/// What redis-benchmark says of GET, with server and client under `runner`.
+fn gets(runner: &str, server: &mut Machine, client: &mut Machine) -> Gets {
     let options = "--bind 0.0.0.0 --protected-mode no --save ''";
     server.run(&format!(
         "{runner} redis-server {options} >/tmp/redis.log 2>&1 &"
@@ -214,9 +308,27 @@ fn gets_per_second(runner: &str, server: &mut Machine, client: &mut Machine) -> 
     ));
     // It hangs up where it would answer.
     server.attempt("redis-cli shutdown nosave");
-    let row = table.lines().find(|line| line.starts_with("\"GET\""));
-    row.and_then(|row| row.split('"').nth(3)?.parse().ok())
-        .unwrap_or_else(|| panic!("no rate in {table}"))
+    let figure =
+        |name| figure(&table, "GET", name).unwrap_or_else(|| panic!("no {name} of GET in {table}"));
+    Gets {
+        per_second: figure("rps"),
+        p50_ms: figure("p50_latency_ms"),
+        p99_ms: figure("p99_latency_ms"),
+    }
+}
+
+/// The figure of a test in a column of redis-benchmark's table.
+fn figure(table: &str, test: &str, column: &str) -> Option<f64> {
+    let mut rows = table.lines().map(|line| {
+        let cells = line.split(',').map(|cell| cell.trim_matches('"'));
+        cells.collect::<Vec<_>>()
+    });
+    let at = rows
+        .find(|row| row.first() == Some(&"test"))?
+        .iter()
+        .position(|cell| *cell == column)?;
+    let row = rows.find(|row| row.first() == Some(&test))?;
+    row.get(at)?.parse().ok()
 }
 
 /// A text that nothing else would make up, read after enough round trips for rings.

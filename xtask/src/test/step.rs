@@ -182,6 +182,12 @@ impl Step {
         self
     }
 
+    /// The same, killed after so long.
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     /// Run it, showing what it prints.
     pub fn run(&self) -> anyhow::Result<Outcome> {
         if let Some(component) = self.component.filter(|_| !self.has_subcommand()) {

@@ -1,5 +1,7 @@
 //! The end-to-end suites, each one file in `crates/testkit/tests`, and the programs they need.
 
+use std::time::Duration;
+
 use crate::setup::{self, Program};
 
 use super::step::Step;
@@ -9,6 +11,11 @@ pub struct Suite {
     pub name: &'static str,
     pub needs: &'static [Program],
 }
+
+/// The suite of two virtual machines, which are emulated and can stand still in more ways than programs. Its tests take a
+/// minute, and what compiles them no more.
+const QEMU: &str = "qemu";
+const QEMU_LIMIT: Duration = Duration::from_secs(300);
 
 /// All suites, in the order in which they run: first what explains failures of the later ones.
 pub const ALL: [Suite; 20] = [
@@ -112,7 +119,7 @@ pub const ALL: [Suite; 20] = [
         ],
     },
     Suite {
-        name: "qemu",
+        name: QEMU,
         needs: &[
             setup::GUEST_BUSYBOX,
             setup::GUEST_KERNEL,
@@ -147,7 +154,11 @@ pub const ALL: [Suite; 20] = [
 impl Suite {
     /// The step that runs it: one test at a time, so that timings do not disturb each other.
     pub fn step(&self) -> Step {
-        Step::tests_of(self.name, &self.words("--test-threads=1"))
+        let step = Step::tests_of(self.name, &self.words("--test-threads=1"));
+        match self.name {
+            QEMU => step.with_limit(QEMU_LIMIT),
+            _ => step,
+        }
     }
 
     /// How many tests it has.

@@ -17,6 +17,8 @@ const MODULES: [&str; 2] = ["virtio_pci", "virtio_net"];
 pub struct Image {
     archive: Archive,
     paths: BTreeSet<String>,
+    /// In the order in which they are loaded.
+    modules: String,
 }
 
 impl Image {
@@ -28,21 +30,31 @@ impl Image {
         let mut image = Self {
             archive: Archive::default(),
             paths: BTreeSet::new(),
+            modules: String::new(),
         };
         for folder in ["dev", "proc", "sys", "tmp", "run", "root"] {
             image.folder(folder);
         }
         image.file("init", INIT.as_bytes());
         image.copy(&parts.busybox, "bin/busybox");
-        let mut names = String::new();
-        for (name, content) in MODULES.iter().flat_map(|module| parts.module(module)) {
-            if image.file(&format!("lib/modules/{name}.ko"), &content) {
-                names += &format!("{name}\n");
+        image.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n");
+        MODULES
+            .iter()
+            .fold(image, |image, module| image.with_module(parts, module))
+    }
+
+    /// Have this module of the kernel, and those that it needs, loaded when the machine starts.
+    ///
+    /// # Panics
+    /// When the kernel has no such module.
+    #[must_use]
+    pub fn with_module(mut self, parts: &Parts, module: &str) -> Self {
+        for (name, content) in parts.module(module) {
+            if self.file(&format!("lib/modules/{name}.ko"), &content) {
+                self.modules += &format!("{name}\n");
             }
         }
-        image.file("lib/modules/list", names.as_bytes());
-        image.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n");
-        image
+        self
     }
 
     /// Add the program or library `from` as `to`, and the libraries that it needs.
@@ -70,7 +82,9 @@ impl Image {
     }
 
     /// The archive for the kernel.
-    pub(super) fn finish(self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        let names = std::mem::take(&mut self.modules);
+        self.file("lib/modules/list", names.as_bytes());
         self.archive.finish()
     }
 

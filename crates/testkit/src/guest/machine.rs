@@ -18,8 +18,13 @@ const WINDOW: &str = "64M";
 /// instructions, and the machines share memory.
 const CPUS: &str = "1,maxcpus=2";
 
-/// With room for two CPUs Linux would rather ask a slow device for the time.
-const KERNEL_WORDS: &str = "console=ttyS1 quiet panic=-1 tsc=reliable clocksource=tsc";
+/// With room for two CPUs Linux would rather ask a slow device for the time. VFIO wants an IOMMU.
+const KERNEL_WORDS: &str =
+    "console=ttyS1 quiet panic=-1 tsc=reliable clocksource=tsc intel_iommu=on";
+
+/// With interrupts as they are without it: a kernel that finds its timer's late, as an emulator's are on a busy machine, does
+/// not go on where they are remapped.
+const IOMMU: &str = "intel-iommu,intremap=off";
 
 /// A virtual machine; it ends with the test.
 pub struct Machine {
@@ -57,6 +62,8 @@ impl Machine {
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-machine", "q35", "-accel", "tcg", "-cpu", "max"])
             .args(["-smp", CPUS, "-m", MEMORY, "-no-reboot"])
+            // Before the devices that it translates for.
+            .args(["-device", IOMMU])
             .args(["-chardev", "stdio,id=commands,signal=off"])
             .args(["-chardev", "file,id=messages,path=/dev/stderr,append=on"])
             .args(["-serial", "chardev:commands", "-serial", "chardev:messages"])

@@ -1,9 +1,9 @@
 //! A PCI device's memory by way of VFIO: for devices whose doorbells and registers a program drives, too,
 //! and where sysfs may not be written (lockdown, containers).
 //!
-//! Never run on hardware: no machine of this project has an IOMMU. What can be tested is tested against
-//! a kernel that the test plays: the order of requests, what is refused, and that the right part of the
-//! device is mapped.
+//! Never run on hardware: no machine of this project has an IOMMU but those that QEMU emulates, in which two guests test the
+//! memory between them. Against a kernel that the test plays: the order of requests, what is refused, and that the right part
+//! of the device is mapped.
 
 pub mod device;
 pub mod kernel;

@@ -202,7 +202,11 @@ fn of_dax(device: &dax::DaxDevice) -> Row {
 
 fn of_mount(mount: &Mount) -> Row {
     let found = rustix::fs::statvfs(&mount.path).ok();
-    let bytes = found.map(|found| found.f_bavail * found.f_frsize);
+    let bytes = found.map(|found| match (mount.kind, found.f_blocks) {
+        // One that has no limit of its own does not say what the kernel has left for it.
+        (Kind::Hugetlbfs, 0) => free_pages(found.f_frsize) * found.f_frsize,
+        _ => found.f_bavail * found.f_frsize,
+    });
     let missing = match (mount.kind, bytes) {
         (_, None) => Some("it cannot be looked at".to_owned()),
         (Kind::Hugetlbfs, Some(0)) => {
@@ -224,6 +228,17 @@ fn of_mount(mount: &Mount) -> Row {
         usable: missing.is_none(),
         missing,
     }
+}
+
+/// How many huge pages of this size nobody has or has been promised.
+fn free_pages(bytes: u64) -> u64 {
+    let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", bytes >> 10);
+    let count = |name| {
+        let text = std::fs::read_to_string(format!("{folder}/{name}")).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let free = count("free_hugepages").unwrap_or(0);
+    free.saturating_sub(count("resv_hugepages").unwrap_or(0))
 }
 
 #[cfg(test)]
