@@ -91,6 +91,20 @@ fn it_tells_when_programs_can_connect() {
 }
 
 #[test]
+fn a_reload_outside_of_a_rack_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, runtime_dir) = (folder.path().join("notify"), folder.path().join("runtime"));
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let service = Service::start(&runtime_dir, path.to_str().unwrap());
+    assert_ready(&manager, &runtime_dir);
+    kill_process(Pid::from_child(&service.0), Signal::HUP).unwrap();
+    // It would be gone within this.
+    std::thread::sleep(Duration::from_millis(200));
+    let client = MonitorClient::connect(&runtime_dir).unwrap();
+    client.counters(WATCHDOG).unwrap();
+}
+
+#[test]
 fn it_tells_a_manager_that_has_no_path() {
     let folder = tempfile::tempdir().unwrap();
     let runtime_dir = folder.path().join("runtime");

@@ -197,11 +197,12 @@ pub unsafe extern "C" fn socketpair(
 /// A new descriptor that is no connection: what the number named before is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let age = sole::age();
     // SAFETY: passed on.
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd >= 0 {
         register::forget(fd);
-        sole::note(fd);
+        sole::note(fd, age);
     }
     fd
 }

@@ -149,11 +149,15 @@ pub unsafe extern "C" fn fork() -> libc::pid_t {
     pid
 }
 
-/// fork(3) without the handlers that libc calls around it.
+/// fork(3) without the handlers that libc calls around it, for signal handlers: no lock may be waited for. So the child is not seen,
+/// but for what it has copies of.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> libc::pid_t {
+    sole::share_all();
     // SAFETY: passed on.
-    fork_by(|| unsafe { real::_Fork() })
+    let pid = unsafe { real::_Fork() };
+    sole::share_all();
+    pid
 }
 
 /// Fork by a call that tells no handler of it, and returns what fork(2) does.

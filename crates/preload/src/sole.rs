@@ -17,13 +17,18 @@ fn made(fd: c_int) -> Option<&'static AtomicU32> {
     MADE.get(usize::try_from(fd).ok()?)
 }
 
-/// A socket has been made.
-pub fn note(fd: c_int) {
+/// The age before a socket is made.
+pub fn age() -> u32 {
+    AGE.load(Ordering::SeqCst)
+}
+
+/// A socket has been made since that age.
+pub fn note(fd: c_int, age: u32) {
     // The numbers of a child of vfork are its own.
     if is_own()
         && let Some(made) = made(fd)
     {
-        made.store(AGE.load(Ordering::SeqCst), Ordering::SeqCst);
+        made.store(age, Ordering::SeqCst);
     }
 }
 
@@ -41,7 +46,7 @@ pub fn share_all() {
 
 /// Whether only `fd` names its socket.
 pub fn is(fd: c_int) -> bool {
-    made(fd).is_some_and(|made| made.load(Ordering::SeqCst) == AGE.load(Ordering::SeqCst))
+    made(fd).is_some_and(|made| made.load(Ordering::SeqCst) == age())
 }
 
 #[cfg(test)]
@@ -51,11 +56,11 @@ mod tests {
     #[test]
     fn what_has_been_copied_is_told() {
         const FD: c_int = 1000;
-        MADE[1000].store(AGE.load(Ordering::SeqCst), Ordering::SeqCst);
+        MADE[1000].store(age(), Ordering::SeqCst);
         assert!(is(FD) && !is(FD + 1) && !is(-1) && !is(c_int::MAX));
         share_all();
         assert!(!is(FD));
-        MADE[1000].store(AGE.load(Ordering::SeqCst), Ordering::SeqCst);
+        MADE[1000].store(age(), Ordering::SeqCst);
         share(FD);
         assert!(!is(FD));
     }

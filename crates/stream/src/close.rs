@@ -14,6 +14,7 @@ use crosslane_ring::{Control, Next};
 use crosslane_sys::{Errno, kernel};
 
 use crate::bell::Bells;
+use crate::end::KEPT;
 use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
@@ -49,18 +50,17 @@ pub(crate) fn drop_name(end: &End) {
         end.local.place.spoil();
     }
     if is_asleep && keep(end) {
+        end.local.fds.fetch_or(KEPT, Ordering::SeqCst);
         stir::wake(end);
     }
     // Counted afterwards: who drops the last name sees what others have kept, and its sleeps may have ended before they
     // could see that there is none.
-    let is_last = end.local.fds.fetch_sub(1, Ordering::SeqCst) == 1;
+    let names = end.local.fds.fetch_sub(1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
-    if !is_last {
-        return;
-    }
-    match end.local.kept.load(Ordering::SeqCst) {
-        0 => let_go(end),
-        _ => finish_kept(end),
+    match names {
+        1 => let_go(end),
+        _ if names == KEPT | 1 => finish_kept(end),
+        _ => {}
     }
 }
 
@@ -98,8 +98,7 @@ fn keep(end: &End) -> bool {
 #[cold]
 pub(crate) fn finish_kept(end: &End) {
     let kept = end.local.kept.load(Ordering::SeqCst);
-    let has_name = end.local.fds.load(Ordering::SeqCst) > 0;
-    if kept != 0 && !has_name && !stay::is_asleep(end) {
+    if kept != 0 && end.local.names() == 0 && !stay::is_asleep(end) {
         drop_kept(end, kept);
     }
 }
@@ -497,7 +496,7 @@ fn peer_here(end: &End) -> Option<End> {
         other.phase() == EndPhase::Granted
             && its == lanes
             && side != role
-            && other.local.fds.load(Ordering::Relaxed) == 1
+            && other.local.names() == 1
     })
 }
 

@@ -35,8 +35,8 @@ pub struct Local {
     rx_lane: LaneCell,
     /// A [`crate::table::Home`] where the shared state is elsewhere, otherwise 0.
     pub(crate) home: AtomicU64,
-    /// Descriptors of this process that name the end.
-    pub fds: AtomicU32,
+    /// Descriptors of this process that name the end, and [`KEPT`].
+    pub(crate) fds: AtomicU32,
     /// The epoll set that the end was last added to, plus 1; for the layer above.
     pub epoll_set: AtomicU32,
     /// Key of the end's registration in that set.
@@ -93,6 +93,17 @@ pub struct Local {
     pub(crate) clock: Clock,
     /// Of an end whose stream has ended, perhaps before all has come.
     pub(crate) doubt: doubt::Clock,
+}
+
+/// In [`Local::fds`], from then on: whoever closed a name has kept a descriptor for a call that slept. It is counted with the names,
+/// as that may have been closed since, and the end's place be another's, when the one who drops the last name sees that it is.
+pub(crate) const KEPT: u32 = 1 << 31;
+
+impl Local {
+    /// How many descriptors of this process name the end.
+    pub fn names(&self) -> u32 {
+        self.fds.load(Ordering::SeqCst) & !KEPT
+    }
 }
 
 /// A lane's address in atomics: replaced when an end is granted rings.

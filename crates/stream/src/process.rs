@@ -301,8 +301,7 @@ impl Process {
         (0..self.entries_used()).filter_map(move |index| {
             let local = self.local(index);
             let kept = local.kept.load(Ordering::Acquire).checked_sub(1)?;
-            let has_name = local.fds.load(Ordering::Relaxed) > 0;
-            (!has_name).then(|| End::at(self, index, kept.cast_signed()))
+            (local.names() == 0).then(|| End::at(self, index, kept.cast_signed()))
         })
     }
 

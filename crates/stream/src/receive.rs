@@ -70,6 +70,9 @@ pub fn receive(end: &End, parts: &mut Parts<'_>, options: Options<'_>) -> Result
                 take_late_bells(end);
                 return Ok(taken);
             }
+            if taken == 0 {
+                break;
+            }
             // More of the message has come.
             match read_ring(end, parts) {
                 Ok(0) => break,

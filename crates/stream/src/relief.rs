@@ -54,7 +54,7 @@ fn relieve(end: &End) {
 /// descriptor says so first, and then waits for the direction before the memory may be another's.
 fn is_ours(end: &End) -> bool {
     end.phase() == EndPhase::Granted
-        && end.local.fds.load(Ordering::SeqCst) > 0
+        && end.local.names() > 0
         && !end.process().is_shared(end.index)
         && !end.has_flags(end_flags::FAR)
 }

@@ -59,6 +59,8 @@ fn leave_unrung(end: &End, reason: Reason) {
     if end.tx_mode() != Mode::Ring || end.is_reserved() || posted::is_posted(end) {
         return;
     }
+    // Before: it may be one more.
+    bell::answer_space_locked(end);
     end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
     bell::publish_total(end, &lane, 0);
     switch::stop_locked(end, &lane, reason);

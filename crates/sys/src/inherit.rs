@@ -7,7 +7,9 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
+
+use crate::held::SignalsHeld;
 
 /// Called before `main`, and so before the standard library's start. It is not `#[used]`: only what calls [`signals`], which
 /// names it, has it linked.
@@ -44,4 +46,26 @@ pub fn signals(command: &mut Command) {
     // SAFETY: between fork and exec, after the standard library's own changes, it calls signal alone, which may be called
     // there.
     unsafe { command.pre_exec(ignore) };
+}
+
+/// Start the command's program, which begins with this thread's mask. The signals that come here are held back until what is
+/// returned with it is dropped, so that none is missed by who passes them on to the program.
+///
+/// # Errors
+/// When the program cannot be started.
+pub fn spawn(command: &mut Command) -> io::Result<(Child, SignalsHeld)> {
+    let held = SignalsHeld::hold();
+    let own = held.mask();
+    let let_in = move || {
+        // SAFETY: the mask is valid for reads.
+        match unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const own, core::ptr::null_mut())
+        } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    };
+    // SAFETY: pthread_sigmask may be called between fork and exec.
+    unsafe { command.pre_exec(let_in) };
+    Ok((command.spawn()?, held))
 }

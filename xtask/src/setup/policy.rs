@@ -80,8 +80,12 @@ mod tests {
 
     /// Something that installs for a long time, in a process group of its own, as at a terminal.
     fn begin(policy: &Path) -> (Child, Pid) {
-        let mut shell = quietly(policy, &["sh", "-c", "echo begun; exec sleep 60"]);
-        let mut child = shell
+        let shell = quietly(policy, &["sh", "-c", "echo begun; exec sleep 60"]);
+        // A shell cannot heed what has been ignored when it began.
+        let mut heeding = Command::new("env");
+        heeding.arg("--default-signal=HUP,INT,TERM");
+        heeding.arg(shell.get_program()).args(shell.get_args());
+        let mut child = heeding
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()

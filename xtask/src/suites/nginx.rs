@@ -98,19 +98,21 @@ impl Suite for Nginx {
         if source.is_none() && is_collection(&tree) {
             return Ok(Prepared::Ready);
         }
-        if tree.exists() {
-            std::fs::remove_dir_all(&tree)?;
-        }
+        // What is there stays until something else is.
+        let part = tree.with_extension("part");
+        remove(&part)?;
         match source {
-            Some(source) if is_collection(source) => copy(source, &tree)?,
-            Some(source) => clone(source.as_os_str().to_owned(), &tree)?,
+            Some(source) if is_collection(source) => copy(source, &part)?,
+            Some(source) => clone(source.as_os_str().to_owned(), &part)?,
             None => {
-                if let Err(error) = clone(REPOSITORY.into(), &tree) {
+                if let Err(error) = clone(REPOSITORY.into(), &part) {
                     let remedy = "name a copy of it with --source";
                     return Ok(Prepared::Unavailable(format!("{error:#}; {remedy}")));
                 }
             }
         }
+        remove(&tree)?;
+        std::fs::rename(&part, &tree)?;
         Ok(Prepared::Ready)
     }
 
@@ -212,6 +214,14 @@ fn parts(mut scripts: Vec<String>) -> BTreeMap<String, Vec<String>> {
 
 fn tree(folder: &Path) -> PathBuf {
     folder.join("source")
+}
+
+/// Remove a folder, if it is there.
+fn remove(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 fn is_collection(tree: &Path) -> bool {

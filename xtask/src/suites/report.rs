@@ -273,7 +273,7 @@ different when it ends under Crosslane as it does not end natively; where any do
 that a test that varies natively is not held against Crosslane. How a part itself ends, by itself or by a signal or its limit, and
 with 0 or not, is compared as two tests more; rows of before 2026-11-27 do not count these,
 nor the 27 tests of test_socketserver, which asks for a network to be allowed and ran none. Exclusions, with reasons, are in
-[tests/suites/exclusions.csv](../tests/suites/exclusions.csv) and are run on neither side. `cargo xtask test` runs the core
+[tests/suites/exclusions.csv](../tests/suites/exclusions.csv) and are compared on neither side. `cargo xtask test` runs the core
 of CPython's and Redis'.
 
 nginx' tests are [nginx-tests](https://github.com/nginx/nginx-tests), at a commit that is written in `xtask/src/suites/nginx.rs`, run
@@ -301,7 +301,7 @@ not at all: an end of two processes counts for each of them, one of a process th
 commit 1c83499, an end of an eager run that was closed within its first few calls counted as `no-peer`, not as `too-young`; rows
 that name no commit, or an older one, were counted so.
 
-Known: a program that is awake may hear of connections in rings in another order than that in which their peers wrote (README). Redis has three
+Known: a program that is awake may hear of connections in rings in another order than that in which their peers wrote ([differences](differences.md#waiting)). Redis has three
 tests, all excluded, that send UNSUBSCRIBE on one connection, do not read its answer, and count on it before the PUBLISH that is sent
 on another.
 ";

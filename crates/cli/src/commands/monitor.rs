@@ -105,7 +105,7 @@ manager that has set NOTIFY_SOCKET (sd_notify(3)).
 
 Signals:
   SIGTERM and SIGINT end the monitor. SIGHUP has one that is in a rack read its file again, see crosslane
-  rack reload.
+  rack reload; another one only logs it, unless it is private, and ends.
 
 Exit status:
   0 when it was told to stop, or a private one was not needed any more; 1 if it could not start,
@@ -124,7 +124,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = config(args, directory)?;
     raise_descriptor_limit();
     let mut monitor = Monitor::start(&config, readable_after(&[SIGTERM, SIGINT])?)?;
-    if let Some(path) = rack_path(args)? {
+    // One that is in no rack says so, and must not end by it.
+    let reloaded = rack_path(args)?.or_else(|| (!args.private).then(|| SYSTEM_PATH.into()));
+    if let Some(path) = reloaded {
         monitor.reload_at(readable_after(&[SIGHUP])?, path)?;
     }
     tracing::info!(directory = %config.directory.display(), "listening");

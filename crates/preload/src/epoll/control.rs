@@ -433,7 +433,7 @@ pub fn received(fd: c_int) {
 /// The descriptor is being closed. With its last name the kernel forgets all registrations of a
 /// connection; while another name exists the kernel keeps them, and so do the records.
 pub fn forget(end: &End) {
-    let is_last = end.local.fds.load(Ordering::Relaxed) <= 1;
+    let is_last = end.local.names() <= 1;
     for_each(end, |set, inner, key| {
         let Some(reg) = inner.reg(key) else { return };
         let is_to_go = reg.deleted && !reg.nameless && !set.is_parents();

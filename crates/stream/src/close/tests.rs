@@ -223,7 +223,7 @@ fn a_descriptor_that_is_kept_goes_with_the_last_of_two_names() {
             begins.wait();
             drop(sleep);
         });
-        assert_eq!(end.local.fds.load(Ordering::SeqCst), 0);
+        assert_eq!(end.local.names(), 0);
         assert_eq!(end.local.kept.load(Ordering::SeqCst), 0);
         assert!(end.tx_lane().is_none(), "it has been let go");
         table.take_back(at, other);

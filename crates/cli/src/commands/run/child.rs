@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::thread;
 
 use anyhow::Context;
+use crosslane_sys::inherit;
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
 };
@@ -26,15 +27,17 @@ const OF_TERMINALS: [i32; 2] = [SIGINT, SIGQUIT];
 /// # Errors
 /// When the program cannot be started: the kernel's answer.
 pub fn run(command: &mut Command) -> std::io::Result<anyhow::Result<ExitStatus>> {
-    let mut child = command.spawn()?;
+    let (mut child, signals) = inherit::spawn(command)?;
     let pid = Pid::from_child(&child);
-    Ok(pidfd_open(pid, PidfdFlags::empty())
+    let passed_on = pidfd_open(pid, PidfdFlags::empty())
         .context("cannot watch the program")
-        .and_then(pass_on)
-        // Without signals it still runs, and somebody has to wait for it.
-        .map_err(|error| note(&format!("crosslane: {error:#}")))
-        .or(Ok(()))
-        .and_then(|()| child.wait().context("cannot wait for the program")))
+        .and_then(pass_on);
+    drop(signals);
+    if let Err(error) = passed_on {
+        // It still runs, and somebody has to wait for it.
+        note(&format!("crosslane: {error:#}"));
+    }
+    Ok(child.wait().context("cannot wait for the program"))
 }
 
 fn pass_on(program: OwnedFd) -> anyhow::Result<()> {

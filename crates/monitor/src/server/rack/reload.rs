@@ -55,7 +55,7 @@ impl Monitor {
     /// Returns what has not been taken over, and why.
     fn read_again(&mut self) -> Option<String> {
         let Some(rack) = &mut self.rack else {
-            return Some("this monitor is in no rack: start it with --rack FILE".to_owned());
+            return Some("this monitor is in no rack: start it anew with --rack FILE, or as the system's with /etc/crosslane/rack.toml".to_owned());
         };
         let new = match RackConfig::read(&self.reloads.path) {
             Ok(new) => new,
