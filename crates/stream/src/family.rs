@@ -88,16 +88,19 @@ impl Family {
         if self == Self::Tcp {
             return kernel::available(fd, most);
         }
+        let queued = || kernel::queued(fd, libc::FIONREAD);
+        let bounded = |bytes: u32| (bytes as usize).clamp(1, most.max(1));
+        // To look at one byte, the kernel walks through all messages that are queued. It counts urgent ones, too.
+        let bytes = queued()?;
+        if bytes > 0 && kernel::poll_now(fd, libc::POLLPRI) & libc::POLLPRI == 0 {
+            return Ok(bounded(bytes));
+        }
         let mut byte = 0;
         // SAFETY: the byte is valid for one write.
-        let peeked = unsafe { kernel::recv(fd, &raw mut byte, 1, libc::MSG_PEEK) }?;
-        if peeked == 0 {
-            return Ok(0);
+        match unsafe { kernel::recv(fd, &raw mut byte, 1, libc::MSG_PEEK) }? {
+            0 => Ok(0),
+            _ => queued().map(bounded),
         }
-        let queued = kernel::queued(fd, libc::FIONREAD)?;
-        Ok(usize::try_from(queued)
-            .unwrap_or(usize::MAX)
-            .clamp(1, most.max(1)))
     }
 
     /// Take up to `bytes` away.

@@ -184,16 +184,20 @@ fn is_open(fd: RawFd) -> bool {
 fn compare_with_peer(fd: RawFd, received: u64, lane: &WindowLane) -> Count {
     let shown = &lane.control().sender.counted;
     at_rest(|| {
+        let before = shown.load(Ordering::SeqCst); // SYNC: counted
+        // Of a sender that sleeps in its call, each receive would ask the kernel anew.
+        let Some(sent) = counted::bytes_at_rest(before) else {
+            return Some(Count::Moving);
+        };
         if !is_open(fd) {
             return None;
         }
-        let before = shown.load(Ordering::SeqCst); // SYNC: counted
         let queued = kernel::queued(fd, libc::FIONREAD).ok()?;
         let after = shown.load(Ordering::SeqCst); // SYNC: counted
-        Some(match counted::bytes_at_rest(before) {
-            Some(sent) if before == after && sent == received + u64::from(queued) => Count::Agrees,
-            Some(_) if before == after => Count::Differs,
-            _ => Count::Moving,
+        Some(match sent == received + u64::from(queued) {
+            _ if before != after => Count::Moving,
+            true => Count::Agrees,
+            false => Count::Differs,
         })
     })
 }
