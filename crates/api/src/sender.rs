@@ -89,7 +89,7 @@ impl Sender {
             self.send_kept(dont_wait)?;
         }
         if let Some(end) = self.socket.end()
-            && slices::is_granted(&end)
+            && slices::is_granted_to_send(&end)
         {
             if bytes <= STAGED_BYTES && reserve::is_roomy(&end) {
                 return Ok((Place::Private, self.make_private(bytes)));

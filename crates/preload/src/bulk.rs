@@ -9,7 +9,7 @@ use crosslane_stream::{End, close, raw, send};
 use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, loff_t, off_t, size_t, ssize_t};
 
-use crate::progress::is_granted;
+use crate::progress::{is_granted, is_granted_to_send};
 use crate::{c, file, output, splice};
 
 /// How long a call that only the kernel can do waits for the connection to be back on TCP.
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn sendfile(
     // Of nothing the kernel sends nothing, even where the peer has closed.
     let may_move = offset.is_null() || c::may_be(offset, 1);
     while let Some(end) = End::of(out).filter(|_| bytes > 0 && may_move) {
-        if is_granted(&end) && end.tx_mode() == Mode::Ring {
+        if is_granted_to_send(&end) && end.tx_mode() == Mode::Ring {
             // SAFETY: the program's promise; null means the file's own position.
             match copy_file(&end, input, unsafe { offset.as_mut() }, bytes) {
                 Err(Errno::RESTART) => continue,

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
-use crosslane_stream::family::{Family, SO_MAX_PACING_RATE, TELLING_TCP, has_small_buffer};
+use crosslane_stream::family::{Family, SO_MAX_PACING_RATE, TELLING_TCP};
 use crosslane_stream::{
     End, close as closing, gone, patience, raw, receive, register, switch, unconsumed,
 };
@@ -196,7 +196,8 @@ fn after_change(end: &End, name: c_int) {
         libc::SO_RCVLOWAT if end.phase() == EndPhase::Granted && end.family() == Family::Tcp => {
             epoll::note_low_water(end);
         }
-        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE if has_small_buffer(end.fd()) => {
+        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE if end.family() == Family::Tcp => end.resize(),
+        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE if end.family().is_kernels(end.fd()) => {
             switch::pin(end, Reason::Option);
         }
         _ => {}

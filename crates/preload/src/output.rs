@@ -14,7 +14,7 @@ use crosslane_stream::{End, adopt, raw, replay, short, switch};
 use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
-use crate::progress::is_granted;
+use crate::progress::{is_granted, is_granted_to_send};
 use crate::{c, epoll, lifecycle};
 
 /// Flags that rings can honour; others are for the kernel, and the connection with them.
@@ -76,7 +76,7 @@ fn transmit_by(
     }
     loop {
         let mut sent = None;
-        if is_granted(end) {
+        if is_granted_to_send(end) {
             sent = match by_ring(end, parts, flags) {
                 Ok(Sent::Bytes(bytes)) => Some(c::count(Ok(bytes))),
                 Ok(Sent::ByKernel) => None,

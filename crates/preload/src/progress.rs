@@ -9,8 +9,19 @@ use crosslane_stream::{End, register, rest, switch};
 /// library, not the kernel alone, handles its bytes.
 #[inline]
 pub fn is_granted(end: &End) -> bool {
+    is_granted_to(end, register::progress)
+}
+
+/// As [`is_granted`], in a call that sends.
+#[inline]
+pub fn is_granted_to_send(end: &End) -> bool {
+    is_granted_to(end, register::progress_to_send)
+}
+
+#[inline(always)]
+fn is_granted_to(end: &End, progress: impl FnOnce(&End)) -> bool {
     if end.phase() != EndPhase::Granted {
-        register::progress(end);
+        progress(end);
         if end.phase() != EndPhase::Granted {
             return false;
         }

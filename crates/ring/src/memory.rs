@@ -13,11 +13,20 @@ use crosslane_window::view::View;
 use crate::copy;
 use crate::reserve::Piece;
 
+/// Lines on their way of a sender that wants few (128 KiB): twice [`worth_waking`](crate::worth_waking), so that a
+/// receiver that has read half of them tells a sleeping one.
+const SMALL_CAPACITY: u32 = 1 << 11;
+
 /// The memory of one lane. The algorithms of this crate are generic over it, so that the same
 /// code runs on a window, under the model checker and on simulated windows.
 pub trait LaneMemory {
     /// Lines in the ring, a power of two.
     fn lines(&self) -> u32;
+
+    /// Lines that may be on their way, at most as many as there are.
+    fn capacity(&self) -> u32 {
+        self.lines()
+    }
 
     /// Whether a sender may go on at the start of the next lap before it has filled this one.
     fn may_turn(&self) -> bool {
@@ -79,6 +88,7 @@ pub struct WindowLane {
     control: *const LaneControl,
     ring: *mut u8,
     lines: u32,
+    capacity: u32,
 }
 
 // SAFETY: a lane is two addresses; every access through them is atomic or a raw copy.
@@ -102,6 +112,7 @@ impl WindowLane {
             control,
             ring: ring.start().as_ptr(),
             lines,
+            capacity: lines,
         })
     }
 
@@ -112,9 +123,20 @@ impl WindowLane {
         (self.lines == other.lines).then_some(Self { ring, ..self })
     }
 
-    /// The addresses and size of the lane, for keeping it in atomics.
-    pub fn into_raw(self) -> (*mut LaneControl, *mut u8, u32) {
-        (self.control.cast_mut(), self.ring, self.lines)
+    /// The lane for a sender that wants little on its way, [`SMALL_CAPACITY`], or, without `bounded`, for any other.
+    #[must_use]
+    pub fn with_capacity(self, bounded: bool) -> Self {
+        let capacity = match bounded {
+            true => self.lines.min(SMALL_CAPACITY),
+            false => self.lines,
+        };
+        Self { capacity, ..self }
+    }
+
+    /// The addresses, size and capacity of the lane, for keeping it in atomics.
+    pub fn into_raw(self) -> (*mut LaneControl, *mut u8, [u32; 2]) {
+        let lines = [self.lines, self.capacity];
+        (self.control.cast_mut(), self.ring, lines)
     }
 
     /// The lane again.
@@ -122,11 +144,13 @@ impl WindowLane {
     /// # Safety
     /// The three must come from [`WindowLane::into_raw`], and the memory must still be mapped.
     #[inline]
-    pub unsafe fn from_raw(control: *mut LaneControl, ring: *mut u8, lines: u32) -> Self {
+    pub unsafe fn from_raw(control: *mut LaneControl, ring: *mut u8, lines: [u32; 2]) -> Self {
+        let [lines, capacity] = lines;
         Self {
             control,
             ring,
             lines,
+            capacity,
         }
     }
 
@@ -220,6 +244,11 @@ impl WindowLane {
         unsafe { copy::out_of_ring(self.ring, to, bytes) };
     }
 
+    fn has_own_ring(&self) -> bool {
+        let behind = self.control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
+        core::ptr::eq(behind, self.ring)
+    }
+
     /// Split a range of the ring that may run over its end into two.
     #[inline]
     fn split(&self, offset: usize, bytes: usize) -> (usize, usize) {
@@ -249,15 +278,20 @@ impl LaneMemory for WindowLane {
         self.lines
     }
 
-    /// Not with the ring of another lane, which is posted line by line.
+    #[inline]
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Not with the ring of another lane, which is posted line by line, nor where the lines that are passed over would
+    /// be more than may be on their way.
     fn may_turn(&self) -> bool {
-        let behind = self.control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
-        core::ptr::eq(behind, self.ring)
+        self.has_own_ring() && self.capacity == self.lines
     }
 
     fn note_growth(&self) {
         let grown = &self.control().sender.grown;
-        if self.may_turn() && grown.load(Ordering::Relaxed) == 0 {
+        if self.has_own_ring() && grown.load(Ordering::Relaxed) == 0 {
             grown.store(1, Ordering::Relaxed);
         }
     }

@@ -97,7 +97,7 @@ impl TxCursor {
         wanted: usize,
     ) -> Result<Reservation, PeerLied> {
         // A ring has less than 2^24 bytes.
-        let wanted = wanted.min(lane.lines() as usize * LINE_BYTES);
+        let wanted = wanted.min(lane.capacity() as usize * LINE_BYTES);
         let line = self.start(lane, wanted)?;
         let skipped = line - self.tail;
         let free = self

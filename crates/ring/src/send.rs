@@ -40,7 +40,7 @@ impl TxCursor {
     /// Lines free for data as far as is known without looking at the receiver's line.
     #[inline]
     pub(crate) fn free(&self, lane: &impl LaneMemory) -> u64 {
-        (u64::from(lane.lines()) - RESERVED_LINES)
+        (u64::from(lane.capacity()) - RESERVED_LINES)
             .saturating_sub(self.tail.wrapping_sub(self.credit))
     }
 

@@ -4,11 +4,10 @@
 //! ([`crosslane_ctl::slab::EndEntry`]); addresses of lanes are private to the process and live in
 //! [`Local`]. An [`End`] is two references; making one from a descriptor costs three loads.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::LaneControl;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndEntry, EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::trace::{Point, mark};
@@ -18,6 +17,7 @@ use crosslane_sys::{kernel, process as system};
 
 use crate::doubt;
 use crate::heir;
+use crate::lane_cell::LaneCell;
 use crate::lock::{self, Guard};
 use crate::lost::Clock;
 use crate::patience;
@@ -75,6 +75,8 @@ pub struct Local {
     pub(crate) life_seen: AtomicU64,
     /// How far the peer had sent and taken when it was last looked for.
     pub(crate) life_signs: [AtomicU64; 2],
+    /// Bytes that it had received when it sent last, until it is registered.
+    pub(crate) heard: AtomicU64,
     /// The token of the other end of a socket pair, plus 1; 0 if there is none.
     pub(crate) twin: AtomicU64,
     /// 1 after a receive has taken part of a message whose sender is writing the rest.
@@ -103,40 +105,6 @@ impl Local {
     /// How many descriptors of this process name the end.
     pub fn names(&self) -> u32 {
         self.fds.load(Ordering::SeqCst) & !KEPT
-    }
-}
-
-/// A lane's address in atomics: replaced when an end is granted rings.
-#[derive(Default)]
-pub(crate) struct LaneCell {
-    control: AtomicPtr<LaneControl>,
-    ring: AtomicPtr<u8>,
-    lines: AtomicU32,
-}
-
-impl LaneCell {
-    #[inline]
-    pub(crate) fn get(&self) -> Option<WindowLane> {
-        let control = self.control.load(Ordering::Acquire); // SYNC: lanes
-        if control.is_null() {
-            return None;
-        }
-        let ring = self.ring.load(Ordering::Relaxed);
-        let lines = self.lines.load(Ordering::Relaxed);
-        // SAFETY: `set` took them from a lane; arenas keep their addresses mapped for ever (see
-        // `control`), so that a stale lane is wrong but never outside of memory.
-        Some(unsafe { WindowLane::from_raw(control, ring, lines) })
-    }
-
-    pub(crate) fn set(&self, lane: WindowLane) {
-        let (control, ring, lines) = lane.into_raw();
-        self.lines.store(lines, Ordering::Relaxed);
-        self.ring.store(ring, Ordering::Relaxed);
-        self.control.store(control, Ordering::Release); // SYNC: lanes
-    }
-
-    fn clear(&self) {
-        self.control.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
@@ -273,8 +241,16 @@ impl End {
     }
 
     pub(crate) fn set_lanes(&self, tx: WindowLane, rx: WindowLane) {
-        self.local.tx_lane.set(tx);
+        let wants_little = self.family().wants_little(self.fd());
+        self.local.tx_lane.set(tx.with_capacity(wants_little));
         self.local.rx_lane.set(rx);
+    }
+
+    /// The program has changed the size of the send buffer of a connection over TCP.
+    pub fn resize(&self) {
+        let _tx = self.lock_tx();
+        let wants_little = self.family().wants_little(self.fd());
+        self.local.tx_lane.resize(wants_little);
     }
 
     pub(crate) fn clear_lanes(&self) {

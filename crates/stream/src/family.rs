@@ -113,20 +113,24 @@ impl Family {
         unsafe { kernel::recv(fd, scrap.as_mut_ptr(), bytes.min(SCRAP), 0) }
     }
 
+    /// Whether few bytes are to be on their way in a lane, as the program has made the send buffer small. One of AF_UNIX, where
+    /// nothing waits at the receiver besides, holds less than any lane, and stays with the kernel.
+    pub(crate) fn wants_little(self, fd: RawFd) -> bool {
+        self == Self::Tcp && has_small_buffer(fd)
+    }
+
     /// Whether an option that has been set already keeps the socket with the kernel.
-    pub(crate) fn is_kernels(self, fd: RawFd) -> bool {
+    pub fn is_kernels(self, fd: RawFd) -> bool {
         let option = |name| kernel::getsockopt::<i32>(fd, libc::SOL_SOCKET, name);
         let is_on = |name: &libc::c_int| option(*name).is_ok_and(|value| value != 0);
-        let is_bounded = || option(SO_BUF_LOCK).is_ok_and(|locks| locks & SNDBUF_LOCK != 0);
         let is_told_of = || kernel::status_flags(fd).is_ok_and(|flags| flags & libc::O_ASYNC != 0);
         let counts = || kernel::getsockopt::<i32>(fd, libc::IPPROTO_TCP, libc::TCP_CM_INQ);
         let rate = || kernel::getsockopt::<u64>(fd, libc::SOL_SOCKET, SO_MAX_PACING_RATE);
-        has_small_buffer(fd) && is_bounded()
-            || option(libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0)
+        option(libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0)
             || option(libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1)
             || is_told_of()
             || match self {
-                Self::Unix => TELLING_UNIX.iter().any(is_on),
+                Self::Unix => TELLING_UNIX.iter().any(is_on) || has_small_buffer(fd),
                 Self::Tcp => {
                     TELLING_TCP.iter().any(is_on)
                         || counts().is_ok_and(|on| on != 0)
@@ -137,11 +141,12 @@ impl Family {
     }
 }
 
-/// Whether the send buffer is smaller than any lane. A program that has made it so wants few bytes on their
-/// way, and a lane would take many at once.
-pub fn has_small_buffer(fd: RawFd) -> bool {
+/// Whether the program has made the send buffer smaller than any lane: it wants few bytes on their way.
+fn has_small_buffer(fd: RawFd) -> bool {
+    let is_locked = || kernel::getsockopt::<i32>(fd, libc::SOL_SOCKET, SO_BUF_LOCK);
     kernel::getsockopt::<u32>(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)
         .is_ok_and(|bytes| (bytes as usize) < LEAST_LANE_BYTES)
+        && is_locked().is_ok_and(|locks| locks & SNDBUF_LOCK != 0)
 }
 
 impl End {

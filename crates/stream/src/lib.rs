@@ -45,6 +45,7 @@ mod heir;
 mod holders;
 pub mod interrupt;
 pub mod kernel_view;
+mod lane_cell;
 mod ledger;
 pub mod lock;
 pub mod lost;

@@ -1,7 +1,7 @@
 //! From a fresh TCP connection to granted rings.
 //!
-//! Upgrade is lazy: a connection must have moved something in a few calls, so that short ones cost
-//! nothing but a table entry.
+//! Upgrade is lazy: a connection must have moved something in a few calls, so that short ones cost nothing
+//! but a table entry.
 
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
@@ -27,6 +27,9 @@ use crate::{
 pub(crate) const CALLS_BEFORE_REGISTERING: u32 = 6;
 /// Bytes after which a connection is registered however few calls moved them.
 const BYTES_BEFORE_REGISTERING: u64 = 256 * 1024;
+/// Bytes after which a connection is registered when it begins another exchange: as many as a TLS handshake moves, which
+/// costs several times what asking for rings does (60 us where they come too late, as much as an exchange of 64 bytes).
+const BYTES_OF_A_CONVERSATION: u64 = 1024;
 /// A registered end looks at the control socket in each of its first calls, and later in every
 /// sixteenth.
 const EAGER_LOOKS: u32 = 64;
@@ -79,9 +82,26 @@ pub fn track(fd: RawFd, family: Family, passive: bool, port: Option<u16>) -> Opt
     Some(end)
 }
 
-/// Have the end registered at its first call, not after some.
+/// Have the end registered at its next call, however few there were.
 pub fn hasten(end: &End) {
     end.add_flags(end_flags::EAGER);
+}
+
+/// As [`progress`], in a call that sends.
+#[cold]
+pub fn progress_to_send(end: &End) {
+    note_send(end);
+    progress(end);
+}
+
+/// Who has sent, was answered, and sends again goes on with a conversation. Few bytes may still be all of a short one.
+fn note_send(end: &End) {
+    let sent = end.entry.tx.tcp_data.load(Ordering::Relaxed);
+    let received = end.entry.rx.tcp_data.load(Ordering::Relaxed);
+    let heard = end.local.heard.swap(received, Ordering::Relaxed);
+    if sent > 0 && received > heard && sent + received >= BYTES_OF_A_CONVERSATION {
+        hasten(end);
+    }
 }
 
 /// The tables, and the process known to the monitor.
@@ -157,6 +177,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
     local.shares.forget();
     local.stalled_at.store(u64::MAX, Ordering::Relaxed);
     local.life_seen.store(0, Ordering::Relaxed);
+    local.heard.store(0, Ordering::Relaxed);
     local.twin.store(0, Ordering::Relaxed);
     End::at(process, index, fd).forget_waiting();
 }

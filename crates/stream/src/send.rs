@@ -584,9 +584,9 @@ fn has_room(end: &End) -> bool {
     let Some(lane) = end.tx_lane() else {
         return true;
     };
-    let lines = u64::from(lane.lines());
+    let (lines, capacity) = (u64::from(lane.lines()), u64::from(lane.capacity()));
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     let used = tail.wrapping_sub(Place::near(lane.consumed(), tail).line);
     // A receiver that claims more than was sent is found out by the next write.
-    used + worth_waking(&lane) + 2 <= lines || used > lines || end.tx_mode() != Mode::Ring
+    used + worth_waking(&lane) + 2 <= capacity || used > lines || end.tx_mode() != Mode::Ring
 }

@@ -17,8 +17,19 @@ use crate::{End, raw, register, switch};
 /// the library, not for the kernel alone, to move its bytes.
 #[inline]
 pub fn is_granted(end: &End) -> bool {
+    is_granted_to(end, register::progress)
+}
+
+/// As [`is_granted`], in a call that sends.
+#[inline]
+pub fn is_granted_to_send(end: &End) -> bool {
+    is_granted_to(end, register::progress_to_send)
+}
+
+#[inline(always)]
+fn is_granted_to(end: &End, progress: impl FnOnce(&End)) -> bool {
     if end.phase() != EndPhase::Granted {
-        register::progress(end);
+        progress(end);
         if end.phase() != EndPhase::Granted {
             return false;
         }
@@ -48,7 +59,7 @@ pub fn send(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno> {
 fn send_slowly(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno> {
     let part = [Part::of(bytes)];
     loop {
-        if is_granted(end) {
+        if is_granted_to_send(end) {
             // SAFETY: the slice is borrowed for longer than the cursor, and is only read.
             let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
             match send::send(end, &mut parts, dont_wait) {

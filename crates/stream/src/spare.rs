@@ -16,7 +16,7 @@ use crosslane_sys::memory::create_sealed;
 use crosslane_window::arena::Arena;
 
 use crate::End;
-use crate::end::LaneCell;
+use crate::lane_cell::LaneCell;
 use crate::posted;
 
 /// The lanes of our own.

@@ -18,6 +18,9 @@ const SWITCHING: &str = "switching";
 /// The other end of one that ended so early waited for it in vain.
 const WAITED: &str = "no-peer";
 
+/// Whose other end travelled in rings both ways until it was closed did so, too: what is said then is that end.
+const ENDING: [&str; 3] = ["peer-asked", "half-closed", SWITCHING];
+
 /// What a monitor has counted up to a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -223,29 +226,37 @@ impl Acceleration {
 /// What became of each end.
 fn fates(ends: &[End]) -> Vec<Fate<'_>> {
     let mut fates: Vec<_> = ends.iter().map(fate).collect();
-    // By the name of the end itself and, where it knows it, of its peer; names come again.
-    let mut short_lived: HashMap<[&str; 2], usize> = HashMap::new();
-    for (end, _) in ends
-        .iter()
-        .zip(&fates)
-        .filter(|(_, fate)| **fate == Fate::ShortLived)
-    {
-        *short_lived.entry([&end.local, &end.peer]).or_default() += 1;
-    }
-    for (end, fate) in ends.iter().zip(&mut fates) {
-        if *fate != Fate::Other(WAITED) {
-            continue;
-        }
-        let names = [[&*end.peer, &*end.local], [&*end.peer, ""]];
-        let waited_for = names
-            .iter()
-            .find(|names| short_lived.get(*names).is_some_and(|n| *n > 0));
-        if let Some(count) = waited_for.and_then(|names| short_lived.get_mut(names)) {
-            *count -= 1;
-            *fate = Fate::ShortLived;
-        }
-    }
+    let is_ending = |fate: &Fate| ENDING.iter().any(|reason| *fate == Fate::Other(reason));
+    share(ends, &mut fates, Fate::Accelerated, is_ending);
+    share(ends, &mut fates, Fate::ShortLived, |fate| {
+        *fate == Fate::Other(WAITED)
+    });
     fates
+}
+
+/// Ends whose fate `depends` on that of the other end have this one where the other has. Names come again, so each is the
+/// other end of one at most.
+fn share<'a>(
+    ends: &[End],
+    fates: &mut [Fate<'a>],
+    this: Fate<'a>,
+    depends: impl Fn(&Fate<'a>) -> bool,
+) {
+    // By the name of the end itself and, where it knows it, of its peer.
+    let mut others: HashMap<[&str; 2], usize> = HashMap::new();
+    for (end, _) in ends.iter().zip(&*fates).filter(|(_, fate)| **fate == this) {
+        *others.entry([&end.local, &end.peer]).or_default() += 1;
+    }
+    for (end, fate) in ends.iter().zip(fates).filter(|(_, fate)| depends(fate)) {
+        let names = [[&*end.peer, &*end.local], [&*end.peer, ""]];
+        let other = names
+            .iter()
+            .find(|names| others.get(*names).is_some_and(|n| *n > 0));
+        if let Some(count) = other.and_then(|names| others.get_mut(names)) {
+            *count -= 1;
+            *fate = this;
+        }
+    }
 }
 
 fn fate(end: &End) -> Fate<'_> {

@@ -31,6 +31,30 @@ fn no_socket_is_registered_as_another_connection() {
     assert!(!is_in_flight(&one), "and has been answered");
 }
 
+/// The program sends, after so many bytes both ways. Returns whether the end is to be registered at once.
+fn sends(end: &End, sent: u64, received: u64) -> bool {
+    end.entry.tx.tcp_data.store(sent, Ordering::Relaxed);
+    end.entry.rx.tcp_data.store(received, Ordering::Relaxed);
+    note_send(end);
+    end.has_flags(end_flags::EAGER)
+}
+
+#[test]
+fn a_conversation_is_registered_when_it_goes_on() {
+    let (end, _sockets) = tracked();
+    let is_hastened = |sent, received| sends(&end, sent, received);
+    assert!(!is_hastened(0, 0), "its first send");
+    assert!(!is_hastened(500, 0), "nothing was answered");
+    assert!(!is_hastened(500, 100), "few bytes");
+    assert!(!is_hastened(3000, 100), "more of the same exchange");
+    assert!(is_hastened(3000, 200));
+
+    let (end, _sockets) = tracked();
+    assert!(!sends(&end, 0, 2000), "it answers");
+    assert!(!sends(&end, 5000, 2000), "in two parts");
+    assert!(sends(&end, 9000, 2100), "and answers again");
+}
+
 #[test]
 fn a_close_waits_for_who_is_about_to_register() {
     let (end, _sockets) = tracked();

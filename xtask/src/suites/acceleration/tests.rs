@@ -80,6 +80,24 @@ fn who_waited_for_anybody_else_was_not_accelerated() {
 }
 
 #[test]
+fn who_was_accelerated_until_the_other_end_closed_was_accelerated() {
+    for reason in ENDING {
+        let end = || end("b:80", "a:1", Some(reason), 10, LONG_LIVED_BYTES);
+        let other = |reason| self::end("a:1", "b:80", reason, 10, 0);
+        assert_eq!(of(vec![end(), other(None)]).accelerated, 2, "{reason}");
+        let twice = of(vec![end(), end(), other(None)]);
+        assert_eq!((twice.accelerated, twice.long_lived()), (2, 3), "{reason}");
+        let early = of(vec![end(), other(Some("peer-asked"))]);
+        assert_eq!((early.accelerated, early.long_lived()), (0, 2), "{reason}");
+    }
+    let kept = of(vec![
+        end("b:80", "a:1", Some("option"), 0, 10),
+        end("a:1", "b:80", None, 10, 0),
+    ]);
+    assert_eq!((kept.accelerated, kept.long_lived()), (1, 2));
+}
+
+#[test]
 fn what_was_counted_and_not_told_is_left_out() {
     let ends = vec![end("a:1", "b:80", None, 10, 0)];
     let told = Told { ends, left_out: 3 };
