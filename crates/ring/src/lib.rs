@@ -33,4 +33,4 @@ pub use memory::{LaneMemory, WindowLane};
 pub use parts::{Part, Parts};
 pub use receive::{Next, RxCursor, Taken};
 pub use reserve::{Piece, Reservation};
-pub use send::{TxCursor, worth_waking};
+pub use send::{TxCursor, may_go_on, worth_waking};

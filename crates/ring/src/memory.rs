@@ -13,24 +13,20 @@ use crosslane_window::view::View;
 use crate::copy;
 use crate::reserve::Piece;
 
-/// Lines on their way of a sender that wants few (128 KiB): twice [`worth_waking`](crate::worth_waking), so that a
-/// receiver that has read half of them tells a sleeping one.
-const SMALL_CAPACITY: u32 = 1 << 11;
-
 /// The memory of one lane. The algorithms of this crate are generic over it, so that the same
 /// code runs on a window, under the model checker and on simulated windows.
 pub trait LaneMemory {
     /// Lines in the ring, a power of two.
     fn lines(&self) -> u32;
 
-    /// Lines that may be on their way, at most as many as there are.
-    fn capacity(&self) -> u32 {
-        self.lines()
-    }
-
     /// Whether a sender may go on at the start of the next lap before it has filled this one.
     fn may_turn(&self) -> bool {
         true
+    }
+
+    /// Whether its sender, who may turn, wants little on its way: it never uses more than a small ring.
+    fn is_bounded(&self) -> bool {
+        false
     }
 
     /// Lines beyond a small ring are used from now on, by a sender that may turn.
@@ -88,7 +84,7 @@ pub struct WindowLane {
     control: *const LaneControl,
     ring: *mut u8,
     lines: u32,
-    capacity: u32,
+    is_bounded: bool,
 }
 
 // SAFETY: a lane is two addresses; every access through them is atomic or a raw copy.
@@ -112,7 +108,7 @@ impl WindowLane {
             control,
             ring: ring.start().as_ptr(),
             lines,
-            capacity: lines,
+            is_bounded: false,
         })
     }
 
@@ -123,20 +119,15 @@ impl WindowLane {
         (self.lines == other.lines).then_some(Self { ring, ..self })
     }
 
-    /// The lane for a sender that wants little on its way, [`SMALL_CAPACITY`], or, without `bounded`, for any other.
+    /// The lane of a sender that wants little on its way, or does not.
     #[must_use]
-    pub fn with_capacity(self, bounded: bool) -> Self {
-        let capacity = match bounded {
-            true => self.lines.min(SMALL_CAPACITY),
-            false => self.lines,
-        };
-        Self { capacity, ..self }
+    pub fn bounded(self, is_bounded: bool) -> Self {
+        Self { is_bounded, ..self }
     }
 
-    /// The addresses, size and capacity of the lane, for keeping it in atomics.
-    pub fn into_raw(self) -> (*mut LaneControl, *mut u8, [u32; 2]) {
-        let lines = [self.lines, self.capacity];
-        (self.control.cast_mut(), self.ring, lines)
+    /// The addresses and size of the lane, for keeping it in atomics.
+    pub fn into_raw(self) -> (*mut LaneControl, *mut u8, u32) {
+        (self.control.cast_mut(), self.ring, self.lines)
     }
 
     /// The lane again.
@@ -144,13 +135,12 @@ impl WindowLane {
     /// # Safety
     /// The three must come from [`WindowLane::into_raw`], and the memory must still be mapped.
     #[inline]
-    pub unsafe fn from_raw(control: *mut LaneControl, ring: *mut u8, lines: [u32; 2]) -> Self {
-        let [lines, capacity] = lines;
+    pub unsafe fn from_raw(control: *mut LaneControl, ring: *mut u8, lines: u32) -> Self {
         Self {
             control,
             ring,
             lines,
-            capacity,
+            is_bounded: false,
         }
     }
 
@@ -244,11 +234,6 @@ impl WindowLane {
         unsafe { copy::out_of_ring(self.ring, to, bytes) };
     }
 
-    fn has_own_ring(&self) -> bool {
-        let behind = self.control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
-        core::ptr::eq(behind, self.ring)
-    }
-
     /// Split a range of the ring that may run over its end into two.
     #[inline]
     fn split(&self, offset: usize, bytes: usize) -> (usize, usize) {
@@ -278,20 +263,20 @@ impl LaneMemory for WindowLane {
         self.lines
     }
 
-    #[inline]
-    fn capacity(&self) -> u32 {
-        self.capacity
+    /// Not with the ring of another lane, which is posted line by line.
+    fn may_turn(&self) -> bool {
+        let behind = self.control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
+        core::ptr::eq(behind, self.ring)
     }
 
-    /// Not with the ring of another lane, which is posted line by line, nor where the lines that are passed over would
-    /// be more than may be on their way.
-    fn may_turn(&self) -> bool {
-        self.has_own_ring() && self.capacity == self.lines
+    #[inline]
+    fn is_bounded(&self) -> bool {
+        self.is_bounded && self.may_turn()
     }
 
     fn note_growth(&self) {
         let grown = &self.control().sender.grown;
-        if self.has_own_ring() && grown.load(Ordering::Relaxed) == 0 {
+        if self.may_turn() && grown.load(Ordering::Relaxed) == 0 {
             grown.store(1, Ordering::Relaxed);
         }
     }

@@ -5,7 +5,7 @@
 //! last, so that the receiver sees all of it at once. Until then it is nothing: the lane is as it
 //! was, because its next header stays cleared.
 
-use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::lane::{LINE_BYTES, SMALL_RING_LINES};
 
 use crate::header::{self, HEADER_BYTES, MAX_RECORD_BYTES, PeerLied, lines_for};
 use crate::memory::LaneMemory;
@@ -77,6 +77,12 @@ fn room(lines: u64) -> usize {
     usize::try_from(whole).unwrap_or(0) * MAX_RECORD_BYTES + last
 }
 
+/// Lines from `line` to the end of the small ring of a bounded sender, and those of a record that goes over it.
+fn confined(lane: &impl LaneMemory, line: u64) -> u64 {
+    let at = line & u64::from(lane.lines() - 1);
+    (u64::from(SMALL_RING_LINES) + lines_for(MAX_RECORD_BYTES)).saturating_sub(at)
+}
+
 /// Lines that so much payload takes, in records of the greatest length but for the last.
 fn lines_of(bytes: usize) -> u64 {
     let (whole, rest) = (bytes / MAX_RECORD_BYTES, bytes % MAX_RECORD_BYTES);
@@ -97,16 +103,26 @@ impl TxCursor {
         wanted: usize,
     ) -> Result<Reservation, PeerLied> {
         // A ring has less than 2^24 bytes.
-        let wanted = wanted.min(lane.capacity() as usize * LINE_BYTES);
-        let line = self.start(lane, wanted)?;
+        let wanted = wanted.min(lane.lines() as usize * LINE_BYTES);
+        let Some(line) = self.start(lane, wanted)? else {
+            return Ok(Reservation {
+                tail: self.tail,
+                line: self.tail,
+                bytes: 0,
+            });
+        };
         let skipped = line - self.tail;
         let free = self
             .free_lines(lane, skipped + lines_of(wanted))?
             .saturating_sub(skipped);
+        let bytes = wanted.min(room(free));
         Ok(Reservation {
             tail: self.tail,
             line,
-            bytes: wanted.min(room(free)),
+            bytes: match lane.is_bounded() {
+                true => bytes.min(room(confined(lane, line))),
+                false => bytes,
+            },
         })
     }
 

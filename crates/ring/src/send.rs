@@ -27,6 +27,19 @@ pub fn worth_waking(lane: &impl LaneMemory) -> u64 {
     u64::from(lane.lines() / 4).min(WORTH_WAKING)
 }
 
+/// Whether a data record may not start at `line`: beyond the small ring that a bounded sender keeps to.
+#[inline]
+fn is_confined(lane: &impl LaneMemory, line: u64) -> bool {
+    header::is_spare(line, lane.lines()) && lane.is_bounded()
+}
+
+/// Whether a sender at `tail` may go on while so many lines are on their way. At the end of its small ring a bounded one
+/// waits for its receiver to keep up, and turns.
+#[inline]
+pub fn may_go_on(lane: &impl LaneMemory, tail: u64, on_their_way: u64) -> bool {
+    on_their_way <= NEARLY_EMPTY || !is_confined(lane, tail)
+}
+
 /// Where the sender stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCursor {
@@ -40,7 +53,7 @@ impl TxCursor {
     /// Lines free for data as far as is known without looking at the receiver's line.
     #[inline]
     pub(crate) fn free(&self, lane: &impl LaneMemory) -> u64 {
-        (u64::from(lane.capacity()) - RESERVED_LINES)
+        (u64::from(lane.lines()) - RESERVED_LINES)
             .saturating_sub(self.tail.wrapping_sub(self.credit))
     }
 
@@ -75,7 +88,7 @@ impl TxCursor {
     /// As [`TxCursor::refresh`].
     pub fn writable(&mut self, lane: &impl LaneMemory) -> Result<bool, PeerLied> {
         let wanted = worth_waking(lane);
-        Ok(self.free_lines(lane, wanted)? >= wanted)
+        Ok(self.free_lines(lane, wanted)? >= wanted && self.may_go_on(lane)?)
     }
 
     /// Whether a writer that has found room until now finds some again: less than what is worth waking one,
@@ -85,13 +98,21 @@ impl TxCursor {
     /// As [`TxCursor::refresh`].
     pub fn has_room(&mut self, lane: &impl LaneMemory) -> Result<bool, PeerLied> {
         let wanted = worth_waking(lane) / 4;
-        Ok(self.free_lines(lane, wanted)? >= wanted)
+        Ok(self.free_lines(lane, wanted)? >= wanted && self.may_go_on(lane)?)
+    }
+
+    fn may_go_on(&mut self, lane: &impl LaneMemory) -> Result<bool, PeerLied> {
+        if !may_go_on(lane, self.tail, self.tail - self.credit) {
+            self.refresh(lane)?;
+        }
+        Ok(may_go_on(lane, self.tail, self.tail - self.credit))
     }
 
     /// Whether what is worth waking a writer is known to be free without looking at the receiver's line.
     #[inline]
     pub fn is_roomy(&self, lane: &impl LaneMemory) -> bool {
         self.free(lane) >= worth_waking(lane)
+            && may_go_on(lane, self.tail, self.tail.wrapping_sub(self.credit))
     }
 
     /// Whether this is where a sender asks if its receiver keeps up: a few lines, so that at least one
@@ -105,28 +126,39 @@ impl TxCursor {
     /// Where the next data record of the `bytes` that are left to send starts: at the tail, or at the
     /// start of the next lap if they are few and the receiver keeps up, so that few lines are used and
     /// stay in caches. A ring so grows under load and shrinks after it, without a word to the receiver
-    /// but where to go on.
+    /// but where to go on. `None` where it may not grow, and the receiver is behind.
     ///
     /// # Errors
     /// As [`TxCursor::refresh`].
     #[inline]
-    pub(crate) fn start(&mut self, lane: &impl LaneMemory, bytes: usize) -> Result<u64, PeerLied> {
-        match self.is_at_turn(lane) {
-            false => Ok(self.tail),
+    pub(crate) fn start(
+        &mut self,
+        lane: &impl LaneMemory,
+        bytes: usize,
+    ) -> Result<Option<u64>, PeerLied> {
+        match self.is_at_turn(lane) || is_confined(lane, self.tail) {
+            false => Ok(Some(self.tail)),
             true => self.start_at_turn(lane, bytes),
         }
     }
 
     #[cold]
-    fn start_at_turn(&mut self, lane: &impl LaneMemory, bytes: usize) -> Result<u64, PeerLied> {
-        if bytes < BULK_BYTES && lane.may_turn() {
+    fn start_at_turn(
+        &mut self,
+        lane: &impl LaneMemory,
+        bytes: usize,
+    ) -> Result<Option<u64>, PeerLied> {
+        if lane.is_bounded() || bytes < BULK_BYTES && lane.may_turn() {
             self.refresh(lane)?;
             if self.tail - self.credit <= NEARLY_EMPTY {
-                return Ok(header::next_lap(self.tail, lane.lines()));
+                return Ok(Some(header::next_lap(self.tail, lane.lines())));
             }
         }
+        if lane.is_bounded() {
+            return Ok(None);
+        }
         lane.note_growth();
-        Ok(self.tail)
+        Ok(Some(self.tail))
     }
 
     /// Publish the record at `start`, which is all there but for its header.
@@ -155,7 +187,9 @@ impl TxCursor {
         if wanted == 0 {
             return Ok(0);
         }
-        let start = self.start(lane, parts.left())?;
+        let Some(start) = self.start(lane, parts.left())? else {
+            return Ok(0);
+        };
         let skipped = start - self.tail;
         let free = self
             .free_lines(lane, skipped + lines_for(wanted) + 1)?
@@ -168,7 +202,8 @@ impl TxCursor {
             .saturating_mul(LINE_BYTES);
         let bytes = wanted.min(room - HEADER_BYTES);
         let (lines, next) = (lines_for(bytes), start + lines_for(bytes));
-        let goes_on = bytes == MAX_RECORD_BYTES && parts.left() > bytes && free > lines;
+        let has_more = parts.left() > bytes && free > lines;
+        let goes_on = bytes == MAX_RECORD_BYTES && has_more && !is_confined(lane, next);
         let flag = if goes_on { header::GOES_ON } else { 0 };
         let header = header::data(bytes, start, lane.lines()) | flag;
         let offset = Self::offset(lane, start) + HEADER_BYTES;

@@ -16,6 +16,7 @@ use crosslane_sys::store_wait::StoreWait;
 use crosslane_sys::{kernel, process as system};
 
 use crate::doubt;
+use crate::family;
 use crate::heir;
 use crate::lane_cell::LaneCell;
 use crate::lock::{self, Guard};
@@ -242,15 +243,14 @@ impl End {
 
     pub(crate) fn set_lanes(&self, tx: WindowLane, rx: WindowLane) {
         let wants_little = self.family().wants_little(self.fd());
-        self.local.tx_lane.set(tx.with_capacity(wants_little));
+        self.local.tx_lane.bound(wants_little);
+        self.local.tx_lane.set(tx);
         self.local.rx_lane.set(rx);
     }
 
     /// The program has changed the size of the send buffer of a connection over TCP.
     pub fn resize(&self) {
-        let _tx = self.lock_tx();
-        let wants_little = self.family().wants_little(self.fd());
-        self.local.tx_lane.resize(wants_little);
+        self.local.tx_lane.bound(family::is_small(self.fd()));
     }
 
     pub(crate) fn clear_lanes(&self) {

@@ -143,10 +143,14 @@ impl Family {
 
 /// Whether the program has made the send buffer smaller than any lane: it wants few bytes on their way.
 fn has_small_buffer(fd: RawFd) -> bool {
-    let is_locked = || kernel::getsockopt::<i32>(fd, libc::SOL_SOCKET, SO_BUF_LOCK);
+    let locks = || kernel::getsockopt::<i32>(fd, libc::SOL_SOCKET, SO_BUF_LOCK);
+    is_small(fd) && locks().is_ok_and(|locks| locks & SNDBUF_LOCK != 0)
+}
+
+/// Whether the send buffer is smaller than any lane. One that no program has sized may be, before it has grown.
+pub(crate) fn is_small(fd: RawFd) -> bool {
     kernel::getsockopt::<u32>(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)
         .is_ok_and(|bytes| (bytes as usize) < LEAST_LANE_BYTES)
-        && is_locked().is_ok_and(|locks| locks & SNDBUF_LOCK != 0)
 }
 
 impl End {

@@ -87,23 +87,6 @@ pub fn hasten(end: &End) {
     end.add_flags(end_flags::EAGER);
 }
 
-/// As [`progress`], in a call that sends.
-#[cold]
-pub fn progress_to_send(end: &End) {
-    note_send(end);
-    progress(end);
-}
-
-/// Who has sent, was answered, and sends again goes on with a conversation. Few bytes may still be all of a short one.
-fn note_send(end: &End) {
-    let sent = end.entry.tx.tcp_data.load(Ordering::Relaxed);
-    let received = end.entry.rx.tcp_data.load(Ordering::Relaxed);
-    let heard = end.local.heard.swap(received, Ordering::Relaxed);
-    if sent > 0 && received > heard && sent + received >= BYTES_OF_A_CONVERSATION {
-        hasten(end);
-    }
-}
-
 /// The tables, and the process known to the monitor.
 pub(crate) fn started() -> Result<&'static Process, Reason> {
     match process::get() {
@@ -224,7 +207,7 @@ pub fn progress(end: &End) {
     lost::look(end);
     rest::look(end);
     match end.phase() {
-        EndPhase::Plain => progress_plain(end),
+        EndPhase::Plain => progress_plain(end, false),
         EndPhase::Registered => {
             let calls = end.entry.id.calls.fetch_add(1, Ordering::Relaxed);
             if calls < EAGER_LOOKS || calls.is_multiple_of(CALLS_PER_LOOK) {
@@ -235,13 +218,38 @@ pub fn progress(end: &End) {
     }
 }
 
-fn progress_plain(end: &End) {
+/// As [`progress`], in a call that sends.
+#[cold]
+pub fn progress_to_send(end: &End) {
+    match end.phase() {
+        EndPhase::Plain if goes_on(end) => progress_plain(end, true),
+        _ => progress(end),
+    }
+}
+
+/// Who has sent, was answered, and sends again goes on with a conversation. True once: few bytes may still be all of a
+/// short one.
+fn goes_on(end: &End) -> bool {
+    let sent = end.entry.tx.tcp_data.load(Ordering::Relaxed);
+    let received = end.entry.rx.tcp_data.load(Ordering::Relaxed);
+    let heard = end.local.heard.load(Ordering::Relaxed);
+    let goes_on = sent > 0 && received > heard && sent + received >= BYTES_OF_A_CONVERSATION;
+    let seen = if goes_on {
+        u64::MAX
+    } else {
+        received.max(heard)
+    };
+    end.local.heard.store(seen, Ordering::Relaxed);
+    goes_on
+}
+
+fn progress_plain(end: &End, goes_on: bool) {
     if end.is_pinned() {
         return;
     }
     ledger::name(end);
     let calls = end.entry.id.calls.fetch_add(1, Ordering::Relaxed) + 1;
-    if !is_worth(end, calls) && !end.has_flags(end_flags::EAGER) {
+    if !goes_on && !is_worth(end, calls) && !end.has_flags(end_flags::EAGER) {
         return;
     }
     if end.family() == Family::Tcp && !kernel::has_peer(end.fd) {

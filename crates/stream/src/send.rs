@@ -10,7 +10,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::short::FEW_LINES;
 use crosslane_ring::trace::{Point, mark};
-use crosslane_ring::{LaneMemory, Parts, WindowLane, worth_waking};
+use crosslane_ring::{LaneMemory, Parts, WindowLane, may_go_on, worth_waking};
 use crosslane_sys::{Errno, cancel, cpu, kernel, real};
 
 use crate::end::add;
@@ -584,9 +584,11 @@ fn has_room(end: &End) -> bool {
     let Some(lane) = end.tx_lane() else {
         return true;
     };
-    let (lines, capacity) = (u64::from(lane.lines()), u64::from(lane.capacity()));
+    let lines = u64::from(lane.lines());
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     let used = tail.wrapping_sub(Place::near(lane.consumed(), tail).line);
     // A receiver that claims more than was sent is found out by the next write.
-    used + worth_waking(&lane) + 2 <= capacity || used > lines || end.tx_mode() != Mode::Ring
+    used + worth_waking(&lane) + 2 <= lines && may_go_on(&lane, tail, used)
+        || used > lines
+        || end.tx_mode() != Mode::Ring
 }

@@ -171,7 +171,7 @@ fn is_empty(end: &End, lane: &WindowLane) -> bool {
 /// A lane whose records have been sent again is used when the receiver has caught up.
 fn is_half_empty(end: &End, lane: &WindowLane) -> bool {
     let mut cursor = end.tx_cursor();
-    let wanted = u64::from(lane.capacity()) / 2;
+    let wanted = u64::from(lane.lines()) / 2;
     let empty = cursor
         .free_lines(lane, wanted)
         .is_ok_and(|free| free >= wanted);

@@ -242,20 +242,33 @@ fn share<'a>(
     this: Fate<'a>,
     depends: impl Fn(&Fate<'a>) -> bool,
 ) {
+    let such = |fates: &[Fate<'a>]| -> Vec<_> {
+        let all = ends.iter().zip(fates).filter(|(_, fate)| **fate == this);
+        all.map(|(end, _)| end).collect()
+    };
     // By the name of the end itself and, where it knows it, of its peer.
     let mut others: HashMap<[&str; 2], usize> = HashMap::new();
-    for (end, _) in ends.iter().zip(&*fates).filter(|(_, fate)| **fate == this) {
+    for end in such(fates) {
         *others.entry([&end.local, &end.peer]).or_default() += 1;
     }
+    for end in such(fates) {
+        take(&mut others, [&end.peer, &end.local]);
+    }
     for (end, fate) in ends.iter().zip(fates).filter(|(_, fate)| depends(fate)) {
-        let names = [[&*end.peer, &*end.local], [&*end.peer, ""]];
-        let other = names
-            .iter()
-            .find(|names| others.get(*names).is_some_and(|n| *n > 0));
-        if let Some(count) = other.and_then(|names| others.get_mut(names)) {
-            *count -= 1;
+        if take(&mut others, [&end.peer, &end.local]) || take(&mut others, [&end.peer, ""]) {
             *fate = this;
         }
+    }
+}
+
+/// Whether there is one more of these names, which is used up.
+fn take(counts: &mut HashMap<[&str; 2], usize>, names: [&str; 2]) -> bool {
+    match counts.get_mut(&names) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            true
+        }
+        _ => false,
     }
 }
 

@@ -87,6 +87,12 @@ fn who_was_accelerated_until_the_other_end_closed_was_accelerated() {
         assert_eq!(of(vec![end(), other(None)]).accelerated, 2, "{reason}");
         let twice = of(vec![end(), end(), other(None)]);
         assert_eq!((twice.accelerated, twice.long_lived()), (2, 3), "{reason}");
+        let again = of(vec![
+            end(),
+            other(None),
+            self::end("b:80", "a:1", None, 10, 0),
+        ]);
+        assert_eq!((again.accelerated, again.long_lived()), (2, 3), "{reason}");
         let early = of(vec![end(), other(Some("peer-asked"))]);
         assert_eq!((early.accelerated, early.long_lived()), (0, 2), "{reason}");
     }
