@@ -81,6 +81,8 @@ pub struct SenderLine {
     pub counted: AtomicU64,
     /// 1 once lines beyond [`SMALL_RING_LINES`] have been used, until they have been given back.
     pub grown: AtomicU32,
+    /// `replay_seq` of the last answer of which all records are on TCP.
+    pub replayed: AtomicU32,
     /// Between hosts, once the sender has ended its stream: 1 more than the line behind its last record. 0 before.
     pub ended: AtomicU64,
     /// Where each host has a slot of its own: number of the last [`ReceiverLine::posted`] that the sender has merged.
@@ -154,6 +156,8 @@ pub struct CreditLine {
     pub consumed: AtomicU64,
     /// Bytes that the receiver has taken from TCP in all, as of its last look there.
     pub tcp_taken: AtomicU64,
+    /// Bytes that TCP will have brought in all when it has brought what is sent again. For the receiver alone.
+    pub replay_until: AtomicU64,
     /// Where each host has a slot of its own: the line behind the last START that the receiver has found.
     pub found: AtomicU64,
     /// There, too, for the sender alone: the line behind its last START. Nothing is put on TCP until that has been found.

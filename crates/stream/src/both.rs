@@ -1,8 +1,9 @@
-//! For tests: both ends of a connection in this process, over TCP on the loopback.
+//! For tests: both ends of a connection in this process, over TCP on the loopback or AF_UNIX.
 
 use core::sync::atomic::Ordering;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
 
 use crosslane_ctl::lane::{Geometry, Location};
 use crosslane_ctl::message::Grant;
@@ -19,8 +20,8 @@ const GEOMETRY: Geometry = Geometry {
     slots: 1,
 };
 
-fn enter(socket: &TcpStream, role: u32, arena: &'static Arena) -> End {
-    let end = register::track(socket.as_raw_fd(), Family::Tcp, role == 1, None).unwrap();
+fn enter(fd: RawFd, family: Family, role: u32, arena: &'static Arena) -> End {
+    let end = register::track(fd, family, role == 1, None).unwrap();
     let grant = Grant {
         token: end.token(),
         arena: 0,
@@ -31,7 +32,15 @@ fn enter(socket: &TcpStream, role: u32, arena: &'static Arena) -> End {
         pair: 0,
     };
     register::enter(&end, &grant, arena, |_| true);
+    end.local.adopted.store(1, Ordering::Release);
     end
+}
+
+fn grant([near, far]: [RawFd; 2], family: Family) -> [End; 2] {
+    let memory = create_sealed(c"both", GEOMETRY.arena_bytes()).unwrap();
+    let arena = Arena::open(memory.as_fd(), GEOMETRY, Location::default()).unwrap();
+    let arena = &*Box::leak(Box::new(arena));
+    [(near, 0), (far, 1)].map(|(fd, role)| enter(fd, family, role, arena))
 }
 
 /// Two ends that have been granted lanes and are on TCP yet, and the sockets below.
@@ -40,26 +49,33 @@ pub(crate) fn granted() -> ([End; 2], [TcpStream; 2]) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (far, _) = listener.accept().unwrap();
-    let memory = create_sealed(c"both", GEOMETRY.arena_bytes()).unwrap();
-    let arena = Arena::open(memory.as_fd(), GEOMETRY, Location::default()).unwrap();
-    let arena = &*Box::leak(Box::new(arena));
-    let ends = [enter(&near, 0, arena), enter(&far, 1, arena)];
-    for end in ends {
-        end.local.adopted.store(1, Ordering::Release);
-    }
-    (ends, [near, far])
+    let fds = [near.as_raw_fd(), far.as_raw_fd()];
+    (grant(fds, Family::Tcp), [near, far])
 }
 
 /// Two ends whose streams are in their lanes, and the sockets below.
 pub(crate) fn ends() -> ([End; 2], [TcpStream; 2]) {
     let (ends, sockets) = granted();
+    go_to_lanes(ends);
+    (ends, sockets)
+}
+
+/// The same over AF_UNIX.
+pub(crate) fn unix_ends() -> ([End; 2], [UnixStream; 2]) {
+    process::resolve();
+    let (near, far) = UnixStream::pair().unwrap();
+    let ends = grant([near.as_raw_fd(), far.as_raw_fd()], Family::Unix);
+    go_to_lanes(ends);
+    (ends, [near, far])
+}
+
+fn go_to_lanes(ends: [End; 2]) {
     while ends.iter().any(|end| end.rx_mode() != Mode::Ring) {
         for (from, to) in [(0, 1), (1, 0)] {
             assert_eq!(slices::send(&ends[from], &[1; 100], false), Ok(100));
             assert_eq!(slices::receive(&ends[to], &mut [0; 200], false), Ok(100));
         }
     }
-    (ends, sockets)
 }
 
 /// Bytes that the kernel holds for it.

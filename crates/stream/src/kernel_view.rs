@@ -38,10 +38,11 @@ const _: () = {
 const ESTABLISHED: u8 = 1;
 const FIN_WAIT1: u8 = 4;
 const FIN_WAIT2: u8 = 5;
+const CLOSED: u8 = 7;
 const CLOSE_WAIT: u8 = 8;
 
 /// Those after the peer's FIN: TCP_TIME_WAIT, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING.
-const ENDED: [u8; 5] = [6, 7, 8, 9, 11];
+const ENDED: [u8; 5] = [6, CLOSED, CLOSE_WAIT, 9, 11];
 
 /// How long a sender begins no call because the receiver counts: it may have to be woken first.
 const STAND_BY_US: u64 = 100;
@@ -134,6 +135,20 @@ pub(crate) fn received(end: &End) -> Option<u64> {
     received.filter(|received| {
         !is_urgent(end.fd()) && *received >= rx.tcp_bytes.load(Ordering::Relaxed)
     })
+}
+
+/// How many bytes the kernel has brought before the peer's end, all of which have been taken, `counted` by the library. `None` where
+/// it does not say: behind a reset it does not tell whether the peer had ended before, which counts as a byte.
+pub(crate) fn brought_before_end(end: &End, counted: u64) -> Option<u64> {
+    let info = info(end.fd())?;
+    let ends = match info.state {
+        CLOSED => info
+            .bytes_received
+            .checked_sub(counted)
+            .filter(|ends| *ends <= 1)?,
+        _ => 1,
+    };
+    info.bytes_received.checked_sub(ends)
 }
 
 fn is_urgent(fd: RawFd) -> bool {

@@ -14,7 +14,8 @@
 //! [`raw`] for what the kernel moves, [`reserve`] for sends without a copy, [`fill`] for files,
 //! [`switch`] for moving between TCP and ring, [`bell`] for the doorbell's rules, [`control`] for the monitor,
 //! [`rest`] and [`adopt`] for ends whose sockets go to other processes, [`lost`] for windows that are lost, `doubt` for
-//! ends of streams that may come before what stands in a window, `posted` for windows that carry writes only.
+//! ends of streams that may come before what stands in a window, `cut_short` for those that come before what is sent
+//! again, `posted` for windows that carry writes only.
 //!
 //! Invariants, each with the place that keeps it:
 //! 1. A lane's cursors change under the direction's lock only ([`lock`]).
@@ -35,6 +36,7 @@ mod both;
 pub mod close;
 pub mod config;
 pub mod control;
+mod cut_short;
 mod doubt;
 pub mod end;
 pub mod ending;

@@ -48,6 +48,8 @@ const WISH: usize = SENDER + offset_of!(SenderLine, space_wanted);
 const REPLAY_AT: usize = SENDER + offset_of!(SenderLine, replay_at);
 const REPLAY_END: usize = SENDER + offset_of!(SenderLine, replay_end);
 const TCP_TOTAL: usize = SENDER + offset_of!(SenderLine, tcp_total);
+/// A word that the receiver does not read and, in the upper half, `replayed`.
+const REPLAYED: usize = SENDER + offset_of!(SenderLine, grown);
 const ENDED: usize = SENDER + offset_of!(SenderLine, ended);
 const ECHO: usize = SENDER + offset_of!(SenderLine, echo);
 const POSTED: usize = offset_of!(LaneControl, receiver) + offset_of!(ReceiverLine, posted);
@@ -60,6 +62,7 @@ const PLACE: usize = offset_of!(LaneControl, place) + offset_of!(PlaceLine, rece
 const _: () = {
     // What shares a word of eight bytes is posted together.
     assert!(offset_of!(SenderLine, replay_seq) == offset_of!(SenderLine, space_wanted) + 4);
+    assert!(offset_of!(SenderLine, replayed) == offset_of!(SenderLine, grown) + 4);
     assert!(offset_of!(PlaceLine, waits_for_many) == offset_of!(PlaceLine, receiver_cpu) + 4);
 };
 
@@ -264,6 +267,14 @@ pub(crate) fn tell_answer(end: &End, lane: &WindowLane) {
         there.store(REPLAY_END, sender.replay_end.load(Ordering::Relaxed));
         there.say(REPLAY_AT, sender.replay_at.load(Ordering::Relaxed));
         say_wish(lane, there);
+    }
+}
+
+/// Post that all records of the answer are on TCP.
+pub(crate) fn tell_replayed(end: &End, lane: &WindowLane) {
+    if let Some(there) = there(end, lane, SENT) {
+        let answers = lane.control().sender.replayed.load(Ordering::Relaxed);
+        there.say(REPLAYED, u64::from(answers) << 32);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::stay::Stay;
 use crate::step::{Step, settle, step};
 use crate::wait::WaitedForRest;
-use crate::{End, bell, doubt, lost, patience, peek, place, switch, wait};
+use crate::{End, bell, cut_short, doubt, lost, patience, peek, place, switch, wait};
 
 /// After so many empty non-blocking reads in a row the kernel is asked for the end of the stream,
 /// for programs that poll by reading.
@@ -118,6 +118,7 @@ fn is_at_passage(end: &End) -> bool {
         Mode::Tcp => {
             let rx = &end.entry.rx;
             rx.tcp_limit.load(Ordering::Relaxed) == rx.tcp_bytes.load(Ordering::Relaxed)
+                || cut_short::goes_on(end)
         }
         Mode::Drain | Mode::Replay => true,
     }

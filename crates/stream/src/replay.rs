@@ -78,7 +78,7 @@ pub(crate) fn answer_late_freeze(end: &End, lane: &WindowLane) {
 
 /// Say where on TCP the records begin that are sent again. The caller has claimed the freeze and holds
 /// the sending direction.
-fn answer_freeze(end: &End, lane: &WindowLane, at: u64) {
+pub(crate) fn answer_freeze(end: &End, lane: &WindowLane, at: u64) {
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     let window = Some(*lane);
     // The answer must not be lost with a window.
@@ -173,9 +173,18 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
             }
         }
     }
+    say_replayed(end, lane);
     end.entry.wait.replayed.store(0, Ordering::Relaxed);
     end.set_tx_mode(Mode::Tcp);
     Ok(())
+}
+
+/// A stream that ends from here on has ended behind all that was to be sent again.
+fn say_replayed(end: &End, lane: &WindowLane) {
+    let sender = &lane.control().sender;
+    let answer = sender.replay_seq.load(Ordering::Relaxed);
+    sender.replayed.store(answer, Ordering::Release); // SYNC: replayed
+    posted::tell_replayed(end, lane);
 }
 
 /// As the receiver, plain again: whether nothing is there to be read yet of what stood in its lane when it froze. The peer

@@ -18,7 +18,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, WindowLane};
 
 use crate::register::{self, CALLS_BEFORE_REGISTERING};
-use crate::{End, bell, close, ending, lost, posted, step, switch};
+use crate::{End, bell, close, cut_short, ending, lost, posted, step, switch};
 
 /// A rest is twice as long as the one before, in calls, so many times. A peer that goes to and fro
 /// cannot make us follow it often.
@@ -240,8 +240,8 @@ fn end_freeze(end: &End, lane: &WindowLane) -> bool {
     let is_answered = sender.replay_seq.load(Ordering::SeqCst) != seen; // SYNC: frozen
     let is_done =
         end.rx_mode() == Mode::Tcp && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX;
-    // What is still to come is taken by the receives that follow.
-    if !is_answered || !is_done {
+    // What TCP has brought is taken by the receives that follow.
+    if !is_answered || !is_done || cut_short::needs_lane(end) {
         return false;
     }
     let (head, next) = (

@@ -17,7 +17,7 @@ use crate::family::Family;
 use crate::lock::{self, COUNTING, Mark, PASSAGE};
 use crate::pieces::Pieces;
 use crate::receive::Options;
-use crate::{End, bell, gone, lost, peek, posted, switch};
+use crate::{End, bell, cut_short, gone, lost, peek, posted, switch};
 
 /// What one look at the stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,7 @@ pub(crate) fn step(
     for _ in 0..=lane.lines() {
         let outcome = match end.rx_mode() {
             Mode::Ring => step_ring(end, &lane, parts, peek),
+            Mode::Drain | Mode::Tcp if cut_short::take_up(end, &lane)? => Ok(Passage::Again),
             Mode::Drain => step_drain(end),
             Mode::Replay => step_replay(end, &lane, parts, peek),
             Mode::Tcp if goes_on && ends_at_mark(end, &lane)? => Ok(Passage::Out(Step::Last(0))),
@@ -243,12 +244,10 @@ fn step_replay(
         thaw(end, lane);
         return Ok(Passage::Again);
     }
-    if at < end.entry.rx.tcp_bytes.load(Ordering::Relaxed) {
-        return Err(lied(end, lie_at(at)));
+    match cut_short::expect(end, lane, at)? {
+        true => Ok(Passage::Again),
+        false => Ok(Passage::Out(Step::Nothing)),
     }
-    end.entry.rx.tcp_limit.store(at, Ordering::Relaxed);
-    end.set_rx_mode(Mode::Drain);
-    Ok(Passage::Again)
 }
 
 /// Take the freeze back if the sender has not begun to answer it. Between hosts it may have begun where we do not see
@@ -331,7 +330,7 @@ pub(crate) fn thaw(end: &End, lane: &WindowLane) {
 }
 
 /// Take a freeze back before the stream has come into the ring.
-fn thaw_on_tcp(end: &End, lane: &WindowLane) {
+pub(crate) fn thaw_on_tcp(end: &End, lane: &WindowLane) {
     let flags = &end.entry.id.flags;
     flags.fetch_and(!end_flags::FROZEN, Ordering::Relaxed);
     let told = &lane.control().receiver.flags;

@@ -26,7 +26,8 @@ use crate::family::Family;
 use crate::kernel_view::{self, Count};
 use crate::lock::{self, PASSAGE};
 use crate::{
-    End, bell, config, gone, lost, posted, register, replay, rest, send, step, unconsumed, watcher,
+    End, bell, config, cut_short, gone, lost, posted, register, replay, rest, send, step,
+    unconsumed, watcher,
 };
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
@@ -515,7 +516,8 @@ fn is_out(end: &End) -> bool {
         Mode::Tcp => {
             // What stood in a lost window has come meanwhile, perhaps with a START.
             let is_over = !end.has_flags(end_flags::LOST) || end.has_flags(end_flags::FROZEN);
-            end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX && (is_over || is_empty())
+            let is_on_tcp = end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX;
+            is_on_tcp && (is_over || is_empty()) && !cut_short::needs_lane(end)
         }
         Mode::Drain => false,
         Mode::Replay => is_empty(),

@@ -13,7 +13,7 @@ pub(crate) const BYTES: usize = 28 << 10;
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(20);
 
 /// Have the kernel take little at a time.
-pub(crate) fn make_small(sockets: &[TcpStream]) {
+pub(crate) fn make_small(sockets: &[impl AsRawFd]) {
     for socket in sockets {
         for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
             kernel::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, &1).unwrap();
@@ -21,7 +21,7 @@ pub(crate) fn make_small(sockets: &[TcpStream]) {
     }
 }
 
-fn message() -> Vec<u8> {
+pub(crate) fn message() -> Vec<u8> {
     let byte = |at: usize| u8::try_from(at % 251).unwrap();
     (0..BYTES).map(byte).collect()
 }

@@ -3,6 +3,7 @@
 mod forks;
 mod handed_on;
 mod idle;
+mod killed;
 mod lack;
 
 mod lies;
