@@ -262,7 +262,7 @@ fn share<'a>(
 }
 
 /// Whether there is one more of these names, which is used up.
-fn take(counts: &mut HashMap<[&str; 2], usize>, names: [&str; 2]) -> bool {
+fn take<'a>(counts: &mut HashMap<[&'a str; 2], usize>, names: [&'a str; 2]) -> bool {
     match counts.get_mut(&names) {
         Some(count) if *count > 0 => {
             *count -= 1;
