@@ -1,12 +1,14 @@
 //! A host's end of the model: the parts of a bridge, as its driver wants them.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crosslane_sys::event::Event;
 use crosslane_sys::memory::{Mapping, create_sealed};
+use crosslane_window::ntb::bridge::Device;
+use crosslane_window::ntb::hold::{Held, HeldMemory};
 use crosslane_window::ntb::{Aperture, Id, Lent, Parts, Register, Registers};
 
 use crate::message::{READ, WRITE, receive, send};
@@ -46,14 +48,55 @@ pub const ID: Id = Id {
 /// The kernel's, or that the model is not there.
 pub fn attach(stream: UnixStream, setup: Setup) -> io::Result<Parts> {
     let memory = create_sealed(c"ntb-model", setup.lent_bytes)?;
+    let (device, region) = attach_lending(stream, setup, memory.as_fd())?;
+    let mapping = Mapping::shared(memory.as_fd(), setup.lent_bytes)?;
+    Ok(Parts {
+        address: device.address,
+        id: device.id,
+        registers: device.registers,
+        aperture: Aperture {
+            bar: device.bar,
+            start: device.start,
+            mapping: region,
+            is_combined: true,
+        },
+        lent: Lent {
+            mapping,
+            address: setup.lent_address,
+        },
+        doorbell: device.doorbell,
+        link: device.link,
+        keep: Box::new(()),
+    })
+}
+
+/// Attach a bridge that lends a file, and is held open for others.
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_held(stream: UnixStream, side: usize, memory: HeldMemory) -> anyhow::Result<Held> {
+    let setup = Setup::of(side, usize::try_from(memory.bytes())?);
+    let (device, _) = attach_lending(stream, setup, memory.as_fd())?;
+    Ok(Held {
+        device,
+        lent: Lent {
+            mapping: memory.map()?,
+            address: setup.lent_address,
+        },
+        memory,
+        keep: Box::new(()),
+    })
+}
+
+/// The bridge, and its region as this process maps it.
+fn attach_lending(
+    stream: UnixStream,
+    setup: Setup,
+    memory: BorrowedFd<'_>,
+) -> io::Result<(Device, Arc<Mapping>)> {
     let (doorbell, link) = (Event::new()?, Event::new()?);
     let (ours, theirs) = UnixStream::pair()?;
-    let fds = [
-        memory.as_fd(),
-        doorbell.as_fd(),
-        link.as_fd(),
-        theirs.as_fd(),
-    ];
+    let fds = [memory, doorbell.as_fd(), link.as_fd(), theirs.as_fd()];
     let words = [
         setup.side as u64,
         setup.lent_address,
@@ -62,28 +105,21 @@ pub fn attach(stream: UnixStream, setup: Setup) -> io::Result<Parts> {
     ];
     send(&stream, words, &fds)?;
     let ([start, bytes, ..], _) = receive(&stream)?;
-    let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let region = Arc::new(Mapping::private(bytes)?);
+    let mapped = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let region = Arc::new(Mapping::private(mapped)?);
     let led = Arc::clone(&region);
     std::thread::spawn(move || lead(&led, &ours));
-    Ok(Parts {
+    let device = Device {
         address: format!("model:{}", setup.side),
         id: ID,
         registers: Box::new(Remote(Mutex::new(stream))),
-        aperture: Aperture {
-            bar: 2,
-            start,
-            mapping: region,
-            is_combined: true,
-        },
-        lent: Lent {
-            mapping: Mapping::shared(memory.as_fd(), setup.lent_bytes)?,
-            address: setup.lent_address,
-        },
+        bar: 2,
+        start,
+        bytes,
         doorbell,
         link,
-        keep: Box::new(()),
-    })
+    };
+    Ok((device, region))
 }
 
 /// Let the region lead where the model says, as long as there is a model. What leads nowhere goes to memory

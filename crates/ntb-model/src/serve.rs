@@ -85,6 +85,20 @@ impl Model {
         world.perform(&effects);
     }
 
+    /// What a host's region leads to: the other host's memory from its beginning on, and how many bytes of it. `None` where
+    /// that is nowhere, or not its beginning.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn beyond(&self, side: usize) -> io::Result<Option<(OwnedFd, u64)>> {
+        let world = self.lock();
+        let memory = world.hosts[1 - side].as_ref().map(|there| &there.memory);
+        match (world.way(side), memory) {
+            (Some((bytes, 0)), Some(memory)) => Ok(Some((memory.try_clone()?, bytes))),
+            _ => Ok(None),
+        }
+    }
+
     /// What drivers did wrong.
     pub fn faults(&self) -> Vec<String> {
         self.lock().device.faults().to_vec()

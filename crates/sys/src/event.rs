@@ -38,24 +38,34 @@ impl Event {
     /// # Errors
     /// The kernel's; a signal that interrupts counts as the end of the time.
     pub fn wait(&self, most: Duration) -> io::Result<bool> {
-        let mut one = [libc::pollfd {
-            fd: self.file.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        }];
-        let time = libc::timespec {
-            tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(most.subsec_nanos()),
-        };
-        match kernel::poll(&mut one, Some(time)) {
-            Ok(0) => return Ok(false),
-            Err(error) if error.0 == libc::EINTR => return Ok(false),
-            found => found?,
-        };
+        if readable([self.as_fd()], most)? == [false] {
+            return Ok(false);
+        }
         let mut count = [0; 8];
         (&self.file).read_exact(&mut count)?;
         Ok(true)
     }
+}
+
+/// Which of these descriptors can be read, or are at their end, after at most this time.
+///
+/// # Errors
+/// The kernel's; a signal that interrupts counts as the end of the time.
+pub fn readable<const N: usize>(fds: [BorrowedFd<'_>; N], most: Duration) -> io::Result<[bool; N]> {
+    let mut polled = fds.map(|fd| libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let time = libc::timespec {
+        tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(most.subsec_nanos()),
+    };
+    match kernel::poll(&mut polled, Some(time)) {
+        Err(error) if error.0 == libc::EINTR => return Ok([false; N]),
+        found => found?,
+    };
+    Ok(polled.map(|one| one.revents != 0))
 }
 
 impl AsFd for Event {
@@ -83,5 +93,17 @@ mod tests {
         event.signal().unwrap();
         assert!(event.wait(Duration::from_secs(60)).unwrap());
         assert!(!event.wait(Duration::ZERO).unwrap());
+    }
+
+    #[test]
+    fn of_several_descriptors_those_are_told_that_can_be_read() {
+        let events = [Event::new().unwrap(), Event::new().unwrap()];
+        let look = |most| readable(events.each_ref().map(AsFd::as_fd), most).unwrap();
+        assert_eq!(look(Duration::ZERO), [false, false]);
+        events[1].signal().unwrap();
+        assert_eq!(look(Duration::from_secs(60)), [false, true]);
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        drop(theirs);
+        assert_eq!(readable([ours.as_fd()], Duration::ZERO).unwrap(), [true]);
     }
 }

@@ -6,6 +6,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::Errno;
 use crate::raw::syscall;
 
+/// Flag of open(2): a name that is a link is refused.
+pub const NO_FOLLOW: i32 = libc::O_NOFOLLOW;
+
 /// A mapping of shared memory, unmapped when dropped. The memory may change at any time by other
 /// processes' hands, so it is handed out as a raw pointer only.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 //! and what it says when something is not.
 
 mod failures;
+mod hold;
 mod hosts;
 mod processes;
 mod translation;

@@ -25,7 +25,7 @@ pub(crate) mod vfio;
 pub use bar::BarWindow;
 pub use dax::DaxWindow;
 pub use file::FileWindow;
-pub use place::{Place, open, open_bridge};
+pub use place::{Place, held_bridge, open, open_bridge};
 pub use vfio::VfioWindow;
 pub use vfio::device::{Region, VfioDevice};
 pub use vfio::kernel::{Kernel, SystemKernel};
@@ -158,6 +158,9 @@ fn remedy(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::PermissionDenied => "; it takes root, or a group that owns the file",
         io::ErrorKind::NotFound => "; `crosslane window probe` lists those that there are",
+        io::ErrorKind::ResourceBusy => {
+            "; another process has it: of `crosslane window test` and `hold` one can run, and no other driver"
+        }
         _ => "",
     }
 }

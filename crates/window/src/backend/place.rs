@@ -11,6 +11,7 @@ use crosslane_sys::device::is_dax;
 
 use super::{BarWindow, DaxWindow, FileWindow, SystemKernel, VfioWindow, Window, WindowError};
 use crate::discover::{Roots, pci};
+use crate::ntb::hold::Held;
 use crate::ntb::{self, NtbWindow};
 
 /// A window's place.
@@ -97,6 +98,20 @@ pub fn open_bridge(
     let device = device(roots, address)?;
     let parts = ntb::vfio::parts(&SystemKernel, &device, bar)?;
     Ok(NtbWindow::open(parts, patience)?)
+}
+
+/// Take a bridge that is to be held open for others, and lend so many bytes of a file, by default as many as usual. The file
+/// by which others map its region is returned as well.
+///
+/// # Errors
+/// If there is none, or it or the file cannot be used.
+pub fn held_bridge(
+    address: &str,
+    bar: Option<u32>,
+    roots: &Roots,
+    memory: (&Path, Option<u64>),
+) -> Result<(Held, PathBuf), WindowError> {
+    ntb::vfio::held(&SystemKernel, &device(roots, address)?, bar, memory)
 }
 
 fn device(roots: &Roots, address: &str) -> Result<pci::PciDevice, WindowError> {

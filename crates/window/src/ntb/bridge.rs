@@ -252,6 +252,20 @@ impl Bridge {
         }
     }
 
+    /// Whether the link has come or gone since this was asked or a link was waited for, after at most this time. A link that
+    /// is up may have been down meanwhile.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn has_link_changed(&self, most: Duration) -> Result<bool, NtbError> {
+        self.wait(&self.device.link, most)
+    }
+
+    /// What is told when the link comes or goes, to be polled beside others.
+    pub fn link_event(&self) -> &Event {
+        &self.device.link
+    }
+
     /// Let what the other host writes into its region arrive in memory that this bridge finds at `at`.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! What can be wrong with a bridge. Each says which, what was found, and what to do.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -101,8 +103,8 @@ pub enum NtbError {
     },
     /// A link that does not come, or is gone.
     #[error(
-        "{address}: the link is down (LINK_STATUS {status:#x}, waited {waited:?}); look at the cable, and run \
-         `crosslane window test ntb:...` on the other host, too"
+        "{address}: the link is down (LINK_STATUS {status:#x}, waited {waited:?}); look at the cable, and open \
+         the other host's bridge, too, by the same command"
     )]
     LinkDown {
         /// Which.
@@ -162,6 +164,33 @@ pub enum NtbError {
         /// Who is there.
         theirs: u32,
     },
+    /// What was written meanwhile has vanished.
+    #[error(
+        "{address}: the link was down for a moment, and what was written meanwhile is nowhere; if that happens again, look at \
+         the cable"
+    )]
+    Interrupted {
+        /// Which.
+        address: String,
+    },
+    /// A region that programs cannot have beside the driver of its bridge.
+    #[error("{}: programs cannot map the way to the other host: {cause}{}", path.display(), region_remedy(cause))]
+    Region {
+        /// Its file.
+        path: PathBuf,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// A file that cannot be what the other host writes.
+    #[error("{}: {bytes} bytes of it cannot be lent to the other host: {why}", path.display())]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// How much of it.
+        bytes: u64,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// The kernel refuses.
     #[error(
         "{address}: cannot wait for the bridge's events: {cause}; close some descriptors (`ulimit -n`)"
@@ -170,6 +199,21 @@ pub enum NtbError {
         /// Which.
         address: String,
         /// The kernel's answer.
-        cause: std::io::Error,
+        cause: io::Error,
     },
+}
+
+/// By which rule the kernel keeps a region in sysfs from programs (docs/decisions/ntb.md).
+fn region_remedy(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; the kernel is locked down (secure boot), which keeps programs from regions in sysfs: switch secure boot off, or \
+             leave connections on TCP"
+        }
+        io::ErrorKind::InvalidInput => {
+            "; vfio-pci has claimed it, and a kernel with CONFIG_IO_STRICT_DEVMEM keeps claimed regions from programs: boot \
+             with iomem=relaxed"
+        }
+        _ => "",
+    }
 }

@@ -8,11 +8,13 @@
 //!
 //! Read [`registers`] first (what the driver talks to), then [`bridge`] (what can be done with one), [`meet`]
 //! (how two drivers learn of each other), [`NtbWindow`] (the window that comes of it) and [`vfio`] (how the
-//! parts of a real device are got hold of). Never run on hardware: docs/hardware.md.
+//! parts of a real device are got hold of); and [`hold`], which keeps a bridge open for a rack. Never run on hardware:
+//! docs/hardware.md.
 
 pub mod bridge;
 pub mod error;
 pub mod gen4;
+pub mod hold;
 pub mod meet;
 pub mod registers;
 pub mod vfio;

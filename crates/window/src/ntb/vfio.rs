@@ -2,17 +2,20 @@
 
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crosslane_sys::event::Event;
 use crosslane_sys::memory::{Mapping, create_sealed};
 
+use super::bridge::Device;
 use super::gen4::{self, DOORBELLS, REGISTER_BYTES};
-use super::{Aperture, Id, Lent, MappedRegisters, NtbError, Parts, is_driven};
-use crate::backend::{Kernel, VfioDevice, WindowError};
+use super::hold::{Held, HeldMemory};
+use super::{Aperture, Id, Lent, MappedRegisters, NtbError, Parts, Registers, is_driven};
+use crate::backend::{Kernel, PAGE_BYTES, VfioDevice, WindowError};
 use crate::discover::pci::{Bar, PciDevice};
 
-/// Most memory that is lent: it is pinned as long as the bridge is open.
+/// Most memory that is lent, unless somebody says otherwise: it is pinned as long as the bridge is open.
 const MOST_LENT_BYTES: u64 = 64 << 20;
 
 /// Below are addresses by which devices send interrupts (0xfee00000 on x86), which the IOMMU keeps.
@@ -37,7 +40,72 @@ pub fn parts(
     device: &PciDevice,
     bar: Option<u32>,
 ) -> Result<Parts, WindowError> {
-    let address = device.address.clone();
+    let region = suitable(device, bar)?;
+    let Opened {
+        open,
+        id,
+        registers,
+        doorbell,
+        link,
+    } = opened(kernel, device)?;
+    Ok(Parts {
+        id,
+        registers,
+        aperture: aperture(kernel, &open, device, region)?,
+        lent: lend_own(kernel, &open, device, region)?,
+        doorbell,
+        link,
+        keep: Box::new(open),
+        address: device.address.clone(),
+    })
+}
+
+/// Take a bridge in the same way, and lend so many bytes of a file, by default as many as usual. The region is left alone:
+/// others map it by sysfs, whose file is returned as well, and kernels before Linux 7.1 keep them from it once VFIO has mapped
+/// it.
+///
+/// # Errors
+/// As [`parts`]; and if the file is none that can be lent, or the kernel keeps the region to itself.
+pub fn held(
+    kernel: &dyn Kernel,
+    device: &PciDevice,
+    bar: Option<u32>,
+    (path, bytes): (&Path, Option<u64>),
+) -> Result<(Held, PathBuf), WindowError> {
+    let region = suitable(device, bar)?;
+    let bytes = bytes.unwrap_or(region.bytes.min(MOST_LENT_BYTES));
+    ensure_lendable(device, region, bytes)?;
+    let memory = HeldMemory::open(path, bytes)?;
+    let Opened {
+        open,
+        id,
+        registers,
+        doorbell,
+        link,
+    } = opened(kernel, device)?;
+    let way = way(device, region)?;
+    let lent = lend(kernel, &open, memory.map()?, region)?;
+    let device = Device {
+        address: device.address.clone(),
+        id,
+        registers,
+        bar: region.index,
+        start: region.start,
+        bytes: region.bytes,
+        doorbell,
+        link,
+    };
+    let held = Held {
+        device,
+        lent,
+        memory,
+        keep: Box::new(open),
+    };
+    Ok((held, way))
+}
+
+/// The region of a device that can be driven.
+fn suitable(device: &PciDevice, bar: Option<u32>) -> Result<&Bar, WindowError> {
     let is_other = |step: u8| !gen4::REVISIONS.contains(&step);
     // VFIO resets what it opens.
     if !is_driven(device.id) || device.revision.is_some_and(is_other) {
@@ -47,11 +115,24 @@ pub fn parts(
         let why = "the other host would reach all memory of this one: a bridge takes a real IOMMU; boot with \
                    intel_iommu=on";
         return Err(WindowError::Vfio {
-            address,
+            address: device.address.clone(),
             why: why.to_owned(),
         });
     }
-    let region = aperture_region(device, bar.unwrap_or(USUAL_BAR))?;
+    aperture_region(device, bar.unwrap_or(USUAL_BAR))
+}
+
+/// A bridge that VFIO has opened.
+struct Opened {
+    open: VfioDevice,
+    id: Id,
+    registers: Box<dyn Registers>,
+    doorbell: Event,
+    link: Event,
+}
+
+fn opened(kernel: &dyn Kernel, device: &PciDevice) -> Result<Opened, WindowError> {
+    let address = device.address.clone();
     let open = VfioDevice::open(kernel, device, MEMORY_AND_MASTER)?;
     let registers = open.map(kernel, 0)?;
     if registers.bytes() < REGISTER_BYTES {
@@ -60,27 +141,48 @@ pub fn parts(
     let [vendor_low, vendor_high, device_low, device_high] = open.config(ID_AT)?;
     let [revision] = open.config(REVISION_AT)?;
     let events = (|| Ok((Event::new()?, Event::new()?)))();
-    let (doorbell, link) = events.map_err(|cause| NtbError::Event {
-        address: address.clone(),
-        cause,
-    })?;
+    let (doorbell, link) = events.map_err(|cause| NtbError::Event { address, cause })?;
     let mut interrupts = vec![doorbell.as_fd(); DOORBELLS];
     interrupts.push(link.as_fd());
     open.interrupts(kernel, &interrupts)?;
-    Ok(Parts {
+    Ok(Opened {
         id: Id {
             vendor: u16::from_le_bytes([vendor_low, vendor_high]),
             device: u16::from_le_bytes([device_low, device_high]),
             revision,
         },
         registers: Box::new(MappedRegisters::new(registers)),
-        aperture: aperture(kernel, &open, device, region)?,
-        lent: lend(kernel, &open, device, region)?,
+        open,
         doorbell,
         link,
-        keep: Box::new(open),
-        address,
     })
+}
+
+/// Before a file is made of that size.
+fn ensure_lendable(device: &PciDevice, region: &Bar, bytes: u64) -> Result<(), NtbError> {
+    match bytes.is_power_of_two() && (4096..=region.bytes).contains(&bytes) {
+        true => Ok(()),
+        false => Err(NtbError::Size {
+            address: device.address.clone(),
+            bar: region.index,
+            bytes,
+            most: region.bytes,
+        }),
+    }
+}
+
+/// The file by which others map the region, if the kernel lets them. A page is mapped as they will, and not kept: how a page
+/// is mapped first binds who maps it later.
+fn way(device: &PciDevice, region: &Bar) -> Result<PathBuf, NtbError> {
+    let plain = device.folder.join(format!("resource{}", region.index));
+    let combining = plain.with_file_name(format!("resource{}_wc", region.index));
+    let path = if combining.exists() { combining } else { plain };
+    let file = OpenOptions::new().read(true).write(true).open(&path);
+    let mapped = file.and_then(|file| Ok(Mapping::shared(file.as_fd(), PAGE_BYTES)?));
+    match mapped {
+        Ok(_) => Ok(path),
+        Err(cause) => Err(NtbError::Region { path, cause }),
+    }
 }
 
 fn other_device(device: &PciDevice) -> WindowError {
@@ -135,8 +237,8 @@ fn combined(device: &PciDevice, region: &Bar) -> Option<Mapping> {
     Mapping::shared(file.as_fd(), usize::try_from(region.bytes).ok()?).ok()
 }
 
-/// Memory that begins where the bridge wants it: the IOMMU puts it there.
-fn lend(
+/// Memory of this process.
+fn lend_own(
     kernel: &dyn Kernel,
     open: &VfioDevice,
     device: &PciDevice,
@@ -147,6 +249,16 @@ fn lend(
     let failed = |cause| WindowError::map(&device.folder, bytes, cause);
     let object = create_sealed(c"crosslane-ntb", bytes).map_err(failed)?;
     let mapping = Mapping::shared(object.as_fd(), bytes).map_err(failed)?;
+    lend(kernel, open, mapping, region)
+}
+
+/// Have memory begin where the bridge wants it: the IOMMU puts it there.
+fn lend(
+    kernel: &dyn Kernel,
+    open: &VfioDevice,
+    mapping: Mapping,
+    region: &Bar,
+) -> Result<Lent, WindowError> {
     let address = region.bytes.max(LEAST_ADDRESS);
     open.lend(kernel, &mapping, address)?;
     Ok(Lent { mapping, address })

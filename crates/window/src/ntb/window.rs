@@ -113,7 +113,7 @@ fn connect(bridge: &Bridge, lent: &Lent, patience: Duration) -> Result<Met, NtbE
 
 /// A number that was not used before, as far as chance goes, and is neither 0 nor all ones.
 #[expect(clippy::cast_possible_truncation, reason = "half of a random number")]
-fn fresh_epoch() -> u32 {
+pub(super) fn fresh_epoch() -> u32 {
     let random = RandomState::new().build_hasher().finish() as u32;
     random & !(1 << 31) | 1
 }

@@ -82,6 +82,73 @@ fn the_region_is_mapped_combining_where_sysfs_does() {
     assert!(parts.aperture.is_combined);
 }
 
+/// A folder with the region's file, as sysfs has it.
+fn with_region(name: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = std::fs::File::create(folder.path().join(name)).unwrap();
+    file.set_len(APERTURE_BYTES).unwrap();
+    folder
+}
+
+#[test]
+fn a_bridge_is_held_with_a_file_and_its_region_is_left_to_others() {
+    for name in ["resource2", "resource2_wc"] {
+        let folder = with_region(name);
+        let memory = folder.path().join("memory");
+        let kernel = kernel();
+        let (held, way) = held(&kernel, &bridge(folder.path()), None, (&memory, None)).unwrap();
+        assert_eq!(way, folder.path().join(name));
+        let asked = kernel.asked.borrow();
+        let lent = format!("lend {APERTURE_BYTES} at 0x100000000");
+        assert!(asked.contains(&lent), "{asked:?}");
+        assert!(!asked.contains(&"region 2".to_owned()), "{asked:?}");
+        assert_eq!(kernel.command(), 2 | 4, "memory space and bus master");
+        let device = &held.device;
+        assert_eq!(
+            (device.bar, device.start, device.bytes),
+            (2, START, APERTURE_BYTES)
+        );
+        // The pages of the file are what is lent.
+        let file = std::fs::File::options().write(true).open(&memory).unwrap();
+        file.write_all_at(&[7], 9).unwrap();
+        let lent = held.lent.mapping.start().as_ptr().wrapping_add(9);
+        // SAFETY: inside the mapping, which lives.
+        assert_eq!(unsafe { lent.read_volatile() }, 7);
+    }
+}
+
+#[test]
+fn what_keeps_a_bridge_from_being_held_is_said() {
+    let folder = with_region("resource2");
+    let memory = folder.path().join("memory");
+    let refused = |folder: &Path, bytes| {
+        let found = held(&kernel(), &bridge(folder), None, (&memory, bytes));
+        found.map(drop).unwrap_err().to_string()
+    };
+    for bytes in [12288, 2 * APERTURE_BYTES] {
+        let said = refused(folder.path(), Some(bytes));
+        assert!(
+            said.contains(&bytes.to_string()) && said.contains("BAR 2"),
+            "{said}"
+        );
+        assert!(!memory.exists(), "nothing is made");
+    }
+    let said = refused(Path::new("/nowhere"), None);
+    assert!(said.contains("/nowhere/resource2"), "{said}");
+    const EPERM: i32 = 1;
+    const EINVAL: i32 = 22;
+    for (cause, remedy) in [(EPERM, "secure boot"), (EINVAL, "iomem=relaxed")] {
+        let said = NtbError::Region {
+            path: "/sys/r2".into(),
+            cause: std::io::Error::from_raw_os_error(cause),
+        };
+        assert!(said.to_string().contains(remedy), "{said}");
+    }
+    std::fs::write(&memory, vec![0; 1 << 17]).unwrap();
+    let said = refused(folder.path(), None);
+    assert!(said.contains("memory"), "{said}");
+}
+
 #[test]
 fn what_is_missing_is_said() {
     let nowhere = || bridge(Path::new("/nowhere"));

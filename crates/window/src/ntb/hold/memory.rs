@@ -1,0 +1,170 @@
+//! The file that the other host writes.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crosslane_sys::memory::{Mapping, NO_FOLLOW};
+use crosslane_sys::process::uid;
+
+use crate::ntb::NtbError;
+
+/// A file in tmpfs, whose pages are pinned while a device may write there. Who takes them out of the file takes them from the
+/// monitor and the programs, not from the device: so it must stay the file of its name, and as long.
+#[derive(Debug)]
+pub struct HeldMemory {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl HeldMemory {
+    /// Open a file of so many bytes, made or lengthened if need be.
+    ///
+    /// # Errors
+    /// If it cannot be opened, others may read it, or it is longer: what lies behind could be named as a window, and nothing would arrive there.
+    pub fn open(path: &Path, bytes: u64) -> Result<Self, NtbError> {
+        let refused = |why: String| NtbError::Memory {
+            path: path.to_owned(),
+            bytes,
+            why,
+        };
+        let failed = |cause: io::Error| refused(cause.to_string());
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        // As monitors want it, which follow no link either.
+        options.mode(0o600).custom_flags(NO_FOLLOW);
+        let file = options.open(path).map_err(failed)?;
+        let found = file.metadata().map_err(failed)?;
+        let (owner, mode) = (found.uid(), found.mode());
+        if !(found.is_file() && [0, uid()].contains(&owner) && mode & 0o077 == 0) {
+            return Err(refused(format!(
+                "it belongs to user {owner} with mode {mode:o}, and must be a file of this user or root that nobody else can \
+                 read or write; name another"
+            )));
+        }
+        if found.len() > bytes {
+            let found = found.len();
+            return Err(refused(format!(
+                "it has {found}; name another file, or remove it while no monitor uses it, or lend more by --bytes"
+            )));
+        }
+        file.set_len(bytes).map_err(failed)?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            bytes,
+        })
+    }
+
+    /// Map it, to be lent.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn map(&self) -> Result<Mapping, NtbError> {
+        let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
+        let mapping = Mapping::shared(self.file.as_fd(), bytes);
+        mapping.map_err(|cause| self.refused(io::Error::from(cause).to_string()))
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it is still the file of its name.
+    ///
+    /// # Errors
+    /// If it is not, or has been cut short.
+    pub fn check(&self) -> Result<(), NtbError> {
+        let is_same = || {
+            let (named, ours) = (self.path.symlink_metadata()?, self.file.metadata()?);
+            let is_it = (named.dev(), named.ino()) == (ours.dev(), ours.ino());
+            io::Result::Ok(is_it && ours.len() >= self.bytes)
+        };
+        match is_same() {
+            Ok(true) => Ok(()),
+            _ => Err(self.refused(format!(
+                "it was removed, replaced or cut short, as a monitor does whose rack.toml wants more; write bytes = {} at most \
+                 for the window, and start this command again",
+                self.bytes
+            ))),
+        }
+    }
+
+    /// Without its first word, what a monitor has laid out here is no window any more.
+    pub(super) fn forget_header(&self) {
+        // A file that was cut short is none either way, and must not be lengthened.
+        if self.file.metadata().is_ok_and(|found| found.len() > 0) {
+            let _ = self.file.write_all_at(&[0; 8], 0);
+        }
+    }
+
+    fn refused(&self, why: String) -> NtbError {
+        NtbError::Memory {
+            path: self.path.clone(),
+            bytes: self.bytes,
+            why,
+        }
+    }
+}
+
+impl AsFd for HeldMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_or_lengthened_and_what_stands_there_is_kept() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("memory");
+        let made = HeldMemory::open(&path, 8192).unwrap();
+        made.file.write_all_at(b"a header and more", 0).unwrap();
+        let memory = HeldMemory::open(&path, 1 << 16).unwrap();
+        assert_eq!(memory.map().unwrap().bytes(), 1 << 16);
+        assert_eq!(memory.file.metadata().unwrap().mode() & 0o777, 0o600);
+        memory.check().unwrap();
+        memory.forget_header();
+        let mut found = [0; 17];
+        memory.file.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!(&found, b"\0\0\0\0\0\0\0\0 and more");
+        let error = HeldMemory::open(&path, 8192).unwrap_err().to_string();
+        for word in [path.to_str().unwrap(), "8192", "65536", "--bytes"] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_another_or_shorter_is_found_out() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("memory");
+        let memory = HeldMemory::open(&path, 8192).unwrap();
+        memory.file.set_len(4096).unwrap();
+        let error = memory.check().unwrap_err().to_string();
+        assert!(error.contains("bytes = 8192 at most"), "{error}");
+        memory.file.set_len(0).unwrap();
+        memory.forget_header();
+        assert_eq!(memory.file.metadata().unwrap().len(), 0);
+        memory.file.set_len(8192).unwrap();
+        memory.check().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(memory.check().is_err());
+        std::fs::write(&path, [0; 8192]).unwrap();
+        assert!(memory.check().is_err());
+        // Others may read this one.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+        let error = HeldMemory::open(&path, 8192).unwrap_err().to_string();
+        assert!(error.contains("mode 100644"), "{error}");
+        std::os::unix::fs::symlink(&path, folder.path().join("link")).unwrap();
+        assert!(HeldMemory::open(&folder.path().join("link"), 8192).is_err());
+    }
+}
