@@ -66,6 +66,14 @@ pub enum WindowError {
         /// Where the window should end.
         end: u64,
     },
+    /// A region that answers nobody, and may harm who writes there.
+    #[error(
+        "the device of {path} is not enabled: open its bridge by `crosslane window hold ntb:ADDRESS --memory FILE`"
+    )]
+    Disabled {
+        /// The region.
+        path: PathBuf,
+    },
     /// A DAX device that maps larger pages only.
     #[error(
         "the DAX device {path} maps pages of {align} bytes, and parts of windows begin at any page of 4096: \

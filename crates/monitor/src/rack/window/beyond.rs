@@ -40,6 +40,11 @@ impl Beyond {
         let posting = posting(&beyond.path);
         let file = match posting {
             Posting::Memory => open_file(&beyond.path, end).map_err(failed)?,
+            Posting::Uncached | Posting::Combined if !is_enabled(&beyond.path) => {
+                return Err(WindowError::Disabled {
+                    path: beyond.path.clone(),
+                });
+            }
             Posting::Uncached | Posting::Combined => {
                 options().open(&beyond.path).map_err(failed)?
             }
@@ -63,7 +68,7 @@ impl Beyond {
         }))
     }
 
-    /// Whether the file of that name is still this one, and as long.
+    /// Whether the file of that name is still this one, and as long; and a region's device answers.
     pub(super) fn is_there(&self) -> bool {
         let is_it = || {
             let (found, ours) = (self.config.path.metadata()?, self.file.metadata()?);
@@ -71,6 +76,7 @@ impl Beyond {
             io::Result::Ok(is_same && found.len() >= self.end)
         };
         is_it().unwrap_or(false)
+            && (self.posting == Posting::Memory || is_enabled(&self.config.path))
     }
 
     /// Have words stand there, in the header.
@@ -100,6 +106,13 @@ pub(super) fn posting(path: &Path) -> Posting {
         true => Posting::Uncached,
         false => Posting::Memory,
     }
+}
+
+/// Whether a region's device is enabled, as it is while somebody drives it: what is written to one that is not is an error on
+/// its bus. What sysfs does not say is believed.
+pub(super) fn is_enabled(region: &Path) -> bool {
+    let said = std::fs::read_to_string(region.with_file_name("enable"));
+    said.map_or(true, |said| said.trim() != "0")
 }
 
 fn options() -> OpenOptions {

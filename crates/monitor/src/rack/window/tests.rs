@@ -104,6 +104,17 @@ fn of_two_memories_each_monitor_writes_the_others_and_reads_its_own() {
 }
 
 #[test]
+fn a_region_is_used_while_its_device_is_enabled() {
+    let folder = folder();
+    let region = folder.path().join("resource2_wc");
+    assert!(beyond::is_enabled(&region), "nothing is said");
+    for (said, is_enabled) in [("0\n", false), ("1\n", true), ("2\n", true)] {
+        std::fs::write(folder.path().join("enable"), said).unwrap();
+        assert_eq!(beyond::is_enabled(&region), is_enabled, "{said}");
+    }
+}
+
+#[test]
 fn a_guest_clears_its_own_memory_of_what_is_asked_about_and_in_no_use() {
     let folder = folder();
     let configs = apart(folder.path());
