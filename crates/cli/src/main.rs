@@ -7,6 +7,7 @@ mod commands;
 mod examine;
 mod output;
 mod private;
+mod signals;
 mod tuples;
 
 use std::io::IsTerminal;

@@ -103,6 +103,36 @@ fn both_sides_of_a_test_agree_and_what_was_there_before_means_nothing() {
 }
 
 #[test]
+fn what_cannot_be_held_says_why() {
+    let memory = format!("/dev/shm/crosslane-test-held-{}", std::process::id());
+    for (place, memory, words) in [
+        (
+            "0000:17:00.0",
+            &*memory,
+            ["no bridge", "ntb:ADDRESS", "window probe"],
+        ),
+        (
+            "ntb:ffff:ff:1f.7",
+            "/proc/held",
+            ["/proc/held", "not in memory", "tmpfs"],
+        ),
+        (
+            "ntb:ffff:ff:1f.7",
+            &*memory,
+            ["ffff:ff:1f.7", "cannot open", "window probe"],
+        ),
+    ] {
+        let output = run(crosslane(&["window", "hold", place, "--memory", memory]));
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        for word in words {
+            assert!(complaint.contains(word), "no {word:?} in {complaint}");
+        }
+        assert!(!std::path::Path::new(memory).exists(), "nothing is made");
+    }
+}
+
+#[test]
 fn one_side_alone_says_what_to_do() {
     let window = Window::new("window-alone", 1 << 20);
     let path = window.0.to_str().unwrap();

@@ -2,8 +2,6 @@
 
 pub mod notify;
 
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,6 +15,7 @@ use crosslane_monitor::rack::config::{RackConfig, SYSTEM_PATH};
 use crosslane_monitor::server::Monitor;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::signals::readable_after;
 use crate::{output, private};
 
 /// Arguments of `crosslane monitor`.
@@ -182,15 +181,6 @@ fn rack_path(args: &Args) -> anyhow::Result<Option<PathBuf>> {
         None if is_system && system.exists() => Some(system.to_owned()),
         None => None,
     })
-}
-
-/// Readable after one of these signals.
-fn readable_after(signals: &[i32]) -> anyhow::Result<OwnedFd> {
-    let (read, write) = UnixStream::pair()?;
-    for signal in signals {
-        signal_hook::low_level::pipe::register(*signal, write.try_clone()?)?;
-    }
-    Ok(read.into())
 }
 
 /// A monitor holds a descriptor for each program and each pair of programs.

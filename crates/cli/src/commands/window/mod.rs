@@ -1,5 +1,6 @@
 //! `crosslane window ...`: windows of memory between hosts.
 
+mod hold;
 mod probe;
 mod test;
 
@@ -21,6 +22,11 @@ enum Command {
     /// Without --side, the command plays both sides, in two processes. With it, run the same on the
     /// other host with the other side. What was in the window is lost.
     Test(test::Args),
+    /// Hold a bridge open for a rack, until told to stop
+    ///
+    /// What the other host writes into its bridge arrives in a file in tmpfs, which monitors and programs map as the window's
+    /// memory of this host (kind = "posted" in rack.toml).
+    Hold(hold::Args),
 }
 
 /// Run the subcommand.
@@ -28,5 +34,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Probe(args) => probe::run(args),
         Command::Test(args) => test::run(args),
+        Command::Hold(args) => hold::run(args),
     }
 }
