@@ -26,11 +26,27 @@ pub const WINDOWS: [&str; 2] = ["alpha-beta", "second"];
 /// The kind of windows that have a memory at each host.
 pub const POSTED: &str = "posted";
 
+/// The same, where what leads to the other host's memory is a file of its own, as a bridge's region is: see [`Rack::region`].
+/// The window is open once the test has seen to it.
+pub const BRIDGED: &str = "bridged";
+
+fn is_apart(kind: &str) -> bool {
+    [POSTED, BRIDGED].contains(&kind)
+}
+
 /// The file that is the window's memory at a host. Of a posted window, the second host's has a name of its own.
 fn memory(window: &Path, kind: &str, at: usize) -> PathBuf {
-    match kind == POSTED && at == 1 {
+    match is_apart(kind) && at == 1 {
         true => window.with_extension(NAMES[1]),
         false => window.to_owned(),
+    }
+}
+
+/// The file by which a host reaches the other's memory of a window, which is there twice.
+fn beyond(window: &Path, kind: &str, at: usize) -> PathBuf {
+    match kind == BRIDGED {
+        true => window.with_extension(format!("region-{}", NAMES[at])),
+        false => memory(window, kind, 1 - at),
     }
 }
 
@@ -120,7 +136,7 @@ impl Rack {
         let hosts = [of(alpha), of(beta)];
         let path = |name| PathBuf::from(format!("/dev/shm/{}-{name}", network.namespaces[0]));
         let windows = Windows(WINDOWS[..plan.windows].iter().map(path).collect());
-        let is_posted = plan.kind == POSTED;
+        let is_posted = is_apart(plan.kind);
         if plan.kind != "file" && !is_posted {
             let paths = windows.0.iter();
             paths.for_each(|path| make(path, plan.window_bytes));
@@ -132,13 +148,14 @@ impl Rack {
                 false => prints[1 - at].clone(),
             };
             let bytes = plan.window_bytes.to_string();
-            let memories = [0, 1].map(|at| memory(&windows.0[0], plan.kind, at));
             let mut add = crosslane(&hosts[at], &["rack", "add"])
                 .args(["--address", ADDRESSES[1 - at], "--fingerprint", &print])
                 .args(["--window-bytes", &bytes, "--window"])
-                .arg(&memories[at]);
+                .arg(memory(&windows.0[0], plan.kind, at));
             if is_posted {
-                add = add.arg("--beyond").arg(&memories[1 - at]);
+                add = add
+                    .arg("--beyond")
+                    .arg(beyond(&windows.0[0], plan.kind, at));
             }
             add.arg("--rack")
                 .arg(hosts[at].folder().join("rack.toml"))
@@ -213,6 +230,11 @@ impl Rack {
     /// The file that is the first window's memory at a host.
     pub fn memory(&self, at: usize) -> PathBuf {
         memory(self.window(0), self.kind, at)
+    }
+
+    /// The file that stands for the region of a host's bridge.
+    pub fn region(&self, at: usize) -> PathBuf {
+        beyond(self.window(0), self.kind, at)
     }
 
     /// A file for a window that a test adds beside the first one.
@@ -306,6 +328,8 @@ impl Drop for Windows {
             let _ = std::fs::remove_file(window);
             let _ = std::fs::remove_file(memory(window, POSTED, 1));
             let _ = std::fs::remove_file(other(window));
+            let regions = [0, 1].map(|at| beyond(window, BRIDGED, at));
+            let _ = regions.map(std::fs::remove_file);
             let _ = std::fs::remove_dir(window);
         }
     }

@@ -32,11 +32,15 @@ const RANDOM_BYTES: u64 = 200_000;
 const VALUE_BYTES: u64 = RANDOM_BYTES / 3 * 4;
 
 fn image(parts: &Parts) -> Image {
-    ["crosslane", "libcrosslane.so", "crosslane-token"]
-        .iter()
-        .fold(Image::new(parts), |image, name| {
-            image.with(binary(name), &format!("{OWN}/{name}"))
-        })
+    let names = [
+        "crosslane",
+        "libcrosslane.so",
+        "crosslane-token",
+        "crosslane-vfio-lend",
+    ];
+    names.iter().fold(Image::new(parts), |image, name| {
+        image.with(binary(name), &format!("{OWN}/{name}"))
+    })
 }
 
 /// Two emulated machines take most of the time of all suites: say how much.
@@ -66,6 +70,7 @@ fn hosts_reach_each_other_by_network_and_by_memory() {
     }
     the_window_is_found_and_passes_its_test(first, second);
     the_window_passes_its_test_by_vfio(first, second);
+    a_file_is_lent_and_the_region_mapped_beside_vfio(first);
     huge_pages_pass_the_test_and_are_no_window_of_a_rack(first);
     tell_time();
 }
@@ -165,6 +170,16 @@ fn the_window_passes_its_test_by_vfio(first: &mut Machine, second: &mut Machine)
         println!("{output}");
         assert!(status == 0 && output.contains("by VFIO"), "{output}");
     }
+}
+
+/// What `crosslane window hold` asks of the kernel (docs/decisions/ntb.md), with a device that is no bridge. VFIO has it already.
+fn a_file_is_lent_and_the_region_mapped_beside_vfio(machine: &mut Machine) {
+    let lend = "crosslane-vfio-lend $(basename $(readlink -f /run/ivshmem)) 2 /mnt/memory/lent";
+    let said = machine.run(&format!(
+        "mkdir -p /mnt/memory; mount -t tmpfs none /mnt/memory; {lend}; umount /mnt/memory"
+    ));
+    println!("{}: {said}", machine.run("uname -r").trim());
+    assert!(said.contains("lent\nleft alone: sysfs maps it"), "{said}");
 }
 
 #[test]

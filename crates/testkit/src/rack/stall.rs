@@ -1,5 +1,7 @@
 //! A window that stands still: it is there, and carries nothing.
 
+use std::path::Path;
+
 use super::{NAMES, Rack};
 use crate::Process;
 
@@ -15,8 +17,13 @@ impl Rack {
     /// What can have the first window stand still. The monitors must map it, as those do whose window is no file
     /// ([`Plan::kind`](super::Plan::kind)).
     pub fn stall(&self) -> Stall {
+        self.stall_of(self.window(0))
+    }
+
+    /// The same of what is mapped from any file.
+    pub fn stall_of(&self, file: &Path) -> Stall {
         let script = self.hosts[0].plain("/usr/bin/python3");
-        let script = script.args(["-c", SCRIPT]).arg(self.window(0));
+        let script = script.args(["-c", SCRIPT]).arg(file);
         Stall {
             script: script.with_open_input().start(),
             namespaces: self.network.namespaces.clone(),

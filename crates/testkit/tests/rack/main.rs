@@ -1,5 +1,6 @@
 //! Two hosts on one machine, as [`crosslane_testkit::rack`] makes them.
 
+mod bridge;
 mod counters;
 mod endings;
 mod limits;
