@@ -156,6 +156,8 @@ pub mod end_flags {
     pub const JUDGED: u32 = 1 << 20;
     /// The receiver on another host may not have found our last START yet, see the stream crate's `posted`.
     pub const AWAITED: u32 = 1 << 21;
+    /// Somebody may read the socket past the library, uncounted.
+    pub const OTHERS_READ: u32 = 1 << 22;
 }
 
 /// How far the upgrade of an end has come.

@@ -76,7 +76,7 @@ fn leave_to_kernel(end: &End, level: c_int, name: c_int) -> Result<(), Errno> {
         raw::lose_place(end);
     }
     // Our own looks would move the place of the program's.
-    progress::hand_back(end);
+    progress::hand_back_now(end);
     Ok(())
 }
 

@@ -35,8 +35,17 @@ fn is_granted_to(end: &End, progress: impl FnOnce(&End)) -> bool {
 /// Leave a pinned end to the kernel altogether, once its bytes are all on TCP. Returns whether
 /// that has happened.
 pub fn hand_back(end: &End) -> bool {
+    hand_back_by(end, switch::retire)
+}
+
+/// As [`hand_back`], where whoever uses the end next goes around the library.
+pub fn hand_back_now(end: &End) -> bool {
+    hand_back_by(end, switch::retire_now)
+}
+
+fn hand_back_by(end: &End, retire: impl FnOnce(&End) -> bool) -> bool {
     rest::look(end);
-    let back = end.is_pinned() && switch::retire(end);
+    let back = end.is_pinned() && retire(end);
     if back {
         crate::epoll::hand_back(end);
         if end.phase() == EndPhase::Granted {

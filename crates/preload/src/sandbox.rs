@@ -31,7 +31,7 @@ pub fn leave(reason: Reason) {
     for end in process.ends() {
         let left = deadline.saturating_duration_since(Instant::now());
         closing::make_plain(&end, reason, left);
-        progress::hand_back(&end);
+        progress::hand_back_now(&end);
     }
     watcher::stop();
     process::leave();

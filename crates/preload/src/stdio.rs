@@ -150,7 +150,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
 pub fn leave(end: &End) {
     closing::make_plain(end, Reason::Stdio, PATIENCE_FOR_PEER);
     leave_lane(end);
-    progress::hand_back(end);
+    progress::hand_back_now(end);
 }
 
 fn leave_lane(end: &End) {

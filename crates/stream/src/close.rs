@@ -450,6 +450,9 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
         switch::pin(end, reason);
         return true;
     }
+    if !matches!(reason, Reason::Option | Reason::EpollUse) {
+        end.add_flags(end_flags::OTHERS_READ);
+    }
     // Frozen before our own STOP, because freezing rings a sleeping peer.
     switch::freeze(end);
     switch::pin(end, reason);

@@ -131,14 +131,12 @@ fn is_given_up(end: &End) -> bool {
 /// Bytes that TCP has brought in all, doorbells included. `None` where somebody may have taken some whom nobody counts.
 fn brought(end: &End) -> Option<u64> {
     let counted = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
-    let is_counted = match end.family() {
-        Family::Tcp => return kernel_view::brought_before_end(end, counted),
-        Family::Unix => {
-            let is_passed = matches!(end.reason(), Reason::Call | Reason::Stdio | Reason::Sandbox);
-            end.entry.wait.away.load(Ordering::SeqCst) == 0 && !is_passed // SYNC: away
-        }
-    };
-    is_counted.then_some(counted)
+    let is_away = end.entry.wait.away.load(Ordering::SeqCst) != 0; // SYNC: away
+    let is_counted = !is_away && !end.has_flags(end_flags::OTHERS_READ);
+    match end.family() {
+        Family::Tcp => kernel_view::brought_before_end(end, counted, is_counted),
+        Family::Unix => is_counted.then_some(counted),
+    }
 }
 
 fn answered_up_to(lane: &WindowLane) -> u64 {

@@ -137,15 +137,16 @@ pub(crate) fn received(end: &End) -> Option<u64> {
     })
 }
 
-/// How many bytes the kernel has brought before the peer's end, all of which have been taken, `counted` by the library. `None` where
-/// it does not say: behind a reset it does not tell whether the peer had ended before, which counts as a byte.
-pub(crate) fn brought_before_end(end: &End, counted: u64) -> Option<u64> {
+/// How many bytes the kernel has brought before the peer's end, all of which have been taken, `counted` by the library, perhaps
+/// with others. `None` where it does not say: behind a reset it does not tell whether the peer had ended before, which counts
+/// as a byte.
+pub(crate) fn brought_before_end(end: &End, counted: u64, is_all: bool) -> Option<u64> {
     let info = info(end.fd())?;
     let ends = match info.state {
         CLOSED => info
             .bytes_received
             .checked_sub(counted)
-            .filter(|ends| *ends <= 1)?,
+            .filter(|ends| *ends <= u64::from(is_all))?,
         _ => 1,
     };
     info.bytes_received.checked_sub(ends)

@@ -480,15 +480,21 @@ pub fn unfreeze(end: &End) {
 }
 
 /// A pinned end that is back on TCP both ways needs no rings any more. Returns whether it has been
-/// given up to the kernel.
+/// given up to the kernel. Not while its lane may be needed, should the stream end too early.
 pub fn retire(end: &End) -> bool {
+    retire_if(end, |end| !cut_short::needs_lane(end))
+}
+
+/// As [`retire`], where the kernel must have the end at once.
+pub fn retire_now(end: &End) -> bool {
+    retire_if(end, |_| true)
+}
+
+fn retire_if(end: &End, is_free: impl FnOnce(&End) -> bool) -> bool {
     let may = end.is_pinned() && end.phase() == EndPhase::Granted;
     let rests = end.has_flags(end_flags::RESTING);
     let pair = lost::pair_of(end);
-    if lost::is_unsettled(end) {
-        return false;
-    }
-    if !may || !(is_out_for_good(end) || !rests && is_quiet(end)) {
+    if lost::is_unsettled(end) || !may || !(is_out_for_good(end) || !rests && is_quiet(end)) {
         return false;
     }
     // What the kernel has told the library it tells nobody else, nor what a peer has left in its lane.
@@ -502,7 +508,8 @@ pub fn retire(end: &End) -> bool {
         end.rx_mode() == Mode::Tcp && !end.rx_lane().is_some_and(takes_back)
     };
     dissolve_if(end, |end| {
-        end.is_pinned() && lost::pair_of(end) == pair && is_out(end) && !is_ready(end)
+        let is_same = end.is_pinned() && lost::pair_of(end) == pair;
+        is_same && is_out(end) && is_free(end) && !is_ready(end)
     })
 }
 
@@ -517,22 +524,16 @@ fn is_out(end: &End) -> bool {
             // What stood in a lost window has come meanwhile, perhaps with a START.
             let is_over = !end.has_flags(end_flags::LOST) || end.has_flags(end_flags::FROZEN);
             let is_on_tcp = end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX;
-            is_on_tcp && (is_over || is_empty()) && !cut_short::needs_lane(end)
+            is_on_tcp && (is_over || is_empty())
         }
         Mode::Drain => false,
         Mode::Replay => is_empty(),
         Mode::Ring => has_peer_ended(end) && is_empty(),
     };
-    end.tx_mode() == Mode::Tcp && is_received && !lost::is_unknown(end) && !is_missed_at_close(end)
-}
-
-/// Whether the lane holds what a peer over AF_UNIX leaves unread if it closes now: only who looks there knows that of
-/// the error which it leaves behind.
-fn is_missed_at_close(end: &End) -> bool {
-    end.family() == Family::Unix
-        && end
-            .tx_lane()
-            .is_some_and(|lane| unconsumed::in_lane(end, &lane) > 0)
+    end.tx_mode() == Mode::Tcp
+        && is_received
+        && !lost::is_unknown(end)
+        && !unconsumed::is_missed_at_close(end)
 }
 
 /// Leave an end to the kernel, whatever stands in its rings, in every process that has it. Returns

@@ -44,6 +44,12 @@ pub(crate) fn is_none(end: &End, lane: &WindowLane) -> bool {
     Place::near(lane.consumed(), tail).line == tail
 }
 
+/// Whether the lane holds what a peer over AF_UNIX leaves unread if it closes now: only who looks there knows that of
+/// the error which it leaves behind.
+pub(crate) fn is_missed_at_close(end: &End) -> bool {
+    end.family() == Family::Unix && end.tx_lane().is_some_and(|lane| in_lane(end, &lane) > 0)
+}
+
 /// Bytes in the lane that the peer has not consumed and that have not been sent again by TCP. Exact if the caller
 /// holds the sending direction, or nobody sends.
 pub(crate) fn in_lane(end: &End, lane: &WindowLane) -> usize {

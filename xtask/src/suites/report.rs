@@ -285,8 +285,8 @@ Mode `default` is `crosslane run`, which accelerates a connection after some rou
 `crosslane run --eager 1-65535`, which begins with the first byte.
 
 A connection has two ends. What became of each is told by `crosslane run --explain=json`, of each part by itself. An end is
-accelerated if nothing brought it back to TCP, or kept it there, by its end, or by that of the other end: where one was in
-rings both ways until it was closed, so was the other, whatever it says of the closing (`peer-asked`, `half-closed`, `switching`). It is short-lived, and not counted, if it was closed before both
+accelerated if nothing brought it back to TCP, or kept it there, by its end, or by that of the other end: where one was in rings both ways until
+it was closed, so was the other, whatever it says of the closing (`peer-asked`, `half-closed`, `switching`). It is short-lived, and not counted, if it was closed before both
 ends had taken part in an upgrade (`too-young`, `half-closed`, `switching`) and had carried less than 256 KiB, as much as makes
 the library ask for a ring at once; or if it waited (`no-peer`) for an end of that kind. All others are long-lived and, whatever
 kept them on TCP, not accelerated: `no-peer` where the other end is unknown, and `overflow` where the reader was slow, too.

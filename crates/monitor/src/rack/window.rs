@@ -68,7 +68,8 @@ pub enum WindowError {
     },
     /// A region that answers nobody, and may harm who writes there.
     #[error(
-        "the device of {path} is not enabled: open its bridge by `crosslane window hold ntb:ADDRESS --memory FILE`"
+        "the device of {path} is not enabled: open its bridge by `crosslane window hold ntb:ADDRESS --memory FILE`, \
+         or have its driver do so, or write 1 to `enable` beside it"
     )]
     Disabled {
         /// The region.

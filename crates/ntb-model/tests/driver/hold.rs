@@ -173,6 +173,26 @@ fn a_gap_is_long_enough_to_be_found() {
     });
 }
 
+/// As one that was killed leaves it, behind whom the other host goes on writing.
+#[test]
+fn what_an_earlier_holder_has_left_is_a_gap() {
+    watched(|model| {
+        let folder = folder();
+        for side in ["0", "1"] {
+            let memory = HeldMemory::open(&folder.path().join(side), LENT as u64).unwrap();
+            std::fs::write(folder.path().join(side), b"XLWINDOW").unwrap();
+            drop(memory);
+        }
+        let since = Instant::now();
+        let holders = [0, 1].map(|side| Holder::start(model, side, folder.path()));
+        wait_until_open(model);
+        assert!(since.elapsed() >= QUIET, "{:?}", since.elapsed());
+        all_say(&holders, "open");
+        assert!(write(model, 0, b"and anew") && write(model, 1, b"and anew"));
+        stop(holders);
+    });
+}
+
 #[test]
 fn a_device_that_is_gone_and_a_file_that_is_another_end_it() {
     watched(|model| {

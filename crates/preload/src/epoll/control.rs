@@ -98,7 +98,7 @@ fn goes_to_tcp(end: &End) -> bool {
         // Nobody reads it past the library, so what stands in the ring may be read there.
         switch::unfreeze(end);
     }
-    progress::hand_back(end)
+    progress::hand_back_now(end)
 }
 
 /// Have a polled set show no more and no less of a connection that cannot go back to TCP: nothing by what is spent, and

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 use super::meet::VERSION;
@@ -50,7 +51,7 @@ pub enum NtbError {
     },
     /// Memory of a size that the bridge cannot translate to.
     #[error(
-        "{address}: {bytes} bytes cannot be lent through BAR {bar}: a power of two from 4096 to {most}, \
+        "{address}: {bytes} bytes cannot be lent through BAR {bar}: a power of two from 8192 to {most}, \
          the region's size; the firmware's setup has a larger one"
     )]
     Size {
@@ -205,12 +206,13 @@ pub enum NtbError {
 
 /// By which rule the kernel keeps a region in sysfs from programs (docs/decisions/ntb.md).
 fn region_remedy(cause: &io::Error) -> &'static str {
-    match cause.kind() {
-        io::ErrorKind::PermissionDenied => {
+    match Errno::from_io_error(cause) {
+        Some(Errno::ACCESS) => "; it takes root",
+        Some(Errno::PERM) => {
             "; the kernel is locked down (secure boot), which keeps programs from regions in sysfs: switch secure boot off, or \
              leave connections on TCP"
         }
-        io::ErrorKind::InvalidInput => {
+        Some(Errno::INVAL) => {
             "; vfio-pci has claimed it, and a kernel with CONFIG_IO_STRICT_DEVMEM keeps claimed regions from programs: boot \
              with iomem=relaxed"
         }

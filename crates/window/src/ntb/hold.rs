@@ -94,6 +94,11 @@ impl Holder {
         stop: BorrowedFd<'_>,
         tell: &mut dyn FnMut(State<'_>),
     ) -> Result<(), NtbError> {
+        // An earlier holder may have been killed, which is a gap like any other.
+        self.shut();
+        if self.stops(stop, QUIET)? {
+            return Ok(());
+        }
         loop {
             let Some(met) = self.meet(stop, tell)? else {
                 return Ok(());

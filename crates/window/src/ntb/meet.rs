@@ -26,7 +26,7 @@ const EPOCH_AT: usize = 4;
 const SEEN_AT: usize = 5;
 
 /// The least that is worth lending: two pages.
-const LEAST_BYTES: u64 = 8192;
+pub(super) const LEAST_BYTES: u64 = 8192;
 
 const LOOK: Duration = Duration::from_millis(1);
 /// What was said while the link was down has to be said again.

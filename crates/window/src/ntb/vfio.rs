@@ -11,6 +11,7 @@ use crosslane_sys::memory::{Mapping, create_sealed};
 use super::bridge::Device;
 use super::gen4::{self, DOORBELLS, REGISTER_BYTES};
 use super::hold::{Held, HeldMemory};
+use super::meet::LEAST_BYTES;
 use super::{Aperture, Id, Lent, MappedRegisters, NtbError, Parts, Registers, is_driven};
 use crate::backend::{Kernel, PAGE_BYTES, VfioDevice, WindowError};
 use crate::discover::pci::{Bar, PciDevice};
@@ -160,7 +161,7 @@ fn opened(kernel: &dyn Kernel, device: &PciDevice) -> Result<Opened, WindowError
 
 /// Before a file is made of that size.
 fn ensure_lendable(device: &PciDevice, region: &Bar, bytes: u64) -> Result<(), NtbError> {
-    match bytes.is_power_of_two() && (4096..=region.bytes).contains(&bytes) {
+    match bytes.is_power_of_two() && (LEAST_BYTES..=region.bytes).contains(&bytes) {
         true => Ok(()),
         false => Err(NtbError::Size {
             address: device.address.clone(),

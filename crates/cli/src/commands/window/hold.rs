@@ -10,7 +10,7 @@ use crosslane_window::backend::{Place, held_bridge};
 use crosslane_window::discover::Roots;
 use crosslane_window::ntb::hold::{State, hold};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::output;
 use crate::signals::readable_after;
@@ -44,8 +44,8 @@ each, that the bridge is open (and how many bytes a window may have at most), cl
 After the link was down nothing is let in for two seconds, so that connections go back to TCP.
 
 Signals:
-  SIGTERM and SIGINT end it: nothing is let in any more, and two seconds later, when programs have left the
-  window, the bridge is let go.
+  SIGTERM, SIGINT and SIGHUP end it: nothing is let in any more, and two seconds later, when programs have
+  left the window, the bridge is let go.
 
 Exit status:
   0 when it was told to stop; 1 if the bridge cannot be opened, is gone or does not do as it is told, the
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let path = std::path::absolute(&args.memory)?;
     ensure_fit(&path, false)?;
-    let stop = readable_after(&[SIGTERM, SIGINT])?;
+    let stop = readable_after(&[SIGTERM, SIGINT, SIGHUP])?;
     let (held, beyond) = held_bridge(&address, bar, &Roots::system(), (&path, args.bytes))?;
     say(
         args,

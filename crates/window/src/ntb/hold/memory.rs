@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crosslane_sys::device::{TMPFS, filesystem};
 use crosslane_sys::memory::{Mapping, NO_FOLLOW};
 use crosslane_sys::process::uid;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::ntb::NtbError;
 
@@ -45,6 +47,15 @@ impl HeldMemory {
                  read or write; name another"
             )));
         }
+        if filesystem(file.as_fd()) != Ok(TMPFS) {
+            return Err(refused(
+                "it is not in tmpfs; name a file under /dev/shm".into(),
+            ));
+        }
+        // For as long as it is open: two bridges that write there would write over each other.
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            refused("another command holds it; name another file, or end that one".into())
+        })?;
         if found.len() > bytes {
             let found = found.len();
             return Err(refused(format!(
@@ -82,12 +93,12 @@ impl HeldMemory {
         let is_same = || {
             let (named, ours) = (self.path.symlink_metadata()?, self.file.metadata()?);
             let is_it = (named.dev(), named.ino()) == (ours.dev(), ours.ino());
-            io::Result::Ok(is_it && ours.len() >= self.bytes)
+            io::Result::Ok(is_it && ours.len() == self.bytes)
         };
         match is_same() {
             Ok(true) => Ok(()),
             _ => Err(self.refused(format!(
-                "it was removed, replaced or cut short, as a monitor does whose rack.toml wants more; write bytes = {} at most \
+                "it was removed, replaced, cut short or lengthened, as a monitor does whose rack.toml wants more; write bytes = {} at most \
                  for the window, and start this command again",
                 self.bytes
             ))),
@@ -129,6 +140,10 @@ mod tests {
         let path = folder.path().join("memory");
         let made = HeldMemory::open(&path, 8192).unwrap();
         made.file.write_all_at(b"a header and more", 0).unwrap();
+        let error = HeldMemory::open(&path, 1 << 16).unwrap_err().to_string();
+        assert!(error.contains("another command holds it"), "{error}");
+        assert_eq!(made.file.metadata().unwrap().len(), 8192);
+        drop(made);
         let memory = HeldMemory::open(&path, 1 << 16).unwrap();
         assert_eq!(memory.map().unwrap().bytes(), 1 << 16);
         assert_eq!(memory.file.metadata().unwrap().mode() & 0o777, 0o600);
@@ -137,8 +152,11 @@ mod tests {
         let mut found = [0; 17];
         memory.file.read_exact_at(&mut found, 0).unwrap();
         assert_eq!(&found, b"\0\0\0\0\0\0\0\0 and more");
+        memory.file.set_len(1 << 17).unwrap();
+        assert!(memory.check().is_err(), "what lies behind is not lent");
+        drop(memory);
         let error = HeldMemory::open(&path, 8192).unwrap_err().to_string();
-        for word in [path.to_str().unwrap(), "8192", "65536", "--bytes"] {
+        for word in [path.to_str().unwrap(), "8192", "131072", "--bytes"] {
             assert!(error.contains(word), "{error}");
         }
     }
