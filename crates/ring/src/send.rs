@@ -116,11 +116,11 @@ impl TxCursor {
     }
 
     /// Whether this is where a sender asks if its receiver keeps up: a few lines, so that at least one
-    /// record starts there, at each multiple of a small ring.
+    /// record starts there, at each multiple of a small ring; a bounded one anywhere beyond its first.
     #[inline]
     pub(crate) fn is_at_turn(&self, lane: &impl LaneMemory) -> bool {
-        header::is_spare(self.tail, lane.lines())
-            && self.tail % u64::from(SMALL_RING_LINES) < lines_for(MAX_RECORD_BYTES)
+        let is_near = || self.tail % u64::from(SMALL_RING_LINES) < lines_for(MAX_RECORD_BYTES);
+        header::is_spare(self.tail, lane.lines()) && (is_near() || lane.is_bounded())
     }
 
     /// Where the next data record of the `bytes` that are left to send starts: at the tail, or at the
@@ -136,7 +136,7 @@ impl TxCursor {
         lane: &impl LaneMemory,
         bytes: usize,
     ) -> Result<Option<u64>, PeerLied> {
-        match self.is_at_turn(lane) || is_confined(lane, self.tail) {
+        match self.is_at_turn(lane) {
             false => Ok(Some(self.tail)),
             true => self.start_at_turn(lane, bytes),
         }

@@ -132,7 +132,8 @@ fn is_given_up(end: &End) -> bool {
 fn brought(end: &End) -> Option<u64> {
     let counted = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
     let is_away = end.entry.wait.away.load(Ordering::SeqCst) != 0; // SYNC: away
-    let is_counted = !is_away && !end.has_flags(end_flags::OTHERS_READ);
+    let is_others = matches!(end.reason(), Reason::Call | Reason::Stdio | Reason::Sandbox);
+    let is_counted = !is_away && !is_others && !end.has_flags(end_flags::OTHERS_READ);
     match end.family() {
         Family::Tcp => kernel_view::brought_before_end(end, counted, is_counted),
         Family::Unix => is_counted.then_some(counted),

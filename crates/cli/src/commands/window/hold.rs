@@ -105,7 +105,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let path = std::path::absolute(&args.memory)?;
     ensure_fit(&path, false)?;
-    let stop = readable_after(&[SIGTERM, SIGINT, SIGHUP])?;
+    let stop = match is_ignored(SIGHUP) {
+        true => readable_after(&[SIGTERM, SIGINT])?,
+        false => readable_after(&[SIGTERM, SIGINT, SIGHUP])?,
+    };
     let (held, beyond) = held_bridge(&address, bar, &Roots::system(), (&path, args.bytes))?;
     say(
         args,
@@ -131,6 +134,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     hold(held, stop.as_fd(), &mut tell)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether who started this has it ignore a signal, as nohup does with SIGHUP.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
 }
 
 /// A bridge is held whether anybody reads this or not.
