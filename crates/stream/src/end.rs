@@ -242,10 +242,15 @@ impl End {
     }
 
     pub(crate) fn set_lanes(&self, tx: WindowLane, rx: WindowLane) {
-        let wants_little = self.family().wants_little(self.fd());
-        self.local.tx_lane.bound(wants_little);
+        self.note_size();
         self.local.tx_lane.set(tx);
         self.local.rx_lane.set(rx);
+    }
+
+    /// See how much the program lets be on its way.
+    pub(crate) fn note_size(&self) {
+        let wants_little = self.family().wants_little(self.fd());
+        self.local.tx_lane.bound(wants_little);
     }
 
     /// The program has changed the size of the send buffer of a connection over TCP.

@@ -462,11 +462,12 @@ pub fn freeze(end: &End) {
 }
 
 /// Take a freeze back for good, unless the sender has begun to answer it: those who have the socket
-/// from now on know the ring.
+/// from now on know the ring. What the kernel has stays with it.
 pub fn unfreeze(end: &End) {
     let _rx = end.lock_rx();
     let Some(lane) = end.rx_lane() else { return };
-    let is_frozen = end.has_flags(end_flags::FROZEN)
+    let is_frozen = end.phase() == EndPhase::Granted
+        && end.has_flags(end_flags::FROZEN)
         && end.rx_mode() == Mode::Replay
         && !end.has_flags(end_flags::LOST);
     if !is_frozen {
