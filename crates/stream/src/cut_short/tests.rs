@@ -45,6 +45,20 @@ fn take([near, far]: &[End; 2], taken: usize, read: &mut Vec<u8>) {
     }
 }
 
+/// The far end has read all that came by TCP, and the end of it is there.
+fn take_all_of_tcp(both: &[End; 2], read: &mut Vec<u8>) {
+    let fd = both[1].fd();
+    loop {
+        // In this order: nothing comes behind the end.
+        let is_over = kernel::poll_now(fd, libc::POLLRDHUP) != 0;
+        match kernel::queued(fd, libc::FIONREAD) {
+            Ok(0) if is_over => return,
+            Ok(0) => {}
+            _ => take(both, read.len() - BEFORE + 1, read),
+        }
+    }
+}
+
 /// As the kernel does for a process that is killed and has read all. Here nobody else has the number meanwhile.
 fn end_stream(near: &End) {
     kernel::shutdown(near.fd(), libc::SHUT_WR).unwrap();
@@ -203,9 +217,7 @@ fn looks_see_what_is_left_in_the_lane() {
     freeze(&both[1]);
     take(&both, 4000, &mut read);
     end_stream(&both[0]);
-    while kernel::queued(both[1].fd(), libc::FIONREAD) != Ok(0) {
-        take(&both, read.len() - BEFORE + 1, &mut read);
-    }
+    take_all_of_tcp(&both, &mut read);
     let left = BYTES - read.len();
     assert!(left > 0);
     let found = crate::ready::look(&both[1], libc::POLLIN, true);
