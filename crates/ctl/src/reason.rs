@@ -69,7 +69,7 @@ reasons! {
     /// A socket option that only the kernel can honour.
     Option = 12, "option", "a socket option or mode was set that only the kernel can honour",
         "do without it: O_ASYNC, SO_RCVLOWAT above 1, SO_SNDBUF below 16 KiB (AF_UNIX), SO_OOBINLINE, SO_ZEROCOPY, \
-         SO_PEEK_OFF, SO_TIMESTAMP, socket filters, kernel TLS, SO_MAX_PACING_RATE, TCP_MD5SIG, TCP_REPAIR, TCP_INQ, IP_TRANSPARENT";
+         SO_PEEK_OFF, SO_TIMESTAMP, socket filters, kernel TLS, SO_MAX_PACING_RATE, TCP_MD5SIG, TCP_REPAIR, TCP_INQ, IP_TRANSPARENT, MPTCP";
     /// Urgent data.
     Urgent = 13, "urgent", "urgent data was used", "do without MSG_OOB: urgent data needs TCP";
     /// A call that is not handled on rings.

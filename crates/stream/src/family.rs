@@ -73,7 +73,8 @@ impl Family {
             return None;
         }
         let option = |name| kernel::getsockopt::<i32>(fd, libc::SOL_SOCKET, name);
-        if option(libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP) {
+        // Multipath TCP is known so that it can be told why it stays with the kernel.
+        if let Ok(libc::IPPROTO_TCP | libc::IPPROTO_MPTCP) = option(libc::SO_PROTOCOL) {
             return Some(Self::Tcp);
         }
         let is_unix = config::get().unix
@@ -135,6 +136,7 @@ impl Family {
                     TELLING_TCP.iter().any(is_on)
                         || counts().is_ok_and(|on| on != 0)
                         || has_filter(fd)
+                        || option(libc::SO_PROTOCOL) == Ok(libc::IPPROTO_MPTCP)
                         || rate().is_ok_and(|rate| rate != u64::MAX)
                 }
             }

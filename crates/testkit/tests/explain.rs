@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 
 use crosslane_testkit::redis::Redis;
-use crosslane_testkit::{Host, Route, binary};
+use crosslane_testkit::{Host, Route, binary, skipped};
 use serde_json::Value;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -96,6 +96,38 @@ fn connections_that_take_long_to_connect_are_known_and_not_refused() {
         assert_eq!(ends.len(), 4, "{check}: {ends:#?}");
         assert!(!ends.iter().any(is_refused), "{check}: {ends:#?}");
     }
+}
+
+const MULTIPATH: &str = r#"
+import socket
+MPTCP = 262
+with socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP) as listener:
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    near = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
+    near.connect(listener.getsockname())
+    far, _ = listener.accept()
+    for _ in range(40):
+        near.sendall(b"word")
+        assert far.recv(100) == b"word"
+        far.sendall(b"answer")
+        assert near.recv(100) == b"answer"
+"#;
+
+#[test]
+fn multipath_tcp_is_left_to_the_kernel_and_told() {
+    let is_on = std::fs::read("/proc/sys/net/mptcp/enabled").is_ok_and(|on| on == b"1\n");
+    if !is_on {
+        return skipped("this kernel has no MPTCP, or net.mptcp.enabled is 0");
+    }
+    let host = Host::new(Route::Crosslane);
+    host.program(PYTHON)
+        .explained("told")
+        .args(["-c", MULTIPATH])
+        .run();
+    let (ends, _) = told(&host, "told");
+    let is_told = |end: &Value| end["reason"] == "option" && end["tcp_bytes_sent"] != 0;
+    assert!(ends.len() == 2 && ends.iter().all(is_told), "{ends:#?}");
 }
 
 #[test]
