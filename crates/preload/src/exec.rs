@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{End, adopt, close as closing, process};
+use crosslane_stream::process::{self, Process};
+use crosslane_stream::{End, adopt, close as closing, watcher};
 use crosslane_sys::{Errno, kernel, real};
 
 use crate::{borrow, sole};
@@ -40,10 +41,13 @@ fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
 
 /// As [`prepare_exec`], for a call that makes the calling process another program.
 fn before_exec() -> Vec<adopt::Given> {
-    if crosslane_stream::process::has_left() {
+    if process::has_left() {
         return Vec::new();
     }
     closing::await_registrations();
+    if own().is_some() {
+        watcher::stop_before_exit(Instant::now() + PATIENCE);
+    }
     closing::before_exec(|end| kernel::survives_exec(end.fd));
     let pid = crosslane_sys::process::pid();
     let lent = prepare_exec(&[]);
@@ -51,11 +55,19 @@ fn before_exec() -> Vec<adopt::Given> {
     lent
 }
 
+/// The tables, unless they are those of a parent that waits for us.
+fn own() -> Option<&'static Process> {
+    process::get().filter(|process| process.is_current())
+}
+
 fn exec(call: impl FnOnce() -> c_int) -> c_int {
     let lent = before_exec();
     let failed = call();
     let errno = Errno::last();
     lent.into_iter().for_each(adopt::Given::take_back);
+    if let Some(process) = own() {
+        watcher::go_on(process);
+    }
     errno.set();
     failed
 }

@@ -1,4 +1,4 @@
-//! The client: one case on one connection, except that `connect` needs many.
+//! The client: one case on one connection, except that `connect` and `brief` need many.
 
 mod connect;
 pub(crate) mod rtt;
@@ -23,6 +23,20 @@ pub enum Case {
     Stream,
     /// Connect, one request, close.
     Connect,
+    /// Connect, some requests, close: too few for rings to pay.
+    Brief,
+}
+
+impl Case {
+    /// How many requests each connection is for, where there are many.
+    #[must_use]
+    pub fn requests(self) -> Option<u32> {
+        match self {
+            Self::Rtt | Self::Stream => None,
+            Self::Connect => Some(1),
+            Self::Brief => Some(4),
+        }
+    }
 }
 
 /// Why a case gave no figure.
@@ -66,8 +80,8 @@ pub fn run(
     span: Span,
 ) -> Result<(Line, Option<Connection>), CaseError> {
     let size = crate::message::checked_size(bytes)?;
-    if case == Case::Connect {
-        let outcome = connect::run(address, size, span)?;
+    if let Some(requests) = case.requests() {
+        let outcome = connect::run(address, size, requests, span)?;
         return Ok((
             Line {
                 outcome,
@@ -81,7 +95,7 @@ pub fn run(
     let (local, peer) = connection.names().map_err(at(0))?;
     let outcome = match case {
         Case::Rtt => rtt::run(&mut connection, size, span)?,
-        Case::Stream | Case::Connect => stream::run(&mut connection, size, span)?,
+        Case::Stream | Case::Connect | Case::Brief => stream::run(&mut connection, size, span)?,
     };
     Ok((
         Line {

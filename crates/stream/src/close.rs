@@ -18,8 +18,8 @@ use crate::end::KEPT;
 use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
-    End, bell, control, doubt, ending, heir, ledger, lost, posted, register, replay, stay, step,
-    stir, switch, watcher, within,
+    End, bell, control, doubt, due, ending, heir, ledger, lost, posted, register, replay, stay,
+    step, stir, switch, watcher, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -350,7 +350,8 @@ fn say_end(end: &End) {
 }
 
 pub(crate) fn count_totals(end: &End) {
-    register::judge_unmet(end);
+    due::judge_unmet(end);
+    due::judge_use(end);
     ledger::close(end);
     let (tx, rx) = (&end.entry.tx, &end.entry.rx);
     for (counter, total) in [
@@ -523,6 +524,8 @@ pub fn at_exit() {
         return;
     };
     await_registrations();
+    // What it holds for a moment would look like somebody's call.
+    watcher::stop_before_exit(Instant::now() + PATIENCE);
     // Before the looks at others, who look at us: of two that end at the same time one closes, or both do.
     process.note_leaving();
     let all = || process.ends().chain(process.kept_ends());
@@ -541,7 +544,6 @@ pub fn at_exit() {
     owed.for_each(|end| _ = replay::push_replay(&end, deadline));
     let bells_until = Instant::now() + PATIENCE;
     granted().for_each(|end| finish_rings(&end, (bells_until, deadline)));
-    watcher::stop_before_exit(bells_until);
 }
 
 /// The process is about to become another program, in which the connections that do not survive that are closed: what is to be sent
@@ -579,7 +581,7 @@ fn is_to_be_closed(end: &End, deadline: Instant) -> bool {
 
 /// Whether others go on with an end. None: somebody has a direction, and keeps it.
 fn is_kept(end: &End, deadline: Instant) -> Option<bool> {
-    if heir::is_held_here(end) {
+    if !is_let_go(end, deadline) {
         return None;
     }
     // Who closes it elsewhere decides with the direction held.

@@ -38,6 +38,7 @@ pub mod config;
 pub mod control;
 mod cut_short;
 mod doubt;
+mod due;
 pub mod end;
 pub mod ending;
 pub mod family;

@@ -16,6 +16,7 @@ use crosslane_window::slab::SlabMap;
 use crate::adopt;
 use crate::config;
 use crate::control::OwnFd;
+use crate::due::Habit;
 use crate::end::{End, Local};
 use crate::holders::Holders;
 use crate::table::{Home, Identity, Table};
@@ -57,6 +58,7 @@ pub struct Process {
     /// Entries that were given back. Only hints: entries are claimed in the slab itself.
     returned: Mutex<Vec<u32>>,
     highest_fd: AtomicU32,
+    habit: Habit,
 }
 
 /// The tables, if the process has opened a TCP socket.
@@ -147,6 +149,7 @@ impl Process {
             locals,
             returned: Mutex::new(Vec::new()),
             highest_fd: AtomicU32::new(0),
+            habit: Habit::default(),
         })
     }
 
@@ -155,6 +158,11 @@ impl Process {
     #[inline]
     pub fn pid(&self) -> u32 {
         self.pid.load(Ordering::Relaxed)
+    }
+
+    /// How long its connections have lately been.
+    pub(crate) fn habit(&self) -> &Habit {
+        &self.habit
     }
 
     /// Whether the caller runs in the process that owns the tables.

@@ -19,17 +19,9 @@ use crate::end::End;
 use crate::family::Family;
 use crate::process::{self, Process};
 use crate::{
-    bell, config, control, ledger, lost, raw, rest, spare, standard, stay, strict, switch,
+    bell, config, control, due, ledger, lost, raw, rest, spare, standard, stay, strict, switch,
 };
 
-/// Calls that move data before a connection is registered. A request and its answer with the
-/// end of the stream are fewer.
-pub(crate) const CALLS_BEFORE_REGISTERING: u32 = 6;
-/// Bytes after which a connection is registered however few calls moved them.
-const BYTES_BEFORE_REGISTERING: u64 = 256 * 1024;
-/// Bytes after which a connection is registered when it begins another exchange: as many as a TLS handshake moves, which
-/// costs several times what asking for rings does (60 us where they come too late, as much as an exchange of 64 bytes).
-const BYTES_OF_A_CONVERSATION: u64 = 1024;
 /// A registered end looks at the control socket in each of its first calls, and later in every
 /// sixteenth.
 const EAGER_LOOKS: u32 = 64;
@@ -222,25 +214,9 @@ pub fn progress(end: &End) {
 #[cold]
 pub fn progress_to_send(end: &End) {
     match end.phase() {
-        EndPhase::Plain if goes_on(end) => progress_plain(end, true),
+        EndPhase::Plain if due::goes_on(end) => progress_plain(end, true),
         _ => progress(end),
     }
-}
-
-/// Who has sent, was answered, and sends again goes on with a conversation. True once: few bytes may still be all of a
-/// short one.
-fn goes_on(end: &End) -> bool {
-    let sent = end.entry.tx.tcp_data.load(Ordering::Relaxed);
-    let received = end.entry.rx.tcp_data.load(Ordering::Relaxed);
-    let heard = end.local.heard.load(Ordering::Relaxed);
-    let goes_on = sent > 0 && received > heard && sent + received >= BYTES_OF_A_CONVERSATION;
-    let seen = if goes_on {
-        u64::MAX
-    } else {
-        received.max(heard)
-    };
-    end.local.heard.store(seen, Ordering::Relaxed);
-    goes_on
 }
 
 fn progress_plain(end: &End, goes_on: bool) {
@@ -249,7 +225,7 @@ fn progress_plain(end: &End, goes_on: bool) {
     }
     ledger::name(end);
     let calls = end.entry.id.calls.fetch_add(1, Ordering::Relaxed) + 1;
-    if !goes_on && !is_worth(end, calls) && !end.has_flags(end_flags::EAGER) {
+    if !due::is_due(end, calls, goes_on) {
         return;
     }
     if end.family() == Family::Tcp && !kernel::has_peer(end.fd) {
@@ -270,22 +246,6 @@ fn progress_plain(end: &End, goes_on: bool) {
         Ok(()) => {}
         Err(Reason::Option) => switch::pin(end, Reason::Option),
         Err(reason) => end.set_reason(reason),
-    }
-}
-
-/// Whether so many calls and the bytes that they have moved are worth a ring.
-fn is_worth(end: &End, calls: u32) -> bool {
-    let (tx, rx) = (&end.entry.tx, &end.entry.rx);
-    let bytes = tx.tcp_data.load(Ordering::Relaxed) + rx.tcp_data.load(Ordering::Relaxed);
-    calls >= CALLS_BEFORE_REGISTERING || bytes >= BYTES_BEFORE_REGISTERING
-}
-
-/// The end is let go. One that was registered at once, and is closed within the calls that others
-/// have before they are registered, has not missed its peer: it was over too soon for any.
-pub(crate) fn judge_unmet(end: &End) {
-    let calls = end.entry.id.calls.load(Ordering::Relaxed) + 1;
-    if end.has_flags(end_flags::EAGER) && end.reason() == Reason::NoPeer && !is_worth(end, calls) {
-        end.set_reason(Reason::TooYoung);
     }
 }
 

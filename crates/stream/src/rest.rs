@@ -17,8 +17,8 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, WindowLane};
 
-use crate::register::{self, CALLS_BEFORE_REGISTERING};
-use crate::{End, bell, close, cut_short, ending, lost, posted, step, switch};
+use crate::due::CALLS_BEFORE_REGISTERING;
+use crate::{End, bell, close, cut_short, ending, lost, posted, register, step, switch};
 
 /// A rest is twice as long as the one before, in calls, so many times. A peer that goes to and fro
 /// cannot make us follow it often.

@@ -158,9 +158,9 @@ pub fn stop() {
     let _ = thread.join();
 }
 
-/// The process ends: a direction that the thread was moving would be left to relatives as it stands, who could not know what has
+/// The process ends, or is about to become another program: a direction that the thread was moving would be left to relatives as it stands, who could not know what has
 /// been posted. It may be that a handler calls, so nothing is waited for without limit.
-pub(crate) fn stop_before_exit(deadline: Instant) {
+pub fn stop_before_exit(deadline: Instant) {
     IS_OVER.store(true, Ordering::SeqCst);
     let Ok(mut thread) = THREAD.try_lock() else {
         return;
@@ -171,6 +171,18 @@ pub(crate) fn stop_before_exit(deadline: Instant) {
     let _ = kernel::raise_event(waker.number());
     while !thread.is_finished() && Instant::now() < deadline {
         kernel::nap(EXIT_NAP);
+    }
+}
+
+/// The process is no other program after all, before which the thread was stopped as for an exit.
+pub fn go_on(process: &'static Process) {
+    if let Some((thread, _waker)) = hold().take() {
+        let _ = thread.join();
+    }
+    RUNS.store(false, Ordering::Relaxed);
+    IS_OVER.store(false, Ordering::SeqCst);
+    if IS_NEEDED.load(Ordering::Relaxed) {
+        start(process);
     }
 }
 

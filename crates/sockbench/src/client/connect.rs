@@ -1,4 +1,4 @@
-//! Short connections: connect, send one request, receive its reply, close.
+//! Short connections: connect, send a request and receive its reply, once or some times, close.
 
 use std::io::{Read, Write};
 
@@ -10,7 +10,13 @@ use crate::outcome::Outcome;
 use crate::request::{REQUEST_BYTES, Request, Work};
 use crate::span::{Span, Stopwatch};
 
-pub(super) fn run(address: &Address, bytes: usize, span: Span) -> Result<Outcome, CaseError> {
+/// Connections of so many requests each.
+pub(super) fn run(
+    address: &Address,
+    bytes: usize,
+    requests: u32,
+    span: Span,
+) -> Result<Outcome, CaseError> {
     let mut out = Request {
         work: Work::Echo,
         bytes,
@@ -18,13 +24,21 @@ pub(super) fn run(address: &Address, bytes: usize, span: Span) -> Result<Outcome
     .encode()
     .to_vec();
     out.resize(REQUEST_BYTES + bytes, 0x5a);
-    stamp(&mut out[REQUEST_BYTES..], 0, true);
     let mut back = vec![0; bytes];
     let mut once = |number: u64| -> Result<(), CaseError> {
         let mut connection = Connection::open(address).map_err(at(number))?;
-        connection.write_all(&out).map_err(at(number))?;
-        connection.read_exact(&mut back).map_err(at(number))?;
-        check(&back, 0)?;
+        for request in 0..requests {
+            stamp(
+                &mut out[REQUEST_BYTES..],
+                request.into(),
+                request + 1 == requests,
+            );
+            // What is asked for stands before the first one.
+            let begin = if request == 0 { 0 } else { REQUEST_BYTES };
+            connection.write_all(&out[begin..]).map_err(at(number))?;
+            connection.read_exact(&mut back).map_err(at(number))?;
+            check(&back, request.into())?;
+        }
         Ok(())
     };
 

@@ -93,6 +93,21 @@ fn who_exits_waits_for_nobody_who_has_been_stopped() {
 
 /// A fork holds the list of free entries, and waits for others who wait for a direction.
 #[test]
+fn who_exits_waits_for_a_moment_in_which_another_thread_has_a_direction() {
+    let ([end, _peer], _sockets) = ends();
+    let is_held = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _rx = end.lock_rx();
+            is_held.wait();
+            std::thread::sleep(Duration::from_millis(5));
+        });
+        is_held.wait();
+        assert!(is_to_be_closed(&end, Instant::now() + WATCHDOG));
+    });
+}
+
+#[test]
 fn directions_are_free_before_the_list_of_free_entries_is_waited_for() {
     let ([end, _peer], _sockets) = ends();
     let list = end.process().hold_returned();

@@ -35,7 +35,7 @@ fn no_socket_is_registered_as_another_connection() {
 fn sends(end: &End, sent: u64, received: u64) -> bool {
     end.entry.tx.tcp_data.store(sent, Ordering::Relaxed);
     end.entry.rx.tcp_data.store(received, Ordering::Relaxed);
-    goes_on(end)
+    due::goes_on(end)
 }
 
 #[test]

@@ -22,7 +22,7 @@ struct Figure {
     better: Better,
 }
 
-const FIGURES: [Figure; 6] = [
+const FIGURES: [Figure; 7] = [
     figure("rtt", "p50_ns", "p50", nanoseconds, Better::Lower),
     figure("rtt", "p99_ns", "p99", nanoseconds, Better::Lower),
     figure("rtt", "p999_ns", "p99.9", nanoseconds, Better::Lower),
@@ -41,6 +41,7 @@ const FIGURES: [Figure; 6] = [
         show::count,
         Better::Higher,
     ),
+    figure("brief", "per_s", "per second", show::count, Better::Higher),
 ];
 
 const fn figure(

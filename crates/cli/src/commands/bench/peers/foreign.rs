@@ -67,7 +67,7 @@ pub fn ucx(case: Case, count: Count) -> anyhow::Result<Figures> {
     let mut client = plain(UCX_PERFTEST);
     let test = match case.kind {
         client::Case::Rtt => "tag_lat",
-        client::Case::Stream | client::Case::Connect => "stream_bw",
+        client::Case::Stream | client::Case::Connect | client::Case::Brief => "stream_bw",
     };
     client.env("UCX_TLS", "posix");
     client.args(["127.0.0.1", "-p", &port, "-f", "-t", test]);
@@ -125,7 +125,7 @@ fn ucx_figures(case: Case, count: Count, text: &str) -> anyhow::Result<Figures> 
             p50_ns: Some(2e3 * median_us),
             mean_ns: None,
         },
-        client::Case::Stream | client::Case::Connect => {
+        client::Case::Stream | client::Case::Connect | client::Case::Brief => {
             Figures::stream(case.bytes, count.measure, per_second)
         }
     })

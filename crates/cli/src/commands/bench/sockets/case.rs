@@ -28,10 +28,11 @@ const RTT_BYTES: [u64; 7] = [8, 56, 64, 256, 1024, 4096, 65536];
 const STREAM_BYTES: [u64; 3] = [64, 4096, 65536];
 const CONNECT_BYTES: [u64; 1] = [64];
 
-const KINDS: [(client::Case, &str, &[u64]); 3] = [
+const KINDS: [(client::Case, &str, &[u64]); 4] = [
     (client::Case::Rtt, "rtt", &RTT_BYTES),
     (client::Case::Stream, "stream", &STREAM_BYTES),
     (client::Case::Connect, "connect", &CONNECT_BYTES),
+    (client::Case::Brief, "brief", &CONNECT_BYTES),
 ];
 
 /// The selected cases in the order of the selectors; all when there is none.
@@ -73,8 +74,8 @@ impl FromStr for Selector {
             .split_once(':')
             .map_or((text, None), |(name, size)| (name, Some(size)));
         let known = KINDS.iter().find(|(_, known, _)| *known == name);
-        let (kind, ..) =
-            known.ok_or_else(|| format!("no case {name:?}; there are rtt, stream and connect"))?;
+        let (kind, ..) = known
+            .ok_or_else(|| format!("no case {name:?}; there are rtt, stream, connect and brief"))?;
         let size = |text: &str| {
             let bytes = text
                 .parse()
@@ -102,9 +103,9 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            client::Case::Connect => f.write_str(self.name()),
-            _ => write!(f, "{} {}", self.name(), show::bytes(self.bytes)),
+        match self.kind.requests() {
+            Some(_) => f.write_str(self.name()),
+            None => write!(f, "{} {}", self.name(), show::bytes(self.bytes)),
         }
     }
 }
@@ -132,7 +133,7 @@ mod tests {
             selected("stream"),
             ["stream 64 B", "stream 4 KiB", "stream 64 KiB"]
         );
-        assert_eq!(select(&[]).len(), 11);
+        assert_eq!(select(&[]).len(), 12);
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Ground {
         let bytes = usize::try_from(case.bytes)?;
         match case.kind {
             client::Case::Stream => by_carrier(self.spare, carrier, bytes, span),
-            client::Case::Rtt | client::Case::Connect => {
+            client::Case::Rtt | client::Case::Connect | client::Case::Brief => {
                 round_trips(self.spare, carrier, bytes, span)
             }
         }

@@ -143,7 +143,7 @@ impl Servers<'_> {
             ground.server().ensure_loaded(server)?;
         }
         let command = self.host.client(case, over, &server.address);
-        if over == Transport::Crosslane && case.kind != client::Case::Connect {
+        if over == Transport::Crosslane && case.kind.requests().is_none() {
             return self.host.measure_and_ask(command);
         }
         let mut command = command;

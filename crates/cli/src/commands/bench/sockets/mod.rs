@@ -65,7 +65,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     effort: Effort,
-    /// What to measure: rtt, stream, connect, or one size of it as in rtt:64
+    /// What to measure: rtt, stream, connect, brief (connections of four requests), or one size of it as in rtt:64
     #[arg(long, value_name = "CASES", value_delimiter = ',')]
     cases: Vec<Selector>,
     /// What to measure it over, instead of all that there is

@@ -127,7 +127,7 @@ fn row(cell: &Cell, cdf: bool) -> Row {
     Row {
         bench: "sockets",
         case: case.name(),
-        bytes: (case.kind != client::Case::Connect).then_some(case.bytes),
+        bytes: case.kind.requests().is_none().then_some(case.bytes),
         transport: cell.key.over,
         overhead_ns: None,
         figures: figures(cell, cdf),
@@ -149,7 +149,7 @@ fn figures(cell: &Cell, cdf: bool) -> Option<Figures> {
             gbps: rounded(Figure::Gbps)?,
             msgs_per_s: rounded(Figure::MessagesPerSecond)?,
         },
-        client::Case::Connect => Figures::Connect {
+        client::Case::Connect | client::Case::Brief => Figures::Connect {
             per_s: rounded(Figure::ConnectionsPerSecond)?,
         },
     })

@@ -101,7 +101,7 @@ fn styles(case: Case) -> &'static [Style] {
         (client::Case::Rtt, _) => &RTT,
         (client::Case::Stream, bytes) if bytes < 1024 => &MESSAGES,
         (client::Case::Stream, _) => &GBPS,
-        (client::Case::Connect, _) => &CONNECTIONS,
+        (client::Case::Connect | client::Case::Brief, _) => &CONNECTIONS,
     }
 }
 
