@@ -15,6 +15,7 @@ use crosslane_exercise::Errno;
 use crate::call::Call;
 use crate::word::Handle;
 
+pub use send::FILL_LIMIT;
 pub use sockets::port_of;
 
 /// What came of a call.

@@ -131,6 +131,8 @@ calls! {
     GetLinger = "getlinger" { fd: Handle }
     /// SO_RCVTIMEO; off at 0.
     Rcvtimeo = "rcvtimeo" { fd: Handle, timeout_ms: u32 }
+    /// SO_SNDTIMEO; off at 0.
+    Sndtimeo = "sndtimeo" { fd: Handle, timeout_ms: u32 }
     Names = "names" { fd: Handle }
     Stat = "fstat" { fd: Handle }
     Seek = "lseek" { fd: Handle }
@@ -214,7 +216,8 @@ impl Call {
                 } else {
                     count * (messages - 1) + 1
                 };
-                return Some(Reading { least, flags });
+                let most = count * messages;
+                return Some(Reading { least, most, flags });
             }
             _ => return None,
         };
@@ -223,7 +226,8 @@ impl Call {
         } else {
             1
         };
-        Some(Reading { least, flags })
+        let most = count;
+        Some(Reading { least, most, flags })
     }
 
     /// How many bytes it would write, when it writes.
@@ -249,5 +253,6 @@ impl Call {
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     pub least: usize,
+    pub most: usize,
     pub flags: MessageFlags,
 }

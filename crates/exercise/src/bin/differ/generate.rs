@@ -5,6 +5,7 @@
 
 mod bytes;
 mod calls;
+mod full;
 
 use crosslane_exercise::random::Random;
 
@@ -80,8 +81,9 @@ impl Generator {
             870..900 => self.sleep(),
             900..910 => self.signal(),
             910..930 => self.transfer(),
-            930..936 => self.fill(),
-            936..950 => self.shut(),
+            930..934 => self.fill(),
+            934..942 => self.fill_up(),
+            942..950 => self.shut(),
             950..965 => self.close(),
             965..973 => self.fork(),
             973..975 => self.exit(),
@@ -204,7 +206,7 @@ mod tests {
         epoll-del epoll-wait epoll-pwait fionread outq atmark fionbio getfl nonblock getfd setfd \
         getsockopt setsockopt linger getlinger rcvtimeo names fstat lseek socket listen connect \
         connect-nobody disconnect accept shutdown close close-range dup dupfd dup2 dup3 pass \
-        take send-beside recv-beside";
+        take send-beside recv-beside sndtimeo fill drain";
 
     fn over(seed: u64) -> Over {
         match seed.is_multiple_of(4) {
@@ -239,6 +241,7 @@ mod tests {
         for step in [
             "transfer",
             "fill-and-drain",
+            "empty",
             "fork",
             "exit",
             "signal",

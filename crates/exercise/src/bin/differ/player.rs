@@ -6,14 +6,14 @@ mod steps;
 use std::io::Write;
 use std::time::Duration;
 
-use crate::act::Outcome;
+use crate::act::{Matter, Outcome};
 use crate::call::Call;
 use crate::cast::{Cast, Hung};
 use crate::known::{KNOWN, Known};
 use crate::program::{Program, Step};
 use crate::side::FULL;
 use crate::word::MessageFlags;
-use crate::world::World;
+use crate::world::{CAPACITY, World, overfilling, without_count};
 
 /// A sleeper that must wake does within this, unless something is wrong.
 const WAKING: Duration = Duration::from_secs(2);
@@ -22,6 +22,8 @@ const WAKING: Duration = Duration::from_secs(2);
 const COMING: Duration = Duration::from_millis(5);
 /// What is left over at the end is read in one piece.
 const REST: usize = 60_000;
+/// Acknowledgements that are delayed make room within this.
+const SETTLING: Duration = Duration::from_millis(250);
 /// Longer than any time limit of a receive that programs set.
 const IMPATIENCE: Duration = Duration::from_millis(40);
 
@@ -151,11 +153,16 @@ impl Player<'_> {
         let sleeper = self.world.end_sleep(index, outcome);
         let (process, thread) = (sleeper.process, sleeper.thread);
         let what = format!("  @{process}/{thread} {}", sleeper.call);
-        self.say(&what, &outcome.text);
+        self.say(&what, &without_count(&sleeper.call, outcome));
     }
 
     /// End all sleepers, read what is left, close everything.
     fn epilogue(&mut self) -> Result<(), Hung> {
+        let names: Vec<_> = self.world.names.keys().copied().collect();
+        for by in names {
+            self.last_step(&Step::Empty { by })?;
+            self.wake_sleepers();
+        }
         while let Some(sleeper) = self.world.sleepers.first() {
             let (process, thread) = (sleeper.process, sleeper.thread);
             let is_impatient = self.world.files[sleeper.file].is_impatient();
@@ -200,8 +207,11 @@ impl Player<'_> {
     }
 
     fn last_call(&mut self, process: usize, call: Call) -> Result<(), Hung> {
-        let step = Step::Call { process, call };
-        if let Some(seen) = self.step(&step)? {
+        self.last_step(&Step::Call { process, call })
+    }
+
+    fn last_step(&mut self, step: &Step) -> Result<(), Hung> {
+        if let Some(seen) = self.step(step)? {
             self.say(&format!("end: {step}"), &seen);
             self.rest()?;
         }
@@ -218,6 +228,22 @@ impl Player<'_> {
         place.is_some()
     }
 
+    /// Send until there is no room, also when what was sent has come to rest.
+    fn fill_up(&mut self, process: usize, matter: Matter, fill: &Call) -> Result<Outcome, Hung> {
+        self.was_full = true;
+        let mut filled = self.cast.call(process, matter, fill.clone())?;
+        loop {
+            std::thread::sleep(SETTLING);
+            let offset = matter.offset + filled.bytes as u64;
+            let matter = Matter { offset, ..matter };
+            let more = self.cast.call(process, matter, fill.clone())?;
+            filled.bytes += more.bytes;
+            if more.bytes == 0 {
+                return Ok(filled);
+            }
+        }
+    }
+
     /// One call of a main thread, judged and taken account of. None: it is left out.
     fn call(&mut self, process: usize, call: &Call) -> Result<Option<Outcome>, Hung> {
         if !self.world.allows(process, call) || self.is_known(process, call) {
@@ -226,8 +252,15 @@ impl Player<'_> {
         let Some((resolved, matter)) = self.world.resolve(process, call) else {
             return Ok(None);
         };
-        let outcome = self.cast.call(process, matter, resolved)?;
+        let mut outcome = match call {
+            Call::Fill { .. } => self.fill_up(process, matter, &resolved)?,
+            _ => self.cast.call(process, matter, resolved)?,
+        };
         self.world.apply(process, call, &outcome);
+        if overfilling(call).is_some_and(|count| count >= CAPACITY) {
+            self.was_full = true;
+            outcome.text = without_count(call, &outcome);
+        }
         match *call {
             Call::Listen { fd, .. } if outcome.text == "listening" => {
                 let of = self.world.entry(process, fd).expect("it was resolved");

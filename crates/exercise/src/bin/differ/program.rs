@@ -45,6 +45,8 @@ pub enum Step {
         from: (usize, Handle),
         to: (usize, Handle),
     },
+    /// Read all that the other end has sent, or is sending, of more than there is room for.
+    Empty { by: (usize, Handle) },
     /// fork(2) by a process; the child is the other number.
     Fork { process: usize, child: usize },
     /// _exit(2) of a process.
@@ -122,6 +124,9 @@ impl Step {
                 from: end(&mut words)?,
                 to: end(&mut words)?,
             },
+            "empty" => Self::Empty {
+                by: end(&mut words)?,
+            },
             "fork" => Self::Fork {
                 process: process(words.next()?)?,
                 child: process(words.next()?)?,
@@ -163,6 +168,7 @@ impl Step {
             Self::Transfer { from, to, .. } | Self::FillAndDrain { from, to } => {
                 vec![from.0, to.0]
             }
+            Self::Empty { by } => vec![by.0],
             Self::Fork { process, .. } | Self::Exit { process } => vec![*process],
             Self::Signal { process, .. } => vec![*process],
             Self::Pause => Vec::new(),
@@ -195,6 +201,7 @@ impl fmt::Display for Step {
             Self::FillAndDrain { from, to } => {
                 write!(f, "fill-and-drain {} {}", end(from), end(to))
             }
+            Self::Empty { by } => write!(f, "empty {}", end(by)),
             Self::Fork { process, child } => write!(f, "fork @{process} @{child}"),
             Self::Exit { process } => write!(f, "exit @{process}"),
             Self::Signal {
@@ -240,7 +247,7 @@ mod tests {
     fn a_program_is_read_as_written() {
         let text = "pair @0:h1 @1:h2 v4 40\n@0 send h1 100 DONTWAIT|NOSIGNAL\n\
                     @1/2 recv h2 7 -\nfork @0 @3\nsignal @1/2 true\nexit @3\npause\n\
-                    transfer @0:h1 @1:h2 500\nfill-and-drain @0:h1 @1:h2\n";
+                    transfer @0:h1 @1:h2 500\nfill-and-drain @0:h1 @1:h2\nempty @1:h2\n";
         assert_eq!(Program::parse(text).unwrap().to_string(), text);
     }
 

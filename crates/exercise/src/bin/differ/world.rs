@@ -14,7 +14,10 @@ use crate::word::{Choice, EpollEvents, Handle, How};
 
 mod apply;
 mod copies;
+mod full;
 mod judge;
+
+pub use full::{CAPACITY, Full, overfilling, without_count};
 
 /// More than this is not left unread, so that room is never a matter of buffers.
 const ROOM: usize = 12_000;
@@ -33,6 +36,8 @@ pub struct File {
     pub nonblocking: bool,
     /// SO_RCVTIMEO; 0 for none.
     pub limit_ms: u32,
+    /// SO_SNDTIMEO; 0 for none.
+    pub send_limit_ms: u32,
     /// SO_RCVLOWAT.
     pub least: usize,
     lingers_not: bool,
@@ -82,6 +87,8 @@ pub struct Stream {
     pub key: u64,
     pub sent: usize,
     pub taken: usize,
+    /// Set while it is not known how much of what was sent has been taken in.
+    pub full: Option<Full>,
 }
 
 /// What has become of an end.
@@ -107,11 +114,17 @@ pub struct Sleeper {
     numbers: Vec<RawFd>,
     /// How much its connections had seen when it began.
     progress: usize,
+    /// SO_SNDTIMEO when it began.
+    limit_ms: u32,
     /// It has been told to come back.
     pub interrupted: bool,
 }
 
 impl Sleeper {
+    pub fn is_send(&self) -> bool {
+        self.call.writes().is_some()
+    }
+
     /// All that it holds open and waits for.
     pub fn files(&self) -> impl Iterator<Item = usize> {
         iter::once(self.file).chain(self.other)
@@ -139,6 +152,7 @@ impl File {
             kind,
             nonblocking,
             limit_ms: 0,
+            send_limit_ms: 0,
             least: 1,
             lingers_not: false,
         }
@@ -146,11 +160,26 @@ impl File {
 
     /// Whether reads give up after a moment.
     pub fn is_impatient(&self) -> bool {
-        (1..1000).contains(&self.limit_ms)
+        is_short(self.limit_ms)
+    }
+
+    /// Whether a call that may sleep gives up after a moment.
+    pub fn limits(&self, call: &Call) -> bool {
+        call.reads().is_some() && self.is_impatient()
+            || call.writes().is_some() && is_short(self.send_limit_ms)
     }
 }
 
+/// Whether a time limit is over before the next step.
+fn is_short(limit_ms: u32) -> bool {
+    (1..1000).contains(&limit_ms)
+}
+
 impl Connection {
+    pub fn is_full(&self) -> bool {
+        self.streams.iter().any(|stream| stream.full.is_some())
+    }
+
     /// How many bytes `side` could read.
     pub fn unread(&self, side: usize) -> usize {
         let stream = self.streams[1 - side];
@@ -233,6 +262,7 @@ impl World {
             key: 2 * number as u64 + side,
             sent: 0,
             taken: 0,
+            full: None,
         };
         self.connections.push(Connection {
             streams: [stream(0), stream(1)],
@@ -287,7 +317,9 @@ impl World {
             let streams = &self.connections[connection].streams;
             let stream = streams[if sends { side } else { 1 - side }];
             matter.key = stream.key;
-            let offset = if sends { stream.sent } else { stream.taken };
+            let missing = stream.full.map_or(0, |full| full.missing);
+            let sent = stream.sent - missing;
+            let offset = if sends { sent } else { stream.taken };
             matter.offset = offset as u64;
         }
         Some(matter)

@@ -6,7 +6,7 @@ use crosslane_exercise::calls::{
     ioctl_nonblocking, ioctl_read, seek, set_linger, set_nonblocking, set_timeout, setsockopt,
     take_error,
 };
-use libc::{FD_CLOEXEC, FIONREAD, SO_LINGER, SO_RCVTIMEO, SOL_SOCKET};
+use libc::{FD_CLOEXEC, FIONREAD, SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET};
 
 use super::{Outcome, fd, shown};
 use crate::call::Call;
@@ -59,6 +59,9 @@ pub fn act(call: &Call) -> Option<Outcome> {
         }
         Call::Rcvtimeo { fd: on, timeout_ms } => {
             Outcome::of(set_timeout(fd(on), SO_RCVTIMEO, i64::from(timeout_ms)))
+        }
+        Call::Sndtimeo { fd: on, timeout_ms } => {
+            Outcome::of(set_timeout(fd(on), SO_SNDTIMEO, i64::from(timeout_ms)))
         }
         Call::Names { fd: on } => {
             let (own, peer) = (getsockname(fd(on)), getpeername(fd(on)));

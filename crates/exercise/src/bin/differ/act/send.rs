@@ -15,7 +15,7 @@ use super::{Matter, Outcome, fd};
 use crate::call::Call;
 
 /// A socket that takes more has no bound.
-const FILL_LIMIT: usize = 64 << 20;
+pub const FILL_LIMIT: usize = 64 << 20;
 
 pub fn act(call: &Call, matter: Matter) -> Option<Outcome> {
     let bytes = |count| content(matter, count);

@@ -164,6 +164,7 @@ impl Generator {
                     (true, false) => 60_000,
                 },
             },
+            13 if on => return self.time_limit_of_sends(end),
             13 => Call::Names { fd },
             14 => Call::Stat { fd },
             _ => Call::Seek { fd },

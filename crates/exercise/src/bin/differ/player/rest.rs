@@ -12,7 +12,7 @@ use crosslane_exercise::calls::TcpLook;
 use super::Player;
 use crate::call::Call;
 use crate::cast::Hung;
-use crate::world::{Connection, Kind};
+use crate::world::{Connection, Kind, Sleeper};
 
 /// Then something is stuck for good, such as bytes that find no room.
 const PATIENCE: Duration = Duration::from_millis(600);
@@ -40,21 +40,31 @@ impl Player<'_> {
         std::thread::sleep(UNASKED);
         for number in 0..self.world.connections.len() {
             if std::mem::take(&mut self.world.connections[number].dirty) {
+                self.rest_of_threads(number, Sleeper::is_send)?;
                 self.rest_of(number)?;
-                self.rest_of_receivers(number)?;
+                self.rest_of_threads(number, |it| {
+                    it.is_send() || matches!(it.call, Call::Recvmmsg { .. })
+                })?;
             }
         }
         Ok(())
     }
 
-    /// Whoever receives one message after another is to have taken what has come before more does.
-    fn rest_of_receivers(&mut self, number: usize) -> Result<(), Hung> {
+    /// Whoever receives one message after another is to have taken what has come before more does, and whoever sends is
+    /// to have made use of the room.
+    fn rest_of_threads(
+        &mut self,
+        number: usize,
+        is_it: impl Fn(&Sleeper) -> bool,
+    ) -> Result<(), Hung> {
         let is_of =
             |kind: &Kind| matches!(kind, Kind::End { connection, .. } if *connection == number);
         let files = &self.world.files;
-        let sleepers = self.world.sleepers.iter().filter(|sleeper| {
-            matches!(sleeper.call, Call::Recvmmsg { .. }) && is_of(&files[sleeper.file].kind)
-        });
+        let sleepers = self
+            .world
+            .sleepers
+            .iter()
+            .filter(|sleeper| is_it(sleeper) && is_of(&files[sleeper.file].kind));
         let threads: Vec<_> = sleepers.map(|it| (it.process, it.thread)).collect();
         for (process, thread) in threads {
             self.cast.has_come_back(process, thread)?;
@@ -73,7 +83,10 @@ impl Player<'_> {
                 true => (still + 1, since),
                 false => (0, Instant::now()),
             };
-            let rests = if connection.wild {
+            let rests = if connection.is_full() {
+                // What is held back is so until there is room.
+                still >= STILL
+            } else if connection.wild {
                 let is_done = have_arrived(&looks) && !looks.iter().flatten().any(is_moving);
                 still >= STILL && (is_done || since.elapsed() >= HELD_BACK)
             } else {

@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::cast::Hung;
 use crate::program::Step;
 use crate::word::{Choice, Family, Handle, PollEvents};
-use crate::world::{Entry, Kind, Sleeper};
+use crate::world::{Entry, Kind, Sleeper, without_count};
 
 /// Long enough for a connection to be switched by whoever wants to.
 const PAUSE: Duration = Duration::from_millis(8);
@@ -41,6 +41,7 @@ impl Player<'_> {
             } => self.pair(*server, *client, *family, *round_trips),
             Step::Transfer { from, to, count } => self.transfer(*from, *to, *count),
             Step::FillAndDrain { from, to } => self.fill_and_drain(*from, *to),
+            Step::Empty { by } => self.empty(*by),
             Step::Fork { process, child } => self.fork(*process, *child),
             Step::Exit { process } if self.world.is_told_at_once(*process) => Ok(None),
             Step::Exit { process } => {
@@ -80,7 +81,8 @@ impl Player<'_> {
         let file = entry.expect("it was resolved").file;
         self.cast.begin(process, thread, matter, resolved)?;
         self.world.begin(process, thread, call.clone(), file);
-        let patience = match call.reads().is_some() && self.world.files[file].is_impatient() {
+        self.was_full = call.writes().is_some();
+        let patience = match self.world.files[file].limits(call) {
             // What comes before that would depend on time.
             true => OVERDUE,
             false => Duration::ZERO,
@@ -90,7 +92,7 @@ impl Player<'_> {
         };
         let last = self.world.sleepers.len() - 1;
         self.world.end_sleep(last, &outcome);
-        Ok(Some(outcome.text))
+        Ok(Some(without_count(call, &outcome)))
     }
 
     fn pair(
@@ -316,6 +318,39 @@ impl Player<'_> {
         Ok(Some(format!("{} {} {room}", filled.text, drained.text)))
     }
 
+    /// How much the other end could send is not compared, but that all of it comes.
+    fn empty(&mut self, by: End) -> Result<Option<String>, Hung> {
+        if self.world.rest_of_full(by.0, by.1).is_none() {
+            return Ok(None);
+        }
+        self.wake_idle_senders()?;
+        let Some((count, is_cut)) = self.world.rest_of_full(by.0, by.1) else {
+            return Ok(None);
+        };
+        let drain = Call::Drain { fd: by.1, count };
+        let Some((resolved, matter)) = self.world.resolve(by.0, &drain) else {
+            return Ok(None);
+        };
+        let drained = self.cast.call(by.0, matter, resolved)?;
+        self.world.emptied(by.0, by.1);
+        let ends = is_cut && drained.text.starts_with("end after");
+        Ok(Some(if ends { "end".into() } else { drained.text }))
+    }
+
+    /// Those who have come back although they were not to: what they did not send is not waited for.
+    fn wake_idle_senders(&mut self) -> Result<(), Hung> {
+        let mut index = 0;
+        while let Some(sleeper) = self.world.sleepers.get(index) {
+            let (process, thread) = (sleeper.process, sleeper.thread);
+            if sleeper.is_send() && self.cast.has_come_back(process, thread)? {
+                self.wake(index);
+            } else {
+                index += 1;
+            }
+        }
+        Ok(())
+    }
+
     fn fork(&mut self, process: usize, child: usize) -> Result<Option<String>, Hung> {
         if self.cast.was_there(child) {
             return Ok(None);
@@ -340,11 +375,16 @@ impl Player<'_> {
             self.wake(index);
             return Ok(Some("too late".into()));
         }
+        let sleeper = &self.world.sleepers[index];
+        let ends_send = self.world.is_ended_by_signal(sleeper, restart);
         let sleeper = &mut self.world.sleepers[index];
         let restarts =
             sleeper.call.reads().is_some() || matches!(sleeper.call, Call::Accept { .. });
         let has_limit = self.world.files[sleeper.file].limit_ms > 0;
-        sleeper.interrupted = !restart || !restarts || has_limit;
+        sleeper.interrupted = match sleeper.is_send() {
+            true => ends_send,
+            false => !restart || !restarts || has_limit,
+        };
         self.cast.signal(process, thread, restart)?;
         Ok(Some("sent".into()))
     }

@@ -1,5 +1,6 @@
 //! What a call has changed.
 
+use super::full::counted;
 use super::{
     Call, Choice, Connection, Entry, EpollEvents, Handle, How, Kind, Member, Outcome, Sleeper,
     World,
@@ -56,12 +57,25 @@ impl World {
         let Kind::End { connection, side } = self.files[file].kind else {
             return;
         };
+        if self.overfills(&self.files[file], call) {
+            self.fill(connection, side, counted(call));
+            self.filled(connection, side, call, outcome.bytes);
+            self.connections[connection].dirty = true;
+            return;
+        }
+        if call
+            .reads()
+            .is_some_and(|reading| !reading.flags.has(libc::MSG_PEEK))
+        {
+            self.drained(connection, 1 - side, outcome.bytes);
+        }
         let it = &mut self.connections[connection];
         if let Some(reading) = call.reads() {
             it.wild |= reading.flags.has(libc::MSG_OOB);
             if !reading.flags.has(libc::MSG_PEEK) {
                 let stream = &mut it.streams[1 - side];
                 stream.taken = stream.sent.min(stream.taken + outcome.bytes);
+                it.dirty |= stream.full.is_some();
             }
         } else if call.writes().is_some() {
             it.streams[side].sent += outcome.bytes;
@@ -128,6 +142,7 @@ impl World {
         match *call {
             Call::SetNonblocking { on, .. } | Call::Fionbio { on, .. } => it.nonblocking = on,
             Call::Rcvtimeo { timeout_ms, .. } => it.limit_ms = timeout_ms,
+            Call::Sndtimeo { timeout_ms, .. } => it.send_limit_ms = timeout_ms,
             Call::Linger { seconds, .. } => it.lingers_not = seconds == 0,
             Call::Setsockopt {
                 option: Choice::RCVLOWAT,
@@ -221,7 +236,13 @@ impl World {
 
     /// A process has ended.
     pub fn exit(&mut self, process: usize) {
-        self.sleepers.retain(|sleeper| sleeper.process != process);
+        let (dead, alive): (Vec<_>, _) = std::mem::take(&mut self.sleepers)
+            .into_iter()
+            .partition(|sleeper| sleeper.process == process);
+        self.sleepers = alive;
+        for sleeper in dead {
+            self.cut(&sleeper);
+        }
         let names: Vec<_> = self.names.keys().copied().collect();
         for (_, handle) in names.iter().filter(|(of, _)| *of == process) {
             self.close(process, *handle);
@@ -237,6 +258,12 @@ impl World {
         let entries = handles.filter_map(|handle| self.entry(process, *handle));
         let numbers = entries.map(|entry| entry.fd).collect();
         let other = self.second(process, &call);
+        let limit_ms = self.files[file].send_limit_ms;
+        if let (Some(_), Kind::End { connection, side }) = (call.writes(), &self.files[file].kind) {
+            let (connection, side) = (*connection, *side);
+            self.fill(connection, side, counted(&call));
+            self.connections[connection].dirty = true;
+        }
         self.sleepers.push(Sleeper {
             process,
             thread,
@@ -245,6 +272,7 @@ impl World {
             other,
             numbers,
             progress,
+            limit_ms,
             interrupted: false,
         });
     }
@@ -252,7 +280,14 @@ impl World {
     /// A sleeper came back.
     pub fn end_sleep(&mut self, index: usize, outcome: &Outcome) -> Sleeper {
         let sleeper = self.sleepers.remove(index);
-        self.moved(sleeper.file, &sleeper.call, outcome);
+        match &self.files[sleeper.file].kind {
+            Kind::End { connection, side } if sleeper.is_send() => {
+                let (connection, side) = (*connection, *side);
+                self.filled(connection, side, &sleeper.call, outcome.bytes);
+                self.connections[connection].dirty = true;
+            }
+            _ => self.moved(sleeper.file, &sleeper.call, outcome),
+        }
         self.opened(sleeper.process, &sleeper.call, outcome);
         let files = sleeper.files();
         files.for_each(|file| self.release_if_unused(file));
@@ -289,6 +324,11 @@ impl Connection {
         self.ends[side].gone = true;
         if self.unread(side) > 0 || lingers_not {
             self.ends[1 - side].reset = true;
+            self.streams[side].lose();
+        }
+        // Nobody is left to read it.
+        if self.streams[1 - side].full.is_some() {
+            self.streams[1 - side].empty();
         }
         self.dirty = true;
     }

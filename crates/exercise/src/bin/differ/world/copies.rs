@@ -28,7 +28,8 @@ impl World {
                         None => !self.is_named(process, *by),
                     })
             };
-            self.sleepers.iter().any(sleeps_by) && self.has_unread_from_elsewhere(process, file)
+            let mut waiting = self.sleepers.iter().filter(|sleeper| !sleeper.is_send());
+            waiting.any(sleeps_by) && self.has_unread_from_elsewhere(process, file)
         })
     }
 

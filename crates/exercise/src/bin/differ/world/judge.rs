@@ -18,6 +18,7 @@ impl World {
         let file = &self.files[entry.file];
         !self.disturbs(process, entry.file, call)
             && !self.races(file, call)
+            && self.is_sure(process, entry.file, call)
             && self.returns(file, call)
             && self.has_room(file, call)
             && is_in_place(file, call)
@@ -35,14 +36,16 @@ impl World {
             return false;
         };
         let file = &self.files[entry.file];
+        let blocks = call.writes().is_some() && !gives_up(file, call) && self.overfills(file, call);
         let is_wild = |file: &File| self.connection_of(file).is_some_and(|of| of.wild);
         let second = self.second(process, call).map(|file| &self.files[file]);
         let may_be_second = |file: &File| matches!(file.kind, Kind::End { .. }) && !is_wild(file);
-        sleeps
+        (sleeps || blocks)
             && !is_wild(file)
             && second.is_none_or(may_be_second)
             && !self.sleepers.iter().any(is_busy)
             && !self.disturbs(process, entry.file, call)
+            && self.is_sure(process, entry.file, call)
             && is_in_place(file, call)
     }
 
@@ -57,7 +60,8 @@ impl World {
             files.extend(members.iter().map(|member| member.file));
         }
         files.extend(self.second(process, call));
-        self.sleepers.iter().any(|sleeper| {
+        let mut takers = self.sleepers.iter().filter(|sleeper| !sleeper.is_send());
+        takers.any(|sleeper| {
             let held = self.all_of(sleeper);
             let both_look = looks(call) && looks(&sleeper.call);
             !both_look && held.iter().any(|file| files.contains(file))
@@ -73,7 +77,7 @@ impl World {
     }
 
     /// What a sleeper waits for, and what is in it.
-    fn all_of(&self, sleeper: &Sleeper) -> Vec<usize> {
+    pub(super) fn all_of(&self, sleeper: &Sleeper) -> Vec<usize> {
         let mut all: Vec<usize> = sleeper.files().collect();
         if let Kind::Epoll { members, .. } = &self.files[sleeper.file].kind {
             all.extend(members.iter().map(|member| member.file));
@@ -127,7 +131,7 @@ impl World {
         if let Some(reading) = call.reads() {
             if file.nonblocking || file.is_impatient() || reading.flags.has(libc::MSG_DONTWAIT) {
                 // A stream asks again and again.
-                return !matches!(call, Call::Drain { .. });
+                return !matches!(call, Call::Drain { .. }) || self.has_plenty(file);
             }
             return match &file.kind {
                 Kind::End { connection, side } => {
@@ -160,7 +164,19 @@ impl World {
         let Kind::End { side, .. } = file.kind else {
             return true;
         };
-        it.ends[1 - side].gone || it.unread(1 - side) + count <= ROOM
+        it.ends[1 - side].gone
+            || it.unread(1 - side) + count <= ROOM
+            || gives_up(file, call) && self.overfills(file, call)
+    }
+
+    /// Whether more has been sent to `file` than there is room for.
+    fn has_plenty(&self, file: &File) -> bool {
+        let Kind::End { connection, side } = file.kind else {
+            return false;
+        };
+        self.connections[connection].streams[1 - side]
+            .full
+            .is_some()
     }
 
     fn connection_of(&self, file: &File) -> Option<&super::Connection> {
@@ -202,6 +218,11 @@ impl World {
         }
         let file = &self.files[sleeper.file];
         match (&sleeper.call, &file.kind) {
+            (call, Kind::End { connection, side }) if call.writes().is_some() => {
+                let it = &self.connections[*connection];
+                let own = it.ends[*side];
+                own.shut_writing || own.reset || it.unread(1 - side) == 0
+            }
             (call, Kind::End { connection, side }) => {
                 let it = &self.connections[*connection];
                 let least = call.reads().map_or(1, |reading| reading.least);
@@ -217,6 +238,14 @@ impl World {
             _ => true,
         }
     }
+}
+
+/// Whether a send takes what there is room for, and does not wait.
+fn gives_up(file: &File, call: &Call) -> bool {
+    let (Call::Send { flags, .. } | Call::Sendmsg { flags, .. }) = call else {
+        return file.nonblocking;
+    };
+    file.nonblocking || flags.has(libc::MSG_DONTWAIT)
 }
 
 /// Whether something to read is reported whatever has been reported before.

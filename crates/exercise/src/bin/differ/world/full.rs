@@ -1,0 +1,429 @@
+//! Streams into which more has been sent than buffers hold.
+//!
+//! How much of that is taken in depends on buffers. So it counts as sent as a whole, what was not is remembered, and until
+//! all of it has been read only calls are made whose outcome is the same for any size of buffers.
+
+use super::copies::is_poll;
+use super::{Call, End, File, How, Kind, Outcome, ROOM, Sleeper, World};
+use crate::act::FILL_LIMIT;
+
+/// More than the buffers of a connection hold, however they have grown.
+pub const CAPACITY: usize = 16 << 20;
+
+/// See the [module](self).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Full {
+    /// Of what counts as sent, how much was not.
+    pub missing: usize,
+    /// How much can surely be read.
+    sure: usize,
+    /// Whether a send would take nothing.
+    is_brimful: bool,
+    /// Whether it was cut off within a call whose outcome nobody was told.
+    pub is_cut: bool,
+    /// Whether a reset has taken some of it.
+    is_lost: bool,
+}
+
+impl World {
+    /// Whether `call` sends more than there is room for, and nobody depends on how much of it is taken at what time.
+    pub(super) fn overfills(&self, file: &File, call: &Call) -> bool {
+        let Kind::End { connection, side } = file.kind else {
+            return false;
+        };
+        let it = &self.connections[connection];
+        let (own, peer) = (it.ends[side], it.ends[1 - side]);
+        let is_open = !(it.wild || own.shut_writing || own.reset || peer.shut_reading || peer.gone);
+        let is_enough = |count| match it.streams[side].full {
+            None => count >= CAPACITY,
+            Some(full) => count > 0 && full.is_brimful && !full.is_cut && !full.is_lost,
+        };
+        let is_plain = match call {
+            Call::Fill { .. } => it.streams[side].full.is_none(),
+            _ => overfilling(call).is_some_and(is_enough),
+        };
+        is_open && is_plain && !self.depends_on_room(connection, side)
+    }
+
+    /// Whether a sleeper would wake at a time that depends on buffers, or sends already.
+    fn depends_on_room(&self, connection: usize, side: usize) -> bool {
+        let of = |side| Kind::End { connection, side };
+        let (own, peer) = (of(side), of(1 - side));
+        self.sleepers.iter().any(|sleeper| {
+            let kind = &self.files[sleeper.file].kind;
+            let sends = sleeper.is_send() && *kind == own;
+            let receives = sleeper.call.reads().is_some() && *kind == peer;
+            let mut all = self.all_of(sleeper).into_iter();
+            let is_set = matches!(kind, Kind::Epoll { .. });
+            sends || receives || is_set && all.any(|file| self.files[file].kind == own)
+        })
+    }
+
+    /// Whether the outcome of `call` is the same however much is on its way.
+    pub(super) fn is_sure(&self, process: usize, file: usize, call: &Call) -> bool {
+        let (out, into) = self.full_of(file);
+        let is_at_full = out.is_some() || into.is_some();
+        let reads = into.is_none_or(|into| self.reads_surely(file, into, call));
+        let is_in_place = match *call {
+            Call::Fionread { .. } => into.is_none(),
+            Call::Setsockopt { .. } => !is_at_full || call.keeps_low_water(),
+            Call::Disconnect { .. } => !is_at_full,
+            // Whoever reads no more leaves it there.
+            Call::Shutdown { how, .. } => how == How::WR || into.is_none(),
+            Call::EpollAdd { fd, .. } | Call::EpollMod { fd, .. } => self
+                .entry(process, fd)
+                .is_none_or(|entry| self.full_of(entry.file).0.is_none()),
+            Call::Fill { .. } => self.overfills(&self.files[file], call),
+            _ => call.writes().is_none() || self.sends_surely(file, call),
+        };
+        let second = self.second(process, call);
+        let mut looked_at = std::iter::once(file).chain(second);
+        reads
+            && is_in_place
+            && (!waits(call) || looked_at.all(|file| self.tells_surely(file, call)))
+    }
+
+    fn sends_surely(&self, file: usize, call: &Call) -> bool {
+        let (out, _) = self.full_of(file);
+        let has_place = out.is_none() || self.overfills(&self.files[file], call);
+        // Which error a reset is depends on whether the end of the stream has come before it.
+        let is_refused = self
+            .peer_behind_full(file)
+            .is_some_and(|peer| peer.gone || peer.shut_reading);
+        has_place && !is_refused
+    }
+
+    /// What has become of the peer of `file`, if that depends on room for what it has sent.
+    fn peer_behind_full(&self, file: usize) -> Option<End> {
+        let Kind::End { connection, side } = self.files[file].kind else {
+            return None;
+        };
+        let it = &self.connections[connection];
+        let is_told = it.streams[1 - side].full.is_none() || it.ends[side].reset;
+        (!is_told).then_some(it.ends[1 - side])
+    }
+
+    /// Whether the end of what comes to `file` may find no room, so that nothing tells of it.
+    fn holds_end_back(&self, file: usize) -> bool {
+        self.peer_behind_full(file)
+            .is_some_and(|peer| peer.gone || peer.shut_writing)
+    }
+
+    fn reads_surely(&self, file: usize, full: Full, call: &Call) -> bool {
+        let Kind::End { connection, side } = self.files[file].kind else {
+            return true;
+        };
+        let stream = self.connections[connection].streams[1 - side];
+        match (call, call.reads()) {
+            (_, None) => true,
+            (Call::Drain { count, .. }, _) => {
+                let rest = stream.unread().checked_sub(*count);
+                let is_sending = self.is_sending(connection, 1 - side);
+                full.sure > 0 && is_sending && rest.is_some_and(|rest| rest >= CAPACITY)
+            }
+            (_, Some(reading)) => !full.is_lost && reading.most <= full.sure,
+        }
+    }
+
+    /// Whether a send sleeps.
+    fn is_sending(&self, connection: usize, side: usize) -> bool {
+        let end = Kind::End { connection, side };
+        let mut senders = self.sleepers.iter().filter(|sleeper| sleeper.is_send());
+        senders.any(|sleeper| self.files[sleeper.file].kind == end)
+    }
+
+    /// Whether room, or an edge that tells of more, is nothing that the call could tell of.
+    fn tells_surely(&self, file: usize, call: &Call) -> bool {
+        let asks_for_room = match *call {
+            Call::Poll { events, .. }
+            | Call::PollBoth { events, .. }
+            | Call::Ppoll { events, .. } => events.has(libc::POLLOUT),
+            Call::Select { .. } | Call::Pselect { .. } => true,
+            _ => false,
+        };
+        let (out, _) = self.full_of(file);
+        let is_of_room = out.is_some() && asks_for_room;
+        !is_of_room && !self.holds_end_back(file) && self.set_tells_surely(file)
+    }
+
+    fn set_tells_surely(&self, set: usize) -> bool {
+        let Kind::Epoll { members, .. } = &self.files[set].kind else {
+            return true;
+        };
+        members.iter().all(|member| {
+            let (out, into) = self.full_of(member.file);
+            let for_edges = member.events.has(libc::EPOLLET.cast_unsigned());
+            let is_edge = for_edges && into.is_some();
+            !is_edge
+                && out.is_none()
+                && !self.holds_end_back(member.file)
+                && self.set_tells_surely(member.file)
+        })
+    }
+
+    /// What is known of the streams from and to an end, if they are full.
+    fn full_of(&self, file: usize) -> (Option<Full>, Option<Full>) {
+        match self.files[file].kind {
+            Kind::End { connection, side } => {
+                let streams = &self.connections[connection].streams;
+                (streams[side].full, streams[1 - side].full)
+            }
+            _ => (None, None),
+        }
+    }
+
+    /// A call begins to send, or has sent, more than there is room for: all of it counts as sent.
+    pub(super) fn fill(&mut self, connection: usize, side: usize, count: usize) {
+        let stream = &mut self.connections[connection].streams[side];
+        stream.sent += count;
+        let full = stream.full.get_or_insert_default();
+        // What is read while a send has taken nothing may wake it or not.
+        full.sure = if full.is_brimful { 0 } else { ROOM };
+    }
+
+    /// So much of what counts as sent was.
+    pub(super) fn filled(&mut self, connection: usize, side: usize, call: &Call, sent: usize) {
+        let Some(full) = &mut self.connections[connection].streams[side].full else {
+            return;
+        };
+        full.missing += counted(call) - sent;
+        full.is_brimful |= matches!(call, Call::Fill { .. });
+        full.sure = ROOM;
+    }
+
+    /// So much has been read.
+    pub(super) fn drained(&mut self, connection: usize, side: usize, count: usize) {
+        let is_sending = self.is_sending(connection, side);
+        if let Some(full) = &mut self.connections[connection].streams[side].full
+            && count > 0
+        {
+            full.is_brimful = false;
+            full.sure -= if is_sending { 0 } else { count.min(full.sure) };
+        }
+    }
+
+    /// A process ends in which a send sleeps.
+    pub(super) fn cut(&mut self, sleeper: &Sleeper) {
+        let Kind::End { connection, side } = self.files[sleeper.file].kind else {
+            return;
+        };
+        if sleeper.is_send()
+            && let Some(full) = &mut self.connections[connection].streams[side].full
+        {
+            full.is_cut |= !full.is_brimful;
+            if full.is_brimful {
+                full.missing += counted(&sleeper.call);
+                full.sure = ROOM;
+            }
+        }
+    }
+
+    /// How much there is to read for whoever empties what its peer has filled, and whether the stream ends by then.
+    pub fn rest_of_full(&self, process: usize, handle: super::Handle) -> Option<(usize, bool)> {
+        let (connection, side) = self.end(process, handle)?;
+        let file = self.file(process, handle)?;
+        let it = &self.connections[connection];
+        let (stream, own, peer) = (it.streams[1 - side], it.ends[side], it.ends[1 - side]);
+        let full = stream.full.filter(|full| !full.is_lost)?;
+        let is_told = !full.is_cut || peer.gone || peer.shut_writing;
+        let is_open = !own.shut_reading && !own.reset && file.least == 1;
+        let is_kept = !self.is_released_by_sender(connection, 1 - side);
+        (is_told && is_open && is_kept).then_some((stream.unread() - full.missing, full.is_cut))
+    }
+
+    /// Whether the end of a sleeping send leaves its connection with a reset.
+    fn is_released_by_sender(&self, connection: usize, side: usize) -> bool {
+        let end = Kind::End { connection, side };
+        self.sleepers.iter().any(|sleeper| {
+            let file = &self.files[sleeper.file];
+            let is_unnamed = !self.names.values().any(|entry| entry.file == sleeper.file);
+            let resets = file.lingers_not || self.connections[connection].unread(side) > 0;
+            sleeper.is_send() && file.kind == end && is_unnamed && resets
+        })
+    }
+
+    /// All has been read: from here on it is known again what is there.
+    pub fn emptied(&mut self, process: usize, handle: super::Handle) {
+        if let Some((connection, side)) = self.end(process, handle) {
+            let it = &mut self.connections[connection];
+            it.streams[1 - side].empty();
+            it.dirty = true;
+        }
+    }
+
+    /// Whether a signal makes a send return.
+    pub fn is_ended_by_signal(&self, sleeper: &Sleeper, restart: bool) -> bool {
+        let file = &self.files[sleeper.file];
+        let (out, _) = self.full_of(sleeper.file);
+        let has_sent = out.is_none_or(|full| !full.is_brimful);
+        let gives_up = file.nonblocking || (1..1000).contains(&file.send_limit_ms);
+        has_sent || !restart || sleeper.limit_ms > 0 || gives_up
+    }
+}
+
+impl super::Stream {
+    fn unread(&self) -> usize {
+        self.sent - self.taken
+    }
+
+    pub(super) fn empty(&mut self) {
+        self.taken = self.sent;
+        self.full = None;
+    }
+
+    pub(super) fn lose(&mut self) {
+        if let Some(full) = &mut self.full {
+            full.is_lost = true;
+        }
+    }
+}
+
+impl Call {
+    fn keeps_low_water(&self) -> bool {
+        !matches!(
+            self,
+            Self::Setsockopt {
+                option: super::Choice::RCVLOWAT,
+                ..
+            }
+        )
+    }
+}
+
+/// How much a call counts for that sends more than there is room for.
+pub(super) fn counted(call: &Call) -> usize {
+    match call {
+        Call::Fill { .. } => FILL_LIMIT,
+        _ => overfilling(call).unwrap_or(0),
+    }
+}
+
+/// How many bytes of which a call sends as many as there is room for, and then waits or comes back.
+pub fn overfilling(call: &Call) -> Option<usize> {
+    match *call {
+        Call::Send { flags, .. } | Call::Sendmsg { flags, .. }
+            if flags.0 & (libc::MSG_OOB | libc::MSG_MORE) != 0 =>
+        {
+            None
+        }
+        Call::Write { .. }
+        | Call::Send { .. }
+        | Call::Writev { .. }
+        | Call::Sendmsg { .. }
+        | Call::Pwritev2 { .. }
+        | Call::RawWrite { .. }
+        | Call::Sendfile { .. } => call.writes(),
+        _ => None,
+    }
+}
+
+/// What is shown of a call that sends more than there is room for.
+pub fn without_count(call: &Call, outcome: &Outcome) -> String {
+    let share = match overfilling(call) {
+        Some(count) if count == outcome.bytes => "all",
+        Some(_) if outcome.bytes > 0 => "some",
+        _ => return outcome.text.clone(),
+    };
+    outcome.text.replacen(&outcome.bytes.to_string(), share, 1)
+}
+
+/// Whether a call tells what is ready.
+fn waits(call: &Call) -> bool {
+    is_poll(call) || matches!(call, Call::EpollWait { .. } | Call::EpollPwait { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::word::Handle;
+
+    const SENDER: Handle = Handle(1);
+    const READER: Handle = Handle(2);
+
+    fn call(text: &str) -> Call {
+        Call::parse(&mut text.split_whitespace()).unwrap()
+    }
+
+    fn moved(bytes: usize) -> Outcome {
+        Outcome {
+            text: bytes.to_string(),
+            bytes,
+            fd: None,
+        }
+    }
+
+    /// A connection on which a thread of process 0 sends more than there is room for.
+    fn with_sender() -> World {
+        let mut world = World::default();
+        let connection = world.connect();
+        for (process, handle) in [(0, SENDER), (1, READER)] {
+            let side = process;
+            let end = Kind::End { connection, side };
+            world.open(process, handle, 3, end, false);
+        }
+        let write = call("write h1 17000000");
+        assert!(world.may_sleep(0, 1, &write));
+        world.begin(0, 1, write, 0);
+        world
+    }
+
+    #[test]
+    fn only_whether_all_was_sent_is_shown() {
+        let write = call("write h1 17000000");
+        assert_eq!(without_count(&write, &moved(17_000_000)), "all");
+        assert_eq!(without_count(&write, &moved(5)), "some");
+        let mut interrupted = moved(5);
+        interrupted.text.push_str(" SIGUSR1*1");
+        assert_eq!(without_count(&write, &interrupted), "some SIGUSR1*1");
+        assert_eq!(without_count(&write, &Outcome::default()), "");
+    }
+
+    #[test]
+    fn what_depends_on_room_is_left_out() {
+        let world = with_sender();
+        for (process, left_out) in [
+            (1, "fionread h2"),
+            (1, "recv h2 20000 -"),
+            (0, "write h1 1"),
+        ] {
+            assert!(!world.allows(process, &call(left_out)), "{left_out}");
+        }
+        for (process, made) in [
+            (1, "read h2 4000"),
+            (1, "poll h2 IN 0"),
+            (0, "recv h1 1 DONTWAIT"),
+        ] {
+            assert!(world.allows(process, &call(made)), "{made}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_sent_is_not_waited_for() {
+        let mut world = with_sender();
+        world.sleepers[0].interrupted = true;
+        world.end_sleep(0, &moved(3_000_000));
+        assert_eq!(world.rest_of_full(1, READER), Some((3_000_000, false)));
+        assert!(!world.allows(1, &call("drain h2 100")), "nobody sends");
+        world.emptied(1, READER);
+        assert_eq!(world.rest_of_full(1, READER), None);
+        assert!(world.allows(0, &call("write h1 1")));
+    }
+
+    #[test]
+    fn a_send_wakes_when_all_is_read_or_its_end_is_shut() {
+        let mut world = with_sender();
+        assert!(!world.must_wake(&world.sleepers[0]));
+        world.apply(
+            0,
+            &call("shutdown h1 WR"),
+            &Outcome {
+                text: "0".into(),
+                ..Outcome::default()
+            },
+        );
+        assert!(world.must_wake(&world.sleepers[0]));
+        let mut world = with_sender();
+        world.emptied(1, READER);
+        assert!(world.must_wake(&world.sleepers[0]));
+    }
+}
