@@ -68,6 +68,10 @@ impl World {
             Call::Fionread { .. } => into.is_none(),
             Call::Setsockopt { .. } => !is_at_full || call.keeps_low_water(),
             Call::Disconnect { .. } => !is_at_full,
+            // The kernel looks at both with each portion of a file.
+            Call::SetNonblocking { .. } | Call::Fionbio { .. } | Call::Sndtimeo { .. } => {
+                !self.sends_a_file(file)
+            }
             // Whoever reads no more leaves it there.
             Call::Shutdown { how, .. } => how == How::WR || into.is_none(),
             Call::EpollAdd { fd, .. } | Call::EpollMod { fd, .. } => self
@@ -130,6 +134,12 @@ impl World {
         let end = Kind::End { connection, side };
         let mut senders = self.sleepers.iter().filter(|sleeper| sleeper.is_send());
         senders.any(|sleeper| self.files[sleeper.file].kind == end)
+    }
+
+    fn sends_a_file(&self, file: usize) -> bool {
+        self.sleepers
+            .iter()
+            .any(|sleeper| sleeper.file == file && matches!(sleeper.call, Call::Sendfile { .. }))
     }
 
     /// Whether room, or an edge that tells of more, is nothing that the call could tell of.
@@ -354,6 +364,10 @@ mod tests {
 
     /// A connection on which a thread of process 0 sends more than there is room for.
     fn with_sender() -> World {
+        with_sleeping("write h1 17000000")
+    }
+
+    fn with_sleeping(send: &str) -> World {
         let mut world = World::default();
         let connection = world.connect();
         for (process, handle) in [(0, SENDER), (1, READER)] {
@@ -361,9 +375,9 @@ mod tests {
             let end = Kind::End { connection, side };
             world.open(process, handle, 3, end, false);
         }
-        let write = call("write h1 17000000");
-        assert!(world.may_sleep(0, 1, &write));
-        world.begin(0, 1, write, 0);
+        let send = call(send);
+        assert!(world.may_sleep(0, 1, &send));
+        world.begin(0, 1, send, 0);
         world
     }
 
@@ -394,6 +408,15 @@ mod tests {
             (0, "recv h1 1 DONTWAIT"),
         ] {
             assert!(world.allows(process, &call(made)), "{made}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_looks_at_with_each_portion_stays_as_it_is() {
+        for change in ["nonblock h1 true", "fionbio h1 true", "sndtimeo h1 12"] {
+            assert!(with_sender().allows(0, &call(change)), "{change}");
+            let world = with_sleeping("sendfile h1 17000000");
+            assert!(!world.allows(0, &call(change)), "{change}");
         }
     }
 
