@@ -6,6 +6,8 @@ const LINE_BYTES: usize = crosslane_ctl::lane::LINE_BYTES;
 /// write-combining buffers are emptied.
 #[inline]
 pub(crate) fn store_fence() {
+    #[cfg(test)]
+    count(&STORE_FENCES, 1);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: every x86-64 has SSE; the instruction touches no memory.
     unsafe {
@@ -24,7 +26,7 @@ pub(crate) fn store_fence() {
 #[inline]
 pub(crate) fn load_fence() {
     #[cfg(test)]
-    LOAD_FENCES.set(LOAD_FENCES.get() + 1);
+    count(&LOAD_FENCES, 1);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: every x86-64 has SSE2; the instruction touches no memory.
     unsafe {
@@ -40,9 +42,21 @@ pub(crate) fn load_fence() {
 }
 
 #[cfg(test)]
+type Counter = std::thread::LocalKey<core::cell::Cell<usize>>;
+
+#[cfg(test)]
+fn count(counter: &'static Counter, more: usize) {
+    counter.set(counter.get() + more);
+}
+
+// How many there were: what they do cannot be seen in memory of this machine.
+#[cfg(test)]
 thread_local! {
-    /// How many there were: what they do cannot be seen in memory of this machine.
-    pub(crate) static LOAD_FENCES: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+    pub(crate) static LOAD_FENCES: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+    pub(crate) static STORE_FENCES: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+    /// Lines that were flushed, and words that were stored around the caches.
+    pub(crate) static FLUSHED_LINES: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+    pub(crate) static WORDS_AROUND: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
 }
 
 /// Instructions for flushing, as far as they depend on the processor.
@@ -115,6 +129,8 @@ impl Flush {
     /// The line must be mapped.
     #[inline]
     unsafe fn line(self, line: *const u8) {
+        #[cfg(test)]
+        count(&FLUSHED_LINES, 1);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         match self {
             // SAFETY: the caller's promise; contents stay as they are.
@@ -160,6 +176,8 @@ fn full_fence() {
 /// `to` must be aligned and valid for writes.
 #[inline]
 pub(crate) unsafe fn store_around(to: *mut u64, word: u64) {
+    #[cfg(test)]
+    count(&WORDS_AROUND, 1);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the caller's promise; every x86-64 has SSE2.
     unsafe {

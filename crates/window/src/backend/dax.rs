@@ -100,3 +100,76 @@ impl Window for DaxWindow {
         Memory::Shared(&self.mapping)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::halves;
+    use super::*;
+    use crate::cache::{FLUSHED_LINES, GOES_AROUND, STORE_FENCES, WORDS_AROUND};
+    use crate::inbound::Inbound;
+    use crate::outbound::Outbound;
+
+    /// Lines flushed, words stored around the caches, and fences, since the last look.
+    fn counts() -> [usize; 3] {
+        [&FLUSHED_LINES, &WORDS_AROUND, &STORE_FENCES].map(|counter| counter.take())
+    }
+
+    /// Both sides of a file that stands in for such memory, in turn.
+    fn each_side(coherent: bool, test: impl Fn(&Inbound, &Outbound)) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 16).unwrap();
+        let window = DaxWindow::file(file.path(), coherent).unwrap();
+        for side in [0, 1] {
+            // SAFETY: the window lives as long as this function.
+            let (local, remote) = unsafe { halves(&window, side) };
+            counts();
+            test(&local, &remote);
+        }
+    }
+
+    /// So many words have left, which lie in so many lines.
+    fn assert_left(words: usize, lines: usize) {
+        let [flushed, around, fences] = counts();
+        assert_eq!((around, fences), (words, 0));
+        assert!(GOES_AROUND || flushed >= lines, "{flushed} of {lines}");
+    }
+
+    #[test]
+    fn nothing_that_is_written_without_coherence_stays_in_a_cache() {
+        each_side(false, |local, remote| {
+            remote.put(56, &[7; 12]);
+            assert_left(12, 3);
+            remote.put_bytes(64, &[7; 64]);
+            assert_left(8, 1);
+            remote.store(8, 7);
+            assert_left(1, 1);
+            local.clear(16);
+            assert_left(1, 1);
+            remote.fence();
+            assert_eq!(counts(), [0, 0, 1]);
+        });
+    }
+
+    /// Lanes refresh before each look: see the schedules in `ring/tests/posted`.
+    #[test]
+    fn a_look_without_coherence_forgets_each_line_first() {
+        each_side(false, |local, _| {
+            for (at, bytes, lines) in [(0, 8, 1), (56, 96, 3), (64, 64, 1), (4088, 16, 2)] {
+                local.refresh(at, bytes);
+                assert_eq!(counts(), [lines, 0, 0], "{bytes} bytes at {at}");
+            }
+        });
+    }
+
+    #[test]
+    fn memory_that_is_said_to_be_coherent_is_written_and_read_as_any() {
+        each_side(true, |local, remote| {
+            remote.put(56, &[7; 12]);
+            remote.store(8, 7);
+            remote.fence();
+            local.clear(16);
+            local.refresh(0, 4096);
+            assert_eq!(counts(), [0; 3]);
+        });
+    }
+}
