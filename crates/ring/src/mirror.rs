@@ -107,6 +107,8 @@ pub fn is_whole(lane: &WindowLane, position: u64, end: u64) -> Result<bool, Peer
 
 #[cfg(test)]
 mod tests {
+    mod away;
+
     use core::ptr::NonNull;
 
     use crosslane_ctl::lane::MIN_RING_LINES;
