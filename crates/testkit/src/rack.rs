@@ -34,6 +34,11 @@ fn is_apart(kind: &str) -> bool {
     [POSTED, BRIDGED].contains(&kind)
 }
 
+/// Whether the monitors make the window's file.
+fn is_made(kind: &str) -> bool {
+    kind == "file" || is_apart(kind)
+}
+
 /// The file that is the window's memory at a host. Of a posted window, the second host's has a name of its own.
 fn memory(window: &Path, kind: &str, at: usize) -> PathBuf {
     match is_apart(kind) && at == 1 {
@@ -56,6 +61,7 @@ pub struct Rack {
     /// In the order of [`NAMES`].
     pub hosts: [Host; 2],
     windows: Windows,
+    window_bytes: u64,
     kind: &'static str,
     network: Network,
 }
@@ -137,7 +143,7 @@ impl Rack {
         let path = |name| PathBuf::from(format!("/dev/shm/{}-{name}", network.namespaces[0]));
         let windows = Windows(WINDOWS[..plan.windows].iter().map(path).collect());
         let is_posted = is_apart(plan.kind);
-        if plan.kind != "file" && !is_posted {
+        if !is_made(plan.kind) {
             let paths = windows.0.iter();
             paths.for_each(|path| make(path, plan.window_bytes));
         }
@@ -177,6 +183,7 @@ impl Rack {
         Self {
             hosts,
             windows,
+            window_bytes: plan.window_bytes,
             kind: plan.kind,
             network,
         }
@@ -295,12 +302,16 @@ impl Rack {
         self.wait_for_window();
     }
 
-    /// Let the monitors have the window again.
+    /// Let the monitors have the window again, as other memory.
     ///
     /// # Panics
     /// When it was not taken.
     pub fn give_window(&self, window: usize) {
-        std::fs::remove_dir(self.window(window)).expect("it was taken");
+        let path = self.window(window);
+        std::fs::remove_dir(path).expect("it was taken");
+        if !is_made(self.kind) {
+            make(path, self.window_bytes);
+        }
     }
 
     /// The connections of `port` at host `at`.
@@ -373,7 +384,12 @@ fn make(path: &Path, bytes: u64) {
 fn call_windows(host: &Host, kind: &str) {
     let path = host.folder().join("rack.toml");
     let text = std::fs::read_to_string(&path).expect("it was just written");
-    let text = text.replace("\nkind = \"file\"", &format!("\nkind = {kind:?}"));
+    // Which nobody could ask the memory.
+    let coherent = match kind {
+        "dax" => "\ncoherent = true",
+        _ => "",
+    };
+    let text = text.replace("\nkind = \"file\"", &format!("\nkind = {kind:?}{coherent}"));
     std::fs::write(&path, text).expect("it was just written");
 }
 

@@ -2,6 +2,7 @@
 
 mod bridge;
 mod counters;
+mod dax;
 mod endings;
 mod limits;
 mod losses;
