@@ -48,13 +48,17 @@ class Stopped:
     """A process whose threads stand still."""
 
     def __init__(self, pid):
-        self.pid, self.threads = pid, set()
-        while new := {int(tid) for tid in os.listdir(f"/proc/{pid}/task")} - self.threads:
+        self.pid, self.threads, seen = pid, set(), set()
+        while new := {int(tid) for tid in os.listdir(f"/proc/{pid}/task")} - seen:
+            seen |= new
             for thread in new:
-                ptrace(SEIZE, thread)
+                try:
+                    ptrace(SEIZE, thread)
+                except ProcessLookupError:
+                    continue  # It has ended since it was listed.
                 ptrace(INTERRUPT, thread)
                 self.await_stop(thread)
-            self.threads |= new
+                self.threads.add(thread)
         self.memory = open(f"/proc/{pid}/mem", "r+b", buffering=0)
         (start, end), = maps(pid, "[vdso]")
         self.syscall_at = start + self.read(start, end - start).index(b"\x0f\x05")
