@@ -50,8 +50,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         summary.add(step.name, Outcome::of(step.run()));
     }
     if !args.quick {
-        if args.selects(step::LOOM) {
-            summary.add(step::LOOM, Outcome::of(step::loom().run()));
+        for step in [step::loom(), step::schedules()] {
+            if args.selects(step.name) {
+                summary.add(step.name, Outcome::of(step.run()));
+            }
         }
         if let Err(error) = full_tier(args, &mut summary) {
             summary.add("full", Outcome::of(Err(error)));
@@ -124,7 +126,7 @@ fn check_names(only: &[String]) -> anyhow::Result<()> {
     let steps = step::quick_tier();
     let quick = steps.iter().map(|step| step.name);
     let known: Vec<&str> = quick
-        .chain([step::LOOM, step::BUILD, OTHERS])
+        .chain([step::LOOM, step::SCHEDULES, step::BUILD, OTHERS])
         .chain(suites::ALL.iter().map(|suite| suite.name))
         .collect();
     for name in only {

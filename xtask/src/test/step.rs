@@ -19,6 +19,9 @@ const LIMIT: Duration = Duration::from_secs(1200);
 /// The step that explores interleavings.
 pub const LOOM: &str = "loom";
 
+/// The step that plays lanes over posted writes.
+pub const SCHEDULES: &str = "schedules";
+
 /// What cargo exits with when tests have failed.
 const TESTS_FAILED: i32 = 101;
 
@@ -129,6 +132,16 @@ pub fn loom() -> Step {
         "cargo test --release --package crosslane-ring --test loom --target-dir target/loom";
     let mut step = Step::tests(LOOM, command);
     step.environment.push(("RUSTFLAGS", "--cfg loom"));
+    step
+}
+
+/// Far more schedules of posted lanes than the unit tests play, on all processors. What it says of them is shown.
+pub fn schedules() -> Step {
+    let command =
+        "cargo test --release --package crosslane-ring --test posted schedules -- --nocapture";
+    let mut step = Step::tests(SCHEDULES, command);
+    let count = ("CROSSLANE_POSTED_SCHEDULES", "2000000");
+    step.environment.push(count);
     step
 }
 
