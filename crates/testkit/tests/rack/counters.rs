@@ -5,12 +5,15 @@ use crosslane_testkit::rack::{ADDRESSES, Rack};
 
 /// Counts on: what each side receives must be the numbers from 0 on, as many as each likes to send at a
 /// time. Whenever a line comes in, looks for a while whether all of them move, and prints that and the
-/// longest time between two receives, in milliseconds; `longest` prints the longest since the last look.
+/// longest time between two receives, in milliseconds, since it was last told, or from the last receive
+/// until now; at `longest` does so without looking.
 const COUNT: &str = r#"
 import array, random, select, socket, sys, threading, time
 role, address, port, connections = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 longest = [0.0] * connections
 received = [0] * connections
+last = [time.monotonic()] * connections
+lock = threading.Lock()
 def send(connection, seed):
     dice, number = random.Random(seed), 0
     while True:
@@ -20,11 +23,13 @@ def send(connection, seed):
         if dice.random() < 0.2:
             time.sleep(dice.random() * 0.002)
 def receive(connection, index):
-    expected, rest, last = 0, b"", time.monotonic()
+    expected, rest = 0, b""
+    last[index] = time.monotonic()
     while data := connection.recv(1 << 16):
-        now = time.monotonic()
-        longest[index] = max(longest[index], now - last)
-        last = now
+        with lock:
+            now = time.monotonic()
+            longest[index] = max(longest[index], now - last[index])
+            last[index] = now
         data = rest + data
         whole = len(data) // 8 * 8
         numbers = array.array("Q", data[:whole])
@@ -36,6 +41,12 @@ def receive(connection, index):
         expected += len(numbers)
         received[index] = expected
     print("ended", index, flush=True)
+def tell(word):
+    with lock:
+        now = time.monotonic()
+        pause = max(longest + [now - then for then in last])
+        longest[:] = [0.0] * connections
+    print(word, int(pause * 1000), flush=True)
 def serve(connection, index):
     threading.Thread(target=send, args=(connection, index), daemon=True).start()
     threading.Thread(target=receive, args=(connection, index), daemon=True).start()
@@ -47,13 +58,12 @@ for index in range(connections):
 print("there", flush=True)
 for line in sys.stdin:
     if line.strip() == "longest":
-        print("longest", int(max(longest) * 1000), flush=True)
+        tell("longest")
         continue
     before = list(received)
-    longest = [0.0] * connections
     time.sleep(0.15)
     moved = all(now > then for now, then in zip(received, before))
-    print("moved" if moved else "stands", int(max(longest) * 1000), flush=True)
+    tell("moved" if moved else "stands")
 "#;
 
 /// Where the server listens.
@@ -83,7 +93,7 @@ pub fn start(rack: &Rack, connections: usize) -> [Process; 2] {
 }
 
 /// See that all connections move, with nothing wrong. Returns the longest time in which one of them has received
-/// nothing, in milliseconds, for each side.
+/// nothing since they were last asked, in milliseconds, for each side.
 pub fn pauses(sides: &mut [Process; 2], rack: &Rack, when: &str) -> [u64; 2] {
     for side in &mut *sides {
         side.write_line("so?");
@@ -105,15 +115,21 @@ pub fn pauses(sides: &mut [Process; 2], rack: &Rack, when: &str) -> [u64; 2] {
     })
 }
 
-/// The longest time in which one of the connections had received nothing since they were last looked at, until
-/// it went on, in milliseconds.
-pub fn longest_pause(sides: &mut [Process; 2]) -> u64 {
-    let of = |side: &mut Process| {
+/// The same without seeing that they move: who still waits is counted up to now.
+pub fn longest_pauses(sides: &mut [Process; 2]) -> [u64; 2] {
+    for side in &mut *sides {
         side.write_line("longest");
+    }
+    sides.each_mut().map(|side| {
         let line = side.next_line().unwrap_or_default();
-        told(&line).map_or(0, |(_, pause)| pause)
-    };
-    sides.iter_mut().map(of).max().unwrap_or(0)
+        let (_, pause) = told(&line).unwrap_or_else(|| panic!("{line:?} is no pause"));
+        pause
+    })
+}
+
+/// The longer of both.
+pub fn longest_pause(sides: &mut [Process; 2]) -> u64 {
+    longest_pauses(sides).into_iter().fold(0, u64::max)
 }
 
 fn told(line: &str) -> Option<(bool, u64)> {

@@ -33,7 +33,7 @@ fn a_connection_goes_back_to_tcp_when_its_window_is_lost_and_over_the_next_one()
 #[test]
 fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
     if can_run() {
-        losses::lose_at_random(&Rack::of_kind(POSTED), LOSSES);
+        losses::lose_at_random(&Rack::of_kind(POSTED), LOSSES, 1);
     }
 }
 
