@@ -14,6 +14,9 @@ const OWN: &str = "/opt/crosslane";
 const BAR: &str = "/run/ivshmem/resource2";
 const COMBINING_BAR: &str = "/run/ivshmem/resource2_wc";
 
+/// Half of that memory.
+const HALF_BYTES: u64 = 32 << 20;
+
 /// What VFIO is made of in the kernel, beside what these need.
 const VFIO: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
 
@@ -194,13 +197,80 @@ fn redis_serves_the_other_host_through_the_bar() {
         });
     let mut rack = Rack::boot(&host, &parts, image);
     let [first, second] = &mut rack.machines;
-    join(first, second);
-
     let by_tcp = gets("", first, second);
+    for window in [Window::Shared, Window::Halves] {
+        connections_go_through(window, &by_tcp, first, second);
+    }
+    tell_time();
+}
+
+/// What a window between the machines is made of.
+#[derive(Clone, Copy, PartialEq)]
+enum Window {
+    /// All of the memory that both have.
+    Shared,
+    /// The half of it that each of them reads, and that the other one only writes, write-combining.
+    Halves,
+}
+
+impl Window {
+    /// Where `rack.toml` and the keys lie.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Shared => "/etc/crosslane",
+            Self::Halves => "/etc/crosslane-halves",
+        }
+    }
+
+    /// What `crosslane rack add` is told of it.
+    fn options(self) -> String {
+        match self {
+            Self::Shared => format!("--window {BAR}"),
+            Self::Halves => {
+                format!("--window {BAR} --beyond {COMBINING_BAR} --window-bytes {HALF_BYTES}")
+            }
+        }
+    }
+
+    /// What has no option, for the table of the window, which comes last in the file.
+    fn rest(self, machine: usize) -> String {
+        let [own, other] = [machine, 1 - machine].map(|half| half as u64 * HALF_BYTES);
+        match self {
+            Self::Shared => String::new(),
+            Self::Halves => format!("offset = {own}\\nbeyond_offset = {other}\\n"),
+        }
+    }
+
+    /// The file that programs write by.
+    fn written(self) -> &'static str {
+        match self {
+            Self::Shared => "resource2",
+            Self::Halves => "resource2_wc",
+        }
+    }
+}
+
+impl std::fmt::Display for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Shared => "through the BAR",
+            Self::Halves => "by posted writes into the BAR's halves, write-combining",
+        })
+    }
+}
+
+/// Redis in one machine serves the other one, faster than by the network; and what is in the window outlives it.
+fn connections_go_through(
+    window: Window,
+    by_tcp: &Gets,
+    first: &mut Machine,
+    second: &mut Machine,
+) {
+    join(window, first, second);
     let by_bar = gets("crosslane run --wait spin --", first, second);
-    println!(
-        "GET, 64 B, 8 clients, from the other host: {by_tcp} by the virtual network, {by_bar} through the BAR"
-    );
+    tell(&format!(
+        "GET, 64 B, 8 clients, from the other host: {by_tcp} by the virtual network, {by_bar} {window}"
+    ));
     for machine in [&mut *first, &mut *second] {
         let stats = Stats::parse(&machine.run("crosslane stats --json"));
         let through_rings = stats.count("ring_bytes_sent") + stats.count("ring_bytes_received");
@@ -210,19 +280,26 @@ fn redis_serves_the_other_host_through_the_bar() {
             "{through_rings} bytes went through rings\n{state}"
         );
     }
-    a_removed_device_costs_nothing_but_speed(first, second);
-    tell_time();
+    a_removed_device_costs_nothing_but_speed(window, first, second);
+    for machine in [first, second] {
+        machine.run("kill $(cat /tmp/monitor.pid)");
+        machine.run_until_success("test ! -e /proc/$(cat /tmp/monitor.pid)/exe");
+    }
 }
 
 /// Talk over one connection before, while and after one of the machines has the device. It is gone for
 /// this machine's kernel and comes back by a scan of the bus.
-fn a_removed_device_costs_nothing_but_speed(server: &mut Machine, client: &mut Machine) {
+fn a_removed_device_costs_nothing_but_speed(
+    window: Window,
+    server: &mut Machine,
+    client: &mut Machine,
+) {
     let redis = "redis-server --bind 0.0.0.0 --protected-mode no --save ''";
     server.run(&format!("crosslane run -- {redis} >/tmp/redis.log 2>&1 &"));
     server.run_until_success("redis-cli ping");
     let address = server.address();
     // The pipe stays open, as redis-cli ends with it.
-    client.run("mkfifo /tmp/say; sleep 1000 >/tmp/say & true");
+    client.run("mkfifo /tmp/say; sleep 1000 >/tmp/say & echo $! >/tmp/say.pid");
     client.run(&format!(
         "crosslane run -- redis-cli -h {address} </tmp/say >/tmp/said 2>&1 &"
     ));
@@ -237,6 +314,10 @@ fn a_removed_device_costs_nothing_but_speed(server: &mut Machine, client: &mut M
     wait_until("a connection in the window", || {
         talk(client).contains("accelerated").then_some(())
     });
+    for (machine, program) in [(&mut *server, "redis-server"), (&mut *client, "redis-cli")] {
+        let written = window.written();
+        machine.run(&format!("grep '/{written}$' /proc/$(pidof {program})/maps"));
+    }
     let device = server.run("readlink -f /run/ivshmem");
     let device = device.trim();
     server.run(&format!("echo 1 >{device}/remove"));
@@ -261,13 +342,21 @@ fn a_removed_device_costs_nothing_but_speed(server: &mut Machine, client: &mut M
     wait_until("the same connection in the window again", || {
         talk(client).contains("accelerated").then_some(())
     });
+    client.run("kill $(cat /tmp/say.pid); rm /tmp/say");
+    client.run_until_success("! pidof redis-cli");
+    server.attempt("redis-cli shutdown nosave");
 }
 
 /// Have the monitors of both machines know each other, and the memory that both have.
-fn join(first: &mut Machine, second: &mut Machine) {
+fn join(window: Window, first: &mut Machine, second: &mut Machine) {
     let mut machines = [first, second];
+    let configuration = format!("{}/rack.toml", window.folder());
     let fingerprints = machines.each_mut().map(|machine| {
-        let said = machine.run("crosslane rack init");
+        if window == Window::Halves {
+            // A window that is written only stays closed without.
+            machine.run("echo 1 >/run/ivshmem/enable");
+        }
+        let said = machine.run(&format!("crosslane rack init --rack {configuration}"));
         let mut words = said.split_whitespace();
         let fingerprint = words.find(|word| word.starts_with("sha256:"));
         fingerprint.expect("init prints a fingerprint").to_owned()
@@ -278,11 +367,13 @@ fn join(first: &mut Machine, second: &mut Machine) {
         let fingerprint = &fingerprints[1 - own];
         machine.run(&format!(
             "crosslane rack add host{other} --address {address} --fingerprint {fingerprint} \
-             --window {BAR}"
+             --rack {configuration} {}",
+            window.options()
         ));
-        let configuration = "/etc/crosslane/rack.toml";
+        machine.run(&format!("printf '{}' >>{configuration}", window.rest(own)));
         machine.run(&format!(
-            "crosslane monitor --rack {configuration} >/tmp/monitor.log 2>&1 &"
+            "crosslane monitor --rack {configuration} >/tmp/monitor.log 2>&1 & \
+             echo $! >/tmp/monitor.pid"
         ));
     }
     for machine in &mut machines {
