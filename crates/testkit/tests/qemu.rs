@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use crosslane_testkit::guest::{Image, Machine, Parts, Rack};
+use crosslane_testkit::guest::{Device, Image, Machine, Parts, Rack};
 use crosslane_testkit::{Host, Route, Stats, binary, tell, wait_until};
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ fn hosts_reach_each_other_by_network_and_by_memory() {
     let image = VFIO.iter().fold(image(&parts), |image, module| {
         image.with_module(&parts, module)
     });
-    let mut rack = Rack::boot(&host, &parts, image);
+    let mut rack = Rack::boot(&host, &parts, image, Device::Plain);
     let [first, second] = &mut rack.machines;
 
     let reply = first.run(&format!("ping -c 3 -A -W 5 {}", second.address()));
@@ -195,8 +195,13 @@ fn redis_serves_the_other_host_through_the_bar() {
         .fold(image(&parts), |image, name| {
             image.with(format!("/usr/bin/{name}"), &format!("/usr/bin/{name}"))
         });
-    let mut rack = Rack::boot(&host, &parts, image);
+    let mut rack = Rack::boot(&host, &parts, image, Device::Doorbell);
     let [first, second] = &mut rack.machines;
+    for machine in [&mut *first, &mut *second] {
+        let probed = machine.run("crosslane window probe --json | grep '\"kind\":\"ivshmem'");
+        let device = format!(r#""kind":"{}""#, Device::Doorbell.name());
+        assert!(probed.contains(&device), "{probed}");
+    }
     let by_tcp = gets("", first, second);
     for window in [Window::Shared, Window::Halves] {
         connections_go_through(window, &by_tcp, first, second);

@@ -1,8 +1,10 @@
 //! One virtual machine, and the commands that it is given.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::{Device, server};
 use crate::{Host, Process};
 
 /// What `init.sh` says when it takes commands.
@@ -12,7 +14,7 @@ const READY: &str = "ready";
 const MEMORY: &str = "512M";
 
 /// Size of the memory that both machines have.
-const WINDOW: &str = "64M";
+const WINDOW_BYTES: u64 = 64 << 20;
 
 /// One CPU, and room for another: for a single one QEMU translates atomic additions and fences to plain
 /// instructions, and the machines share memory.
@@ -37,7 +39,7 @@ impl Machine {
         host: &Host,
         parts: &super::Parts,
         initramfs: &Path,
-        window: &Path,
+        device: Device,
         number: u8,
     ) -> Self {
         let wire = |number| {
@@ -51,10 +53,6 @@ impl Machine {
             wire(number),
             wire(3 - number)
         );
-        let memory = format!(
-            "memory-backend-file,id=window,share=on,size={WINDOW},mem-path={}",
-            window.display()
-        );
         let card = format!("virtio-net-pci,netdev=wire,mac=52:54:00:00:00:0{number}");
         let kernel_words = format!("{KERNEL_WORDS} crosslane.host={number}");
         let process = host
@@ -67,8 +65,7 @@ impl Machine {
             .args(["-chardev", "stdio,id=commands,signal=off"])
             .args(["-chardev", "file,id=messages,path=/dev/stderr,append=on"])
             .args(["-serial", "chardev:commands", "-serial", "chardev:messages"])
-            .args(["-object", &memory])
-            .args(["-device", "ivshmem-plain,memdev=window"])
+            .args(words(host, device))
             .args(["-netdev", &network, "-device", &card])
             .arg("-kernel")
             .arg(&parts.kernel)
@@ -154,4 +151,41 @@ impl Machine {
             )
         })
     }
+}
+
+/// What QEMU is told of the memory that both machines have.
+fn words(host: &Host, device: Device) -> [String; 4] {
+    let (kind, rest, options) = match device {
+        Device::Plain => (
+            "-object",
+            format!(
+                "memory-backend-file,id=window,share=on,size={WINDOW_BYTES},mem-path={}",
+                host.folder().join("window").display()
+            ),
+            "memdev=window",
+        ),
+        Device::Doorbell => (
+            "-chardev",
+            format!("socket,id=window,path={}", socket(host).display()),
+            "chardev=window,vectors=1",
+        ),
+    };
+    let device = format!("{},{options}", device.name());
+    [kind.into(), rest, "-device".into(), device]
+}
+
+/// Where machines are passed it that have no name for it.
+fn socket(host: &Host) -> PathBuf {
+    host.folder().join("ivshmem")
+}
+
+/// Pass it to the machines that are started from now on.
+pub(super) fn serve_memory(host: &Host) {
+    let mut options = File::options();
+    let file = options.read(true).write(true).create_new(true);
+    let served = file.open(host.folder().join("window")).and_then(|memory| {
+        memory.set_len(WINDOW_BYTES)?;
+        server::serve(&socket(host), memory, 2)
+    });
+    served.expect("the folder is the test's own");
 }
