@@ -314,6 +314,16 @@ impl Rack {
         }
     }
 
+    /// Take the link between the hosts down.
+    pub fn cut(&self) {
+        self.network.cut(1);
+    }
+
+    /// Host `at`, of which no process is left, is back with a kernel that knows no connections, and a link.
+    pub fn reboot(&self, at: usize) {
+        self.network.renew(at);
+    }
+
     /// The connections of `port` at host `at`.
     pub fn ends(&self, at: usize, port: u16) -> Vec<End> {
         let ends = self.hosts[at].ends().into_iter();

@@ -32,13 +32,37 @@ impl Network {
             "link", "add", "lane", "netns", alpha, "type", "veth", "peer", "name", "lane", "netns",
             beta,
         ]);
-        for (namespace, address) in network.namespaces.iter().zip(ADDRESSES) {
-            let address = format!("{address}/24");
-            ip(&["-n", namespace, "addr", "add", &address, "dev", "lane"]);
-            ip(&["-n", namespace, "link", "set", "lane", "up"]);
-            ip(&["-n", namespace, "link", "set", "lo", "up"]);
-        }
+        [0, 1].iter().for_each(|at| network.set_up(*at));
         network
+    }
+
+    /// Give a host its address, and take its links up.
+    fn set_up(&self, at: usize) {
+        let namespace = &self.namespaces[at];
+        let address = format!("{}/24", ADDRESSES[at]);
+        ip(&["-n", namespace, "addr", "add", &address, "dev", "lane"]);
+        ip(&["-n", namespace, "link", "set", "lane", "up"]);
+        ip(&["-n", namespace, "link", "set", "lo", "up"]);
+    }
+
+    /// Take a host's link down, and both lose it.
+    pub fn cut(&self, at: usize) {
+        ip(&["-n", &self.namespaces[at], "link", "set", "lane", "down"]);
+    }
+
+    /// Have a host's kernel begin anew, which knows nothing of earlier connections. None of its processes may be left.
+    pub fn renew(&self, at: usize) {
+        let (namespace, other) = (&self.namespaces[at], &self.namespaces[1 - at]);
+        // The other host keeps its link.
+        ip(&[
+            "-n", namespace, "link", "set", "lane", "name", "kept", "netns", other,
+        ]);
+        ip(&["netns", "del", namespace]);
+        ip(&["netns", "add", namespace]);
+        ip(&[
+            "-n", other, "link", "set", "kept", "name", "lane", "netns", namespace,
+        ]);
+        self.set_up(at);
     }
 }
 

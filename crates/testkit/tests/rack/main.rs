@@ -3,6 +3,7 @@
 mod bridge;
 mod counters;
 mod dax;
+mod crash;
 mod endings;
 mod limits;
 mod losses;
