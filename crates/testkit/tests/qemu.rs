@@ -23,6 +23,12 @@ const VFIO: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
 /// Each side's part of `crosslane window test`, where what is new is the way to the memory and not the memory.
 const SHORT: &str = "--seconds 0.3 --bytes 1048576";
 
+/// What redis-benchmark is asked to do.
+const LOADS: [&str; 2] = ["GET", "SET"];
+
+/// How many times as many GETs go through the BAR as by the virtual network, at least.
+const TIMES: f64 = 3.0;
+
 /// When the first of these tests began, which run one after the other.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -202,7 +208,7 @@ fn redis_serves_the_other_host_through_the_bar() {
         let device = format!(r#""kind":"{}""#, Device::Doorbell.name());
         assert!(probed.contains(&device), "{probed}");
     }
-    let by_tcp = gets("", first, second);
+    let by_tcp = rates("", first, second);
     for window in [Window::Shared, Window::Halves] {
         connections_go_through(window, &by_tcp, first, second);
     }
@@ -267,15 +273,16 @@ impl std::fmt::Display for Window {
 /// Redis in one machine serves the other one, faster than by the network; and what is in the window outlives it.
 fn connections_go_through(
     window: Window,
-    by_tcp: &Gets,
+    by_tcp: &[Rate; 2],
     first: &mut Machine,
     second: &mut Machine,
 ) {
     join(window, first, second);
-    let by_bar = gets("crosslane run --wait spin --", first, second);
-    tell(&format!(
-        "GET, 64 B, 8 clients, from the other host: {by_tcp} by the virtual network, {by_bar} {window}"
-    ));
+    let mut tries = (0..2).map(|_| times_through(window, by_tcp, first, second));
+    // Where others take the processors meanwhile, both machines wait for each other; that passes.
+    let least = if window == Window::Shared { TIMES } else { 0.0 };
+    let is_enough = tries.any(|times| times >= least);
+    assert!(is_enough, "less than {least} times as many GETs: see above");
     for machine in [&mut *first, &mut *second] {
         let stats = Stats::parse(&machine.run("crosslane stats --json"));
         let through_rings = stats.count("ring_bytes_sent") + stats.count("ring_bytes_received");
@@ -387,14 +394,30 @@ fn join(window: Window, first: &mut Machine, second: &mut Machine) {
     }
 }
 
+/// How many times as many GETs are answered through the window as by the virtual network.
+fn times_through(
+    window: Window,
+    by_tcp: &[Rate; 2],
+    first: &mut Machine,
+    second: &mut Machine,
+) -> f64 {
+    let by_bar = rates("crosslane run --wait spin --", first, second);
+    for ((load, tcp), bar) in LOADS.iter().zip(by_tcp).zip(&by_bar) {
+        tell(&format!(
+            "{load}, 64 B, 8 clients, from the other host: {tcp} by the virtual network, {bar} {window}"
+        ));
+    }
+    by_bar[0].per_second / by_tcp[0].per_second
+}
+
 /// How Redis in one machine serves the other one.
-struct Gets {
+struct Rate {
     per_second: f64,
     p50_ms: f64,
     p99_ms: f64,
 }
 
-impl std::fmt::Display for Gets {
+impl std::fmt::Display for Rate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             per_second,
@@ -405,8 +428,8 @@ impl std::fmt::Display for Gets {
     }
 }
 
-/// What redis-benchmark says of GET, with server and client under `runner`.
-fn gets(runner: &str, server: &mut Machine, client: &mut Machine) -> Gets {
+/// What redis-benchmark says of [`LOADS`], with server and client under `runner`.
+fn rates(runner: &str, server: &mut Machine, client: &mut Machine) -> [Rate; 2] {
     let options = "--bind 0.0.0.0 --protected-mode no --save ''";
     server.run(&format!(
         "{runner} redis-server {options} >/tmp/redis.log 2>&1 &"
@@ -419,13 +442,16 @@ fn gets(runner: &str, server: &mut Machine, client: &mut Machine) -> Gets {
     ));
     // It hangs up where it would answer.
     server.attempt("redis-cli shutdown nosave");
-    let figure =
-        |name| figure(&table, "GET", name).unwrap_or_else(|| panic!("no {name} of GET in {table}"));
-    Gets {
-        per_second: figure("rps"),
-        p50_ms: figure("p50_latency_ms"),
-        p99_ms: figure("p99_latency_ms"),
-    }
+    LOADS.map(|load| {
+        let figure = |name| {
+            figure(&table, load, name).unwrap_or_else(|| panic!("no {name} of {load} in {table}"))
+        };
+        Rate {
+            per_second: figure("rps"),
+            p50_ms: figure("p50_latency_ms"),
+            p99_ms: figure("p99_latency_ms"),
+        }
+    })
 }
 
 /// The figure of a test in a column of redis-benchmark's table.

@@ -2,8 +2,8 @@
 
 mod bridge;
 mod counters;
-mod dax;
 mod crash;
+mod dax;
 mod endings;
 mod limits;
 mod losses;
