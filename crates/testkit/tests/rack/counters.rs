@@ -36,7 +36,8 @@ def receive(connection, index):
         rest = data[whole:]
         wanted = array.array("Q", range(expected, expected + len(numbers)))
         if numbers != wanted:
-            print("wrong", index, expected, flush=True)
+            at = next(at for at in range(len(numbers)) if numbers[at] != wanted[at])
+            print("wrong", index, wanted[at], *numbers[at:at + 3], flush=True)
             return
         expected += len(numbers)
         received[index] = expected
