@@ -158,8 +158,8 @@ pub fn stop() {
     let _ = thread.join();
 }
 
-/// The process ends, or is about to become another program: a direction that the thread was moving would be left to relatives as it stands, who could not know what has
-/// been posted. It may be that a handler calls, so nothing is waited for without limit.
+/// The process ends, or is about to become another program: a direction that the thread was moving would be left to relatives as
+/// it stands, who could not know what has been posted. It may be that a handler calls, so nothing is waited for without limit.
 pub fn stop_before_exit(deadline: Instant) {
     IS_OVER.store(true, Ordering::SeqCst);
     let Ok(mut thread) = THREAD.try_lock() else {
@@ -174,11 +174,20 @@ pub fn stop_before_exit(deadline: Instant) {
     }
 }
 
-/// The process is no other program after all, before which the thread was stopped as for an exit.
+/// The process is no other program after all, before which the thread was stopped as for an exit. One that has not ended yet
+/// may wait for what the caller, a handler, has interrupted: then ends answer at their program's next call from now on.
 pub fn go_on(process: &'static Process) {
-    if let Some((thread, _waker)) = hold().take() {
-        let _ = thread.join();
+    let Ok(mut thread) = THREAD.try_lock() else {
+        return;
+    };
+    if thread
+        .as_ref()
+        .is_some_and(|(thread, _)| !thread.is_finished())
+    {
+        return;
     }
+    *thread = None;
+    drop(thread);
     RUNS.store(false, Ordering::Relaxed);
     IS_OVER.store(false, Ordering::SeqCst);
     if IS_NEEDED.load(Ordering::Relaxed) {
