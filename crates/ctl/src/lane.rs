@@ -158,9 +158,9 @@ pub struct CreditLine {
     pub tcp_taken: AtomicU64,
     /// Bytes that TCP will have brought in all when it has brought what is sent again. For the receiver alone.
     pub replay_until: AtomicU64,
-    /// Where each host has a slot of its own: the line behind the last START that the receiver has found.
+    /// Between hosts: the line behind the last START that the receiver has found.
     pub found: AtomicU64,
-    /// There, too, for the sender alone: the line behind its last START. Nothing is put on TCP until that has been found.
+    /// There, for the sender alone: the line behind its last START. Nothing is put on TCP until that has been found.
     pub started: AtomicU64,
 }
 
@@ -199,7 +199,7 @@ pub mod receiver_flags {
     /// while calls are inside the kernel. Begin none for a moment. The sender takes it back when the
     /// moment is over.
     pub const STAND_BY: u32 = 256;
-    /// Where each host has a slot of its own: nobody looks for a START just now. The next bytes on TCP wake who does.
+    /// Between hosts: nobody looks for a START just now. The next bytes on TCP wake who does.
     pub const DROWSY: u32 = 512;
 }
 

@@ -154,7 +154,7 @@ pub mod end_flags {
     pub const SURE: u32 = 1 << 19;
     /// The peer of an AF_UNIX stream has closed, and what it had not read has been looked at.
     pub const JUDGED: u32 = 1 << 20;
-    /// The receiver on another host may not have found our last START yet, see the stream crate's `posted`.
+    /// The receiver on another host may not have found our last START yet, see the stream crate's `entering`.
     pub const AWAITED: u32 = 1 << 21;
     /// Somebody may read the socket past the library, uncounted.
     pub const OTHERS_READ: u32 = 1 << 22;

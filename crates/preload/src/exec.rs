@@ -39,20 +39,20 @@ fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
         .collect()
 }
 
-/// As [`prepare_exec`], for a call that makes the calling process another program.
-fn before_exec() -> Vec<adopt::Given> {
+/// As [`prepare_exec`], for a call that makes the calling process another program. Says, too, whether the library had a
+/// thread.
+fn before_exec() -> (Vec<adopt::Given>, bool) {
     if process::has_left() {
-        return Vec::new();
+        return (Vec::new(), false);
     }
     closing::await_registrations();
-    if own().is_some() {
-        watcher::stop_before_exit(Instant::now() + PATIENCE);
-    }
+    let stop = |_| watcher::stop_before_exit(Instant::now() + PATIENCE);
+    let had_thread = own().is_some_and(stop);
     closing::before_exec(|end| kernel::survives_exec(end.fd));
     let pid = crosslane_sys::process::pid();
     let lent = prepare_exec(&[]);
     lent.iter().for_each(|lent| lent.to_process(pid));
-    lent
+    (lent, had_thread)
 }
 
 /// The tables, unless they are those of a parent that waits for us.
@@ -61,12 +61,12 @@ fn own() -> Option<&'static Process> {
 }
 
 fn exec(call: impl FnOnce() -> c_int) -> c_int {
-    let lent = before_exec();
+    let (lent, had_thread) = before_exec();
     let failed = call();
     let errno = Errno::last();
     lent.into_iter().for_each(adopt::Given::take_back);
     if let Some(process) = own() {
-        watcher::go_on(process);
+        watcher::go_on(process, had_thread);
     }
     errno.set();
     failed

@@ -150,6 +150,7 @@ pub fn adopt(fd: RawFd) {
         None if found => {
             process.name(fd, Some(index));
             let end = End::at(process, index, fd);
+            // Its lanes were taken before it had a number to ask about.
             end.note_size();
             standard::keep_on_tcp(&end);
             rest::look_now(&end);

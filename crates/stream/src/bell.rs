@@ -22,7 +22,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::end::add;
 use crate::lock::{self, COUNTING};
-use crate::{End, ending, lost, place, posted, wait};
+use crate::{End, ending, entering, lost, place, posted, wait};
 
 /// What a doorbell looks like; the value does not matter.
 static BELL: u8 = 0xA5;
@@ -130,7 +130,7 @@ pub(crate) fn publish_total(end: &End, lane: &WindowLane, ringing: u64) {
 /// from before the switch, which keeps the receiver awake, so nobody waits for the rest. Between hosts one may also
 /// have to wait until the receiver has found our START. The caller holds the sending direction.
 pub(crate) fn pay(end: &End) -> bool {
-    if !posted::is_start_settled(end) {
+    if !entering::is_start_settled(end) {
         return false;
     }
     let owed = &end.entry.tx.bells_owed;

@@ -556,7 +556,7 @@ pub fn before_exec(survives: impl Fn(&End) -> bool) {
     process
         .ends()
         .filter(|end| end.tx_mode() == Mode::Replay && !survives(end))
-        .filter(|end| is_to_be_closed(end, deadline))
+        .filter(|end| is_to_be_closed(end, Instant::now() + PATIENCE))
         .for_each(|end| {
             replay::push_replay(&end, deadline);
         });

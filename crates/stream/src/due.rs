@@ -58,9 +58,11 @@ fn is_worth(end: &End, calls: u32, least: u32) -> bool {
     calls >= least || bytes >= BYTES_BEFORE_REGISTERING
 }
 
-/// The end is let go. Whether its rings were worth asking for is remembered; that of one that had to ask tells nothing.
+/// The end is let go. Whether its rings were worth asking for is remembered; one that had to ask, or has met nobody, tells
+/// nothing.
 pub(crate) fn judge_use(end: &End) {
-    if end.has_flags(end_flags::KNOWN) && !end.has_flags(end_flags::EAGER) {
+    let has_asked = end.has_flags(end_flags::KNOWN) && !end.has_flags(end_flags::EAGER);
+    if has_asked && end.reason() != Reason::NoPeer {
         let sent = end.entry.tx.tail.load(Ordering::Relaxed);
         let received = end.entry.rx.head.load(Ordering::Relaxed);
         end.process().habit().note(sent.saturating_add(received));

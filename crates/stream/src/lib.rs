@@ -41,6 +41,7 @@ mod doubt;
 mod due;
 pub mod end;
 pub mod ending;
+mod entering;
 pub mod family;
 pub mod fill;
 pub mod gone;

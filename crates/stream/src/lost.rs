@@ -43,7 +43,9 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{Errno, cpu, kernel};
 
-use crate::{End, bell, close, control, doubt, ending, posted, rest, spare, switch, watcher};
+use crate::{
+    End, bell, close, control, doubt, ending, entering, posted, rest, spare, switch, watcher,
+};
 
 pub(crate) use hear::{hear_alone, hear_left, hear_lost, hear_position, hear_remainder};
 
@@ -93,6 +95,7 @@ fn look_far(end: &End) {
     watcher::start(end.process());
     let is_lost = end.has_flags(LOST);
     if !is_lost && !spare::is_window_lost(end) {
+        entering::look(end);
         posted::look(end);
         return doubt::look(end);
     }
@@ -378,20 +381,31 @@ fn tell_position(end: &End) -> bool {
     if !end.has_flags(LOST) || pair_of(end) == 0 {
         return false;
     }
-    let position = Position {
-        token: end.token(),
-        pair: pair_of(end),
-        flags: own_flags(end) | known_flags(end),
-        consumed: end.rx_cursor().position(),
-        tcp_taken: end.entry.rx.tcp_bytes.load(Ordering::Relaxed),
-    };
-    let message = ClientMessage::Position(position);
+    let message = ClientMessage::Position(position(end));
     let is_told = control::tell(end.process(), &message, Some(end.fd()));
     if !is_told {
         // Others talk to the monitor, or it does not listen.
         owe_position(end);
     }
     is_told
+}
+
+/// How far we have read. The caller holds the receiving direction.
+fn position(end: &End) -> Position {
+    Position {
+        token: end.token(),
+        pair: pair_of(end),
+        flags: wishes(end) | known_flags(end),
+        consumed: end.rx_cursor().position(),
+        tcp_taken: end.entry.rx.tcp_bytes.load(Ordering::Relaxed),
+    }
+}
+
+/// What the peer is asked for. An end that is the kernel's reads no lane: what it has not come to, of a START that it could
+/// not see, has to come by TCP.
+fn wishes(end: &End) -> u32 {
+    let is_kernels = end.phase() != EndPhase::Granted;
+    own_flags(end) | if is_kernels { FROZEN } else { 0 }
 }
 
 fn known_flags(end: &End) -> u32 {
@@ -520,3 +534,6 @@ pub(crate) fn cast_off(end: &End) {
     end.entry.wait.pair.store(0, Ordering::SeqCst);
     end.clear_flags(FAR | LOST | PROGRESS | end_flags::KNOWN);
 }
+
+#[cfg(test)]
+mod tests;

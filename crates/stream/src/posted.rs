@@ -13,31 +13,28 @@
 //! The sender *merges* what has come of the receiver's flags into those that the code looks at: `ENTERED` and `ANSWERED`
 //! there are its own. So a word has one writer, and what an exchange settles between programs is settled by the echo.
 //!
-//! TCP overtakes what is posted. A doorbell before its total stays where it is; but one before its START would be taken for
-//! data. So nothing is put on TCP behind a START before the receiver says that it has found it. A request that
-//! crosses a record, a START that nobody has looked for, and a freeze are the business of the library's
+//! TCP overtakes what is posted. A doorbell before its total stays where it is; before its START there is none
+//! ([`crate::entering`]). A request that crosses a record, and a freeze, are the business of the library's
 //! thread ([`crate::watcher`]), which calls [`tend`].
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use core::time::Duration;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crosslane_ctl::lane::receiver_flags::{ANSWERED, ARMED, CLOSED, ENTERED, FROZEN};
 use crosslane_ctl::lane::{
     CreditLine, LaneControl, PlaceLine, ReceiverLine, SenderLine, posted_flags,
 };
-use crosslane_ctl::place::Place;
-use crosslane_ctl::slab::{Ending, Mode, end_flags};
+use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::memory::full_fence;
 use crosslane_ring::posted::memory::Remote;
-use crosslane_ring::{LaneMemory, TxCursor, WindowLane, mirror};
-use crosslane_sys::{cpu, kernel};
+use crosslane_ring::{LaneMemory, WindowLane, mirror};
+use crosslane_sys::kernel;
 use crosslane_window::arena::Arena;
 use crosslane_window::outbound::Outbound;
 
-pub(crate) use tending::{look, tend, wake};
+pub(crate) use tending::{look, tend};
 
-use crate::{End, bell, kernel_view, lost, unconsumed, watcher};
+use crate::{End, bell, unconsumed, watcher};
 
 mod tending;
 
@@ -69,9 +66,6 @@ const _: () = {
 /// What the sender adds to the flags that it merges.
 const SENDERS: u32 = ENTERED | ANSWERED;
 
-/// What was posted so long ago has arrived, or the window is lost.
-const LONG: Duration = Duration::from_secs(2);
-
 /// So often a thread posts what others have changed meanwhile.
 const MOST_POSTS: u32 = 64;
 
@@ -88,8 +82,6 @@ pub(crate) struct Beyond {
     at: [AtomicUsize; 2],
     /// Points to a word that is not 0 once it has been found missing.
     lost: AtomicPtr<AtomicU32>,
-    /// When this process has posted the last START, in ticks; 0 for never, and while it does.
-    started: AtomicU64,
 }
 
 /// One lane in the other host's memory.
@@ -167,7 +159,6 @@ pub(crate) fn keep(end: &End, arena: &'static Arena, lanes: [&WindowLane; 2]) {
 /// The end has no lanes any more.
 pub(crate) fn forget(end: &End) {
     let beyond = &end.local.behind.beyond;
-    beyond.started.store(0, Ordering::Relaxed);
     for own in &beyond.own {
         own.store(core::ptr::null_mut(), Ordering::SeqCst);
     }
@@ -294,69 +285,6 @@ fn ends(lane: &WindowLane) -> bool {
     lane.control().sender.ended.load(Ordering::Acquire) != 0 // SYNC: ended
 }
 
-/// Publish a START, the last record before the cursor.
-pub(crate) fn publish_start(end: &End, lane: &WindowLane, cursor: TxCursor) {
-    let since = &end.local.behind.beyond.started;
-    let is_posted = there(end, lane, SENT).is_some();
-    if is_posted {
-        let started = &lane.control().credit.started;
-        started.store(cursor.tail, Ordering::Relaxed);
-        since.store(0, Ordering::Relaxed);
-        end.add_flags(end_flags::AWAITED);
-    }
-    end.set_tx_cursor(cursor);
-    if is_posted {
-        // Not before: this thread may have stood still until it was posted.
-        since.store(cpu::ticks(), Ordering::Relaxed);
-    }
-}
-
-/// Whether the receiver has found our last START, so that it takes no doorbell behind it for data. One that has left the
-/// window reads nothing before it knows what stood there.
-pub(crate) fn is_start_found(end: &End) -> bool {
-    if !end.has_flags(end_flags::AWAITED) {
-        return true;
-    }
-    let Some(lane) = end.tx_lane() else {
-        return false;
-    };
-    match end.has_flags(end_flags::LOST) {
-        true => end.has_flags(end_flags::HEARD),
-        // In this order: what is lost says that nothing was ever started.
-        false => (has_found(&lane) || is_past_finding(end, &lane)) && !lost::is_found(end),
-    }
-}
-
-/// As [`is_start_found`], for who holds the sending direction, under which the next START is noted.
-pub(crate) fn is_start_settled(end: &End) -> bool {
-    let is_found = is_start_found(end);
-    if is_found && end.has_flags(end_flags::AWAITED) {
-        end.clear_flags(end_flags::AWAITED);
-    }
-    is_found
-}
-
-/// Whether a receiver whose stream has ended finds no START any more: it is dead, or has closed, and its kernel is to say so;
-/// or what we have posted came long ago. Who only wants room may not have been told of that end.
-fn is_past_finding(end: &End, lane: &WindowLane) -> bool {
-    let has_closed = || lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0;
-    let since = end.local.behind.beyond.started.load(Ordering::Relaxed);
-    let is_old = || since != 0 && lost::has_passed(since, LONG);
-    match end.ending() {
-        Ending::Open => is_old() && kernel_view::has_ended(end),
-        Ending::Eof => end.has_flags(end_flags::SURE) || has_closed() || is_old(),
-        Ending::Reset => true,
-    }
-}
-
-fn has_found(lane: &WindowLane) -> bool {
-    let credit = &lane.control().credit;
-    let started = credit.started.load(Ordering::Relaxed);
-    // One that is far behind has long been said to be found.
-    let read = Place::near(lane.consumed(), started).line;
-    credit.found.load(Ordering::Acquire).max(read) >= started
-}
-
 /// Take over what the receiver has said since. The echo comes behind all that was posted under the flags before.
 fn merge(lane: &WindowLane, there: There) {
     let control = lane.control();
@@ -397,10 +325,9 @@ pub(crate) fn tell_taken(end: &End, lane: &WindowLane) {
     }
 }
 
-/// The START before this line has been found: doorbells may come behind it. The caller holds the receiving direction.
+/// Post that the START before this line has been found. The caller holds the receiving direction.
 pub(crate) fn tell_found(end: &End, lane: &WindowLane, line: u64) {
     if let Some(there) = there(end, lane, RECEIVED) {
-        lane.control().credit.found.store(line, Ordering::Relaxed);
         there.say(FOUND, line);
         watcher::stir();
     }

@@ -18,7 +18,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, WindowLane};
 
 use crate::due::CALLS_BEFORE_REGISTERING;
-use crate::{End, bell, close, cut_short, ending, lost, posted, register, step, switch};
+use crate::{End, bell, close, cut_short, ending, entering, lost, posted, register, step, switch};
 
 /// A rest is twice as long as the one before, in calls, so many times. A peer that goes to and fro
 /// cannot make us follow it often.
@@ -56,7 +56,11 @@ fn leave_unrung(end: &End, reason: Reason) {
     let Some((lane, _tx)) = end.hold_tx_lane() else {
         return;
     };
-    if end.tx_mode() != Mode::Ring || end.is_reserved() || posted::is_posted(end) {
+    if end.tx_mode() != Mode::Ring
+        || end.is_reserved()
+        || posted::is_posted(end)
+        || !entering::is_start_settled(end)
+    {
         return;
     }
     // Before: it may be one more.

@@ -5,7 +5,7 @@
 //! there is a lane to receive in when the window is gone. Both are one object of memory, which forked
 //! children share.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -34,6 +34,8 @@ pub(crate) struct Behind {
     memory: AtomicPtr<Arena>,
     /// The other host's memory, where it is not the same.
     pub(crate) beyond: posted::Beyond,
+    /// When this process has published the last START, in ticks; 0 for never, and while it does.
+    pub(crate) started: AtomicU64,
 }
 
 /// What has been given back.
@@ -67,6 +69,7 @@ pub(crate) fn keep(
     let lost = arena.lost()?;
     let behind = &end.local.behind;
     behind.window.set(window);
+    behind.started.store(0, Ordering::Relaxed);
     posted::keep(end, arena, [&window, &receiving]);
     behind
         .lost

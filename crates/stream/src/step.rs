@@ -17,7 +17,7 @@ use crate::family::Family;
 use crate::lock::{self, COUNTING, Mark, PASSAGE};
 use crate::pieces::Pieces;
 use crate::receive::Options;
-use crate::{End, bell, cut_short, gone, lost, peek, posted, switch};
+use crate::{End, bell, cut_short, entering, gone, lost, peek, posted, switch};
 
 /// What one look at the stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -553,7 +553,7 @@ pub(crate) fn find_start(end: &End, lane: &WindowLane) -> Result<(), Errno> {
         Next::Empty => Ok(()),
         Next::Control(Control::Start, count) if count >= received => {
             end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
-            posted::tell_found(end, lane, cursor.head + 1);
+            entering::tell_found(end, lane, cursor.head + 1);
             Ok(())
         }
         _ => Err(lied(end, lie_at(cursor.head))),

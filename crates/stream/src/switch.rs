@@ -26,7 +26,7 @@ use crate::family::Family;
 use crate::kernel_view::{self, Count};
 use crate::lock::{self, PASSAGE};
 use crate::{
-    End, bell, config, cut_short, gone, lost, posted, register, replay, rest, send, step,
+    End, bell, config, cut_short, entering, gone, lost, posted, register, replay, rest, send, step,
     unconsumed, watcher,
 };
 
@@ -41,12 +41,12 @@ pub fn advance(end: &End) {
     if config::get().chaos.is_some() && end.rx_mode() == Mode::Tcp {
         reenter(end);
     }
-    if posted::is_posted(end) {
+    if end.has_flags(end_flags::FAR) {
         // Nobody else would find a START.
         if !watcher::runs() {
             return;
         }
-        posted::wake(end);
+        entering::wake(end);
     }
     kernel_view::show_sent(end);
     become_ready(end);
@@ -81,7 +81,7 @@ fn become_ready(end: &End) {
         Count::Agrees => {
             flags.fetch_or(READY, Ordering::SeqCst); // SYNC: ready
             posted::tell_flags(end);
-            if posted::is_posted(end) {
+            if end.has_flags(end_flags::FAR) {
                 watcher::stir();
             }
         }
@@ -154,7 +154,7 @@ fn start(end: &End) {
         drop_claim(&lane);
         return;
     }
-    posted::publish_start(end, &lane, cursor);
+    entering::publish_start(end, &lane, cursor);
     end.entry.wait.replayed.store(0, Ordering::Relaxed);
     end.clear_flags(end_flags::RESUMED);
     end.set_reason(Reason::None);

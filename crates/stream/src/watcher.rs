@@ -18,7 +18,7 @@ use crosslane_sys::kernel::{self, SignalsHeld};
 
 use crate::control::{self, OwnFd};
 use crate::process::{self, Process};
-use crate::{lost, posted};
+use crate::{entering, lost, posted};
 
 /// How long it waits for a word of the monitor's before it looks by itself.
 const IDLE: Duration = Duration::from_secs(1);
@@ -117,9 +117,13 @@ fn start_now(process: &'static Process) {
     if IS_OVER.load(Ordering::SeqCst) || RUNS.load(Ordering::Relaxed) {
         return;
     }
+    // Before it may end.
+    RUNS.store(true, Ordering::Relaxed);
     *thread = spawn(process);
-    // Without it ends answer at their program's next call.
-    RUNS.store(thread.is_some(), Ordering::Relaxed);
+    if thread.is_none() {
+        // Ends answer at their program's next call.
+        RUNS.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Held while the process forks, so that the child can begin anew.
@@ -134,6 +138,8 @@ pub(crate) fn leave_behind(thread: &mut Option<Thread>) {
     }
     RUNS.store(false, Ordering::Relaxed);
     LOOKS.store(false, Ordering::Relaxed);
+    // Of an exec by another thread of the parent's.
+    IS_OVER.store(false, Ordering::Relaxed);
 }
 
 fn spawn(process: &'static Process) -> Option<Thread> {
@@ -160,37 +166,27 @@ pub fn stop() {
 
 /// The process ends, or is about to become another program: a direction that the thread was moving would be left to relatives as
 /// it stands, who could not know what has been posted. It may be that a handler calls, so nothing is waited for without limit.
-pub fn stop_before_exit(deadline: Instant) {
+/// Returns whether there was a thread.
+pub fn stop_before_exit(deadline: Instant) -> bool {
     IS_OVER.store(true, Ordering::SeqCst);
     let Ok(mut thread) = THREAD.try_lock() else {
-        return;
+        return runs();
     };
     let Some((thread, waker)) = &mut *thread else {
-        return;
+        return false;
     };
     let _ = kernel::raise_event(waker.number());
     while !thread.is_finished() && Instant::now() < deadline {
         kernel::nap(EXIT_NAP);
     }
+    true
 }
 
-/// The process is no other program after all, before which the thread was stopped as for an exit. One that has not ended yet
-/// may wait for what the caller, a handler, has interrupted: then ends answer at their program's next call from now on.
-pub fn go_on(process: &'static Process) {
-    let Ok(mut thread) = THREAD.try_lock() else {
-        return;
-    };
-    if thread
-        .as_ref()
-        .is_some_and(|(thread, _)| !thread.is_finished())
-    {
-        return;
-    }
-    *thread = None;
-    drop(thread);
-    RUNS.store(false, Ordering::Relaxed);
+/// The process is no other program after all, before which the thread was stopped as for an exit. One that has not ended by
+/// now, as it waits for what the caller, a handler, has interrupted, may go on, or ends and is started by a later call.
+pub fn go_on(process: &'static Process, had_thread: bool) {
     IS_OVER.store(false, Ordering::SeqCst);
-    if IS_NEEDED.load(Ordering::Relaxed) {
+    if had_thread {
         start(process);
     }
 }
@@ -201,7 +197,7 @@ fn watch(process: &'static Process, waker: i32) {
         kernel::lower_event(waker);
         // In this order: the event is raised after it is said.
         if IS_OVER.load(Ordering::SeqCst) {
-            return;
+            return RUNS.store(false, Ordering::SeqCst);
         }
         LOOKS.store(true, Ordering::SeqCst);
         let is_idle = has_been_idle();
@@ -212,7 +208,7 @@ fn watch(process: &'static Process, waker: i32) {
                 let _ = end.has_record();
                 lost::look(&end);
                 is_busy |= lost::is_unsettled(&end) || lost::is_owing(&end);
-                looks_soon |= posted::tend(&end, is_idle);
+                looks_soon |= posted::tend(&end) | entering::tend(&end, is_idle);
             }
         }
         let now = lost::all_losses();

@@ -81,6 +81,9 @@ static PROGRAM_HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static PROGRAM_FLAGS: AtomicI32 = AtomicI32::new(0);
 static PROGRAM_MASK: AtomicU64 = AtomicU64::new(0);
 
+/// The last faults of threads where nothing is watched.
+static LAST_FAULTS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+
 /// Whether the signal is ours.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -149,10 +152,20 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     let is_fault = info_at.si_code > 0;
     // SAFETY: a fault's information has an address.
     let address = is_fault.then(|| unsafe { info_at.si_addr() }.addr());
-    if address.is_some_and(put_zeroes) {
+    if address.is_some_and(|address| put_zeroes(address) || is_new(address)) {
         return;
     }
     pass_on(signal, info, context, is_fault);
+}
+
+/// Of a fault where nothing is watched, whether the thread has had it for the first time. Another thread may have had the same
+/// before it, put zeroes there, and ended the watch; then the thread, to whom the signal came late, does not have it again.
+fn is_new(address: usize) -> bool {
+    // SAFETY: it has no preconditions, and gives each thread a place of its own.
+    let thread = unsafe { libc::__errno_location() }.addr();
+    let last = &LAST_FAULTS[thread / size_of::<usize>() % LAST_FAULTS.len()];
+    let fault = address ^ thread;
+    last.swap(fault, Ordering::SeqCst) != fault
 }
 
 /// Replace the watched mapping around this address. False if there is none.
@@ -244,6 +257,24 @@ mod tests {
         // SAFETY: inside the mapping.
         unsafe { mapping.start().as_ptr().write_volatile(9) };
         assert_eq!(byte(&mapping, 0), 9, "what comes now stays in the process");
+    }
+
+    /// Of two threads that have the same fault one may be told of it when the other has seen to it, and has gone on.
+    #[test]
+    fn a_signal_that_comes_late_changes_nothing() {
+        let (file, mapping) = mapped();
+        let at = mapping.start().addr().get();
+        drop(Watch::new(at, BYTES).unwrap());
+        // SAFETY: a siginfo is plain integers.
+        let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
+        info.si_code = 2; // BUS_ADRERR
+        let field = (&raw mut info).wrapping_byte_add(16).cast::<usize>();
+        // SAFETY: where a fault's address is.
+        unsafe { field.write(at) };
+        on_signal(libc::SIGBUS, &raw mut info, core::ptr::null_mut());
+        let watch = Watch::new(at, BYTES).unwrap();
+        file.set_len(0).unwrap();
+        assert_eq!((byte(&mapping, 0), watch.is_lost()), (0, true));
     }
 
     #[test]

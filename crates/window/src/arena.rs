@@ -98,15 +98,22 @@ impl Arena {
             watch: Mutex::new(None),
             beyond: Beyond::open(beyond, bytes, location)?,
         };
-        arena.settle(location)?;
+        arena.watch(location)?;
+        arena.keep_pages_small(location);
         Ok(arena)
     }
 
-    /// What a mapping needs besides being there. A connection touches some pages of its many MiB, which huge
-    /// ones would fill (docs/decisions/huge-pages.md); the pages of a file are the business of who has made it.
-    fn settle(&self, location: Location) -> Result<(), ArenaError> {
+    /// A connection touches some pages of its many MiB, which huge ones would fill (docs/decisions/huge-pages.md);
+    /// the pages of a file are the business of who has made it.
+    fn keep_pages_small(&self, location: Location) {
         if location == Location::Sealed {
             self.mapping.keep_pages_small();
+        }
+    }
+
+    /// Watch what others can take away.
+    fn watch(&self, location: Location) -> Result<(), ArenaError> {
+        if location == Location::Sealed {
             return put(&self.watch, None);
         }
         put(&self.watch, Some(&self.mapping))?;
@@ -170,13 +177,16 @@ impl Arena {
         let bytes = self.geometry.arena_bytes();
         let offset = check(fd, bytes, location)?;
         let failed = |error| ArenaError::Map { bytes, error };
+        // First: somebody may still look there, by a stale pointer.
+        self.watch(location)?;
         self.mapping.replace_shared_at(fd, offset).map_err(failed)?;
         if let Some(old) = &self.beyond {
             let (beyond, offset) = check_beyond(beyond, bytes, location)?;
             let replaced = old.mapping.replace_shared_at(beyond, offset);
             replaced.map_err(failed)?;
         }
-        self.settle(location)
+        self.keep_pages_small(location);
+        Ok(())
     }
 
     /// How the arena is cut.

@@ -91,7 +91,6 @@ fn who_exits_waits_for_nobody_who_has_been_stopped() {
     assert!(is_to_be_closed(&end, soon()), "by its heir");
 }
 
-/// A fork holds the list of free entries, and waits for others who wait for a direction.
 #[test]
 fn who_exits_waits_for_a_moment_in_which_another_thread_has_a_direction() {
     let ([end, _peer], _sockets) = ends();
@@ -107,6 +106,7 @@ fn who_exits_waits_for_a_moment_in_which_another_thread_has_a_direction() {
     });
 }
 
+/// A fork holds the list of free entries, and waits for others who wait for a direction.
 #[test]
 fn directions_are_free_before_the_list_of_free_entries_is_waited_for() {
     let ([end, _peer], _sockets) = ends();

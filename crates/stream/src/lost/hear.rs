@@ -13,9 +13,9 @@ use crosslane_ring::{LaneMemory, PeerLied, RxCursor, mirror};
 use super::{ASK_AGAIN, ASK_AGAIN_AT_LEISURE};
 use super::{give_up, is_due, lacks_remainder, leave, owe_position, pair_of, stop};
 use crate::process::Process;
-use crate::{End, bell, ending, register, spare};
+use crate::{End, bell, ending, register, replay, spare};
 
-use end_flags::{CONFIRMED, FAR, HEARD, LOST, REFILLED, SHIPPED};
+use end_flags::{AWAITED, CONFIRMED, FAR, HEARD, LOST, REFILLED, SHIPPED};
 
 /// The monitor has found the window missing.
 pub(crate) fn hear_lost(process: &'static Process, token: u64, pair: u64) {
@@ -57,12 +57,25 @@ pub(crate) fn hear_position(process: &'static Process, position: &Position) {
         .tcp_taken
         .store(position.tcp_taken, Ordering::Relaxed);
     control.receiver.flags.store(wishes, Ordering::SeqCst);
+    if wishes & FROZEN != 0 {
+        ring_no_more(&end);
+    }
     let may_ring = end.tx_mode() == Mode::Ring && wishes & FROZEN == 0;
     if may_ring && end.ending() == Ending::Open {
         // A peer that has fallen asleep over a window that went on to answer knows by now that it is lost.
         bell::probe_locked(&end, &lane);
     }
     end.add_flags(HEARD);
+}
+
+/// A doorbell that waits for our START to be found would be data to a peer that is on TCP for good, and is not needed: what
+/// stands behind the START is sent again. Returns whether we were in the lane so. The caller holds the sending direction.
+fn ring_no_more(end: &End) -> bool {
+    let is_awaited = end.has_flags(AWAITED) && end.tx_mode() == Mode::Ring;
+    if is_awaited {
+        end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
+    }
+    is_awaited
 }
 
 /// The peer tells its position again, because something is missing, or to say that nothing is.
@@ -163,8 +176,16 @@ fn hear_of_absence(
     let Some(lane) = end.tx_lane().filter(|_| is_meant(&end)) else {
         return;
     };
+    if ring_no_more(&end) {
+        // It has not come to what stands in the lane, and its kernel has the stream.
+        lane.control()
+            .receiver
+            .flags
+            .store(FROZEN, Ordering::SeqCst);
+    }
     end.add_flags(HEARD | CONFIRMED);
     stop(&end, &lane);
+    replay::answer_late_freeze(&end, &lane);
     if end.tx_mode() != Mode::Ring {
         end.add_flags(SHIPPED);
     }

@@ -15,6 +15,7 @@ use crosslane_ctl::lane::receiver_flags::READY;
 use crosslane_ctl::lane::{Geometry, Location, Posting};
 use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::Ending;
 use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{Errno, kernel, process};
 use crosslane_window::arena::Arena;
