@@ -95,7 +95,8 @@ pub fn run(
     let (local, peer) = connection.names().map_err(at(0))?;
     let outcome = match case {
         Case::Rtt => rtt::run(&mut connection, size, span)?,
-        Case::Stream | Case::Connect | Case::Brief => stream::run(&mut connection, size, span)?,
+        Case::Stream => stream::run(&mut connection, size, span)?,
+        Case::Connect | Case::Brief => unreachable!("a case of many connections"),
     };
     Ok((
         Line {

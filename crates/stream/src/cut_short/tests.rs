@@ -1,9 +1,10 @@
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::time::Instant;
 
 use super::*;
 use crate::both::{ends, unix_ends};
-use crate::replay::tests::{BYTES, make_small, message};
+use crate::replay::tests::{BYTES, WATCHDOG, make_small, message};
 use crate::{peek, replay, rest, slices, switch};
 
 /// What the far end has read in its lane before it freezes: part of the first record.
@@ -48,7 +49,10 @@ fn take([near, far]: &[End; 2], taken: usize, read: &mut Vec<u8>) {
 /// The far end has read all that came by TCP, and the end of it is there.
 fn take_all_of_tcp(both: &[End; 2], read: &mut Vec<u8>) {
     let fd = both[1].fd();
+    let deadline = Instant::now() + WATCHDOG;
     loop {
+        assert!(Instant::now() < deadline, "the stream does not end");
+        std::thread::yield_now();
         // In this order: nothing comes behind the end.
         let is_over = kernel::poll_now(fd, libc::POLLRDHUP) != 0;
         match kernel::queued(fd, libc::FIONREAD) {

@@ -54,21 +54,23 @@ class Stopped:
             for thread in new:
                 try:
                     ptrace(SEIZE, thread)
+                    ptrace(INTERRUPT, thread)
                 except ProcessLookupError:
                     continue  # It has ended since it was listed.
-                ptrace(INTERRUPT, thread)
-                self.await_stop(thread)
-                self.threads.add(thread)
+                if self.await_stop(thread):
+                    self.threads.add(thread)
         self.memory = open(f"/proc/{pid}/mem", "r+b", buffering=0)
         (start, end), = maps(pid, "[vdso]")
         self.syscall_at = start + self.read(start, end - start).index(b"\x0f\x05")
 
     def await_stop(self, thread):
+        """False where it ends instead."""
         while True:
             _, status = os.waitpid(thread, WALL)
-            assert os.WIFSTOPPED(status), f"{thread} has ended"
+            if not os.WIFSTOPPED(status):
+                return False
             if status >> 16 == EVENT_STOP:
-                return
+                return True
             ptrace(CONT, thread, os.WSTOPSIG(status))
 
     def read(self, at, length):

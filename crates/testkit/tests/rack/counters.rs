@@ -134,8 +134,10 @@ pub fn longest_pause(sides: &mut [Process; 2]) -> u64 {
 }
 
 fn told(line: &str) -> Option<(bool, u64)> {
-    let (moved, pause) = line.split_once(' ')?;
-    Some((moved == "moved", pause.parse().ok()?))
+    let (word, pause) = line.split_once(' ')?;
+    let is_pause = matches!(word, "moved" | "stands" | "longest");
+    let pause = pause.parse().ok().filter(|_| is_pause)?;
+    Some((word == "moved", pause))
 }
 
 /// What has gone wrong with lost windows.

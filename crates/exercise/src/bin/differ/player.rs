@@ -239,7 +239,8 @@ impl Player<'_> {
             let more = self.cast.call(process, matter, fill.clone())?;
             filled.bytes += more.bytes;
             if more.bytes == 0 {
-                return Ok(filled);
+                let bytes = filled.bytes;
+                return Ok(Outcome { bytes, ..more });
             }
         }
     }

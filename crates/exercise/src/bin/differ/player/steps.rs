@@ -264,11 +264,11 @@ impl Player<'_> {
             .iter()
             .any(|sleeper| (sleeper.process, sleeper.thread) == (from.0, thread));
         let sender = self.world.file(from.0, from.1);
-        let blocks = sender.is_some_and(|file| !file.nonblocking);
-        if is_busy || !blocks || !self.is_clear(from, to) {
+        let write = Call::Write { fd: from.1, count };
+        let stays = sender.is_some_and(|file| !file.nonblocking && !file.limits(&write));
+        if is_busy || !stays || !self.is_clear(from, to) {
             return Ok(None);
         }
-        let write = Call::Write { fd: from.1, count };
         let drain = Call::Drain { fd: to.1, count };
         let resolved = (
             self.world.resolve(from.0, &write),
@@ -324,16 +324,18 @@ impl Player<'_> {
             return Ok(None);
         }
         self.wake_idle_senders()?;
-        let Some((count, is_cut)) = self.world.rest_of_full(by.0, by.1) else {
+        let Some(rest) = self.world.rest_of_full(by.0, by.1) else {
             return Ok(None);
         };
+        let count = rest.most;
         let drain = Call::Drain { fd: by.1, count };
         let Some((resolved, matter)) = self.world.resolve(by.0, &drain) else {
             return Ok(None);
         };
         let drained = self.cast.call(by.0, matter, resolved)?;
         self.world.emptied(by.0, by.1);
-        let ends = is_cut && drained.text.starts_with("end after");
+        let is_enough = |least| drained.text.starts_with("end after") && drained.bytes >= least;
+        let ends = rest.least_before_end.is_some_and(is_enough);
         Ok(Some(if ends { "end".into() } else { drained.text }))
     }
 
@@ -377,6 +379,10 @@ impl Player<'_> {
         }
         let sleeper = &self.world.sleepers[index];
         let ends_send = self.world.is_ended_by_signal(sleeper, restart);
+        if sleeper.is_send() && !ends_send && !self.world.is_still_named(sleeper) {
+            // It would begin again on what has its number by now.
+            return Ok(None);
+        }
         let sleeper = &mut self.world.sleepers[index];
         let restarts =
             sleeper.call.reads().is_some() || matches!(sleeper.call, Call::Accept { .. });

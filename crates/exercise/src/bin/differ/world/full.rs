@@ -3,6 +3,8 @@
 //! How much of that is taken in depends on buffers. So it counts as sent as a whole, what was not is remembered, and until
 //! all of it has been read only calls are made whose outcome is the same for any size of buffers.
 
+use std::os::fd::RawFd;
+
 use super::copies::is_poll;
 use super::{Call, End, File, How, Kind, Outcome, ROOM, Sleeper, World};
 use crate::act::FILL_LIMIT;
@@ -23,6 +25,15 @@ pub struct Full {
     pub is_cut: bool,
     /// Whether a reset has taken some of it.
     is_lost: bool,
+}
+
+/// What is to be read of a full stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// So many bytes.
+    pub most: usize,
+    /// Where nobody was told how much was sent, the stream ends behind so many at the earliest.
+    pub least_before_end: Option<usize>,
 }
 
 impl World {
@@ -228,8 +239,8 @@ impl World {
         }
     }
 
-    /// How much there is to read for whoever empties what its peer has filled, and whether the stream ends by then.
-    pub fn rest_of_full(&self, process: usize, handle: super::Handle) -> Option<(usize, bool)> {
+    /// How much there is to read for whoever empties what its peer has filled.
+    pub fn rest_of_full(&self, process: usize, handle: super::Handle) -> Option<Rest> {
         let (connection, side) = self.end(process, handle)?;
         let file = self.file(process, handle)?;
         let it = &self.connections[connection];
@@ -238,7 +249,10 @@ impl World {
         let is_told = !full.is_cut || peer.gone || peer.shut_writing;
         let is_open = !own.shut_reading && !own.reset && file.least == 1;
         let is_kept = !self.is_released_by_sender(connection, 1 - side);
-        (is_told && is_open && is_kept).then_some((stream.unread() - full.missing, full.is_cut))
+        (is_told && is_open && is_kept).then(|| Rest {
+            most: stream.unread() - full.missing,
+            least_before_end: full.is_cut.then_some(full.sure),
+        })
     }
 
     /// Whether the end of a sleeping send leaves its connection with a reset.
@@ -259,6 +273,17 @@ impl World {
             it.streams[1 - side].empty();
             it.dirty = true;
         }
+    }
+
+    /// Whether the numbers that it was called with are those of its file.
+    pub fn is_still_named(&self, sleeper: &Sleeper) -> bool {
+        let is_named = |number: &RawFd| {
+            let is_it = |((process, _), entry): (&(usize, super::Handle), &super::Entry)| {
+                *process == sleeper.process && entry.fd == *number && entry.file == sleeper.file
+            };
+            self.names.iter().any(is_it)
+        };
+        sleeper.numbers.iter().all(is_named)
     }
 
     /// Whether a signal makes a send return.
@@ -425,7 +450,13 @@ mod tests {
         let mut world = with_sender();
         world.sleepers[0].interrupted = true;
         world.end_sleep(0, &moved(3_000_000));
-        assert_eq!(world.rest_of_full(1, READER), Some((3_000_000, false)));
+        assert_eq!(
+            world.rest_of_full(1, READER),
+            Some(Rest {
+                most: 3_000_000,
+                least_before_end: None
+            })
+        );
         assert!(!world.allows(1, &call("drain h2 100")), "nobody sends");
         world.emptied(1, READER);
         assert_eq!(world.rest_of_full(1, READER), None);
