@@ -130,6 +130,30 @@ fn multipath_tcp_is_left_to_the_kernel_and_told() {
     assert!(ends.len() == 2 && ends.iter().all(is_told), "{ends:#?}");
 }
 
+/// A program without Crosslane makes a connection, and passes it on.
+const RECEIVED: &str = r#"
+import subprocess
+maker = """
+import socket, sys
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+socket.send_fds(socket.socket(fileno=int(sys.argv[2])), [b"it"], [connection.fileno()])
+"""
+near, far = socket.socketpair()
+number = str(far.fileno())
+subprocess.run([sys.executable, "-c", maker, sys.argv[1], number], pass_fds=[far.fileno()], env={}, check=True)
+_, descriptors, *_ = socket.recv_fds(near, 100, 1)
+ping(socket.socket(fileno=descriptors[0]), 500)
+"#;
+
+#[test]
+fn a_connection_of_a_program_without_crosslane_is_told() {
+    let host = Host::new(Route::Crosslane);
+    let redis = Redis::start(&host, &[]);
+    let (ends, _) = ran(&host, &redis, RECEIVED);
+    let is_told = |end: &Value| end["reason"] == "foreign" && end["tcp_bytes_sent"] == 3000;
+    assert!(ends.len() == 1 && ends.iter().all(is_told), "{ends:#?}");
+}
+
 #[test]
 fn a_file_alone_gets_the_table() {
     let host = Host::new(Route::Crosslane);
