@@ -28,6 +28,7 @@ use crate::restart;
 use crate::shares::Shares;
 use crate::spare::{self, Behind};
 use crate::table::Table;
+use crate::unheard;
 
 /// What a process keeps for an end besides the slab.
 #[repr(C, align(64))]
@@ -96,6 +97,8 @@ pub struct Local {
     pub(crate) clock: Clock,
     /// Of an end whose stream has ended, perhaps before all has come.
     pub(crate) doubt: doubt::Clock,
+    /// Of what the peer has not read.
+    pub(crate) unheard: unheard::Clock,
 }
 
 /// In [`Local::fds`], from then on: whoever closed a name has kept a descriptor for a call that slept. It is counted with the names,

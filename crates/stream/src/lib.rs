@@ -82,6 +82,7 @@ mod strict;
 pub mod switch;
 mod table;
 pub mod unconsumed;
+mod unheard;
 pub mod wait;
 pub mod watcher;
 pub mod within;

@@ -153,6 +153,7 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
     local.stalled_at.store(u64::MAX, Ordering::Relaxed);
     local.life_seen.store(0, Ordering::Relaxed);
     local.heard.store(0, Ordering::Relaxed);
+    local.unheard.forget();
     local.twin.store(0, Ordering::Relaxed);
     End::at(process, index, fd).forget_waiting();
 }

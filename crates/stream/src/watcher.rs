@@ -18,7 +18,7 @@ use crosslane_sys::kernel::{self, SignalsHeld};
 
 use crate::control::{self, OwnFd};
 use crate::process::{self, Process};
-use crate::{entering, lost, posted};
+use crate::{entering, lost, posted, unheard};
 
 /// How long it waits for a word of the monitor's before it looks by itself.
 const IDLE: Duration = Duration::from_secs(1);
@@ -209,6 +209,7 @@ fn watch(process: &'static Process, waker: i32) {
                 lost::look(&end);
                 is_busy |= lost::is_unsettled(&end) || lost::is_owing(&end);
                 looks_soon |= posted::tend(&end) | entering::tend(&end, is_idle);
+                unheard::tend(&end);
             }
         }
         let now = lost::all_losses();
