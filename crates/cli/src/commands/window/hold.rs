@@ -12,6 +12,7 @@ use crosslane_window::ntb::hold::{State, hold};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::teller::Teller;
 use crate::output;
 use crate::signals::readable_after;
 
@@ -74,6 +75,13 @@ enum Line<'a> {
 }
 
 impl Line<'_> {
+    fn text(&self, is_json: bool) -> String {
+        match is_json {
+            true => serde_json::to_string(self).map_or_else(|_| String::new(), |text| text + "\n"),
+            false => self.for_people(),
+        }
+    }
+
     fn for_people(&self) -> String {
         match self {
             Line::Taken {
@@ -110,15 +118,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         false => readable_after(&[SIGTERM, SIGINT, SIGHUP])?,
     };
     let (held, beyond) = held_bridge(&address, bar, &Roots::system(), (&path, args.bytes))?;
-    say(
-        args,
-        &Line::Taken {
-            bridge: &address,
-            memory: &path,
-            bytes: held.memory.bytes(),
-            beyond: &beyond,
-        },
-    );
+    // A bridge is held whether anybody reads this or not.
+    let teller = Teller::start(|line| {
+        let _ = output::print(line);
+    })?;
+    let say = |line: &Line<'_>| teller.say(line.text(args.json));
+    say(&Line::Taken {
+        bridge: &address,
+        memory: &path,
+        bytes: held.memory.bytes(),
+        beyond: &beyond,
+    });
     let mut tell = |state: State<'_>| {
         let line = match state {
             State::Open(met, link) => Line::Open {
@@ -130,7 +140,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             },
             State::Ending => Line::Ending,
         };
-        say(args, &line);
+        say(&line);
     };
     hold(held, stop.as_fd(), &mut tell)?;
     Ok(ExitCode::SUCCESS)
@@ -142,13 +152,4 @@ fn is_ignored(signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
-}
-
-/// A bridge is held whether anybody reads this or not.
-fn say(args: &Args, line: &Line<'_>) {
-    let text = match args.json {
-        true => serde_json::to_string(line).map_or_else(|_| String::new(), |text| text + "\n"),
-        false => line.for_people(),
-    };
-    let _ = output::print(&text);
 }

@@ -2,6 +2,7 @@
 
 mod hold;
 mod probe;
+mod teller;
 mod test;
 
 use std::process::ExitCode;

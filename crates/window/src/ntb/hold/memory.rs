@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use crosslane_sys::device::{TMPFS, filesystem};
 use crosslane_sys::memory::{Mapping, NO_FOLLOW};
 use crosslane_sys::process::uid;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
+use rustix::io::Errno;
 
 use crate::ntb::NtbError;
 
@@ -62,7 +63,7 @@ impl HeldMemory {
                 "it has {found}; name another file, or remove it while no monitor uses it, or lend more by --bytes"
             )));
         }
-        file.set_len(bytes).map_err(failed)?;
+        reserve(&file, bytes).map_err(refused)?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -122,6 +123,24 @@ impl HeldMemory {
     }
 }
 
+/// Make it so long, and have the pages now that a device needs: where there are none, pinning them says "Bad address" only.
+fn reserve(file: &File, bytes: u64) -> Result<(), String> {
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(Errno::NOSPC) => {
+            let room = fstatvfs(file).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+            Err(format!(
+                "its file system has room for {room} more; remove files there, enlarge it (`mount -o remount,size=`), or lend less by --bytes"
+            ))
+        }
+        Err(Errno::NOMEM) => Err(
+            "the machine or this command's control group has no memory left for them; end programs, or lend less by --bytes"
+                .into(),
+        ),
+        Err(cause) => Err(cause.to_string()),
+    }
+}
+
 impl AsFd for HeldMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -159,6 +178,27 @@ mod tests {
         for word in [path.to_str().unwrap(), "8192", "131072", "--bytes"] {
             assert!(error.contains(word), "{error}");
         }
+    }
+
+    #[test]
+    fn more_than_the_file_system_has_room_for_is_refused_and_told() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("memory");
+        let all = rustix::fs::statvfs(folder.path()).unwrap();
+        let bytes = (all.f_blocks * all.f_frsize).next_power_of_two() * 2;
+        let error = HeldMemory::open(&path, bytes).unwrap_err().to_string();
+        for word in [
+            path.to_str().unwrap(),
+            &bytes.to_string(),
+            "room for",
+            "--bytes",
+        ] {
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(path.metadata().unwrap().len(), 0);
+        let memory = HeldMemory::open(&path, 8192).unwrap();
+        // They are there, not only promised.
+        assert_eq!(memory.file.metadata().unwrap().blocks() * 512, 8192);
     }
 
     #[test]
