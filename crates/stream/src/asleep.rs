@@ -15,6 +15,9 @@ use crate::{
     End, bell, control, lost, patience, place, replay, restart, shares, stir, switch, wait,
 };
 
+/// What a receive waits for: something to read, or an end.
+const FOR_RECORD: i16 = libc::POLLIN | libc::POLLRDHUP;
+
 /// A pause while others have to take notice of a doorbell.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -100,8 +103,13 @@ pub fn after_sleep(end: &End) {
 fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
     control::tend();
-    if interrupt.is_mixed(has_some) {
-        // Only the kernel knows which handler a sleep is ended by.
+    if interrupt.has_rested() && kernel::poll_now(end.fd(), FOR_RECORD) == libc::POLLIN {
+        // Still there: a sleep would be none, and miss the signals that come on the way.
+        let left = interrupt.patience.left(end);
+        answer_bell(end, interrupt)?;
+        return check_time(end, left);
+    }
+    if interrupt.must_let_in(has_some) {
         interrupt.let_in()?;
     }
     let mask = interrupt.mask();
@@ -123,11 +131,15 @@ fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Err
         false => {
             let left = interrupt.patience.left(end);
             sleep_by_poll(end, (has_some, interrupt), left, mask.as_ref())?;
-            // What has woken the call may be for others; its time is over all the same.
-            let is_late = left.is_some_and(|left| left.is_zero()) && !has_come(end);
-            if is_late { Err(Errno::AGAIN) } else { Ok(()) }
+            check_time(end, left)
         }
     }
+}
+
+/// What has woken a call that had so much time `left` may be for others; its time is over all the same.
+fn check_time(end: &End, left: Option<Duration>) -> Result<(), Errno> {
+    let is_late = left.is_some_and(|left| left.is_zero()) && !has_come(end);
+    if is_late { Err(Errno::AGAIN) } else { Ok(()) }
 }
 
 /// Whether a receive finds something, or an end.
@@ -178,9 +190,9 @@ fn sleep_by_poll(
     }
 }
 
-/// What a receive waits for: something to read, or an end.
+/// Where a receive waits, and for what.
 pub(crate) fn for_record(end: &End) -> (RawFd, i16) {
-    (end.fd(), libc::POLLIN | libc::POLLRDHUP)
+    (end.fd(), FOR_RECORD)
 }
 
 /// Wait for what a descriptor is asked for, or the event. Returns what poll(2) does of the two, zeros when the time is over.

@@ -36,6 +36,8 @@ pub(crate) struct Waits {
 pub(crate) struct Interrupt {
     held: Option<SignalsHeld>,
     looks: u32,
+    /// What has ended the last sleep would end the next one.
+    rests: bool,
     /// Of a receive.
     pub patience: Patience,
 }
@@ -173,15 +175,16 @@ impl Interrupt {
         }
     }
 
-    /// Rest where no sleep lasts, and no signal may be missed. Those that end no call are let in behind it.
+    /// Rest where no sleep lasts, and no signal may be missed: they are held back from one rest to the next. Those that end no call
+    /// are let in behind it.
     ///
     /// # Errors
     /// As [`Interrupt::check`]; a receive with a time limit is never begun again.
     pub fn rest(&mut self, end: &End, duration: Duration) -> Result<(), Errno> {
-        let was_held = self.held.is_some();
+        self.rests = true;
         let held = self.held.get_or_insert_with(SignalsHeld::hold);
         kernel::nap(duration);
-        let lets_in = !was_held || held.pending() != 0;
+        let lets_in = held.pending() != 0;
         // As the kernel, which looks at what has come first.
         let due = self.due().filter(|_| !end.has_record());
         if due.is_none() && lets_in {
@@ -204,8 +207,31 @@ impl Interrupt {
         self.held.as_ref().map(SignalsHeld::mask)
     }
 
-    /// Whether a signal that ends a sleep must be asked for, because handlers differ in what becomes of the call.
-    pub fn is_mixed(&self, has_some: bool) -> bool {
-        self.held.is_some() && !has_some && signals::do_some_begin_again()
+    /// Whether a sleep has to find the signals let in: handlers differ in what becomes of the call, which only the kernel knows,
+    /// or none ends one, and they were held back for a rest.
+    pub fn must_let_in(&self, has_some: bool) -> bool {
+        let is_mixed = || !has_some && signals::do_some_begin_again();
+        self.held.is_some() && (is_mixed() || !signals::may_end_calls(has_some))
+    }
+
+    /// Whether the last sleep was followed by a rest. Asked once.
+    pub fn has_rested(&mut self) -> bool {
+        core::mem::take(&mut self.rests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::both::ends;
+
+    #[test]
+    fn signals_are_held_back_from_one_rest_to_the_next() {
+        let ([near, _], _sockets) = ends();
+        let mut interrupt = Interrupt::default();
+        assert_eq!(interrupt.rest(&near, Duration::ZERO), Ok(()));
+        assert!(interrupt.held.is_some() && interrupt.has_rested());
+        // No handler is known that ends a call.
+        assert!(interrupt.must_let_in(false) && !interrupt.has_rested());
     }
 }
