@@ -54,7 +54,7 @@ pub unsafe extern "C" fn sendfile(
             }
         }
         // The kernel may have told the library already what it would tell the program.
-        match is_granted(&end).then(|| send::enter(&end, false)) {
+        match is_granted(&end).then(|| send::enter(&end, end.is_nonblocking())) {
             Some(Ok(true) | Err(Errno::RESTART)) => continue,
             Some(Err(errno)) => return output::refuse(errno, 0),
             Some(Ok(false)) | None => {}

@@ -10,13 +10,14 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
 use crosslane_ring::Part;
+use crosslane_stream::family::Family;
 use crosslane_stream::fill::{self, Filled};
 use crosslane_stream::{End, send};
-use crosslane_sys::{Errno, errno, kernel};
+use crosslane_sys::{Errno, cancel, errno, kernel};
 use libc::{iovec, off_t};
 
-use crate::output;
 use crate::ways::{self, Measure, Way};
+use crate::{c, output};
 
 /// The buffer, a part of the processor's second cache.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -125,10 +126,13 @@ pub fn read_into_lane(input: c_int, at: Option<off_t>, parts: &[Part]) -> Result
     unsafe { kernel::read_now(input, pieces, at) }
 }
 
-/// The lane is full, after some of the file has been sent.
+/// The lane is full, after some of the file has been sent. The kernel sends a file portion after portion, and has told the error
+/// by which it stops, to nobody: the signal comes all the same.
 fn after_waiting(end: &End) -> Step {
-    if fill::wait_for_room(end) {
-        return Step::On(0);
+    match fill::wait_for_room(end) {
+        Ok(()) => return Step::On(0),
+        Err(Errno::PIPE) if end.family() == Family::Tcp => c::raise_sigpipe(),
+        Err(_) => {}
     }
     output::note_short(end);
     Step::Last(0)
@@ -161,20 +165,29 @@ fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Res
     }
     // SAFETY: the first `read` bytes have been written.
     let bytes = unsafe { core::slice::from_raw_parts(start.cast_const().cast(), read) };
-    let sent = output::send_on(end, bytes).ok_or(Errno::RESTART)?;
-    match errno::check(sent) {
-        Ok(sent) if sent == read => {
+    let sent = output::send_on(end, bytes, 0).ok_or(Errno::RESTART)?;
+    match errno::check(sent)? {
+        sent if sent == read => {
             if let Some(measure) = measure {
                 measure.end(sent);
             }
             Ok(Step::On(sent))
         }
-        Ok(sent) => Ok(Step::Last(sent)),
-        Err(errno) => {
-            if rest.goes_on {
-                send::keep_error(end, errno);
-            }
-            Err(errno)
+        sent => Ok(Step::Last(sent + ask_again(end, &bytes[sent..]))),
+    }
+}
+
+/// A portion has been sent in part. The kernel asks TCP once more for the rest, and so is told what has ended the send
+/// (splice_to_socket in fs/splice.c). Over AF_UNIX a portion is one message, and the send has been told. Returns how much of
+/// the rest was sent.
+fn ask_again(end: &End, rest: &[u8]) -> usize {
+    let mut sent = 0;
+    while sent < rest.len() && end.family() == Family::Tcp {
+        let more = || output::send_on(end, &rest[sent..], libc::MSG_DONTWAIT);
+        match cancel::never(more).and_then(|more| usize::try_from(more).ok()) {
+            Some(more) => sent += more,
+            None => break,
         }
     }
+    sent
 }

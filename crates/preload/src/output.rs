@@ -80,6 +80,7 @@ fn transmit_by(
             sent = match by_ring(end, parts, flags) {
                 Ok(Sent::Bytes(bytes)) => Some(c::count(Ok(bytes))),
                 Ok(Sent::ByKernel) => None,
+                Ok(Sent::Shut) => Some(c::fail(Errno::PIPE)),
                 Err(Errno::RESTART) => return None,
                 Err(errno) => Some(refuse(errno, flags)),
             };
@@ -92,11 +93,11 @@ fn transmit_by(
 }
 
 /// Send more of what a call moves, on the connection that it has begun with. None: a signal begins the call again.
-pub fn send_on(end: &End, bytes: &[u8]) -> Option<ssize_t> {
+pub fn send_on(end: &End, bytes: &[u8], flags: c_int) -> Option<ssize_t> {
     let (start, count) = (bytes.as_ptr().cast(), bytes.len());
-    transmit_by(end, &[c::part(start, count)], 0, || {
+    transmit_by(end, &[c::part(start, count)], flags, || {
         // SAFETY: the bytes are valid for reads.
-        unsafe { real::send(end.fd(), start, count, 0) }
+        unsafe { real::send(end.fd(), start, count, flags) }
     })
 }
 
@@ -134,8 +135,8 @@ fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<Sent, Errno> {
             // SAFETY: there are no buffers.
             let mut nothing = unsafe { c::cursor(&[]) }?;
             match send::send(end, &mut nothing, dont_wait)? {
-                Sent::ByKernel => Ok(Sent::ByKernel),
                 Sent::Bytes(_) => Err(errno),
+                sent => Ok(sent),
             }
         }
     }
@@ -155,7 +156,8 @@ pub fn refuse(errno: Errno, flags: c_int) -> ssize_t {
 fn by_kernel_only(end: &End, flags: c_int, mut kernel: impl FnMut() -> ssize_t) -> Option<ssize_t> {
     let urgent = flags & libc::MSG_OOB != 0;
     switch::pin(end, if urgent { Reason::Urgent } else { Reason::Call });
-    let dont_wait = flags & libc::MSG_DONTWAIT != 0;
+    // As the kernel, which looks when a call begins.
+    let dont_wait = flags & libc::MSG_DONTWAIT != 0 || end.is_nonblocking();
     loop {
         if let Err(errno) = replay::finish_replay(end, dont_wait) {
             return refuse_or_restart(errno, flags);

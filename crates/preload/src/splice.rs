@@ -267,7 +267,7 @@ fn send_all(end: &End, bytes: &[u8]) -> Result<usize, Errno> {
     let mut sent = 0;
     while sent < bytes.len() {
         // What a signal would begin again has taken its bytes already.
-        let more = output::send_on(end, &bytes[sent..]).map_or(Err(Errno::INTR), errno::check);
+        let more = output::send_on(end, &bytes[sent..], 0).map_or(Err(Errno::INTR), errno::check);
         match more {
             Ok(more) => sent += more,
             Err(Errno::AGAIN | Errno::INTR) => drop(send::await_room(end)),

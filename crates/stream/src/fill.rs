@@ -120,18 +120,20 @@ fn cut(lane: &WindowLane, reservation: &Reservation, pieces: &mut [Part]) -> usi
     count
 }
 
-/// Wait for room as a send does that has sent something before. Returns whether to go on; an error
-/// is for the next call.
-pub fn wait_for_room(end: &End) -> bool {
+/// Wait for room as a send does after which nothing else is sent.
+///
+/// # Errors
+/// As send(2), which is told by this.
+pub fn wait_for_room(end: &End) -> Result<(), Errno> {
     let mut waits = Waits {
         has_some: true,
         ..Waits::default()
     };
-    match send::wait_for_room(end, end.is_nonblocking(), &mut waits) {
-        Ok(()) => true,
-        Err(errno) => {
-            send::keep_error(end, errno);
-            false
-        }
+    let waited = send::wait_for_room(end, end.is_nonblocking(), &mut waits);
+    if let Err(errno) = waited
+        && gone::is_refusal(end, errno)
+    {
+        gone::take_by_send(end, errno);
     }
+    waited
 }

@@ -3,7 +3,8 @@
 //! Its close ends both directions at once, and leaves ECONNRESET behind if it had not read all: the kernel sets the
 //! peer's `sk_err` if the closing socket's `sk_receive_queue` holds anything, whatever has been shut down before, and
 //! shuts both directions of the peer down (unix_release_sock in net/unix/af_unix.c). The error is told once, to whoever
-//! asks for it first: a receive behind all data, recvmmsg before them, SO_ERROR. Sends say EPIPE and leave it.
+//! asks for it first: a receive behind all data, recvmmsg before them, SO_ERROR, a send that is waiting for room. Later sends say
+//! EPIPE and leave it.
 //!
 //! The kernel knows that of what is in the kernel only: doorbells that were not taken count there, and
 //! what is in the ring does not. So the lane decides: the receiver tells with each read how far it is. What stands in
@@ -18,7 +19,7 @@ use crosslane_ring::WindowLane;
 use crosslane_sys::{Errno, cpu, kernel};
 
 use crate::family::Family;
-use crate::{End, unconsumed};
+use crate::{End, ending, unconsumed};
 
 /// What the kernel tells of a peer that is not there any more, and of two shutdowns.
 const BROKEN: i16 = libc::POLLHUP | libc::POLLERR;
@@ -117,6 +118,36 @@ fn has_shut(end: &End) -> bool {
     let has_said =
         |lane: WindowLane| lane.control().receiver.flags.load(Ordering::Relaxed) & SHUT != 0;
     end.family() == Family::Unix && end.tx_lane().is_some_and(has_said)
+}
+
+/// The kernel has `sent` so much of `bytes` over AF_UNIX, perhaps after having waited for room: then it has taken what the peer's
+/// close has left behind, whether it tells that or what it has sent before.
+pub(crate) fn note_sent(end: &End, sent: Result<usize, Errno>, bytes: usize) {
+    let is_closed = || kernel::poll_now(end.fd(), 0) & BROKEN != 0;
+    match sent {
+        Err(errno @ Errno::CONNRESET) => {
+            let _ = take_by_send(end, errno);
+        }
+        Ok(sent) if sent < bytes && bytes < usize::MAX && is_closed() => {
+            let _ = ending::take_error(end);
+        }
+        _ => {}
+    }
+}
+
+/// Whether it is a close, or a shutdown, by which a send over AF_UNIX is refused.
+pub(crate) fn is_refusal(end: &End, errno: Errno) -> bool {
+    end.family() == Family::Unix && matches!(errno, Errno::PIPE | Errno::CONNRESET)
+}
+
+/// A send over AF_UNIX is refused by `errno` while it waits for room. Returns what the peer's close has left behind, which it takes,
+/// unlike a send that comes later (sock_alloc_send_pskb in net/core/sock.c).
+pub(crate) fn take_by_send(end: &End, errno: Errno) -> Option<Errno> {
+    if errno == Errno::CONNRESET {
+        // The kernel has told it already.
+        note(end, Some(errno));
+    }
+    ending::take_error(end)
 }
 
 /// Before a send: ask the kernel whether it would take anything, if the peer says that it might not,

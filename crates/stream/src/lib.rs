@@ -65,6 +65,7 @@ pub mod ready;
 pub mod receive;
 pub mod register;
 mod relief;
+mod remainder;
 pub mod replay;
 pub mod reserve;
 pub mod rest;

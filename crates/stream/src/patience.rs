@@ -82,13 +82,30 @@ impl Deadline {
     /// # Errors
     /// EAGAIN when the time is over.
     pub fn left(&mut self, end: &End, most: Duration) -> Result<Duration, Errno> {
+        let left = self.remaining(end)?;
+        Ok(left.map_or(most, |left| left.min(most)))
+    }
+
+    /// How long a sleep may last; `None`: for ever.
+    ///
+    /// # Errors
+    /// EAGAIN when the time is over.
+    pub fn remaining(&mut self, end: &End) -> Result<Option<Duration>, Errno> {
         let begin = || Instant::now().checked_add(send::time_limit(end)?);
         let Some(deadline) = self.0.get_or_insert_with(begin) else {
-            return Ok(most);
+            return Ok(None);
         };
         match deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(Errno::AGAIN),
-            left => Ok(left.min(most)),
+            left => Ok(Some(left)),
+        }
+    }
+
+    /// Whether there is a limit: of the sleeps that have begun, or of one that begins now.
+    pub fn is_set(&self, end: &End) -> bool {
+        match self.0 {
+            Some(deadline) => deadline.is_some(),
+            None => send::time_limit(end).is_some(),
         }
     }
 }

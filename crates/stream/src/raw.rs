@@ -14,7 +14,7 @@ use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_sys::{Errno, cancel, errno};
 
 use crate::family::Family;
-use crate::{End, ending, kernel_view, process, switch, watcher};
+use crate::{End, ending, gone, kernel_view, process, switch, watcher};
 
 /// A call that has gone into the kernel, or is about to.
 #[derive(Clone, Copy)]
@@ -83,6 +83,22 @@ fn generation(end: &End) -> u32 {
 /// the direction has entered the ring meanwhile, or has to send again by TCP what stood there, and nothing was done.
 #[inline]
 pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<isize> {
+    let before = generation(end);
+    let result = send_waiting(end, kernel)?;
+    if generation(end) == before && end.phase() == EndPhase::Granted {
+        let sent = errno::check(result);
+        if sent.map_or_else(|errno| errno == Errno::AGAIN, |sent| sent < bytes) {
+            end.note_blocked();
+        }
+        if end.family() == Family::Unix {
+            gone::note_sent(end, sent, bytes);
+        }
+    }
+    Some(result)
+}
+
+/// As [`send`], of who waits for room where there is none, and asks nobody to be told of some.
+pub(crate) fn send_waiting(end: &End, kernel: impl FnOnce() -> isize) -> Option<isize> {
     let tx = &end.entry.tx;
     if end.phase() == EndPhase::Granted {
         // What the receiver wants to have again comes before these bytes.
@@ -104,17 +120,11 @@ pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<i
     if !call.has_entry() {
         return Some(result);
     }
-    let sent = errno::check(result);
-    if let Ok(sent) = sent {
+    if let Ok(sent) = errno::check(result) {
         tx.tcp_bytes.fetch_add(sent as u64, Ordering::Relaxed);
         tx.tcp_data.fetch_add(sent as u64, Ordering::Relaxed);
     }
     call.end();
-    if sent.map_or_else(|errno| errno == Errno::AGAIN, |sent| sent < bytes)
-        && end.phase() == EndPhase::Granted
-    {
-        end.note_blocked();
-    }
     Some(result)
 }
 

@@ -12,11 +12,13 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{LaneMemory, Next, PeerLied, RxCursor, WindowLane};
 use crosslane_sys::{Errno, cancel, kernel};
+use libc::sigset_t;
 
 use crate::end::add;
 use crate::family::Family;
 use crate::kernel_view::{Count, compare_sent};
 use crate::lock::{self, PASSAGE};
+use crate::patience::Deadline;
 use crate::stay::Stay;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
@@ -29,6 +31,8 @@ use crate::{
 const STANDSTILL: Duration = Duration::from_secs(1);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_micros(100);
+/// Between two looks for what no poll tells.
+const STEP: Duration = Duration::from_millis(20);
 
 /// Replays of this process for which TCP had no room at first.
 static PUT_OFF: AtomicU32 = AtomicU32::new(0);
@@ -234,14 +238,13 @@ fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool
 /// Send what a frozen receiver has not taken.
 ///
 /// # Errors
-/// EAGAIN if TCP has no room and the call must not wait; what the kernel says of a broken one; EBADF if another thread
+/// EAGAIN if TCP has no room and the call must not wait, as it has found out when it began; what the kernel says of a broken one; EBADF if another thread
 /// has closed it meanwhile; what a signal makes of the call, as of a send.
 pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
     if end.tx_mode() != Mode::Replay {
         return Ok(());
     }
-    let dont_wait = dont_wait || end.is_nonblocking();
-    let (mut stay, since) = (None, Instant::now());
+    let (mut stay, mut deadline) = (None, Deadline::default());
     loop {
         {
             let held = end.hold_tx_lane();
@@ -259,21 +262,41 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
             return Err(Errno::AGAIN);
         }
         Stay::begin_once(&mut stay, end)?;
-        let limit = send::time_limit(end);
-        let left = limit.map(|limit| limit.saturating_sub(since.elapsed()));
-        cancel::guarded(&stay, || wait_for_tcp(end, left)).map_err(|errno| match errno {
-            Errno::INTR => restart::interrupted(limit.is_some()),
+        let left = deadline.remaining(end)?;
+        let wait = || wait_for_tcp(end, left, None);
+        cancel::guarded(&stay, wait).map_err(|errno| match errno {
+            Errno::INTR => restart::interrupted(left.is_some()),
             errno => errno,
         })?;
     }
 }
 
-/// Sleep until TCP has room, for as long as is `left`.
-pub(crate) fn wait_for_tcp(end: &End, left: Option<Duration>) -> Result<(), Errno> {
+/// Sleep until the kernel has room or sends no more, for as long as is `left`, under another mask of signals than the thread's own
+/// if one is given.
+pub(crate) fn wait_for_tcp(
+    end: &End,
+    left: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> Result<(), Errno> {
+    let deadline = left.and_then(|left| Instant::now().checked_add(left));
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // No poll tells that an AF_UNIX stream has been shut down in one direction.
+        let looks = end.family() == Family::Unix && left.is_none_or(|left| left > STEP);
+        let step = if looks { Some(STEP) } else { left };
+        match wait_once(end, step, mask) {
+            Err(Errno::AGAIN) if looks && kernel::can_send_unix(end.fd()) => {}
+            Err(Errno::AGAIN) if looks => return Ok(()),
+            waited => return waited,
+        }
+    }
+}
+
+fn wait_once(end: &End, left: Option<Duration>, mask: Option<&sigset_t>) -> Result<(), Errno> {
     // The kernel looks again by the number, which may name something else by then.
     let by_name = stir::Sleep::begin(end);
     let event = by_name.as_ref().map_or(-1, |sleep| sleep.event);
-    let sleep = || asleep::poll_one((end.fd(), libc::POLLOUT), event, left, None);
+    let sleep = || asleep::poll_one((end.fd(), libc::POLLOUT), event, left, mask);
     match cancel::guarded(&by_name, sleep)? {
         [0, 0] => return Err(Errno::AGAIN),
         [0, _] => drop(kernel::nap(NAP)),

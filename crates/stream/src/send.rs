@@ -11,16 +11,15 @@ use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::short::FEW_LINES;
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{LaneMemory, Parts, WindowLane, may_go_on, worth_waking};
-use crosslane_sys::{Errno, cancel, cpu, kernel, real};
+use crosslane_sys::{Errno, cancel, cpu, kernel};
 
 use crate::end::add;
 use crate::family::Family;
 use crate::interrupt::{Interrupt, Waits};
-use crate::pieces::Pieces;
 use crate::stay::Stay;
 use crate::{
-    End, asleep, bell, config, ending, gone, lost, place, raw, replay, restart, stay, step, switch,
-    wait,
+    End, asleep, bell, config, ending, gone, lost, place, remainder, replay, restart, stay, step,
+    switch, wait,
 };
 
 /// After so many lines the sender looks whether the peer still lives, unless it has just done so.
@@ -38,8 +37,10 @@ const NAP: Duration = Duration::from_micros(100);
 pub enum Sent {
     /// So many bytes were taken.
     Bytes(usize),
-    /// The direction is on TCP: let the kernel do it, inside [`raw::send`].
+    /// The direction is on TCP: let the kernel do it, inside [`crate::raw::send`].
     ByKernel,
+    /// Nothing, as an AF_UNIX stream has been shut down under a send that waited for room: EPIPE, and no signal.
+    Shut,
 }
 
 /// Send `parts` as send(2) does.
@@ -49,8 +50,14 @@ pub enum Sent {
 /// up again.
 #[inline]
 pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, Errno> {
-    if end.tx_mode() != Mode::Ring && !enter(end, dont_wait)? {
-        return Ok(Sent::ByKernel);
+    if end.tx_mode() != Mode::Ring {
+        match enter(end, true) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Sent::ByKernel),
+            // What is to be sent again comes first, and finds no room.
+            Err(Errno::AGAIN) => return send_slowly(end, parts, dont_wait, (0, end.token())),
+            Err(errno) => return Err(errno),
+        }
     }
     let bytes = parts.left();
     let (done, token) = write_ring(end, parts)?;
@@ -82,7 +89,7 @@ pub(crate) fn after_sending(end: &End) {
 /// Try to get the direction into the ring, or finish a replay. Returns whether it is in the ring.
 ///
 /// # Errors
-/// As send(2).
+/// As send(2), and as [`replay::finish_replay`].
 #[cold]
 pub fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
     replay::finish_replay(end, dont_wait)?;
@@ -100,7 +107,7 @@ pub fn await_room(end: &End) -> Result<(), Errno> {
     let mut waits = Waits::default();
     let waited = match end.tx_mode() {
         Mode::Ring => wait_or_overflow(end, &mut waits),
-        _ => replay::wait_for_tcp(end, time_limit(end)),
+        _ => replay::wait_for_tcp(end, time_limit(end), None),
     };
     may_begin_again(end, &mut waits, waited)
 }
@@ -111,8 +118,8 @@ pub fn await_room(end: &End) -> Result<(), Errno> {
 /// # Errors
 /// As send(2).
 pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
-    replay::finish_replay(end, dont_wait)?;
     let dont_wait = dont_wait || end.is_nonblocking();
+    replay::finish_replay(end, dont_wait)?;
     while end.tx_mode() == Mode::Ring {
         check_ring(end)?;
         stay::check_lane(end)?;
@@ -280,38 +287,51 @@ fn send_slowly(
     // As the kernel, which looks when a call begins.
     let dont_wait = dont_wait || end.is_nonblocking();
     loop {
-        let kept = Stay::begin_with(&mut waits.stay, end, token);
-        let room = if kept.is_err() {
-            kept
-        } else if end.tx_mode() == Mode::Ring {
-            waits.has_some = done > 0;
-            wait_or_begin_again(end, dont_wait, &mut waits)
-        } else {
-            // Brought back to TCP in the middle: the kernel gets the rest.
-            let sent = waits.interrupt.let_in();
-            let rest = || send_rest(end, parts, dont_wait || waits.is_over);
-            match sent.and_then(|()| cancel::guarded(&waits.stay, rest)) {
-                Ok(bytes) if parts.left() == 0 || end.tx_mode() != Mode::Ring => {
-                    return Ok(Sent::Bytes(done + bytes));
-                }
-                Ok(bytes) => {
-                    done += bytes;
-                    Ok(())
-                }
-                Err(errno) => Err(errno),
-            }
-        };
-        match room.and_then(|()| write_ring(end, parts)) {
-            Ok((bytes, _)) => done += bytes,
-            Err(errno) if done > 0 => {
-                keep_error(end, errno);
-                return Ok(Sent::Bytes(done));
-            }
-            Err(errno) => return Err(errno),
+        waits.has_some = done > 0;
+        match send_more(end, parts, dont_wait, (&mut waits, token)) {
+            Ok(bytes) => done += bytes,
+            Err(errno) => return refuse(end, errno, done),
         }
         if parts.left() == 0 {
             return Ok(Sent::Bytes(done));
         }
+    }
+}
+
+/// Wait for room, and use it.
+fn send_more(
+    end: &End,
+    parts: &mut Parts<'_>,
+    dont_wait: bool,
+    (waits, token): (&mut Waits, u64),
+) -> Result<usize, Errno> {
+    Stay::begin_with(&mut waits.stay, end, token)?;
+    if end.tx_mode() == Mode::Ring {
+        wait_or_begin_again(end, dont_wait, waits)?;
+    } else {
+        let sent = remainder::send(end, parts, dont_wait || waits.is_over, waits)?;
+        if sent > 0 || end.tx_mode() != Mode::Ring {
+            return Ok(sent);
+        }
+    }
+    write_ring(end, parts).map(|(bytes, _)| bytes)
+}
+
+/// What a send is told that is refused while it waits for room, and has sent `done` bytes before.
+fn refuse(end: &End, errno: Errno, done: usize) -> Result<Sent, Errno> {
+    let told = match gone::is_refusal(end, errno) {
+        true => gone::take_by_send(end, errno),
+        false => {
+            if done > 0 {
+                keep_error(end, errno);
+            }
+            Some(errno)
+        }
+    };
+    match told {
+        _ if done > 0 => Ok(Sent::Bytes(done)),
+        Some(errno) => Err(errno),
+        None => Ok(Sent::Shut),
     }
 }
 
@@ -326,12 +346,17 @@ pub(crate) fn wait_or_begin_again(
 }
 
 /// What a wait has given. A signal that has ended it may have the call begun again.
-fn may_begin_again(end: &End, waits: &mut Waits, waited: Result<(), Errno>) -> Result<(), Errno> {
+pub(crate) fn may_begin_again(
+    end: &End,
+    waits: &mut Waits,
+    waited: Result<(), Errno>,
+) -> Result<(), Errno> {
     waited.map_err(|errno| match errno {
         Errno::INTR => {
             waits.interrupt.end();
-            restart::interrupted(time_limit(end).is_some())
+            restart::interrupted(waits.deadline.is_set(end))
         }
+        Errno::RESTART if waits.deadline.is_set(end) => Errno::INTR,
         errno => errno,
     })
 }
@@ -377,50 +402,6 @@ pub(crate) fn wait_for_room(end: &End, dont_wait: bool, waits: &mut Waits) -> Re
 fn asks_for_others(end: &End) -> bool {
     let has_others = end.has_flags(end_flags::FORKED);
     has_others && end.entry.wait.epolls.load(Ordering::Relaxed) > 0 && !prepare_sleep(end)
-}
-
-/// Let the kernel send what is left; it waits as the program's own send would. Stops early when
-/// the direction has entered the ring.
-fn send_rest(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize, Errno> {
-    let mut total = 0;
-    check_open(end)?;
-    let flags = libc::MSG_NOSIGNAL | if dont_wait { libc::MSG_DONTWAIT } else { 0 };
-    while parts.left() > 0 {
-        match replay::finish_replay(end, dont_wait) {
-            Err(errno) if total > 0 => {
-                keep_error(end, errno);
-                return Ok(total);
-            }
-            done => done?,
-        }
-        let mut pieces = Pieces::of(parts.clone());
-        let message = pieces.message();
-        // SAFETY: the message and its pieces live, and the pieces are valid.
-        let sent = raw::send(end, pieces.bytes(), || unsafe {
-            real::sendmsg(end.fd(), &raw const message, flags)
-        });
-        let Some(sent) = sent else {
-            if end.tx_mode() == Mode::Ring {
-                return Ok(total);
-            }
-            continue;
-        };
-        match crosslane_sys::errno::check(sent) {
-            Ok(sent) => {
-                parts.skip(sent);
-                total += sent;
-                if sent < pieces.bytes() {
-                    return Ok(total);
-                }
-            }
-            Err(errno) if total > 0 => {
-                keep_error(end, errno);
-                return Ok(total);
-            }
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(total)
 }
 
 /// Whether an end can send no more, of which TCP tells as of room.

@@ -65,6 +65,7 @@ fn send_slowly(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno>
             match send::send(end, &mut parts, dont_wait) {
                 Ok(Sent::ByKernel) => {}
                 Ok(Sent::Bytes(sent)) => return Ok(sent),
+                Ok(Sent::Shut) => return Err(Errno::PIPE),
                 // The connection is the caller's, whatever its descriptor names.
                 Err(Errno::RESTART) => continue,
                 Err(errno) => return Err(errno),

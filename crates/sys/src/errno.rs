@@ -70,3 +70,15 @@ impl From<Errno> for std::io::Error {
 pub fn check(result: isize) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno::last())
 }
+
+/// The opposite of [`check`]: as a C function returns it.
+pub fn answer(result: Result<usize, Errno>) -> isize {
+    match result {
+        // Lengths of buffers are at most isize::MAX.
+        Ok(count) => count.cast_signed(),
+        Err(errno) => {
+            errno.set();
+            -1
+        }
+    }
+}
