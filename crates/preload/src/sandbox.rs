@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_ulong};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{close as closing, process, watcher};
+use crosslane_stream::{close as closing, process, rest, watcher};
 use crosslane_sys::real;
 
 use crate::progress;
@@ -30,7 +30,9 @@ pub fn leave(reason: Reason) {
     }
     for end in process.ends() {
         let left = deadline.saturating_duration_since(Instant::now());
-        closing::make_plain(&end, reason, left);
+        if !closing::make_plain(&end, reason, left) {
+            rest::leave_unrung(&end, reason);
+        }
         progress::hand_back_now(&end);
     }
     watcher::stop();

@@ -24,7 +24,7 @@ use crate::control::{self, OwnFd};
 use crate::family::Family;
 use crate::process::{Member, Process};
 use crate::table::{Home, Identity, Table};
-use crate::{End, close, config, register, rest, standard, switch};
+use crate::{End, close, config, entering, register, rest, standard, switch};
 
 /// A copy of an end's socket that has been given away.
 pub struct Given {
@@ -283,6 +283,7 @@ pub(crate) fn complete(
     if lanes.is_some() {
         end.local.adopted.store(1, Ordering::Release);
         switch::unfreeze(&end);
+        entering::expect(&end);
     }
     // Whoever had registered it is told nothing any more.
     register::unregister(&end);

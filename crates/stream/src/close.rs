@@ -18,8 +18,8 @@ use crate::end::KEPT;
 use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
-    End, bell, control, doubt, due, ending, heir, ledger, lost, posted, register, replay, stay,
-    step, stir, switch, watcher, within,
+    End, bell, control, doubt, due, ending, entering, heir, ledger, lost, posted, register, replay,
+    stay, step, stir, switch, watcher, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -141,8 +141,9 @@ fn leave_to_others(end: &End) -> bool {
     if !is_kept(end) {
         return false;
     }
+    // They may make no call for long.
+    entering::await_found(end, Instant::now() + PATIENCE);
     if replay::is_owed(end) {
-        // They may make no call for long.
         replay::push_replay(end, Instant::now() + replay::PATIENCE);
     }
     await_registration(end);
@@ -540,6 +541,8 @@ pub fn at_exit() {
     granted().for_each(|end| finish_replay(&end, deadline));
     // Those who go on may make no call for long.
     let left = |end: &End| is_kept(end, Instant::now() + PATIENCE) == Some(true);
+    let entered = all().filter(entering::is_awaited).filter(left);
+    entered.for_each(|end| _ = entering::await_found(&end, Instant::now() + PATIENCE));
     let owed = all().filter(replay::is_owed).filter(left);
     owed.for_each(|end| _ = replay::push_replay(&end, deadline));
     let bells_until = Instant::now() + PATIENCE;
@@ -552,6 +555,10 @@ pub fn before_exec(survives: impl Fn(&End) -> bool) {
     let Some(process) = crate::process::get().filter(|process| process.is_current()) else {
         return;
     };
+    let entered = process.ends().filter(entering::is_awaited);
+    entered
+        .filter(|end| is_let_go(end, Instant::now() + PATIENCE))
+        .for_each(|end| _ = entering::await_found(&end, Instant::now() + PATIENCE));
     let deadline = Instant::now() + replay::PATIENCE;
     process
         .ends()

@@ -5,16 +5,17 @@
 //! come to a START is on TCP still: it would take a doorbell behind it, or what a full lane has no room for, for the next
 //! bytes of the stream. So a doorbell is owed until then, a STOP is put off, and who sleeps in the kernel is not woken by
 //! a START: it is the library's thread that looks for one ([`crate::watcher`]), and says that it has found it. Where the
-//! thread is at rest the lane is `DROWSY`, and not entered.
+//! thread is at rest the lane is `DROWSY`, and not entered. A thread that is at rest looks once a second all the same.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_ctl::lane::receiver_flags::{CLOSED, DROWSY, ENTERED, FROZEN, READY};
 use crosslane_ctl::place::Place;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, TxCursor, WindowLane};
-use crosslane_sys::cpu;
+use crosslane_sys::{cpu, kernel};
 
 use crate::{End, bell, kernel_view, lost, posted, step, switch, watcher};
 
@@ -23,23 +24,54 @@ use end_flags::{AWAITED, FAR, HEARD, LOST};
 /// What was written so long ago has arrived, or the window is lost.
 const LONG: Duration = Duration::from_secs(2);
 
+/// Between two looks by who waits.
+const NAP: Duration = Duration::from_micros(100);
+
 // The sender.
 
 /// Publish a START, the last record before the cursor. The caller holds the sending direction.
 pub(crate) fn publish_start(end: &End, lane: &WindowLane, cursor: TxCursor) {
     let is_far = end.has_flags(FAR);
-    let since = &end.local.behind.started;
     if is_far {
         let started = &lane.control().credit.started;
         started.store(cursor.tail, Ordering::Relaxed);
-        since.store(0, Ordering::Relaxed);
         end.add_flags(AWAITED);
     }
     end.set_tx_cursor(cursor);
     if is_far {
         // Not before: this thread may have stood still until it was posted.
-        since.store(cpu::ticks(), Ordering::Relaxed);
+        end.local.behind.started.begin(cursor.tail);
         watcher::stir();
+    }
+}
+
+/// When this process has published the last START, or first seen that a relative had.
+#[derive(Default)]
+pub(crate) struct Started {
+    /// The line behind it.
+    line: AtomicU64,
+    /// In ticks.
+    since: AtomicU64,
+}
+
+impl Started {
+    fn begin(&self, line: u64) {
+        self.since.store(cpu::ticks(), Ordering::Relaxed);
+        self.line.store(line, Ordering::Relaxed);
+    }
+
+    /// Whether the START before this line is old.
+    fn is_old(&self, line: u64) -> bool {
+        if self.line.load(Ordering::Relaxed) == line {
+            return lost::has_passed(self.since.load(Ordering::Relaxed), LONG);
+        }
+        self.begin(line);
+        false
+    }
+
+    /// The end is in other lanes.
+    pub(crate) fn forget(&self) {
+        self.line.store(0, Ordering::Relaxed);
     }
 }
 
@@ -71,9 +103,9 @@ pub(crate) fn is_start_settled(end: &End) -> bool {
 /// Whether a receiver whose stream has ended finds no START any more: it is dead, or has closed, and its kernel is to say so;
 /// or what we have written came long ago. Who only wants room may not have been told of that end.
 fn is_past_finding(end: &End, lane: &WindowLane) -> bool {
-    let has_closed = || lane.control().receiver.flags.load(Ordering::Relaxed) & CLOSED != 0;
-    let since = end.local.behind.started.load(Ordering::Relaxed);
-    let is_old = || since != 0 && lost::has_passed(since, LONG);
+    let has_closed = || flags_of(lane) & CLOSED != 0;
+    let started = || lane.control().credit.started.load(Ordering::Relaxed);
+    let is_old = || end.local.behind.started.is_old(started());
     match end.ending() {
         Ending::Open => is_old() && kernel_view::has_ended(end),
         Ending::Eof => end.has_flags(end_flags::SURE) || has_closed() || is_old(),
@@ -92,7 +124,7 @@ fn has_found(lane: &WindowLane) -> bool {
 /// Do what has waited for the word that our START has been found. The caller holds neither direction.
 #[inline]
 pub(crate) fn look(end: &End) {
-    if end.has_flags(AWAITED) && end.tx_mode() == Mode::Ring && is_start_found(end) {
+    if is_awaited(end) && is_start_found(end) {
         catch_up(end);
     }
 }
@@ -111,6 +143,31 @@ fn catch_up(end: &End) {
         }
     }
     switch::attend_lane(end);
+}
+
+/// Wait until our START has been found, and what has waited for that is done. False if it has not been by the deadline.
+pub(crate) fn await_found(end: &End, deadline: Instant) -> bool {
+    while is_awaited(end) {
+        look(end);
+        if is_awaited(end) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            kernel::nap(NAP);
+        }
+    }
+    true
+}
+
+/// Whether we are in the lane, and the receiver has not said that it has found our START.
+pub(crate) fn is_awaited(end: &End) -> bool {
+    end.tx_mode() == Mode::Ring && end.has_flags(AWAITED)
+}
+
+/// Wait for that no longer: who sees the lane sees its START before what comes by TCP. The caller holds the sending
+/// direction.
+pub(crate) fn take_for_found(end: &End) {
+    end.clear_flags(AWAITED);
 }
 
 /// Whether the end was to go back to TCP, and could not before its START was found.
@@ -142,11 +199,27 @@ pub(crate) fn wake(end: &End) {
     }
 }
 
+/// The receiving direction is on TCP, where a START is waited for, as long as it is not held back: somebody looks for it.
+pub(crate) fn expect(end: &End) {
+    if end.has_flags(FAR) {
+        watcher::stir();
+    }
+}
+
 /// By the library's thread: what the program may be too late for. Returns whether to look again soon; `is_idle` when the
 /// process has entered or posted nothing for long.
 pub(crate) fn tend(end: &End, is_idle: bool) -> bool {
-    let is_awaited = end.tx_mode() == Mode::Ring && end.has_flags(AWAITED);
-    (is_awaited | waits_for_start(end, is_idle)) && end.ending() == Ending::Open
+    // One that rings nobody with its freeze waits for an answer.
+    let is_asked = |lane: WindowLane| flags_of(&lane) & FROZEN != 0;
+    if end.tx_lane().is_some_and(is_asked) {
+        switch::attend_lane(end);
+    }
+    let is_awaited = is_awaited(end) && !is_idle && end.ending() != Ending::Reset;
+    is_awaited | (waits_for_start(end, is_idle) && end.ending() == Ending::Open)
+}
+
+fn flags_of(lane: &WindowLane) -> u32 {
+    lane.control().receiver.flags.load(Ordering::Relaxed)
 }
 
 /// Find the START that may stand in the receiving lane, and say so. Returns whether one may still come.
@@ -179,12 +252,11 @@ fn waits_for_start(end: &End, is_idle: bool) -> bool {
 }
 
 fn may_come(end: &End, lane: &WindowLane) -> bool {
-    let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
     end.rx_mode() == Mode::Tcp
-        && flags & FROZEN == 0
         && !end.has_flags(end_flags::FROZEN)
         && end.phase() == EndPhase::Granted
         && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
+        && flags_of(lane) & FROZEN == 0
 }
 
 fn find(end: &End) {

@@ -49,18 +49,19 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
     is_plain
 }
 
-/// Leave the lane for whoever gets the socket, though TCP has had no room for a doorbell for long: what they write would be
-/// taken for it. It is forgotten, and the peer told so before it is told of the STOP. Nobody misses it, as the peer has yet to
-/// read what TCP is full of.
-fn leave_unrung(end: &End, reason: Reason) {
+/// Leave the lane for whoever gets the socket, though the peer has not said for long that it has found our START, or TCP has had
+/// no room for a doorbell: what they write would be taken for it. It is forgotten then, and the peer told so before it is told of
+/// the STOP. Nobody misses it, as the peer has yet to read what TCP is full of.
+pub fn leave_unrung(end: &End, reason: Reason) {
     let Some((lane, _tx)) = end.hold_tx_lane() else {
         return;
     };
-    if end.tx_mode() != Mode::Ring
-        || end.is_reserved()
-        || posted::is_posted(end)
-        || !entering::is_start_settled(end)
-    {
+    if end.tx_mode() != Mode::Ring || end.is_reserved() || posted::is_posted(end) {
+        return;
+    }
+    entering::take_for_found(end);
+    switch::stop_locked(end, &lane, reason);
+    if end.tx_mode() != Mode::Ring {
         return;
     }
     // Before: it may be one more.

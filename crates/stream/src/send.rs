@@ -120,6 +120,7 @@ pub fn await_room(end: &End) -> Result<(), Errno> {
 pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
     let dont_wait = dont_wait || end.is_nonblocking();
     replay::finish_replay(end, dont_wait)?;
+    let mut waits = Waits::default();
     while end.tx_mode() == Mode::Ring {
         check_ring(end)?;
         stay::check_lane(end)?;
@@ -127,9 +128,9 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
             break;
         }
         if dont_wait {
+            end.note_blocked();
             return Err(Errno::AGAIN);
         }
-        let mut waits = Waits::default();
         let waited = wait_or_overflow(end, &mut waits).and_then(|()| match end.tx_mode() {
             // There is room, and a doorbell or the answer to a START is what the STOP waits for.
             Mode::Ring => waits.interrupt.nap(NAP),
@@ -510,7 +511,8 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
         check_open(end)?;
         if stands_still(end) {
             if !switch::go_by_tcp(end, Reason::Overflow) {
-                // Doorbells are owed on a socket that is full from before the switch.
+                // Doorbells are owed on a socket that is full from before the switch, or the START has yet to be found.
+                deadline.left(end, NAP)?;
                 interrupt.nap(NAP)?;
             }
             break;

@@ -5,7 +5,7 @@
 //! there is a lane to receive in when the window is gone. Both are one object of memory, which forked
 //! children share.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use crosslane_window::arena::Arena;
 
 use crate::End;
 use crate::lane_cell::LaneCell;
-use crate::posted;
+use crate::{entering, posted};
 
 /// The lanes of our own.
 const SENT: u32 = 0;
@@ -34,8 +34,7 @@ pub(crate) struct Behind {
     memory: AtomicPtr<Arena>,
     /// The other host's memory, where it is not the same.
     pub(crate) beyond: posted::Beyond,
-    /// When this process has published the last START, in ticks; 0 for never, and while it does.
-    pub(crate) started: AtomicU64,
+    pub(crate) started: entering::Started,
 }
 
 /// What has been given back.
@@ -69,7 +68,7 @@ pub(crate) fn keep(
     let lost = arena.lost()?;
     let behind = &end.local.behind;
     behind.window.set(window);
-    behind.started.store(0, Ordering::Relaxed);
+    behind.started.forget();
     posted::keep(end, arena, [&window, &receiving]);
     behind
         .lost

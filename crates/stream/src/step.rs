@@ -164,6 +164,7 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
             let _passage = mark_passage(end);
             rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
             end.set_rx_mode(Mode::Tcp);
+            entering::expect(end);
             return Ok(Passage::Again);
         }
         let most = usize::try_from(left).unwrap_or(usize::MAX);

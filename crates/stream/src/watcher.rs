@@ -197,12 +197,16 @@ fn watch(process: &'static Process, waker: i32) {
         kernel::lower_event(waker);
         // In this order: the event is raised after it is said.
         if IS_OVER.load(Ordering::SeqCst) {
-            return RUNS.store(false, Ordering::SeqCst);
+            RUNS.store(false, Ordering::SeqCst);
+            // In this order: who has it go on looks for it afterwards.
+            if IS_OVER.load(Ordering::SeqCst) || RUNS.swap(true, Ordering::SeqCst) {
+                return;
+            }
         }
         LOOKS.store(true, Ordering::SeqCst);
         let is_idle = has_been_idle();
         let (mut is_busy, mut looks_soon) = (false, !is_idle);
-        for end in process.ends() {
+        for end in process.ends().chain(process.kept_ends()) {
             if end.has_flags(end_flags::FAR) {
                 // A window that is missing is missed by those who touch it.
                 let _ = end.has_record();

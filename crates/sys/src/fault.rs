@@ -81,6 +81,9 @@ static PROGRAM_HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static PROGRAM_FLAGS: AtomicI32 = AtomicI32::new(0);
 static PROGRAM_MASK: AtomicU64 = AtomicU64::new(0);
 
+/// A fault of an address that nothing is behind, in `si_code`.
+const BUS_ADRERR: c_int = 2;
+
 /// The last faults of threads where nothing is watched.
 static LAST_FAULTS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
@@ -152,7 +155,10 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     let is_fault = info_at.si_code > 0;
     // SAFETY: a fault's information has an address.
     let address = is_fault.then(|| unsafe { info_at.si_addr() }.addr());
-    if address.is_some_and(|address| put_zeroes(address) || is_new(address)) {
+    // Of an error of the memory itself the kernel may tell once only.
+    let comes_again = info_at.si_code == BUS_ADRERR;
+    let is_seen_to = |address| put_zeroes(address) || comes_again && is_new(address);
+    if address.is_some_and(is_seen_to) {
         return;
     }
     pass_on(signal, info, context, is_fault);
@@ -161,11 +167,17 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 /// Of a fault where nothing is watched, whether the thread has had it for the first time. Another thread may have had the same
 /// before it, put zeroes there, and ended the watch; then the thread, to whom the signal came late, does not have it again.
 fn is_new(address: usize) -> bool {
+    let (last, thread) = last_fault();
+    let fault = address ^ thread;
+    last.swap(fault, Ordering::SeqCst) != fault
+}
+
+/// Where the calling thread's last fault is kept, and a number of its own.
+fn last_fault() -> (&'static AtomicUsize, usize) {
     // SAFETY: it has no preconditions, and gives each thread a place of its own.
     let thread = unsafe { libc::__errno_location() }.addr();
     let last = &LAST_FAULTS[thread / size_of::<usize>() % LAST_FAULTS.len()];
-    let fault = address ^ thread;
-    last.swap(fault, Ordering::SeqCst) != fault
+    (last, thread)
 }
 
 /// Replace the watched mapping around this address. False if there is none.
@@ -178,6 +190,7 @@ fn put_zeroes(address: usize) -> bool {
         return false;
     };
     place.lost.store(1, Ordering::SeqCst);
+    last_fault().0.store(0, Ordering::SeqCst);
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     let args = [
@@ -267,7 +280,7 @@ mod tests {
         drop(Watch::new(at, BYTES).unwrap());
         // SAFETY: a siginfo is plain integers.
         let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
-        info.si_code = 2; // BUS_ADRERR
+        info.si_code = BUS_ADRERR;
         let field = (&raw mut info).wrapping_byte_add(16).cast::<usize>();
         // SAFETY: where a fault's address is.
         unsafe { field.write(at) };

@@ -157,11 +157,17 @@ impl Arena {
         // First: our own holds the lock that keeps the part from being given to others, which would be written to.
         if let Some(beyond) = &self.beyond {
             beyond.mapping.replace_private()?;
-            *beyond.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         self.mapping.replace_private()?;
-        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.watch_no_more();
         Ok(())
+    }
+
+    fn watch_no_more(&self) {
+        let beyond = self.beyond.as_ref().map(|beyond| &beyond.watch);
+        for watch in beyond.into_iter().chain([&self.watch]) {
+            *watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 
     /// Map another arena [like](Arena::is_like) this retired one at its addresses.
@@ -179,14 +185,18 @@ impl Arena {
         let failed = |error| ArenaError::Map { bytes, error };
         // First: somebody may still look there, by a stale pointer.
         self.watch(location)?;
-        self.mapping.replace_shared_at(fd, offset).map_err(failed)?;
-        if let Some(old) = &self.beyond {
+        let replace = || {
+            self.mapping.replace_shared_at(fd, offset).map_err(failed)?;
+            let Some(old) = &self.beyond else {
+                return Ok(());
+            };
             let (beyond, offset) = check_beyond(beyond, bytes, location)?;
             let replaced = old.mapping.replace_shared_at(beyond, offset);
-            replaced.map_err(failed)?;
-        }
+            replaced.map_err(failed)
+        };
+        let replaced = replace().inspect_err(|_| self.watch_no_more());
         self.keep_pages_small(location);
-        Ok(())
+        replaced
     }
 
     /// How the arena is cut.

@@ -7,8 +7,9 @@ use std::os::unix::fs::FileExt;
 
 use crosslane_ctl::lane::receiver_flags::{FROZEN, STOP_WANTED};
 use crosslane_ctl::message::{Position, Remainder, position_flags};
+use crosslane_ctl::place::Place;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
-use crosslane_ring::{LaneMemory, PeerLied, RxCursor, mirror};
+use crosslane_ring::{Control, LaneMemory, Next, PeerLied, RxCursor, WindowLane, mirror};
 
 use super::{ASK_AGAIN, ASK_AGAIN_AT_LEISURE};
 use super::{give_up, is_due, lacks_remainder, leave, owe_position, pair_of, stop};
@@ -76,6 +77,28 @@ fn ring_no_more(end: &End) -> bool {
         end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
     }
     is_awaited
+}
+
+/// The line of the last START in our copy of what has been sent: all before it had been read when it was written. The caller
+/// holds the sending direction.
+fn last_start(end: &End, lane: &WindowLane) -> u64 {
+    let tx = &end.entry.tx;
+    let tail = tx.tail.load(Ordering::Relaxed);
+    let head = tx.credit.load(Ordering::Relaxed);
+    let (mut at, mut start) = (RxCursor { head, taken: 0 }, head);
+    while at.head < tail {
+        match at.come_to_next(lane) {
+            Ok(Next::Data(left)) => at.pass(left, left),
+            Ok(Next::Control(kind, _)) => {
+                if kind == Control::Start {
+                    start = at.head;
+                }
+                at.head += 1;
+            }
+            Ok(Next::Empty) | Err(_) => break,
+        }
+    }
+    start
 }
 
 /// The peer tells its position again, because something is missing, or to say that nothing is.
@@ -176,12 +199,12 @@ fn hear_of_absence(
     let Some(lane) = end.tx_lane().filter(|_| is_meant(&end)) else {
         return;
     };
-    if ring_no_more(&end) {
-        // It has not come to what stands in the lane, and its kernel has the stream.
-        lane.control()
-            .receiver
-            .flags
-            .store(FROZEN, Ordering::SeqCst);
+    if ring_no_more(&end) && !end.has_flags(HEARD) {
+        // It has not come to the START, and its kernel has the stream.
+        let control = lane.control();
+        let consumed = Place::word(last_start(&end, &lane), 0);
+        control.credit.consumed.store(consumed, Ordering::Relaxed);
+        control.receiver.flags.store(FROZEN, Ordering::SeqCst);
     }
     end.add_flags(HEARD | CONFIRMED);
     stop(&end, &lane);

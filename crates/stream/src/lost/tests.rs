@@ -28,7 +28,7 @@ const MUCH: usize = 100_000;
 
 /// One end, and its host.
 struct Side {
-    _socket: TcpStream,
+    socket: TcpStream,
     end: End,
     view: &'static Arena,
 }
@@ -121,11 +121,7 @@ fn enter(socket: TcpStream, role: u32, memory: &File) -> Side {
     };
     register::enter(&end, &grant, view, |_| true);
     watcher::start(end.process());
-    Side {
-        _socket: socket,
-        end,
-        view,
-    }
+    Side { socket, end, view }
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -259,9 +255,51 @@ fn what_a_lane_has_no_room_for_stays_behind_a_start_that_cannot_be_seen() {
     come_through(&link, &unseen);
 }
 
-/// The receiver has given its lanes up meanwhile, in which it has seen nothing.
-fn leave_unseen() -> (Link, Vec<u8>) {
+#[test]
+fn a_time_limit_ends_a_send_behind_a_start_that_cannot_be_seen() {
     let link = Link::new();
+    link.make_ready();
+    link.stand_still();
+    let Side { socket, end, .. } = &link.sender;
+    let limit = Duration::from_millis(100);
+    socket.set_write_timeout(Some(limit)).unwrap();
+    let content = content(MUCH);
+    let sent = slices::send(end, &content, false).unwrap();
+    assert!(sent < MUCH);
+    assert_eq!(slices::send(end, &content, false), Err(Errno::AGAIN));
+}
+
+/// Who gets the socket knows no START: after a while the peer is not waited for.
+#[test]
+fn an_end_that_is_given_away_leaves_its_lane_behind_a_start_that_cannot_be_seen() {
+    let link = Link::new();
+    link.make_ready();
+    link.stand_still();
+    enter_unseen(&link, 100);
+    let end = &link.sender.end;
+    rest::give_away(end, Reason::Passed, Duration::from_millis(50));
+    assert_eq!(end.tx_mode(), Mode::Tcp);
+}
+
+/// A link on which something has gone by the lane, and whose sender is on TCP again.
+fn used_before() -> Link {
+    let link = Link::new();
+    link.make_ready();
+    let content = content(3000);
+    assert_eq!(link.sender.send(&content), content.len());
+    assert_eq!(link.receiver.receive(content.len()), content);
+    assert_eq!(link.receiver.end.rx_mode(), Mode::Ring);
+    switch::leave(&link.sender.end, Reason::Chaos);
+    until("the receiver is on TCP", || {
+        assert_eq!(link.receiver.try_receive(), None);
+        link.receiver.end.rx_mode() == Mode::Tcp
+    });
+    switch::reenter(&link.sender.end);
+    link
+}
+
+/// The receiver has given its lanes up meanwhile, in which it has seen nothing since.
+fn leave_unseen(link: Link) -> (Link, Vec<u8>) {
     link.make_ready();
     link.stand_still();
     switch::pin(&link.receiver.end, Reason::Uncounted);
@@ -276,7 +314,7 @@ fn leave_unseen() -> (Link, Vec<u8>) {
 
 #[test]
 fn what_was_sent_to_an_end_of_the_kernels_comes_by_tcp() {
-    let (link, unseen) = leave_unseen();
+    let (link, unseen) = leave_unseen(Link::new());
     link.sender.hear_from(&link.receiver);
     until("the sender is on TCP", || link.sender.is_on_tcp());
     assert_eq!(link.receiver.receive(unseen.len()), unseen);
@@ -284,10 +322,12 @@ fn what_was_sent_to_an_end_of_the_kernels_comes_by_tcp() {
 
 #[test]
 fn what_was_sent_to_an_end_that_has_left_comes_by_tcp() {
-    let (link, unseen) = leave_unseen();
-    hear_left(link.sender.process(), link.sender.end.token(), PAIR);
-    until("the sender is on TCP", || link.sender.is_on_tcp());
-    assert_eq!(link.receiver.receive(unseen.len()), unseen);
+    for link in [Link::new(), used_before()] {
+        let (link, unseen) = leave_unseen(link);
+        hear_left(link.sender.process(), link.sender.end.token(), PAIR);
+        until("the sender is on TCP", || link.sender.is_on_tcp());
+        assert_eq!(link.receiver.receive(unseen.len()), unseen);
+    }
 }
 
 /// A START that can be seen is found by the library's thread, and who sleeps is rung behind it.

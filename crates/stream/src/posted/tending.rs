@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::lane::posted_flags;
-use crosslane_ctl::lane::receiver_flags::{ARMED, FROZEN};
+use crosslane_ctl::lane::receiver_flags::ARMED;
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_ring::WindowLane;
 
@@ -56,11 +56,8 @@ fn catch_up(end: &End) {
 
 /// By the library's thread: what the program may be too late for. Returns whether to look again soon.
 pub(crate) fn tend(end: &End) -> bool {
-    let Some((lane, _)) = sent_there(end) else {
+    if sent_there(end).is_none() {
         return false;
-    };
-    if lane.control().receiver.flags.load(Ordering::Relaxed) & FROZEN != 0 {
-        switch::attend_lane(end);
     }
     // A wish that crossed our credit.
     bell::answer_space(end);
