@@ -238,8 +238,8 @@ fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool
 /// Send what a frozen receiver has not taken.
 ///
 /// # Errors
-/// EAGAIN if TCP has no room and the call must not wait, as it has found out when it began; what the kernel says of a broken one; EBADF if another thread
-/// has closed it meanwhile; what a signal makes of the call, as of a send.
+/// EAGAIN if TCP has no room and the call must not wait, which is known from when it began; what the kernel says of a broken
+/// one; EBADF if another thread has closed it meanwhile; what a signal makes of the call, as of a send.
 pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
     if end.tx_mode() != Mode::Replay {
         return Ok(());
