@@ -18,6 +18,7 @@ mod exhausted;
 mod flags;
 mod fortified;
 mod itself;
+mod kernels;
 mod locks;
 mod loops;
 mod names;
@@ -82,7 +83,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 36] = [
+    let topics: [&'static [Check]; 37] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -99,6 +100,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         anew::CHECKS,
         names::CHECKS,
         options::CHECKS,
+        kernels::CHECKS,
         bulk::CHECKS,
         stdio::CHECKS,
         signals::CHECKS,
