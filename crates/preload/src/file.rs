@@ -173,7 +173,14 @@ fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Res
             }
             Ok(Step::On(sent))
         }
-        sent => Ok(Step::Last(sent + ask_again(end, &bytes[sent..]))),
+        sent => {
+            let all = sent + ask_again(end, &bytes[sent..]);
+            Ok(if all == read {
+                Step::On(all)
+            } else {
+                Step::Last(all)
+            })
+        }
     }
 }
 

@@ -339,7 +339,9 @@ fn sleep(
         wishes[*place].events = ready::kernel_wish(end, fds[*place].events);
         quiet &= ready::prepare_sleep(end, fds[*place].events);
     }
-    let unsettled = ends.iter().any(|(_, end)| lost::is_unsettled(end));
+    // Room that has to wait until a START has been found is looked for, too.
+    let is_unsettled = |end: &End| lost::is_unsettled(end) || lost::is_entering(end);
+    let unsettled = ends.iter().any(|(_, end)| is_unsettled(end));
     let rests = (quiet || unsettled) && rounds > PATIENT_ROUNDS;
     if rests && held.is_some_and(is_interrupted) {
         ends.iter().for_each(|(_, end)| ready::after_sleep(end));

@@ -165,7 +165,9 @@ pub fn adopt(fd: RawFd) {
     process.let_go(index, true);
     if found {
         control::release(token, ANY_LANES);
-    } else if let Some(end) = register::track(fd, family, false, None) {
+    } else if kernel::has_peer(fd)
+        && let Some(end) = register::track(fd, family, false, None)
+    {
         // Who else has it, or has had it, is not known.
         switch::pin(&end, Reason::Foreign);
     }

@@ -100,11 +100,18 @@ pub fn after_sleep(end: &End) {
     }
 }
 
+/// Whether a doorbell, and nothing else, is still there. A thread may be cancelled here as in a sleep.
+fn is_bell_there(end: &End, interrupt: &Interrupt) -> Result<bool, Errno> {
+    let look = || poll_one((end.fd(), FOR_RECORD), -1, Some(Duration::ZERO), None);
+    let [shown, _] = cancel::guarded(interrupt, look)?;
+    Ok(shown == libc::POLLIN)
+}
+
 fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
     control::tend();
-    if interrupt.has_rested() && kernel::poll_now(end.fd(), FOR_RECORD) == libc::POLLIN {
-        // Still there: a sleep would be none, and miss the signals that come on the way.
+    if interrupt.has_rested() && is_bell_there(end, interrupt)? {
+        // A sleep would be none, and miss the signals that come on the way.
         let left = interrupt.patience.left(end);
         answer_bell(end, interrupt)?;
         return check_time(end, left);

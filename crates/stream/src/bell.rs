@@ -52,15 +52,23 @@ pub(crate) fn probe(end: &End, spared: u32) {
         && !ending::is_broken(end)
     {
         // A frozen receiver may have left TCP to others, who know nothing of doorbells.
-        ring_if(end, &lane, || {
-            lane.control().receiver.flags.load(Ordering::SeqCst) & (FROZEN | spared) == 0
-        });
+        probe_unless(end, &lane, FROZEN | spared);
     }
 }
 
 /// As [`probe`], sparing nobody; the caller holds the sending direction, which is in the ring.
 pub(crate) fn probe_locked(end: &End, lane: &WindowLane) {
     ring_if(end, lane, || true);
+}
+
+/// As [`probe_locked`], but not to a peer whose receiving direction has one of the flags `spared`. Returns whether it was rung.
+pub(crate) fn probe_unless(end: &End, lane: &WindowLane, spared: u32) -> bool {
+    let mut takes_bells = false;
+    ring_if(end, lane, || {
+        takes_bells = lane.control().receiver.flags.load(Ordering::SeqCst) & spared == 0;
+        takes_bells
+    });
+    takes_bells
 }
 
 /// As the receiver: ring the sender if it waits for space. Needs our own direction in the ring,

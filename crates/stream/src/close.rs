@@ -542,7 +542,8 @@ pub fn at_exit() {
     // Those who go on may make no call for long.
     let left = |end: &End| is_kept(end, Instant::now() + PATIENCE) == Some(true);
     let entered = all().filter(entering::is_awaited).filter(left);
-    entered.for_each(|end| _ = entering::await_found(&end, Instant::now() + PATIENCE));
+    let found_until = Instant::now() + PATIENCE;
+    entered.for_each(|end| _ = entering::await_found(&end, found_until));
     let owed = all().filter(replay::is_owed).filter(left);
     owed.for_each(|end| _ = replay::push_replay(&end, deadline));
     let bells_until = Instant::now() + PATIENCE;
@@ -555,18 +556,17 @@ pub fn before_exec(survives: impl Fn(&End) -> bool) {
     let Some(process) = crate::process::get().filter(|process| process.is_current()) else {
         return;
     };
+    let found_until = Instant::now() + PATIENCE;
     let entered = process.ends().filter(entering::is_awaited);
     entered
-        .filter(|end| is_let_go(end, Instant::now() + PATIENCE))
-        .for_each(|end| _ = entering::await_found(&end, Instant::now() + PATIENCE));
+        .filter(|end| is_kept(end, found_until).is_some())
+        .for_each(|end| _ = entering::await_found(&end, found_until));
     let deadline = Instant::now() + replay::PATIENCE;
     process
         .ends()
         .filter(|end| end.tx_mode() == Mode::Replay && !survives(end))
         .filter(|end| is_to_be_closed(end, Instant::now() + PATIENCE))
-        .for_each(|end| {
-            replay::push_replay(&end, deadline);
-        });
+        .for_each(|end| _ = replay::push_replay(&end, deadline));
 }
 
 /// Wait until no call of this process holds a direction. Returns whether that is so.

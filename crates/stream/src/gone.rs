@@ -123,7 +123,8 @@ fn has_shut(end: &End) -> bool {
 /// The kernel has `sent` so much of `bytes` over AF_UNIX, perhaps after having waited for room: then it has taken what the peer's
 /// close has left behind, whether it tells that or what it has sent before.
 pub(crate) fn note_sent(end: &End, sent: Result<usize, Errno>, bytes: usize) {
-    let is_closed = || kernel::poll_now(end.fd(), 0) & BROKEN != 0;
+    // An error that still stands there came later.
+    let is_closed = || kernel::poll_now(end.fd(), 0) & BROKEN == libc::POLLHUP;
     match sent {
         Err(errno @ Errno::CONNRESET) => {
             let _ = take_by_send(end, errno);

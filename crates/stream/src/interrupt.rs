@@ -29,6 +29,8 @@ pub(crate) struct Waits {
     pub is_over: bool,
     /// The call has sent something before.
     pub has_some: bool,
+    /// It has been woken for room since the kernel took something last.
+    pub in_vain: bool,
 }
 
 /// What a call that waits holds back.

@@ -132,6 +132,12 @@ pub fn is_unsettled(end: &End) -> bool {
     is_on_its_way(end) || doubt::is_open(end)
 }
 
+/// Whether the other host has yet to say that it has found where we have entered the lane.
+#[inline]
+pub fn is_entering(end: &End) -> bool {
+    entering::is_awaited(end)
+}
+
 /// Whether what stood in a lost window has yet to be told or heard.
 #[inline]
 fn is_on_its_way(end: &End) -> bool {

@@ -4,12 +4,17 @@
 //! The kernel looks at O_NONBLOCK and SO_SNDTIMEO when a call begins, and this is none that begins. So it is asked for what
 //! can be sent at once, and waited for in between, as long as the call has been told to.
 
+use core::time::Duration;
+
 use crosslane_ring::Parts;
 use crosslane_sys::{Errno, cancel, errno, kernel};
 
 use crate::interrupt::Waits;
 use crate::pieces::Pieces;
 use crate::{End, raw, replay, send};
+
+/// Between two looks at a kernel that shows room and takes nothing.
+const NAP: Duration = Duration::from_millis(1);
 
 /// Let the kernel send more of `parts`, or wait until it has room. Returns how many bytes it took.
 ///
@@ -25,7 +30,10 @@ pub(crate) fn send(
     let replayed = replay::finish_replay(end, true);
     match replayed.and_then(|()| by_kernel(end, parts, dont_wait)) {
         Err(Errno::AGAIN) if !dont_wait => wait(end, waits).map(|()| 0),
-        sent => sent,
+        sent => {
+            waits.in_vain = false;
+            sent
+        }
     }
 }
 
@@ -60,6 +68,10 @@ fn sleep(end: &End, waits: &mut Waits) -> Result<(), Errno> {
     let mask = waits.interrupt.mask();
     let sleep = || replay::wait_for_tcp(end, left, mask.as_ref());
     cancel::guarded(&waits.stay, || cancel::guarded(&waits.interrupt, sleep))?;
+    if core::mem::replace(&mut waits.in_vain, true) {
+        // The kernel shows room, and lacks memory.
+        waits.interrupt.nap(NAP)?;
+    }
     // What the kernel takes when the lane is left is no sign of the receiver's.
     waits.deadline.begin_wait(end);
     Ok(())

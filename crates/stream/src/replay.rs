@@ -23,7 +23,7 @@ use crate::stay::Stay;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
 use crate::{
-    End, asleep, bell, ending, kernel_view, posted, rest, restart, send, spare, stir, switch,
+    End, asleep, bell, ending, gone, kernel_view, posted, rest, restart, send, spare, stir, switch,
 };
 
 /// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
@@ -286,7 +286,10 @@ pub(crate) fn wait_for_tcp(
         let step = if looks { Some(STEP) } else { left };
         match wait_once(end, step, mask) {
             Err(Errno::AGAIN) if looks && kernel::can_send_unix(end.fd()) => {}
-            Err(Errno::AGAIN) if looks => return Ok(()),
+            Err(Errno::AGAIN) if looks => {
+                gone::look(end);
+                return Ok(());
+            }
             waited => return waited,
         }
     }

@@ -321,7 +321,7 @@ fn send_more(
 /// What a send is told that is refused while it waits for room, and has sent `done` bytes before.
 fn refuse(end: &End, errno: Errno, done: usize) -> Result<Sent, Errno> {
     let told = match gone::is_refusal(end, errno) {
-        true => gone::take_by_send(end, errno),
+        true => gone::take_by_send(end, errno).or((errno == Errno::CONNRESET).then_some(errno)),
         false => {
             if done > 0 {
                 keep_error(end, errno);
@@ -491,6 +491,7 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
         deadline,
         is_over,
         has_some,
+        ..
     } = waits;
     // Before the spin: a connection that is closed under it has room for ever.
     Stay::begin_once(stay, end)?;

@@ -63,22 +63,25 @@ impl Clock {
 /// By the library's thread, for an end whose peer is on another host; it holds neither direction.
 pub(crate) fn tend(end: &End) {
     let is_due = |lane: &WindowLane| {
-        let tail = end.entry.tx.tail.load(Ordering::Relaxed);
-        let read = Place::near(lane.consumed(), tail).line;
+        let (tail, read) = filled(end, lane);
         let is_due = end.local.unheard.is_due(lost::pair_of(end), tail, read);
-        is_due && may_ring(end, lane)
+        is_due && may_ring(end)
     };
     if end.tx_mode() == Mode::Ring && end.tx_lane().is_some_and(|lane| is_due(&lane)) {
         follow(end);
     }
 }
 
-fn may_ring(end: &End, lane: &WindowLane) -> bool {
-    // One that has left a lost window has been rung for then.
+/// How far the lane is filled, and read.
+fn filled(end: &End, lane: &WindowLane) -> (u64, u64) {
+    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+    (tail, Place::near(lane.consumed(), tail).line)
+}
+
+fn may_ring(end: &End) -> bool {
+    // One that has left a lost window has been rung for then. Behind our own end the kernel sends nothing.
     let is_there = !end.has_flags(end_flags::LOST) && !lost::is_found(end);
-    // As for [`bell::probe`].
-    let takes_bells = lane.control().receiver.flags.load(Ordering::SeqCst) & (FROZEN | CLOSED) == 0;
-    is_there && takes_bells && !ending::is_broken(end)
+    is_there && !end.has_flags(end_flags::SHUT_WRITE) && !ending::is_broken(end)
 }
 
 #[cold]
@@ -89,9 +92,10 @@ fn follow(end: &End) {
     // It may have been closed while the direction was waited for, and its number be another connection's.
     let is_named = end.process().index_of(end.fd) == Some(end.index);
     let is_under_way = || kernel::queued(end.fd(), libc::TIOCOUTQ).is_ok_and(|bytes| bytes > 0);
-    if end.tx_mode() == Mode::Ring && is_named && may_ring(end, &lane) && !is_under_way() {
-        let tail = end.entry.tx.tail.load(Ordering::Relaxed);
-        bell::probe_locked(end, &lane);
+    let (tail, read) = filled(end, &lane);
+    let is_asked = end.tx_mode() == Mode::Ring && is_named && read < tail;
+    let may = is_asked && may_ring(end) && !is_under_way();
+    if may && bell::probe_unless(end, &lane, FROZEN | CLOSED) {
         end.local.unheard.note_followed(tail);
     }
 }

@@ -114,11 +114,10 @@ fn start_now(process: &'static Process) {
     let Ok(mut thread) = THREAD.try_lock() else {
         return;
     };
-    if IS_OVER.load(Ordering::SeqCst) || RUNS.load(Ordering::Relaxed) {
+    // Before: it may end at once.
+    if IS_OVER.load(Ordering::SeqCst) || RUNS.swap(true, Ordering::SeqCst) {
         return;
     }
-    // Before it may end.
-    RUNS.store(true, Ordering::Relaxed);
     *thread = spawn(process);
     if thread.is_none() {
         // Ends answer at their program's next call.

@@ -53,6 +53,10 @@ impl Watch {
         };
         let place = WATCHED.iter().position(|place| is_taken(&place));
         let place = place.ok_or(Errno(libc::ENOSPC))?;
+        // What was had where nothing was watched may be had again.
+        LAST_FAULTS
+            .iter()
+            .for_each(|last| last.store(0, Ordering::SeqCst));
         WATCHED[place].lost.store(0, Ordering::SeqCst);
         WATCHED[place].bytes.store(bytes, Ordering::SeqCst);
         WATCHED[place].start.store(start, Ordering::SeqCst);
@@ -176,7 +180,7 @@ fn is_new(address: usize) -> bool {
 fn last_fault() -> (&'static AtomicUsize, usize) {
     // SAFETY: it has no preconditions, and gives each thread a place of its own.
     let thread = unsafe { libc::__errno_location() }.addr();
-    let last = &LAST_FAULTS[thread / size_of::<usize>() % LAST_FAULTS.len()];
+    let last = &LAST_FAULTS[(thread >> 12) % LAST_FAULTS.len()];
     (last, thread)
 }
 

@@ -194,7 +194,7 @@ impl Arena {
             let replaced = old.mapping.replace_shared_at(beyond, offset);
             replaced.map_err(failed)
         };
-        let replaced = replace().inspect_err(|_| self.watch_no_more());
+        let replaced = replace().inspect_err(|_| _ = self.retire());
         self.keep_pages_small(location);
         replaced
     }
