@@ -383,6 +383,10 @@ impl Player<'_> {
             // It would begin again on what has its number by now.
             return Ok(None);
         }
+        if matches!(sleeper.call, Call::Recvmmsg { .. }) && self.world.has_come(sleeper.file) {
+            // It leaves an error on the socket that nobody is to see.
+            return Ok(None);
+        }
         let sleeper = &mut self.world.sleepers[index];
         let restarts =
             sleeper.call.reads().is_some() || matches!(sleeper.call, Call::Accept { .. });

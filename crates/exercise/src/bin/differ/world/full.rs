@@ -78,6 +78,10 @@ impl World {
         let is_in_place = match *call {
             Call::Fionread { .. } => into.is_none(),
             Call::Setsockopt { .. } => !is_at_full || call.keeps_low_water(),
+            Call::Getsockopt {
+                option: super::Choice::ERROR,
+                ..
+            } => self.peer_behind_full(file).is_none_or(|peer| !peer.gone),
             Call::Disconnect { .. } => !is_at_full,
             // The kernel looks at both with each portion of a file.
             Call::SetNonblocking { .. } | Call::Fionbio { .. } | Call::Sndtimeo { .. } => {
@@ -101,7 +105,6 @@ impl World {
     fn sends_surely(&self, file: usize, call: &Call) -> bool {
         let (out, _) = self.full_of(file);
         let has_place = out.is_none() || self.overfills(&self.files[file], call);
-        // Which error a reset is depends on whether the end of the stream has come before it.
         let is_refused = self
             .peer_behind_full(file)
             .is_some_and(|peer| peer.gone || peer.shut_reading);
@@ -114,8 +117,19 @@ impl World {
             return None;
         };
         let it = &self.connections[connection];
-        let is_told = it.streams[1 - side].full.is_none() || it.ends[side].reset;
-        (!is_told).then_some(it.ends[1 - side])
+        let peer = it.ends[1 - side];
+        // A reset comes at once, but which error it is depends on whether the end of the stream has come before it.
+        let is_reset = it.ends[side].reset && !peer.shut_writing;
+        let is_told = it.streams[1 - side].full.is_none() || is_reset;
+        (!is_told).then_some(peer)
+    }
+
+    /// Whether something has come for `file` that nobody has been given yet.
+    pub fn has_come(&self, file: usize) -> bool {
+        match self.files[file].kind {
+            Kind::End { connection, side } => self.connections[connection].unread(side) > 0,
+            _ => false,
+        }
     }
 
     /// Whether the end of what comes to `file` may find no room, so that nothing tells of it.
