@@ -57,7 +57,8 @@ fn by_kernel(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
 }
 
 fn wait(end: &End, waits: &mut Waits) -> Result<(), Errno> {
-    let waited = sleep(end, waits);
+    // Whoever gives up wants to be told of the room that it has missed.
+    let waited = sleep(end, waits).inspect_err(|_| end.note_blocked());
     send::may_begin_again(end, waits, waited)
 }
 
