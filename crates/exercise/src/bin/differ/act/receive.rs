@@ -221,7 +221,12 @@ fn drain(from: RawFd, count: usize, matter: Matter) -> Outcome {
     while total < count {
         let most = buffer.len().min(count - total);
         match recv(from, &mut buffer[..most], 0) {
-            Ok(0) => return Outcome::text(format!("end after {total}")),
+            Ok(0) => {
+                return Outcome {
+                    bytes: total,
+                    ..Outcome::text(format!("end after {total}"))
+                };
+            }
             Ok(more) => {
                 let offset = matter.offset + total as u64;
                 if let Err(mismatch) = content.check(offset, &buffer[..more]) {

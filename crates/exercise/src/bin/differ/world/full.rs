@@ -103,12 +103,14 @@ impl World {
     }
 
     fn sends_surely(&self, file: usize, call: &Call) -> bool {
-        let (out, _) = self.full_of(file);
+        let (out, into) = self.full_of(file);
         let has_place = out.is_none() || self.overfills(&self.files[file], call);
+        // Where the connection does not come to rest, TCP has what is held back held back still.
+        let is_held_back = into.is_some() && holds_back(call);
         let is_refused = self
             .peer_behind_full(file)
             .is_some_and(|peer| peer.gone || peer.shut_reading);
-        has_place && !is_refused
+        has_place && !is_held_back && !is_refused
     }
 
     /// What has become of the peer of `file`, if that depends on room for what it has sent.
@@ -345,6 +347,11 @@ pub(super) fn counted(call: &Call) -> usize {
         Call::Fill { .. } => FILL_LIMIT,
         _ => overfilling(call).unwrap_or(0),
     }
+}
+
+fn holds_back(call: &Call) -> bool {
+    matches!(call, Call::Send { flags, .. } | Call::Sendmsg { flags, .. }
+        | Call::Sendmmsg { flags, .. } if flags.has(libc::MSG_MORE))
 }
 
 /// How many bytes of which a call sends as many as there is room for, and then waits or comes back.
