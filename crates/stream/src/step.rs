@@ -392,9 +392,10 @@ fn step_tcp(
             return Ok(Passage::Out(Step::Nothing));
         }
         if rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX {
+            let is_urgent = || is_at_urgent_byte(end, options);
             most = match held {
                 // An own one, behind which the peer may say START and ring.
-                Ok(0) if end.has_flags(end_flags::SHUT_READ) => {
+                Ok(0) if end.has_flags(end_flags::SHUT_READ) && !is_urgent() => {
                     note_eof(end);
                     return Ok(Passage::Out(Step::Nothing));
                 }
@@ -403,7 +404,7 @@ fn step_tcp(
                 Ok(held) => held,
                 // An urgent byte that stands alone, which the kernel takes away. Who has sent one rings no
                 // more.
-                Err(Errno::AGAIN) if is_at_urgent_byte(end, options) => usize::MAX,
+                Err(Errno::AGAIN) if is_urgent() => usize::MAX,
                 Err(errno) => {
                     kernel_said(end, errno);
                     return Ok(Passage::Out(Step::Nothing));
