@@ -1,6 +1,6 @@
 //! Node.js: its http server and client, streams from files, and libuv's inclination to io_uring.
 
-use crosslane_testkit::{Host, Route, free_port, on_both_routes, tell};
+use crosslane_testkit::{Host, Route, free_port, on_both_routes, skipped};
 
 use super::{body, sha256};
 
