@@ -14,9 +14,9 @@ use crosslane_ring::{Control, LaneMemory, Next, PeerLied, RxCursor, WindowLane, 
 use super::{ASK_AGAIN, ASK_AGAIN_AT_LEISURE};
 use super::{give_up, is_due, lacks_remainder, leave, owe_position, pair_of, stop};
 use crate::process::Process;
-use crate::{End, bell, ending, register, replay, spare};
+use crate::{End, bell, ending, entering, register, replay, spare};
 
-use end_flags::{AWAITED, CONFIRMED, FAR, HEARD, LOST, REFILLED, SHIPPED};
+use end_flags::{CONFIRMED, FAR, HEARD, LOST, REFILLED, SHIPPED};
 
 /// The monitor has found the window missing.
 pub(crate) fn hear_lost(process: &'static Process, token: u64, pair: u64) {
@@ -72,7 +72,7 @@ pub(crate) fn hear_position(process: &'static Process, position: &Position) {
 /// A doorbell that waits for our START to be found would be data to a peer that is on TCP for good, and is not needed: what
 /// stands behind the START is sent again. Returns whether we were in the lane so. The caller holds the sending direction.
 fn ring_no_more(end: &End) -> bool {
-    let is_awaited = end.has_flags(AWAITED) && end.tx_mode() == Mode::Ring;
+    let is_awaited = entering::is_awaited(end);
     if is_awaited {
         end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
     }
