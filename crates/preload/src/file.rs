@@ -173,14 +173,8 @@ fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Res
             }
             Ok(Step::On(sent))
         }
-        sent => {
-            let all = sent + ask_again(end, &bytes[sent..]);
-            Ok(if all == read {
-                Step::On(all)
-            } else {
-                Step::Last(all)
-            })
-        }
+        // Even if all has been sent: the kernel goes on only while there is room, as the signal is there until the call ends.
+        sent => Ok(Step::Last(sent + ask_again(end, &bytes[sent..]))),
     }
 }
 

@@ -340,8 +340,11 @@ fn sleep(
         quiet &= ready::prepare_sleep(end, fds[*place].events);
     }
     // Room that has to wait until a START has been found is looked for, too.
-    let is_unsettled = |end: &End| lost::is_unsettled(end) || lost::is_entering(end);
-    let unsettled = ends.iter().any(|(_, end)| is_unsettled(end));
+    let is_unsettled = |(place, end): &(usize, End)| {
+        let waits_for_room = fds[*place].events & libc::POLLOUT != 0;
+        lost::is_unsettled(end) || waits_for_room && lost::is_entering(end)
+    };
+    let unsettled = ends.iter().any(is_unsettled);
     let rests = (quiet || unsettled) && rounds > PATIENT_ROUNDS;
     if rests && held.is_some_and(is_interrupted) {
         ends.iter().for_each(|(_, end)| ready::after_sleep(end));

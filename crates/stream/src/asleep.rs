@@ -101,16 +101,22 @@ pub fn after_sleep(end: &End) {
 }
 
 /// Whether a doorbell, and nothing else, is still there. A thread may be cancelled here as in a sleep.
-fn is_bell_there(end: &End, interrupt: &Interrupt) -> Result<bool, Errno> {
+fn is_bell_there(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<bool, Errno> {
     let look = || poll_one((end.fd(), FOR_RECORD), -1, Some(Duration::ZERO), None);
-    let [shown, _] = cancel::guarded(interrupt, look)?;
-    Ok(shown == libc::POLLIN)
+    match cancel::guarded(interrupt, look) {
+        Ok([shown, _]) => Ok(shown == libc::POLLIN),
+        Err(Errno::INTR) if !has_some => {
+            let is_limited = interrupt.patience.left(end).is_some();
+            Err(restart::interrupted(is_limited))
+        }
+        Err(errno) => Err(errno),
+    }
 }
 
 fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
     control::tend();
-    if interrupt.has_rested() && is_bell_there(end, interrupt)? {
+    if interrupt.has_rested() && is_bell_there(end, has_some, interrupt)? {
         // A sleep would be none, and miss the signals that come on the way.
         let left = interrupt.patience.left(end);
         answer_bell(end, interrupt)?;

@@ -60,7 +60,7 @@ pub(crate) fn drop_name(end: &End) {
     match names {
         1 => let_go(end),
         _ if names == KEPT | 1 => finish_kept(end),
-        _ => {}
+        _ => watcher::let_go(end),
     }
 }
 

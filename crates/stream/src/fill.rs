@@ -130,10 +130,11 @@ pub fn wait_for_room(end: &End) -> Result<(), Errno> {
         ..Waits::default()
     };
     let waited = send::wait_for_room(end, end.is_nonblocking(), &mut waits);
-    if let Err(errno) = waited
-        && gone::is_refusal(end, errno)
-    {
-        gone::take_by_send(end, errno);
+    if let Err(errno) = waited {
+        send::note_missed(end, errno);
+        if gone::is_refusal(end, errno) {
+            gone::take_by_send(end, errno);
+        }
     }
     waited
 }

@@ -70,6 +70,7 @@ pub mod replay;
 pub mod reserve;
 pub mod rest;
 pub mod restart;
+pub mod room;
 pub mod send;
 mod shares;
 pub mod short;

@@ -14,7 +14,7 @@ use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_sys::{Errno, cancel, errno};
 
 use crate::family::Family;
-use crate::{End, ending, gone, kernel_view, process, switch, watcher};
+use crate::{End, ending, gone, kernel_view, process, replay, room, switch, watcher};
 
 /// A call that has gone into the kernel, or is about to.
 #[derive(Clone, Copy)]
@@ -27,6 +27,7 @@ pub struct Call {
 impl Call {
     fn begin(end: &End, calls: &'static AtomicU32) -> Self {
         watcher::tend();
+        replay::push();
         let generation = generation(end);
         calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
         Self {
@@ -84,7 +85,11 @@ fn generation(end: &End) -> u32 {
 #[inline]
 pub fn send(end: &End, bytes: usize, kernel: impl FnOnce() -> isize) -> Option<isize> {
     let before = generation(end);
+    let may_sleep = room::may_sleep(end, bytes);
     let result = send_waiting(end, kernel)?;
+    if may_sleep {
+        room::tell(end);
+    }
     if generation(end) == before && end.phase() == EndPhase::Granted {
         let sent = errno::check(result);
         if sent.map_or_else(|errno| errno == Errno::AGAIN, |sent| sent < bytes) {

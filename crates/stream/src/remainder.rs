@@ -27,7 +27,9 @@ pub(crate) fn send(
     waits: &mut Waits,
 ) -> Result<usize, Errno> {
     send::check_open(end)?;
+    let before = replay::position(end);
     let replayed = replay::finish_replay(end, true);
+    waits.in_vain &= replay::position(end) == before;
     match replayed.and_then(|()| by_kernel(end, parts, dont_wait)) {
         Err(Errno::AGAIN) if !dont_wait => wait(end, waits).map(|()| 0),
         sent => {
@@ -57,8 +59,7 @@ fn by_kernel(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
 }
 
 fn wait(end: &End, waits: &mut Waits) -> Result<(), Errno> {
-    // Whoever gives up wants to be told of the room that it has missed.
-    let waited = sleep(end, waits).inspect_err(|_| end.note_blocked());
+    let waited = sleep(end, waits);
     send::may_begin_again(end, waits, waited)
 }
 

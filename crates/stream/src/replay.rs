@@ -1,6 +1,6 @@
 //! Sending again by TCP what a frozen receiver has not consumed.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
@@ -23,7 +23,8 @@ use crate::stay::Stay;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
 use crate::{
-    End, asleep, bell, ending, gone, kernel_view, posted, rest, restart, send, spare, stir, switch,
+    End, asleep, bell, ending, gone, heir, kernel_view, posted, process, rest, restart, room, send,
+    spare, stir, switch,
 };
 
 /// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
@@ -36,11 +37,40 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// Replays of this process for which TCP had no room at first.
 static PUT_OFF: AtomicU32 = AtomicU32::new(0);
+/// Whether some of them may not be over.
+static IS_ONE_LEFT: AtomicBool = AtomicBool::new(false);
 
 /// A number that changes when what this process is to send again has to wait for room.
 #[inline]
 pub fn times_put_off() -> u32 {
     PUT_OFF.load(Ordering::Relaxed)
+}
+
+/// A call of this process's is about to sleep in the kernel, perhaps for what an end of the same process has to send again: no
+/// other call may come that sends it.
+#[inline]
+pub(crate) fn push() {
+    if IS_ONE_LEFT.load(Ordering::Relaxed) {
+        push_now();
+    }
+}
+
+#[cold]
+fn push_now() {
+    let Some(process) = process::get() else {
+        return;
+    };
+    // Before it is looked: another thread may say so anew.
+    IS_ONE_LEFT.store(false, Ordering::SeqCst);
+    let is_left = |end: &End| end.phase() == EndPhase::Granted && is_under_way(end);
+    for end in process.ends().filter(is_left) {
+        if !heir::is_held_here(&end) {
+            switch::attend_lane(&end);
+        }
+        if is_left(&end) {
+            IS_ONE_LEFT.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
 /// Whether something is still to be sent again. A call that sleeps on the end sleeps for room, too: the kernel would have sent it.
@@ -166,7 +196,10 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
             .store(at.taken as u64, Ordering::Relaxed);
         match done {
             Ok(true) => {}
-            Ok(false) | Err(Errno::AGAIN) => return Err(Errno::AGAIN),
+            Ok(false) | Err(Errno::AGAIN) => {
+                IS_ONE_LEFT.store(true, Ordering::SeqCst);
+                return Err(Errno::AGAIN);
+            }
             Err(errno) => {
                 // Broken, or the receiver has spoilt the ring: there is nothing left to send.
                 end.set_tx_mode(Mode::Tcp);
@@ -278,6 +311,13 @@ pub(crate) fn wait_for_tcp(
     left: Option<Duration>,
     mask: Option<&sigset_t>,
 ) -> Result<(), Errno> {
+    let slept = sleep_for_tcp(end, left, mask);
+    // The kernel has been asked to tell the sets of it only while somebody sleeps in them.
+    room::tell(end);
+    slept
+}
+
+fn sleep_for_tcp(end: &End, left: Option<Duration>, mask: Option<&sigset_t>) -> Result<(), Errno> {
     let deadline = left.and_then(|left| Instant::now().checked_add(left));
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -308,14 +348,16 @@ fn wait_once(end: &End, left: Option<Duration>, mask: Option<&sigset_t>) -> Resu
     Ok(())
 }
 
+/// How far what is sent again has been taken by TCP; only good to be compared.
+pub(crate) fn position(end: &End) -> (u64, u64) {
+    let replayed = end.entry.wait.replayed.load(Ordering::Relaxed);
+    (end.entry.tx.credit.load(Ordering::Relaxed), replayed)
+}
+
 /// Send what a frozen receiver has not taken, before `deadline`, while TCP takes some of it now and then. Returns
 /// false if something is left: after an end in good order the peer would take what it has got for all.
 pub(crate) fn push_replay(end: &End, deadline: Instant) -> bool {
-    let position = || {
-        let replayed = end.entry.wait.replayed.load(Ordering::Relaxed);
-        (end.entry.tx.credit.load(Ordering::Relaxed), replayed)
-    };
-    let mut moved = (position(), Instant::now());
+    let mut moved = (position(end), Instant::now());
     loop {
         // A freeze that nobody has seen yet is answered now.
         switch::attend(end);
@@ -328,8 +370,8 @@ pub(crate) fn push_replay(end: &End, deadline: Instant) -> bool {
             Ok(()) => return true,
         }
         let now = Instant::now();
-        if moved.0 != position() {
-            moved = (position(), now);
+        if moved.0 != position(end) {
+            moved = (position(end), now);
         }
         if now >= deadline.min(moved.1 + STANDSTILL) {
             return false;

@@ -18,8 +18,8 @@ use crate::family::Family;
 use crate::interrupt::{Interrupt, Waits};
 use crate::stay::Stay;
 use crate::{
-    End, asleep, bell, config, ending, gone, lost, place, remainder, replay, restart, stay, step,
-    switch, wait,
+    End, asleep, bell, config, ending, gone, lost, place, remainder, replay, restart, room, stay,
+    step, switch, wait,
 };
 
 /// After so many lines the sender looks whether the peer still lives, unless it has just done so.
@@ -320,6 +320,7 @@ fn send_more(
 
 /// What a send is told that is refused while it waits for room, and has sent `done` bytes before.
 fn refuse(end: &End, errno: Errno, done: usize) -> Result<Sent, Errno> {
+    note_missed(end, errno);
     let told = match gone::is_refusal(end, errno) {
         true => gone::take_by_send(end, errno).or((errno == Errno::CONNRESET).then_some(errno)),
         false => {
@@ -333,6 +334,13 @@ fn refuse(end: &End, errno: Errno, done: usize) -> Result<Sent, Errno> {
         _ if done > 0 => Ok(Sent::Bytes(done)),
         Some(errno) => Err(errno),
         None => Ok(Sent::Shut),
+    }
+}
+
+/// Whoever gives up waiting for room wants to be told of what it has missed.
+pub(crate) fn note_missed(end: &End, errno: Errno) {
+    if matches!(errno, Errno::AGAIN | Errno::INTR | Errno::RESTART) {
+        end.note_blocked();
     }
 }
 
@@ -527,7 +535,9 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
             }
             Err(errno) => return Err(errno),
         };
-        cancel::guarded(stay, || sleep(end, limit, interrupt))?;
+        let slept = cancel::guarded(stay, || sleep(end, limit, interrupt));
+        room::tell(end);
+        slept?;
     }
     wait::woke();
     check_open(end)

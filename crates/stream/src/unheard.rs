@@ -27,7 +27,7 @@ pub(crate) struct Clock {
     pair: AtomicU64,
     /// How far they were filled when it was last seen that the peer reads.
     mark: AtomicU64,
-    /// When that was, or when a doorbell was sent since, in ticks.
+    /// When that was, or when a doorbell was sent since, or could not be, in ticks.
     since: AtomicU64,
     /// How far they were filled when that one was sent; 0 for none.
     followed: AtomicU64,
@@ -55,6 +55,11 @@ impl Clock {
 
     fn note_followed(&self, tail: u64) {
         self.followed.store(tail, Ordering::Relaxed);
+        self.put_off();
+    }
+
+    /// To look each millisecond costs calls and the direction.
+    fn put_off(&self) {
         self.since.store(cpu::ticks(), Ordering::Relaxed);
     }
 }
@@ -95,8 +100,10 @@ fn follow(end: &End) {
     let (tail, read) = filled(end, &lane);
     let is_asked = end.tx_mode() == Mode::Ring && is_named && read < tail;
     let may = is_asked && may_ring(end) && !is_under_way();
-    if may && bell::probe_unless(end, &lane, FROZEN | CLOSED) {
-        end.local.unheard.note_followed(tail);
+    let clock = &end.local.unheard;
+    match may && bell::probe_unless(end, &lane, FROZEN | CLOSED) {
+        true => clock.note_followed(tail),
+        false => clock.put_off(),
     }
 }
 

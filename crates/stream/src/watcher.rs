@@ -18,7 +18,7 @@ use crosslane_sys::kernel::{self, SignalsHeld};
 
 use crate::control::{self, OwnFd};
 use crate::process::{self, Process};
-use crate::{entering, lost, posted, unheard};
+use crate::{End, entering, heir, lost, posted, unheard};
 
 /// How long it waits for a word of the monitor's before it looks by itself.
 const IDLE: Duration = Duration::from_secs(1);
@@ -28,6 +28,8 @@ const BUSY: Duration = Duration::from_millis(5);
 const SOON: Duration = Duration::from_millis(1);
 /// Between two looks at whether it has ended.
 const EXIT_NAP: Duration = Duration::from_micros(50);
+/// What it holds a direction for without waiting takes less. A handler may have interrupted who holds it for longer.
+const SEND_PATIENCE: Duration = Duration::from_millis(10);
 /// What was posted longer ago has arrived, or beats have found the window lost.
 const IN_DOUBT_US: u64 = 1_000_000;
 
@@ -153,6 +155,13 @@ fn spawn(process: &'static Process) -> Option<Thread> {
     Some((thread, waker))
 }
 
+/// A number names an end no more, which has others: what the thread was sending by it has been sent.
+pub(crate) fn let_go(end: &End) {
+    if runs() && end.has_flags(end_flags::FAR) {
+        drop(heir::lock_tx_before(end, Instant::now() + SEND_PATIENCE));
+    }
+}
+
 /// End it, for good.
 pub fn stop() {
     IS_OVER.store(true, Ordering::SeqCst);
@@ -186,7 +195,8 @@ pub fn stop_before_exit(deadline: Instant) -> bool {
 pub fn go_on(process: &'static Process, had_thread: bool) {
     IS_OVER.store(false, Ordering::SeqCst);
     if had_thread {
-        start(process);
+        // As SEQ_CST as the thread's own look: one of both sees the other.
+        start_now(process);
     }
 }
 

@@ -184,7 +184,7 @@ impl Arena {
         let offset = check(fd, bytes, location)?;
         let failed = |error| ArenaError::Map { bytes, error };
         // First: somebody may still look there, by a stale pointer.
-        self.watch(location)?;
+        self.watch(location).inspect_err(|_| self.watch_no_more())?;
         let replace = || {
             self.mapping.replace_shared_at(fd, offset).map_err(failed)?;
             let Some(old) = &self.beyond else {

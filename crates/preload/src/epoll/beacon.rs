@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crosslane_stream::control::OwnFd;
-use crosslane_stream::{lost, ready, replay};
+use crosslane_stream::{End, lost, ready, replay};
 use crosslane_sys::kernel;
 use libc::epoll_event;
 
@@ -107,6 +107,35 @@ pub fn wake() {
             inner.beacon = Beacon::light(set);
         }
     }
+}
+
+/// A send has slept for room: who is to be told of edges looks again, whatever it has slept for.
+pub fn tell_room(end: &End) {
+    for set in set::sets_of(end) {
+        let Ok(mut inner) = set.inner.lock() else {
+            continue;
+        };
+        let mut is_due = false;
+        for key in inner.keys_of(end) {
+            if inner
+                .reg(key)
+                .is_some_and(|reg| waits_for_edge_of_room(reg))
+            {
+                inner.heat(key);
+                is_due = true;
+            }
+        }
+        if is_due {
+            end.note_blocked();
+        }
+        if is_due && set.sleepers.load(Ordering::SeqCst) > 0 && inner.beacon.is_none() {
+            inner.beacon = Beacon::light(set);
+        }
+    }
+}
+
+fn waits_for_edge_of_room(reg: &Reg) -> bool {
+    reg.ringed && reg.is_edge() && reg.wanted() & libc::POLLOUT != 0
 }
 
 /// Nothing stands in the rings any more.

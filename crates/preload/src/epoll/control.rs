@@ -6,7 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::end::Blocked;
-use crosslane_stream::{End, close as closing, ready, stay, switch, watcher};
+use crosslane_stream::{End, close as closing, ready, room, stay, switch, watcher};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
@@ -488,6 +488,7 @@ fn other_name(end: &End) -> End {
 #[cold]
 pub fn adopt(end: &End) {
     watcher::on_loss(beacon::wake);
+    room::on_room(beacon::tell_room);
     let mut waits = false;
     fence(Ordering::SeqCst);
     for_each(end, |set, inner, key| {

@@ -87,8 +87,10 @@ impl World {
             Call::SetNonblocking { .. } | Call::Fionbio { .. } | Call::Sndtimeo { .. } => {
                 !self.sends_a_file(file)
             }
-            // Whoever reads no more leaves it there.
-            Call::Shutdown { how, .. } => how == How::WR || into.is_none(),
+            // Whoever reads no more leaves it there. A connection is over when the ends of both streams have come.
+            Call::Shutdown { how, .. } => {
+                (how == How::WR || into.is_none()) && !self.holds_end_back(file)
+            }
             Call::EpollAdd { fd, .. } | Call::EpollMod { fd, .. } => self
                 .entry(process, fd)
                 .is_none_or(|entry| self.full_of(entry.file).0.is_none()),
@@ -482,6 +484,15 @@ mod tests {
         world.emptied(1, READER);
         assert_eq!(world.rest_of_full(1, READER), None);
         assert!(world.allows(0, &call("write h1 1")));
+    }
+
+    #[test]
+    fn whether_a_connection_is_over_depends_on_room_for_its_end() {
+        let mut world = with_sender();
+        let shut = call("shutdown h1 WR");
+        assert!(world.allows(1, &call("shutdown h2 WR")));
+        world.apply(0, &shut, &moved(0));
+        assert!(!world.allows(1, &call("shutdown h2 WR")));
     }
 
     #[test]

@@ -320,6 +320,22 @@ fn one_signal_ends_a_send(s: &mut Stage) {
     s.say("interrupted", interrupted >= counted * 3 / 4);
 }
 
+/// More than any buffer holds.
+const FILE_BYTES: usize = 32 << 20;
+
+/// Near: a signal comes while a file is sent, and there is a little room which nobody rings for.
+fn signal_ends_a_sendfile(s: &mut Stage) {
+    let file = file_of(&vec![0; FILE_BYTES]).expect("a file can be made");
+    catch(SIGUSR1, SA_RESTART);
+    let join = interrupt_after(Duration::from_millis(160));
+    s.go();
+    let sent = sendfile(s.fd, file, None, FILE_BYTES);
+    join();
+    caught(s);
+    s.say("short", sent.is_ok_and(|sent| sent < FILE_BYTES));
+    s.go();
+}
+
 fn broken_pipe(s: &mut Stage, what: &str, call: impl FnOnce() -> Answer) {
     s.say(what, call());
     caught(s);
@@ -454,6 +470,13 @@ pub const CHECKS: &[Check] = &[
             take_all(s.fd);
             send(s.fd, b"!", MSG_NOSIGNAL).expect("there is room for an answer");
         }
+    }),
+    pair("signal_ends_a_sendfile", signal_ends_a_sendfile, |s| {
+        s.wait();
+        std::thread::sleep(Duration::from_millis(80));
+        let part = recv(s.fd, &mut [0; 8 << 10], MSG_WAITALL);
+        s.say("part", part);
+        s.wait();
     }),
     pair(
         "signal_interrupts_poll",
