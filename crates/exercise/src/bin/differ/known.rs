@@ -75,6 +75,18 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
+        name: "disconnect-of-what-was-reset",
+        why: "an error that the program has not been told stays with the socket; the library has it from the kernel, and \
+              cannot give it back (docs/differences.md)",
+        is_it: |world, process, call| {
+            let Call::Disconnect { fd } = call else {
+                return false;
+            };
+            let end = world.end(process, *fd);
+            end.is_some_and(|(at, side)| world.connections[at].ends[side].reset)
+        },
+    },
+    Known {
         name: "copied-onto-the-number-of-a-call",
         why: "a poll or a receive that the kernel sleeps in by a number does not see what stands in the memory of the \
               connection that gets this number, if the peer makes no call that brings it to TCP (docs/differences.md)",
