@@ -121,16 +121,33 @@ pub(crate) fn ring_again(end: &End, lane: &WindowLane) {
     });
 }
 
-/// Tell the peer how many bytes it will find on TCP before those that may follow a STOP. The
-/// caller holds the sending direction.
+/// Tell the peer how many bytes it will find on TCP before those that may follow a STOP: not one that waits until the peer has
+/// found our START, as a freeze may come before. The caller holds the sending direction.
 pub(crate) fn publish_total(end: &End, lane: &WindowLane, ringing: u64) {
-    let tx = &end.entry.tx;
-    let owed = u64::from(tx.bells_owed.load(Ordering::Relaxed));
-    let total = tx.tcp_bytes.load(Ordering::Relaxed) + owed;
+    let total = match entering::is_start_settled(end) {
+        true => total(end),
+        false => end.entry.tx.tcp_bytes.load(Ordering::Relaxed),
+    };
     let published = &lane.control().sender.tcp_total;
     published.store(total << 1 | ringing, Ordering::SeqCst); // SYNC: bells
     if ringing == 0 && end.has_flags(end_flags::FAR) {
         posted::tell_total(end, lane);
+    }
+}
+
+/// What is on TCP, and is about to be.
+fn total(end: &End) -> u64 {
+    let tx = &end.entry.tx;
+    tx.tcp_bytes.load(Ordering::Relaxed) + u64::from(tx.bells_owed.load(Ordering::Relaxed))
+}
+
+/// The total has been published without a doorbell that waited for the START to be found.
+fn catch_up_total(end: &End) {
+    if end.has_flags(end_flags::FAR)
+        && let Some(lane) = end.tx_lane()
+        && lane.control().sender.tcp_total.load(Ordering::Relaxed) >> 1 < total(end)
+    {
+        publish_total(end, &lane, 0);
     }
 }
 
@@ -145,6 +162,7 @@ pub(crate) fn pay(end: &End) -> bool {
     if owed.load(Ordering::Relaxed) == 0 {
         return true;
     }
+    catch_up_total(end);
     let _counting = lock::mark(&end.entry.tx.lock, COUNTING);
     while owed.load(Ordering::Relaxed) > 0 {
         // SAFETY: the byte is valid for one read.

@@ -17,7 +17,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, TxCursor, WindowLane};
 use crosslane_sys::{cpu, kernel};
 
-use crate::{End, bell, kernel_view, lost, posted, step, switch, watcher};
+use crate::{End, bell, kernel_view, lost, posted, rest, step, switch, watcher};
 
 use end_flags::{AWAITED, FAR, HEARD, LOST};
 
@@ -215,7 +215,8 @@ pub(crate) fn tend(end: &End, is_idle: bool) -> bool {
         switch::attend_lane(end);
     }
     let is_awaited = is_awaited(end) && !is_idle && end.ending() != Ending::Reset;
-    is_awaited | (waits_for_start(end, is_idle) && end.ending() == Ending::Open)
+    let is_resting = rest::tend(end);
+    is_awaited | is_resting | (waits_for_start(end, is_idle) && end.ending() == Ending::Open)
 }
 
 fn flags_of(lane: &WindowLane) -> u32 {

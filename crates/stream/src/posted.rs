@@ -442,4 +442,4 @@ fn has_early_bytes(end: &End) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

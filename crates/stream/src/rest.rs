@@ -230,6 +230,26 @@ fn has_missed_freeze(end: &End, lane: &WindowLane) -> bool {
     posted::is_heard(end, lane) && lane.control().sender.replay_seq.load(Ordering::SeqCst) == seen
 }
 
+/// By the library's thread: forget a freeze that was taken back when the sender has heard so, who may have entered the lane
+/// before: its START is not looked for until then. Returns whether to look again soon.
+pub(crate) fn tend(end: &End) -> bool {
+    let is_taken_back = |lane: &WindowLane| {
+        let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
+        end.has_flags(end_flags::FROZEN) && !end.has_flags(end_flags::LOST) && flags & FROZEN == 0
+    };
+    if !end.rx_lane().is_some_and(|lane| is_taken_back(&lane)) {
+        return false;
+    }
+    let Some((lane, _rx)) = end.hold_rx_lane().filter(|(lane, _)| is_taken_back(lane)) else {
+        return false;
+    };
+    if has_missed_freeze(end, &lane) {
+        end.clear_flags(end_flags::FROZEN);
+        return false;
+    }
+    !posted::is_heard(end, &lane)
+}
+
 /// Take a freeze back, or pass what its answer was about. The caller holds the receiving direction.
 fn end_freeze(end: &End, lane: &WindowLane) -> bool {
     bell::arm_again(end, lane);

@@ -482,6 +482,8 @@ fn stands_still(end: &End) -> bool {
     let taken = lane.control().credit.tcp_taken.load(Ordering::Relaxed);
     let position = lane.consumed().wrapping_add(taken);
     let now = cpu::ticks();
+    #[cfg(test)]
+    let now = crate::posted::tests::schedules::now(now);
     if local.stalled_at.swap(position, Ordering::Relaxed) != position {
         local.stalled_since.store(now, Ordering::Relaxed);
         return false;

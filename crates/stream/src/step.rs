@@ -1,5 +1,4 @@
-//! One step of receiving, wherever the stream is: in the ring, on TCP up to a known count, or on
-//! its way between them.
+//! One step of receiving, wherever the stream is: in the ring, on TCP up to a known count, or on its way between them.
 
 use core::sync::atomic::Ordering;
 
@@ -177,6 +176,7 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
             Ok(taken) => {
                 add(&rx.tcp_bytes, taken as u64);
                 end.count(Counter::BellsTaken, taken as u64);
+                posted::note_taken(end);
             }
             Err(errno) => {
                 kernel_said(end, errno);

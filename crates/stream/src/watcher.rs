@@ -74,6 +74,10 @@ fn tend_now() {
 
 /// Whether it is there.
 pub(crate) fn runs() -> bool {
+    #[cfg(test)]
+    if crate::posted::tests::schedules::is_played() {
+        return true;
+    }
     RUNS.load(Ordering::Relaxed)
 }
 
@@ -100,7 +104,7 @@ fn call() {
 /// Have it in this process.
 #[inline]
 pub(crate) fn start(process: &'static Process) {
-    if !RUNS.load(Ordering::Relaxed) {
+    if !runs() {
         start_now(process);
     }
 }
@@ -216,12 +220,13 @@ fn watch(process: &'static Process, waker: i32) {
         let is_idle = has_been_idle();
         let (mut is_busy, mut looks_soon) = (false, !is_idle);
         for end in process.ends().chain(process.kept_ends()) {
+            #[cfg(test)]
+            if posted::tests::schedules::is_others(&end) {
+                continue;
+            }
             if end.has_flags(end_flags::FAR) {
-                // A window that is missing is missed by those who touch it.
-                let _ = end.has_record();
-                lost::look(&end);
+                looks_soon |= tend_end(&end, is_idle);
                 is_busy |= lost::is_unsettled(&end) || lost::is_owing(&end);
-                looks_soon |= posted::tend(&end) | entering::tend(&end, is_idle);
                 unheard::tend(&end);
             }
         }
@@ -236,6 +241,14 @@ fn watch(process: &'static Process, waker: i32) {
         control::await_word(patience(is_busy, looks_soon), waker);
         control::poll(process);
     }
+}
+
+/// What the thread does at each look for an end whose peer is on another host. Returns whether to look again soon.
+pub(crate) fn tend_end(end: &End, is_idle: bool) -> bool {
+    // A window that is missing is missed by those who touch it.
+    let _ = end.has_record();
+    lost::look(end);
+    posted::tend(end) | entering::tend(end, is_idle)
 }
 
 fn has_been_idle() -> bool {

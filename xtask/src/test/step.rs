@@ -135,13 +135,18 @@ pub fn loom() -> Step {
     step
 }
 
-/// Far more schedules of posted lanes than the unit tests play, on all processors. What it says of them is shown.
+/// Far more schedules of posted lanes than the unit tests play, and of connections in them, on all processors. What it says of
+/// them is shown.
 pub fn schedules() -> Step {
-    let command =
-        "cargo test --release --package crosslane-ring --test posted schedules -- --nocapture";
+    let command = "cargo test --release --package crosslane-ring --package crosslane-stream \
+                   --test posted --lib schedules -- --nocapture --test-threads 1";
     let mut step = Step::tests(SCHEDULES, command);
-    let count = ("CROSSLANE_POSTED_SCHEDULES", "2000000");
-    step.environment.push(count);
+    for name in [
+        "CROSSLANE_POSTED_SCHEDULES",
+        "CROSSLANE_POSTED_STREAM_SCHEDULES",
+    ] {
+        step.environment.push((name, "2000000"));
+    }
     step
 }
 

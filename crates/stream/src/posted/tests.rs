@@ -2,6 +2,7 @@
 //! arrives late, in order, as chance has it.
 
 pub(super) mod dice;
+pub(crate) mod schedules;
 pub(super) mod wire;
 
 use core::time::Duration;

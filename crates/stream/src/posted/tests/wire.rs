@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use crosslane_window::outbound::Outbound;
 
 use super::dice::Dice;
+use super::schedules;
 
 /// One way, from the host that has this outbound memory.
 struct Wire {
@@ -51,7 +52,7 @@ fn on_wire<T>(from: usize, act: impl FnOnce(&mut Wire) -> T) -> Option<T> {
     wires.iter_mut().find(|wire| wire.from == from).map(act)
 }
 
-fn name(memory: &Outbound) -> usize {
+pub(super) fn name(memory: &Outbound) -> usize {
     core::ptr::from_ref(memory).addr()
 }
 
@@ -65,11 +66,17 @@ pub(crate) unsafe fn take(memory: &Outbound, at: usize, from: *const u8, words: 
         // SAFETY: the caller's promise.
         (at + 8 * index, unsafe { from.read_unaligned() })
     };
+    if schedules::take(name(memory), (0..words).map(word)) {
+        return true;
+    }
     on_wire(name(memory), |wire| wire.put((0..words).map(word))).is_some()
 }
 
 /// What is put on the wire from here on arrives behind what was put there before.
 pub(crate) fn fence(memory: &Outbound) {
+    if schedules::fence(name(memory)) {
+        return;
+    }
     on_wire(name(memory), |wire| wire.under_way.push_back(Vec::new()));
 }
 

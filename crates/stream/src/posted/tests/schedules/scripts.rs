@@ -1,0 +1,42 @@
+//! Schedules that once went wrong, step by step.
+
+use super::host::Sleep;
+use super::run::{Run, Step};
+use super::wire::Arrival;
+use Step::{Arrive, GiveAway, GiveUp, Look, Receive, Rest, Return, Send, Sleep as FallAsleep};
+
+/// The receiver is ready for the lane, and the sender, at host 0, knows.
+const READY: [Step; 3] = [Receive(1, 8), Arrive(1, Arrival::All), Look(0, false)];
+
+fn play(scripts: &[&[Step]]) {
+    let mut run = Run::idle(0);
+    let steps = scripts.iter().copied().flatten();
+    let outcome = steps.copied().try_for_each(|step| run.take(step));
+    run.end(outcome)
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A doorbell that was owed when the receiver froze is never sent: what is sent again by TCP comes in its place, before
+/// the answer to the freeze.
+#[test]
+fn a_doorbell_that_waits_for_a_start_to_be_found_is_not_promised() {
+    let to_fence = Arrive(1, Arrival::ToFence);
+    play(&[
+        &READY,
+        &[FallAsleep(1, Sleep::Poll), Arrive(1, Arrival::All)],
+        &[Look(0, false), Send(0, 3), Arrive(0, Arrival::All)],
+        // A wish, credit and the freeze; not that the START has been found.
+        &[GiveUp(1), GiveAway(1), to_fence, to_fence, to_fence],
+        &[Look(0, false), Receive(1, 8), Rest],
+    ]);
+}
+
+/// The sender sees neither the freeze nor its end before it says START.
+#[test]
+fn a_freeze_that_is_taken_back_hides_no_start() {
+    play(&[
+        &READY,
+        &[GiveAway(1), Return(1), Send(0, 3)],
+        &[FallAsleep(1, Sleep::Poll), Rest],
+    ]);
+}
