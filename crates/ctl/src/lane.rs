@@ -16,6 +16,9 @@ pub const LANE_CONTROL_BYTES: usize = 4 * LINE_BYTES;
 /// Slots and lanes start on a page boundary, so that a slot can be given back to the kernel.
 pub const PAGE_BYTES: usize = 4096;
 
+/// The largest pages that a window between hosts may have.
+pub const MAX_PAGE_BYTES: u64 = 1 << 30;
+
 /// Fewest lines in a ring: a record of the greatest length must fit several times.
 pub const MIN_RING_LINES: u32 = 1 << 9;
 
@@ -257,6 +260,41 @@ impl Geometry {
     }
 }
 
+/// The pages of a memory: what is mapped of it begins on one, and consists of whole ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pages {
+    shift: u8,
+}
+
+impl Pages {
+    /// Of most memory.
+    pub const SMALL: Self = Self { shift: 12 };
+
+    /// Pages of so many bytes, which another process or host may have said; `None` if no memory has such.
+    pub const fn of(bytes: u64) -> Option<Self> {
+        if !bytes.is_power_of_two() || bytes < PAGE_BYTES as u64 || bytes > MAX_PAGE_BYTES {
+            return None;
+        }
+        let shift = bytes.trailing_zeros().to_le_bytes()[0];
+        Some(Self { shift })
+    }
+
+    /// Bytes of each.
+    pub const fn bytes(self) -> u64 {
+        1 << self.shift
+    }
+
+    /// Whether one may begin here.
+    pub const fn begin_at(self, offset: u64) -> bool {
+        offset.is_multiple_of(self.bytes())
+    }
+
+    /// What is mapped of an arena: all of it, in whole pages.
+    pub const fn mapped_bytes(self, geometry: &Geometry) -> usize {
+        geometry.arena_bytes().next_multiple_of(1 << self.shift)
+    }
+}
+
 /// Where an arena lies behind the descriptor that comes with a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Location {
@@ -268,6 +306,8 @@ pub enum Location {
     File {
         /// Where the arena begins, a multiple of a page.
         offset: u64,
+        /// The file's pages.
+        pages: Pages,
     },
     /// Two memories, behind a descriptor each: this host's, which the other one writes, and the other's, which is
     /// only written here.
@@ -278,7 +318,19 @@ pub enum Location {
         beyond: u64,
         /// How to write there.
         posting: Posting,
+        /// Pages of both: where they differ, the larger ones.
+        pages: Pages,
     },
+}
+
+impl Location {
+    /// Of which pages what is mapped of the arena consists.
+    pub const fn pages(&self) -> Pages {
+        match self {
+            Self::Sealed => Pages::SMALL,
+            Self::File { pages, .. } | Self::Apart { pages, .. } => *pages,
+        }
+    }
 }
 
 /// How writes into another host's memory leave the processor.
@@ -293,6 +345,7 @@ pub enum Posting {
 }
 
 const _: () = {
+    assert!(Pages::SMALL.bytes() == PAGE_BYTES as u64);
     assert!(size_of::<LaneControl>() == LANE_CONTROL_BYTES);
     assert!(core::mem::offset_of!(LaneControl, sender) == 0);
     assert!(core::mem::offset_of!(LaneControl, receiver) == LINE_BYTES);
@@ -334,6 +387,25 @@ mod tests {
         assert_eq!(end, geometry.arena_bytes());
         assert_eq!(geometry.lane_offset(3, 0), None);
         assert_eq!(geometry.lane_offset(0, 2), None);
+    }
+
+    #[test]
+    fn arenas_are_mapped_in_whole_pages() {
+        let of = |bytes: u64| Pages::of(bytes).unwrap();
+        assert_eq!(of(4096), Pages::SMALL);
+        assert_eq!(of(MAX_PAGE_BYTES).bytes(), MAX_PAGE_BYTES);
+        for wrong in [0, 1, 2048, 4097, 6144, MAX_PAGE_BYTES * 2, u64::MAX] {
+            assert_eq!(Pages::of(wrong), None, "{wrong}");
+        }
+        let geometry = |slots| Geometry {
+            ring_lines: MIN_RING_LINES,
+            slots,
+        };
+        assert_eq!(geometry(8).arena_bytes(), 589_824);
+        assert_eq!(Pages::SMALL.mapped_bytes(&geometry(8)), 589_824);
+        assert_eq!(of(2 << 20).mapped_bytes(&geometry(8)), 2 << 20);
+        assert_eq!(of(2 << 20).mapped_bytes(&geometry(29)), 4 << 20);
+        assert!(of(2 << 20).begin_at(4 << 20) && !of(2 << 20).begin_at(4096));
     }
 
     #[test]

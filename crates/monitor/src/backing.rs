@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crosslane_ctl::lane::{Geometry, Location, Posting};
+use crosslane_ctl::lane::{Geometry, Location, Pages, Posting};
 use crosslane_window::memory::create_sealed;
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -105,6 +105,7 @@ pub struct Part {
     opening: u64,
     part: u32,
     offset: u64,
+    pages: Pages,
     /// The other host's memory, if it is not the same.
     beyond: Option<PartBeyond>,
 }
@@ -210,6 +211,7 @@ impl Memories {
                     opening: open.opening,
                     part,
                     offset,
+                    pages: window.pages(),
                     beyond,
                 };
                 Some((Memory::Part(Arc::new(part)), window.geometry()))
@@ -278,11 +280,13 @@ impl Backing for Memories {
             Memory::Part(part) => match &part.beyond {
                 None => Location::File {
                     offset: part.offset,
+                    pages: part.pages,
                 },
                 Some(beyond) => Location::Apart {
                     offset: part.offset,
                     beyond: beyond.offset,
                     posting: beyond.posting,
+                    pages: part.pages,
                 },
             },
         }

@@ -1,6 +1,7 @@
 //! Two hosts on one machine: two network namespaces with a veth pair between them, a monitor in
 //! each, and a window file in tmpfs that both open.
 
+mod huge;
 mod network;
 mod stall;
 
@@ -11,6 +12,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::{End, Host, Output, Program, Route, binary, is_root, skipped, wait_until};
+pub use huge::{HUGE_PAGE_BYTES, HugePages};
 use network::Network;
 pub use stall::Stall;
 
@@ -84,6 +86,8 @@ pub struct Plan {
     /// What `rack.toml` calls them. Those that are no "file" are files all the same; the monitors make those that are
     /// "posted", one at each host, and map the others, which are made beforehand.
     pub kind: &'static str,
+    /// Where their files are.
+    pub folder: PathBuf,
 }
 
 impl Default for Plan {
@@ -95,6 +99,7 @@ impl Default for Plan {
             window_bytes: 64 << 20,
             windows: 1,
             kind: "file",
+            folder: "/dev/shm".into(),
         }
     }
 }
@@ -140,7 +145,10 @@ impl Rack {
             |namespace: &String| Host::without_monitor(Route::Crosslane).in_namespace(namespace);
         let [alpha, beta] = &network.namespaces;
         let hosts = [of(alpha), of(beta)];
-        let path = |name| PathBuf::from(format!("/dev/shm/{}-{name}", network.namespaces[0]));
+        let path = |name| {
+            plan.folder
+                .join(format!("{}-{name}", network.namespaces[0]))
+        };
         let windows = Windows(WINDOWS[..plan.windows].iter().map(path).collect());
         let is_posted = is_apart(plan.kind);
         if !is_made(plan.kind) {

@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU32;
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use crosslane_ctl::lane::{Geometry, Location, Posting};
+use crosslane_ctl::lane::{Geometry, Location, Pages, Posting};
 use crosslane_sys::fault::Watch;
 use crosslane_sys::memory::{Mapping, is_sealed, reaches};
 use thiserror::Error;
@@ -49,8 +49,10 @@ pub enum ArenaError {
 pub struct Arena {
     /// Goes first, also when all is dropped, see [`Arena::retire`].
     beyond: Option<Beyond>,
+    /// Whole pages, so that it may be longer than the arena.
     mapping: Mapping,
     geometry: Geometry,
+    pages: Pages,
     /// Of memory that may go away.
     watch: Mutex<Option<Watch>>,
 }
@@ -90,11 +92,13 @@ impl Arena {
         if !geometry.is_valid() {
             return Err(ArenaError::Geometry(geometry));
         }
-        let bytes = geometry.arena_bytes();
+        let pages = location.pages();
+        let bytes = pages.mapped_bytes(&geometry);
         let offset = check(fd, bytes, location)?;
         let arena = Self {
             mapping: map(fd, offset, bytes)?,
             geometry,
+            pages,
             watch: Mutex::new(None),
             beyond: Beyond::open(beyond, bytes, location)?,
         };
@@ -145,7 +149,9 @@ impl Arena {
             Location::Sealed | Location::File { .. } => None,
             Location::Apart { posting, .. } => Some(posting),
         };
-        self.geometry == geometry && self.beyond.as_ref().map(|beyond| beyond.posting) == posting
+        let is_written_so = self.beyond.as_ref().map(|beyond| beyond.posting) == posting;
+        // Large pages are mapped at multiples of them only, and the kernel has seen to that.
+        self.geometry == geometry && self.pages == location.pages() && is_written_so
     }
 
     /// Let go of the memory but keep the addresses, so that a stale pointer into the arena reads
@@ -180,7 +186,7 @@ impl Arena {
         beyond: Option<BorrowedFd<'_>>,
         location: Location,
     ) -> Result<(), ArenaError> {
-        let bytes = self.geometry.arena_bytes();
+        let bytes = self.mapping.bytes();
         let offset = check(fd, bytes, location)?;
         let failed = |error| ArenaError::Map { bytes, error };
         // First: somebody may still look there, by a stale pointer.
@@ -276,7 +282,7 @@ fn check(fd: BorrowedFd<'_>, bytes: usize, location: Location) -> Result<usize, 
     match location {
         Location::Sealed if is_sealed(fd, bytes) => Ok(0),
         Location::Sealed => Err(ArenaError::Unsealed { bytes }),
-        Location::File { offset } | Location::Apart { offset, .. } => reach(fd, offset, bytes),
+        Location::File { offset, .. } | Location::Apart { offset, .. } => reach(fd, offset, bytes),
     }
 }
 
@@ -311,6 +317,14 @@ mod tests {
         ring_lines: 512,
         slots: 2,
     };
+
+    /// In a file with pages of the usual size.
+    fn in_file(offset: u64) -> Location {
+        Location::File {
+            offset,
+            pages: Pages::SMALL,
+        }
+    }
 
     #[test]
     fn a_sealed_object_of_the_right_size_opens() {
@@ -373,7 +387,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let offset = 4096;
         file.set_len(offset + SMALL.arena_bytes() as u64).unwrap();
-        let place = Location::File { offset };
+        let place = in_file(offset);
         let arena = Arena::open(file.as_fd(), SMALL, place).unwrap();
         let at = offset + SMALL.lane_bytes() as u64;
         file.write_all_at(&[7; 8], at).unwrap();
@@ -382,7 +396,7 @@ mod tests {
         // SAFETY: a lane is longer than eight bytes, and nobody changes them now.
         let seen = unsafe { lane.start().cast::<[u8; 8]>().read_volatile() };
         assert_eq!(seen, [7; 8]);
-        let beyond = Location::File { offset: 8192 };
+        let beyond = in_file(8192);
         assert!(matches!(
             Arena::open(file.as_fd(), SMALL, beyond),
             Err(ArenaError::Short { .. })
@@ -397,7 +411,7 @@ mod tests {
     fn what_is_cut_off_is_lost_and_what_is_mapped_after_it_is_not() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(SMALL.arena_bytes() as u64).unwrap();
-        let place = Location::File { offset: 0 };
+        let place = in_file(0);
         let arena = Arena::open(file.as_fd(), SMALL, place).unwrap();
         let look = || {
             // SAFETY: the arena outlives the views.
@@ -416,6 +430,30 @@ mod tests {
         assert_eq!(look(), Some(0));
     }
 
+    /// A file stands in for one of large pages; what matters is how much is mapped, and where.
+    #[test]
+    fn an_arena_of_large_pages_is_mapped_in_whole_ones() {
+        const HUGE: u64 = 2 << 20;
+        let huge = |offset| Location::File {
+            offset,
+            pages: Pages::of(HUGE).unwrap(),
+        };
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(2 * HUGE).unwrap();
+        let arena = Arena::open(file.as_fd(), SMALL, huge(HUGE)).unwrap();
+        assert_eq!(arena.mapping.bytes() as u64, HUGE);
+        assert!(arena.is_like(SMALL, huge(0)) && !arena.is_like(SMALL, in_file(0)));
+        // There is room for the arena, and none for its page.
+        file.set_len(2 * HUGE - 4096).unwrap();
+        assert!(SMALL.arena_bytes() as u64 <= HUGE - 4096);
+        let short = Arena::open(file.as_fd(), SMALL, huge(HUGE));
+        assert!(matches!(short, Err(ArenaError::Short { end }) if end == 2 * HUGE));
+        arena.retire().unwrap();
+        let short = arena.reuse(file.as_fd(), None, huge(HUGE));
+        assert!(matches!(short, Err(ArenaError::Short { .. })));
+        arena.reuse(file.as_fd(), None, huge(0)).unwrap();
+    }
+
     #[test]
     fn of_two_memories_one_is_read_and_the_other_written() {
         let [own, beyond] = [0, 1].map(|_| tempfile::tempfile().unwrap());
@@ -426,6 +464,7 @@ mod tests {
             offset,
             beyond,
             posting: Posting::Combined,
+            pages: Pages::SMALL,
         };
         let open = |own: &std::fs::File, beyond: &std::fs::File, place| {
             Arena::open_with(own.as_fd(), Some(beyond.as_fd()), SMALL, place).unwrap()
@@ -453,7 +492,7 @@ mod tests {
         );
         alpha.retire().unwrap();
         assert!(alpha.is_like(SMALL, place(0, 0)));
-        assert!(!alpha.is_like(SMALL, Location::File { offset: 0 }));
+        assert!(!alpha.is_like(SMALL, in_file(0)));
         assert!(matches!(
             Arena::open(own.as_fd(), SMALL, place(0, 0)),
             Err(ArenaError::Half)

@@ -1,7 +1,7 @@
 //! Rings for one end.
 
 use super::{MessageError, Packet, Received};
-use crate::lane::{Geometry, Location, PAGE_BYTES, Posting};
+use crate::lane::{Geometry, Location, Pages, Posting};
 
 /// Rings for one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,9 @@ pub struct Grant {
     pub pair: u64,
 }
 
+/// What kind of place an arena has, in the lowest byte, and above it the binary logarithm of its pages' bytes.
 mod place {
-    use super::Posting;
+    use super::{Pages, Posting};
 
     pub const SEALED: u32 = 0;
     pub const FILE: u32 = 1;
@@ -39,6 +40,15 @@ mod place {
         found.map_or(0, |(kind, _)| *kind)
     }
 
+    pub fn with(kind: u32, pages: Pages) -> u32 {
+        kind | pages.bytes().trailing_zeros() << 8
+    }
+
+    pub fn split(word: u32) -> (u32, Option<Pages>) {
+        let bytes = 1_u64.checked_shl(word >> 8);
+        (word & 0xff, bytes.and_then(Pages::of))
+    }
+
     pub fn posting(kind: u32) -> Option<Posting> {
         let found = APART.iter().find(|(other, _)| *other == kind);
         found.map(|(_, posting)| *posting)
@@ -49,11 +59,12 @@ impl Grant {
     pub(super) fn encode(&self) -> Packet {
         let (kind, offset, beyond) = match self.location {
             Location::Sealed => (place::SEALED, 0, 0),
-            Location::File { offset } => (place::FILE, offset, 0),
+            Location::File { offset, .. } => (place::FILE, offset, 0),
             Location::Apart {
                 offset,
                 beyond,
                 posting,
+                ..
             } => (place::of(posting), offset, beyond),
         };
         Packet::new(super::kind::GRANT, self.token)
@@ -63,7 +74,7 @@ impl Grant {
                 self.role,
                 self.geometry.ring_lines,
                 self.geometry.slots,
-                kind,
+                place::with(kind, self.location.pages()),
             ])
             .with_long(offset)
             .with_long(self.pair)
@@ -71,21 +82,27 @@ impl Grant {
     }
 
     fn location(received: &Received<'_>) -> Result<Location, MessageError> {
-        let (kind, offset, beyond) = (received.field(5)?, received.long(6)?, received.long(10)?);
-        let off_page = |at: &&u64| !at.is_multiple_of(PAGE_BYTES as u64);
+        let (word, offset, beyond) = (received.field(5)?, received.long(6)?, received.long(10)?);
+        let (kind, pages) = place::split(word);
         let is_sealed = kind == place::SEALED;
-        let is_wrong = |at: &&u64| off_page(at) || is_sealed && **at != 0;
+        let pages = pages.filter(|pages| !is_sealed || *pages == Pages::SMALL);
+        let pages = pages.ok_or(MessageError::Field {
+            field: "page",
+            value: word.into(),
+        })?;
+        let is_wrong = |at: &&u64| !pages.begin_at(**at) || is_sealed && **at != 0;
         if let Some(&value) = [offset, beyond].iter().find(is_wrong) {
             let field = "offset";
             return Err(MessageError::Field { field, value });
         }
         match (kind, place::posting(kind)) {
             (place::SEALED, _) => Ok(Location::Sealed),
-            (place::FILE, _) => Ok(Location::File { offset }),
+            (place::FILE, _) => Ok(Location::File { offset, pages }),
             (_, Some(posting)) => Ok(Location::Apart {
                 offset,
                 beyond,
                 posting,
+                pages,
             }),
             (kind, None) => Err(MessageError::Field {
                 field: "location",

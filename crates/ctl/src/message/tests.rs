@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::lane::{Geometry, Location, Posting};
+use crate::lane::{Geometry, Location, Pages, Posting};
 
 const POSITION: Position = Position {
     token: 11,
@@ -63,17 +63,29 @@ fn grant(location: Location) -> MonitorMessage {
     })
 }
 
+fn huge() -> Pages {
+    Pages::of(2 << 20).unwrap()
+}
+
 fn monitor_messages() -> Vec<MonitorMessage> {
     vec![
         MonitorMessage::Welcome,
         MonitorMessage::Registered { token: 3 },
-        grant(Location::File { offset: 7 << 32 }),
+        grant(Location::File {
+            offset: 7 << 32,
+            pages: Pages::SMALL,
+        }),
+        grant(Location::File {
+            offset: 7 << 32,
+            pages: huge(),
+        }),
         grant(Location::Sealed),
         MonitorMessage::Beyond { token: 9 },
         grant(Location::Apart {
             offset: 7 << 32,
             beyond: 3 << 12,
             posting: Posting::Combined,
+            pages: Pages::SMALL,
         }),
         MonitorMessage::Lendable { token: 8 },
         MonitorMessage::Lent(Loan {
@@ -170,23 +182,47 @@ fn a_grant_outside_its_arena_is_refused() {
     }
 }
 
+fn decoded_at(location: Location) -> Result<MonitorMessage, MessageError> {
+    MonitorMessage::decode(&grant(location).encode())
+}
+
 #[test]
 fn a_grant_off_the_pages_of_its_file_is_refused() {
-    let grant = Grant {
-        token: 1,
-        arena: 0,
-        slot: 0,
-        role: 0,
-        geometry: Geometry::default(),
-        location: Location::File { offset: 4095 },
-        pair: 1,
-    };
-    let error = MonitorMessage::decode(&MonitorMessage::Grant(grant).encode());
-    let expected = MessageError::Field {
-        field: "offset",
-        value: 4095,
-    };
-    assert_eq!(error, Err(expected));
+    for (offset, pages) in [(4095, Pages::SMALL), (3 << 20, huge()), (4096, huge())] {
+        let error = decoded_at(Location::File { offset, pages });
+        let expected = MessageError::Field {
+            field: "offset",
+            value: offset,
+        };
+        assert_eq!(error, Err(expected));
+        let error = decoded_at(Location::Apart {
+            offset: 0,
+            beyond: offset,
+            posting: Posting::Memory,
+            pages,
+        });
+        assert_eq!(error, Err(expected));
+    }
+}
+
+#[test]
+fn a_grant_with_pages_that_no_memory_has_is_refused() {
+    const PLACE_AT: usize = 16 + 5 * 4;
+    let fit = grant(Location::File {
+        offset: 0,
+        pages: Pages::SMALL,
+    });
+    let said = fit.encode();
+    assert_eq!(said[PLACE_AT..][..4], [1, 12, 0, 0]);
+    for (kind, shift) in [(1, 11), (1, 31), (1, 64), (1, 255), (0, 21)] {
+        let mut lie = said.clone();
+        lie[PLACE_AT..][..2].copy_from_slice(&[kind, shift]);
+        let error = MonitorMessage::decode(&lie);
+        assert!(
+            matches!(error, Err(MessageError::Field { field: "page", .. })),
+            "{kind} {shift}: {error:?}"
+        );
+    }
 }
 
 #[test]

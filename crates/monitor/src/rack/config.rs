@@ -65,12 +65,12 @@ pub struct HostConfig {
 /// What a window is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowKind {
-    /// A file in tmpfs that both hosts open: two hosts on one machine.
+    /// A file in tmpfs or hugetlbfs that both hosts open: two hosts on one machine.
     File,
     /// A region of a PCI device, by its file in sysfs (`resource2`).
     Bar,
-    /// Memory that hosts share and keep coherent (CXL): a DAX device with pages of 4096 bytes, or a file on
-    /// a file system of such memory. It is mapped only, as a region is.
+    /// Memory that hosts share and keep coherent (CXL): a DAX device, or a file on a file system of such
+    /// memory. It is mapped only, as a region is.
     Dax,
     /// A memory at each host, which the other one can only write: a PCIe bridge.
     Posted,

@@ -6,6 +6,7 @@
 
 mod frame;
 mod kind;
+mod window;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -14,9 +15,10 @@ use crosslane_ctl::message::{Position, Remainder};
 use thiserror::Error;
 
 use self::frame::Frame;
+pub use self::window::WindowOffer;
 
 /// Version of these messages and of the window's header.
-pub const RACK_VERSION: u16 = 7;
+pub const RACK_VERSION: u16 = 8;
 
 /// Most bytes of a frame behind its length.
 pub const FRAME_BYTES: usize = 4096;
@@ -185,21 +187,6 @@ pub enum HostMessage {
     },
 }
 
-/// See [`HostMessage::WindowOffer`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WindowOffer {
-    /// The window's name in both configurations.
-    pub name: String,
-    /// A number that is in the window's header, never used twice.
-    pub epoch: u64,
-    /// Bytes of the window that are used.
-    pub bytes: u64,
-    /// Lines of each ring.
-    pub ring_lines: u32,
-    /// Slots of each arena.
-    pub slots: u32,
-}
-
 /// See [`HostMessage::Offer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
@@ -261,17 +248,6 @@ pub enum FrameError {
         /// Name of the field.
         field: &'static str,
     },
-}
-
-impl WindowOffer {
-    fn encode(&self) -> Frame {
-        Frame::new(kind::WINDOW_OFFER)
-            .u64(self.epoch)
-            .u64(self.bytes)
-            .u32(self.ring_lines)
-            .u32(self.slots)
-            .text(&self.name)
-    }
 }
 
 impl Deal {
@@ -401,13 +377,7 @@ impl Body<'_> {
         Ok(match self.kind {
             kind::HELLO => self.hello()?,
             kind::PING => HostMessage::Ping,
-            kind::WINDOW_OFFER => HostMessage::WindowOffer(WindowOffer {
-                epoch: self.u64()?,
-                bytes: self.u64()?,
-                ring_lines: self.u32()?,
-                slots: self.u32()?,
-                name: self.name()?,
-            }),
+            kind::WINDOW_OFFER => HostMessage::WindowOffer(WindowOffer::decode(self)?),
             kind::WINDOW_ANSWER => HostMessage::WindowAnswer {
                 epoch: self.u64()?,
                 works: self.flag()?,

@@ -11,139 +11,27 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crosslane_ctl::lane::{Geometry, LINE_BYTES, PAGE_BYTES, Posting};
+use crosslane_ctl::lane::{Geometry, Pages, Posting};
 use crosslane_sys::lock::{hold_range, is_range_held};
 use crosslane_window::discover::{Roots, dax};
 use crosslane_window::span::Span;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
-use thiserror::Error;
 
 use super::config::{WindowConfig, WindowKind};
-use super::message::{MAX_EXTENTS, WindowOffer};
-
-/// Bytes before the first part.
-pub const HEADER_BYTES: u64 = PAGE_BYTES as u64;
-
-/// First bytes of a header. What follows, in order: the version (4 bytes), lines of each ring (4),
-/// slots (4), four bytes of zero, the window's length (8) and the epoch (8), written by the owner;
-/// and the guest's answer (8), the epoch's complement, in the next line.
-pub const MAGIC: [u8; 8] = *b"XLWINDOW";
-const ANSWER_AT: u64 = LINE_BYTES as u64;
-const RECORD_BYTES: usize = 40;
-
-/// The owner's beat and the guest's, each the epoch (8) and a number (8) in a line of its own.
-const BEATS_AT: [u64; 2] = [2 * LINE_BYTES as u64, 3 * LINE_BYTES as u64];
-const BEAT_BYTES: usize = 16;
+use super::message::WindowOffer;
 
 mod beyond;
+mod error;
+mod layout;
 mod memory;
 
 use beyond::Beyond;
-pub use memory::ensure_fit;
-
-/// Why a window cannot be used.
-#[derive(Debug, Error)]
-pub enum WindowError {
-    /// The kernel refuses.
-    #[error("cannot use the window {path}: {error}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        error: io::Error,
-    },
-    /// A device's region is as long as it is.
-    #[error(
-        "the window {path} has {bytes} bytes, but {end} are asked of it: write fewer into rack.toml"
-    )]
-    Short {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        bytes: u64,
-        /// Where the window should end.
-        end: u64,
-    },
-    /// A region that answers nobody, and may harm who writes there.
-    #[error(
-        "the device of {path} is not enabled: open its bridge by `crosslane window hold ntb:ADDRESS --memory FILE`, \
-         or have its driver do so, or write 1 to `enable` beside it"
-    )]
-    Disabled {
-        /// The region.
-        path: PathBuf,
-    },
-    /// A DAX device that maps larger pages only.
-    #[error(
-        "the DAX device {path} maps pages of {align} bytes, and parts of windows begin at any page of 4096: \
-         make it anew with `daxctl create-device --align=4096`, or make a file system of it and name a file there"
-    )]
-    Align {
-        /// The device.
-        path: PathBuf,
-        /// Its pages.
-        align: u64,
-    },
-    /// It would be written to a disk, or to another machine.
-    #[error(
-        "the window {path} is on a file system that is not in memory: name a file in tmpfs, such as /dev/shm/lanes, \
-         that both hosts see"
-    )]
-    Disk {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Memory whose parts cannot be mapped or given back.
-    #[error(
-        "the window {path} is on {filesystem}, {lack}: name a file in tmpfs, such as /dev/shm/lanes, that both hosts see"
-    )]
-    Unfit {
-        /// The file.
-        path: PathBuf,
-        /// Where it lies.
-        filesystem: &'static str,
-        /// Why that does not do.
-        lack: &'static str,
-    },
-    /// Others could cut it short or read what is in it.
-    #[error(
-        "the window {path} belongs to user {owner} with mode {mode:o}: it must be a file of the \
-         monitor's user or root that nobody else can read or write"
-    )]
-    Unsafe {
-        /// The file.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// The other host sees other memory.
-    #[error(
-        "the window {path} does not show what the other host has written: both must name the same \
-         memory, with the same offset"
-    )]
-    OtherMemory {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The other host cuts it in a way that does not fit.
-    #[error(
-        "the other host cuts the window {path} into {ring_lines} lines, {slots} slots, {bytes} bytes"
-    )]
-    Shape {
-        /// The file.
-        path: PathBuf,
-        /// Lines of each ring.
-        ring_lines: u32,
-        /// Slots of each arena.
-        slots: u32,
-        /// Bytes.
-        bytes: u64,
-    },
-}
+pub use error::WindowError;
+use layout::{ANSWER_AT, BEAT_BYTES, Layout, RECORD_BYTES, beat_at, record};
+pub use layout::{HEADER_BYTES, MAGIC};
+pub use memory::{ensure, ensure_fit};
 
 /// An open window.
 #[derive(Debug)]
@@ -158,8 +46,10 @@ pub struct Window {
     header: Span,
     /// The other host's memory, if it is not the same: what is said to that host is written there.
     beyond: Option<Beyond>,
-    geometry: Geometry,
-    bytes: u64,
+    /// As this host would cut it.
+    own: Layout,
+    /// As the owner does.
+    layout: Layout,
 }
 
 impl Window {
@@ -172,8 +62,9 @@ impl Window {
             path: config.path.clone(),
             error,
         };
-        memory::ensure(config)?;
-        let end = config.offset.saturating_add(config.bytes);
+        let layout = memory::layout(config)?;
+        let end = config.offset.saturating_add(layout.bytes);
+        let is_huge = memory::is_huge(&config.path)?;
         let file = match config.kind {
             WindowKind::File => open_shared(config, end)?,
             WindowKind::Posted => {
@@ -181,7 +72,7 @@ impl Window {
                     // What is no window's is not made anew.
                     is_fit(config.kind, &config.path, &found)?;
                 }
-                beyond::open_file(&config.path, end).map_err(failed)?
+                beyond::open_file(&config.path, end)?
             }
             WindowKind::Bar | WindowKind::Dax => {
                 open_options(false).open(&config.path).map_err(failed)?
@@ -189,7 +80,7 @@ impl Window {
         };
         let found = file.metadata().map_err(failed)?;
         let bytes = match is_fit(config.kind, &config.path, &found)? {
-            true => dax_bytes(config)?,
+            true => dax::device_bytes(&config.path, &Roots::system().dax).map_err(failed)?,
             false => found.len(),
         };
         if bytes < end {
@@ -200,25 +91,19 @@ impl Window {
             });
         }
         let span = match config.kind {
-            WindowKind::File => None,
-            // What a bridge writes to must keep its pages.
-            WindowKind::Posted | WindowKind::Bar | WindowKind::Dax => {
-                Some(map(config, &file, config.bytes).map_err(failed)?)
-            }
+            WindowKind::File if !is_huge => None,
+            // What a bridge writes to must keep its pages, and the others cannot be written to.
+            _ => Some(map(config, &file, layout.bytes).map_err(failed)?),
         };
-        let header = map(config, &file, HEADER_BYTES).map_err(failed)?;
-        let line = u32::try_from(LINE_BYTES).unwrap_or(u32::MAX);
+        let header = map(config, &file, layout.header_bytes()).map_err(failed)?;
         Ok(Self {
-            geometry: Geometry {
-                ring_lines: config.ring_bytes / line,
-                slots: config.slots,
-            },
-            bytes: config.bytes,
             config: config.clone(),
             file,
             span,
             header,
-            beyond: Beyond::open(config)?,
+            beyond: Beyond::open(config, &layout)?,
+            own: layout,
+            layout,
         })
     }
 
@@ -252,14 +137,17 @@ impl Window {
 
     /// How arenas are cut.
     pub fn geometry(&self) -> Geometry {
-        self.geometry
+        self.layout.geometry
+    }
+
+    /// Of which pages what is mapped of a part consists.
+    pub fn pages(&self) -> Pages {
+        self.layout.pages
     }
 
     /// Parts that fit.
     pub fn parts(&self) -> usize {
-        let room = self.bytes.saturating_sub(HEADER_BYTES);
-        let parts = room / self.geometry.arena_bytes() as u64;
-        usize::try_from(parts).map_or(MAX_EXTENTS, |parts| parts.min(MAX_EXTENTS))
+        self.layout.parts()
     }
 
     /// Owner: write the header. The other host is to find this in it.
@@ -267,13 +155,7 @@ impl Window {
     /// # Errors
     /// The kernel's.
     pub fn offer(&self, epoch: u64) -> Result<WindowOffer, WindowError> {
-        let offer = WindowOffer {
-            name: self.config.name.clone(),
-            epoch,
-            bytes: self.bytes,
-            ring_lines: self.geometry.ring_lines,
-            slots: self.geometry.slots,
-        };
+        let offer = self.layout.offer(&self.config.name, epoch);
         self.write(0, &record(&offer))?;
         self.post(0, &record(&offer))?;
         Ok(offer)
@@ -285,25 +167,23 @@ impl Window {
     /// # Errors
     /// When this is other memory, or the offer does not fit it.
     pub fn accept(&mut self, offer: &WindowOffer) -> Result<(), WindowError> {
-        let geometry = Geometry {
+        let layout = Layout::offered(offer);
+        let layout = layout.filter(|layout| layout.fits(&self.own, &self.config));
+        let layout = layout.ok_or_else(|| WindowError::Shape {
+            path: self.config.path.clone(),
             ring_lines: offer.ring_lines,
             slots: offer.slots,
-        };
-        let fits = offer.bytes <= self.config.bytes && geometry.is_valid();
-        if !fits || HEADER_BYTES + geometry.arena_bytes() as u64 > offer.bytes {
-            return Err(WindowError::Shape {
-                path: self.config.path.clone(),
-                ring_lines: offer.ring_lines,
-                slots: offer.slots,
-                bytes: offer.bytes,
-            });
-        }
+            bytes: offer.bytes,
+            page: offer.page_bytes,
+            own_bytes: self.own.bytes,
+            own_page: self.own.pages.bytes(),
+        })?;
         let mut found = [0; RECORD_BYTES];
         self.read(0, &mut found)?;
         if found != record(offer) {
             return Err(self.is_other_memory());
         }
-        (self.geometry, self.bytes) = (geometry, offer.bytes);
+        self.layout = layout;
         self.post(ANSWER_AT, &(!offer.epoch).to_le_bytes())
     }
 
@@ -354,8 +234,8 @@ impl Window {
 
     /// Where a part begins in the file; `None` if there is no such part.
     pub fn offset_of(&self, part: usize) -> Option<u64> {
-        let at = part as u64 * self.geometry.arena_bytes() as u64;
-        (part < self.parts()).then_some(self.config.offset + HEADER_BYTES + at)
+        let at = self.layout.offset_of(part)?;
+        Some(self.config.offset + at)
     }
 
     /// A descriptor by which programs map a part, and hold it for as long as they do.
@@ -374,7 +254,7 @@ impl Window {
         let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let file = OpenOptions::new().read(true).write(true).open(again);
         let file = file.map_err(failed)?;
-        let bytes = self.geometry.arena_bytes() as u64;
+        let bytes = self.layout.part_bytes();
         hold_range(file.as_fd(), at, bytes).map_err(|error| failed(error.into()))?;
         Ok(file.into())
     }
@@ -388,7 +268,7 @@ impl Window {
         let Some(beyond) = &self.beyond else {
             return Ok(None);
         };
-        let at = self.offset_of(part).map(|at| at - self.config.offset);
+        let at = self.layout.offset_of(part);
         let lent = at
             .ok_or_else(|| io::ErrorKind::NotFound.into())
             .and_then(|at| {
@@ -419,7 +299,7 @@ impl Window {
 
     /// Whether somebody on this host may be using a part.
     pub fn is_held(&self, part: usize) -> bool {
-        let bytes = self.geometry.arena_bytes() as u64;
+        let bytes = self.layout.part_bytes();
         self.offset_of(part)
             .is_none_or(|at| is_range_held(self.file.as_fd(), at, bytes).unwrap_or(true))
     }
@@ -451,7 +331,7 @@ impl Window {
 
     /// Clear a whole part.
     pub fn clear_part(&self, part: usize) -> bool {
-        let bytes = self.geometry.arena_bytes() as u64;
+        let bytes = self.layout.part_bytes();
         self.offset_of(part).is_some_and(|at| self.clear(at, bytes))
     }
 
@@ -530,7 +410,8 @@ fn open_shared(config: &WindowConfig, end: u64) -> Result<File, WindowError> {
     let mut file = options.open(&config.path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     is_fit(config.kind, &config.path, &found)?;
-    if found.len() < end {
+    let mut before = found.len();
+    if before < end {
         // Who still maps what was cut off must not see it come back empty.
         if is_range_held(file.as_fd(), config.offset, config.bytes).unwrap_or(true) {
             std::fs::remove_file(&config.path).map_err(failed)?;
@@ -538,9 +419,11 @@ fn open_shared(config: &WindowConfig, end: u64) -> Result<File, WindowError> {
                 .create_new(true)
                 .open(&config.path)
                 .map_err(failed)?;
+            before = 0;
         }
         file.set_len(end).map_err(failed)?;
     }
+    memory::have_pages(&config.path, &file, before, end)?;
     Ok(file)
 }
 
@@ -554,45 +437,11 @@ fn map_at(file: &File, offset: u64, bytes: u64) -> io::Result<Span> {
     Span::open(file.as_fd(), offset?, bytes?)
 }
 
-/// How large a DAX device is, if parts of it can be mapped. Only sysfs knows.
-fn dax_bytes(config: &WindowConfig) -> Result<u64, WindowError> {
-    let path = || config.path.clone();
-    let failed = |error| WindowError::File {
-        path: path(),
-        error,
-    };
-    let sysfs = Roots::system().dax;
-    let align = dax::device_align(&config.path, &sysfs).map_err(failed)?;
-    if align > PAGE_BYTES as u64 {
-        return Err(WindowError::Align {
-            path: path(),
-            align,
-        });
-    }
-    dax::device_bytes(&config.path, &sysfs).map_err(failed)
-}
-
-fn beat_at(is_owner: bool) -> u64 {
-    BEATS_AT[usize::from(!is_owner)]
-}
-
 fn inside(is_inside: bool) -> io::Result<()> {
     match is_inside {
         true => Ok(()),
         false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
-}
-
-/// The header's record of an offer.
-fn record(offer: &WindowOffer) -> [u8; RECORD_BYTES] {
-    let mut bytes = [0; RECORD_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&u32::from(super::message::RACK_VERSION).to_le_bytes());
-    bytes[12..16].copy_from_slice(&offer.ring_lines.to_le_bytes());
-    bytes[16..20].copy_from_slice(&offer.slots.to_le_bytes());
-    bytes[24..32].copy_from_slice(&offer.bytes.to_le_bytes());
-    bytes[32..40].copy_from_slice(&offer.epoch.to_le_bytes());
-    bytes
 }
 
 #[cfg(test)]

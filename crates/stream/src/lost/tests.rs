@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use crosslane_ctl::lane::receiver_flags::READY;
-use crosslane_ctl::lane::{Geometry, Location};
+use crosslane_ctl::lane::{Geometry, Location, Pages};
 use crosslane_ctl::message::Grant;
 use crosslane_window::arena::Arena;
 
@@ -106,7 +106,10 @@ impl Link {
 }
 
 fn enter(socket: TcpStream, role: u32, memory: &File) -> Side {
-    let place = Location::File { offset: 0 };
+    let place = Location::File {
+        offset: 0,
+        pages: Pages::SMALL,
+    };
     let view = Arena::open(memory.as_fd(), GEOMETRY, place).unwrap();
     let view: &'static Arena = Box::leak(Box::new(view));
     let end = register::track(socket.as_raw_fd(), Family::Tcp, role == 1, None).unwrap();

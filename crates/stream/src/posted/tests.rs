@@ -13,7 +13,7 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use crosslane_ctl::lane::receiver_flags::READY;
-use crosslane_ctl::lane::{Geometry, Location, Posting};
+use crosslane_ctl::lane::{Geometry, Location, Pages, Posting};
 use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Ending;
@@ -66,6 +66,7 @@ fn arenas() -> [&'static Arena; 2] {
         offset: 0,
         beyond: 0,
         posting: Posting::Memory,
+        pages: Pages::SMALL,
     };
     [0, 1].map(|at| {
         let (own, beyond) = (memory[at].as_fd(), memory[1 - at].as_fd());

@@ -12,7 +12,7 @@ pub struct Network {
 }
 
 /// What names of namespaces and of the files of windows begin with; the process that uses them follows, and a minus sign.
-const PREFIX: &str = "xl";
+pub(super) const PREFIX: &str = "xl";
 /// Where namespaces have their names, and windows their files.
 const FOLDERS: [&str; 2] = ["/run/netns", "/dev/shm"];
 
@@ -96,7 +96,7 @@ fn sweep(folder: &Path) {
 }
 
 /// Whether it is of a test program that runs no more.
-fn is_left_over(name: &str) -> bool {
+pub(super) fn is_left_over(name: &str) -> bool {
     let pid = name
         .strip_prefix(PREFIX)
         .and_then(|rest| rest.split_once('-'));

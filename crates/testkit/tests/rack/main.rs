@@ -5,6 +5,7 @@ mod counters;
 mod crash;
 mod dax;
 mod endings;
+mod huge;
 mod limits;
 mod losses;
 mod monitors;

@@ -12,8 +12,13 @@ fn redis_here_and_its_clients_there() {
 
 /// On each of the two hosts, with its clients on the other.
 pub fn serve_redis(kind: &'static str) {
+    serve_redis_over(|| Rack::of_kind(kind));
+}
+
+/// The same over hosts that `rack` makes.
+pub fn serve_redis_over(rack: impl Fn() -> Rack) {
     for (server, address) in ADDRESSES.into_iter().enumerate() {
-        let rack = Rack::of_kind(kind);
+        let rack = rack();
         let port = 6400;
         let redis = rack.hosts[server]
             .program("redis-server")

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use crosslane_monitor::rack::config::RackConfig;
 use crosslane_monitor::rack::identity::{Fingerprint, Identity};
-use crosslane_monitor::rack::window::ensure_fit;
+use crosslane_monitor::rack::window::{ensure, ensure_fit};
 use crosslane_window::discover::{Roots, dax};
 
 use super::Place;
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     fingerprint: String,
 
-    /// File in tmpfs that both hosts share, made by the monitor; or a PCI device's memory that they
+    /// File in tmpfs or hugetlbfs that both hosts share, made by the monitor; or a PCI device's memory that they
     /// share, such as /sys/bus/pci/devices/ADDRESS/resource2 of ivshmem; or, with --coherent, /dev/dax0.0
     #[arg(long, value_name = "PATH")]
     window: Option<PathBuf>,
@@ -83,7 +83,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         text.push('\n');
     }
     text.push_str(&tables(args, &before.name)?);
-    RackConfig::parse(&path, &text)?;
+    let after = RackConfig::parse(&path, &text)?;
+    // What is there already is the monitor's to complain about.
+    after.windows[before.windows.len()..]
+        .iter()
+        .try_for_each(ensure)?;
     replace(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
     output::print(&format!(
         "{} is in {}; the monitor reads that when it starts, and one that runs at `crosslane rack reload`.\n",

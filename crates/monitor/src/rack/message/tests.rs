@@ -37,6 +37,7 @@ fn messages_of_pairing() -> Vec<HostMessage> {
             name: "w".to_owned(),
             epoch: u64::MAX,
             bytes: 1 << 40,
+            page_bytes: 1 << 21,
             ring_lines: 512,
             slots: 8,
         }),

@@ -11,7 +11,7 @@ use crosslane_ctl::lane::Posting;
 use crosslane_window::span::Span;
 use rustix::fs::OFlags;
 
-use super::{HEADER_BYTES, WindowError, is_fit, map_at};
+use super::{Layout, WindowError, is_fit, map_at, memory};
 use crate::rack::config::{BeyondConfig, WindowConfig};
 
 /// It, opened.
@@ -28,7 +28,10 @@ pub(super) struct Beyond {
 
 impl Beyond {
     /// Open what the configuration names, if it does.
-    pub(super) fn open(config: &WindowConfig) -> Result<Option<Self>, WindowError> {
+    pub(super) fn open(
+        config: &WindowConfig,
+        layout: &Layout,
+    ) -> Result<Option<Self>, WindowError> {
         let Some(beyond) = &config.beyond else {
             return Ok(None);
         };
@@ -36,10 +39,10 @@ impl Beyond {
             path: beyond.path.clone(),
             error,
         };
-        let end = beyond.offset.saturating_add(config.bytes);
+        let end = beyond.offset.saturating_add(layout.bytes);
         let posting = posting(&beyond.path);
         let file = match posting {
-            Posting::Memory => open_file(&beyond.path, end).map_err(failed)?,
+            Posting::Memory => open_file(&beyond.path, end)?,
             Posting::Uncached | Posting::Combined if !is_enabled(&beyond.path) => {
                 return Err(WindowError::Disabled {
                     path: beyond.path.clone(),
@@ -58,7 +61,7 @@ impl Beyond {
                 end,
             });
         }
-        let header = map_at(&file, beyond.offset, HEADER_BYTES).map_err(failed)?;
+        let header = map_at(&file, beyond.offset, layout.header_bytes()).map_err(failed)?;
         Ok(Some(Self {
             config: beyond.clone(),
             file,
@@ -125,25 +128,44 @@ fn options() -> OpenOptions {
 
 /// Open a file of at least so many bytes. One that is not there, or has been cut short, is made anew: who still maps what was
 /// cut off must not write into what comes in its place.
-pub(super) fn open_file(path: &Path, end: u64) -> io::Result<File> {
+pub(super) fn open_file(path: &Path, end: u64) -> Result<File, WindowError> {
+    let failed = |error| WindowError::File {
+        path: path.to_owned(),
+        error,
+    };
+    let is_long = |file: &File| Ok(file.metadata()?.len() >= end);
     match options().open(path) {
-        Ok(file) if file.metadata()?.len() >= end => return Ok(file),
-        Ok(_) => std::fs::remove_file(path)?,
+        Ok(file) if is_long(&file).map_err(failed)? => return Ok(file),
+        Ok(_) => std::fs::remove_file(path).map_err(failed)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+        Err(error) => return Err(failed(error)),
     }
     // Nobody finds it while it is too short.
     let new = path.with_extension(format!("new-{}", std::process::id()));
-    let file = options().create(true).truncate(true).open(&new)?;
-    file.set_len(end)?;
-    file.write_all_at(&[0], 0)?;
-    // Another monitor may have been faster, and may have begun to use it.
-    match std::fs::hard_link(&new, path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            let _ = std::fs::remove_file(&new);
-            return Err(error);
-        }
-        _ => std::fs::remove_file(&new)?,
+    let made = make(&new, path, end);
+    if made.is_err() {
+        let _ = std::fs::remove_file(&new);
     }
-    options().open(path)
+    made?;
+    options().open(path).map_err(failed)
+}
+
+/// Make a file under the first name, and give it the second one, and that only, if nobody has it.
+fn make(new: &Path, path: &Path, end: u64) -> Result<(), WindowError> {
+    let failed = |error| WindowError::File {
+        path: path.to_owned(),
+        error,
+    };
+    let file = options().create(true).truncate(true).open(new);
+    let file = file.map_err(failed)?;
+    file.set_len(end).map_err(failed)?;
+    match memory::is_huge(new)? {
+        true => memory::have_pages(path, &file, 0, end)?,
+        false => file.write_all_at(&[0], 0).map_err(failed)?,
+    }
+    // Another monitor may have been faster, and may have begun to use it.
+    match std::fs::hard_link(new, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+        _ => std::fs::remove_file(new).map_err(failed),
+    }
 }

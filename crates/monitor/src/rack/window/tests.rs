@@ -147,24 +147,39 @@ fn a_guest_clears_its_own_memory_of_what_is_asked_about_and_in_no_use() {
 fn a_shape_that_does_not_fit_is_refused() {
     let folder = folder();
     let path = folder.path().join("window");
-    let offer = Window::open(&config(&path)).unwrap().offer(1).unwrap();
+    let owner = Window::open(&config(&path)).unwrap();
+    let offer = owner.offer(1).unwrap();
     let mut guest = Window::open(&config(&path)).unwrap();
+    let of = |change: &dyn Fn(&mut WindowOffer)| {
+        let mut wrong = offer.clone();
+        change(&mut wrong);
+        wrong
+    };
     for wrong in [
-        WindowOffer {
-            bytes: 2 << 20,
-            ..offer.clone()
-        },
-        WindowOffer {
-            ring_lines: 7,
-            ..offer.clone()
-        },
-        WindowOffer {
-            slots: 4096,
-            ..offer.clone()
-        },
+        of(&|offer| offer.bytes = 2 << 20),
+        of(&|offer| offer.bytes = 4096),
+        of(&|offer| offer.ring_lines = 7),
+        of(&|offer| offer.slots = 4096),
+        // A page of which the header alone would fill the window, and what no page can be.
+        of(&|offer| offer.page_bytes = 1 << 20),
+        of(&|offer| offer.page_bytes = 2048),
+        of(&|offer| offer.page_bytes = 4096 + 64),
+        of(&|offer| offer.page_bytes = 0),
+        of(&|offer| offer.page_bytes = u32::MAX),
     ] {
-        assert!(guest.accept(&wrong).is_err(), "{wrong:?}");
+        // A host that lies says the same in the header.
+        owner.write(0, &record(&wrong)).unwrap();
+        let refused = guest.accept(&wrong);
+        assert!(
+            matches!(refused, Err(WindowError::Shape { .. })),
+            "{wrong:?}"
+        );
+        assert_eq!(guest.layout, guest.own);
     }
+    let larger = of(&|offer| offer.page_bytes = 1 << 16);
+    owner.write(0, &record(&larger)).unwrap();
+    guest.accept(&larger).unwrap();
+    assert_eq!(guest.offset_of(0), Some(1 << 16));
 }
 
 #[test]
@@ -305,21 +320,20 @@ fn a_file_that_is_not_in_memory_is_refused() {
     assert!(!memory.exists(), "nothing is made");
 }
 
-/// Their parts could be neither mapped nor cleared. The kernel's answer is played: such a file system may not be mounted here.
+/// Their parts could not be cleared. The kernel's answer is played: such a file system may not be mounted here.
 #[test]
-fn a_file_of_memory_that_cannot_be_cut_into_parts_is_refused() {
-    let path = Path::new("/mnt/huge/window");
-    for (number, name) in [(0x9584_58f6, "hugetlbfs"), (0x8584_58f6, "ramfs")] {
-        for is_device in [false, true] {
-            let said = memory::judge(path, number, is_device).unwrap_err();
-            let said = said.to_string();
-            for word in ["/mnt/huge/window", name, "name a file in tmpfs"] {
-                assert!(said.contains(word), "{said}");
-            }
+fn a_file_of_memory_that_cannot_be_cleared_in_parts_is_refused() {
+    let path = Path::new("/mnt/ram/window");
+    let (tmpfs, hugetlbfs, ramfs, ext4) = (0x0102_1994, 0x9584_58f6, 0x8584_58f6, 0xef53);
+    for is_device in [false, true] {
+        let said = memory::judge(path, ramfs, is_device).unwrap_err();
+        let said = said.to_string();
+        for word in ["/mnt/ram/window", "ramfs", "name a file in tmpfs"] {
+            assert!(said.contains(word), "{said}");
         }
     }
-    let (tmpfs, ext4) = (0x0102_1994, 0xef53);
     assert!(memory::judge(path, tmpfs, false).is_ok());
+    assert!(memory::judge(path, hugetlbfs, false).is_ok());
     assert!(memory::judge(path, ext4, true).is_ok(), "DAX memory");
     let disk = memory::judge(path, ext4, false);
     assert!(matches!(disk, Err(WindowError::Disk { .. })), "{disk:?}");
@@ -336,3 +350,5 @@ fn a_file_that_others_may_use_is_refused() {
         Err(WindowError::Unsafe { mode: 0o660, .. })
     ));
 }
+
+mod pages;

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use crosslane_sys::device::{TMPFS, filesystem};
 use crosslane_sys::memory::{Mapping, NO_FOLLOW};
 use crosslane_sys::process::uid;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs, statfs};
 use rustix::io::Errno;
 
 use crate::ntb::NtbError;
+
+const NOT_IN_TMPFS: &str = "it is not in tmpfs; name a file under /dev/shm";
 
 /// A file in tmpfs, whose pages are pinned while a device may write there. Who takes them out of the file takes them from the
 /// monitor and the programs, not from the device: so it must stay the file of its name, and as long.
@@ -35,6 +37,15 @@ impl HeldMemory {
             why,
         };
         let failed = |cause: io::Error| refused(cause.to_string());
+        let place = if path.exists() {
+            path
+        } else {
+            path.parent().unwrap_or(path)
+        };
+        // Before it is made. What the kernel does not say is found out below.
+        if statfs(place).is_ok_and(|found| found.f_type != TMPFS) {
+            return Err(refused(NOT_IN_TMPFS.into()));
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         // As monitors want it, which follow no link either.
@@ -49,9 +60,7 @@ impl HeldMemory {
             )));
         }
         if filesystem(file.as_fd()) != Ok(TMPFS) {
-            return Err(refused(
-                "it is not in tmpfs; name a file under /dev/shm".into(),
-            ));
+            return Err(refused(NOT_IN_TMPFS.into()));
         }
         // For as long as it is open: two bridges that write there would write over each other.
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
