@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -40,12 +40,16 @@ fn crosslane(words: &[&str]) -> Command {
 
 /// Run to the end, but not for ever.
 fn run(mut command: Command) -> Output {
-    use std::process::Stdio;
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = start(&mut command);
+    finish(&command, child)
+}
+
+fn start(command: &mut Command) -> Child {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn finish(command: &Command, mut child: Child) -> Output {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if start.elapsed() > WATCHDOG {
@@ -197,6 +201,78 @@ fn the_bench_measures_every_kind() {
     assert_eq!(kinds, wanted.into_iter().collect());
     let is_figure = |row: &Value| row["ns"].as_f64().is_some() || row["gbps"].as_f64().is_some();
     assert!(rows[1..].iter().all(is_figure), "{rows:?}");
+}
+
+/// Two processes share nothing but the window, as two hosts do.
+#[test]
+fn messages_go_to_the_host_that_answers_and_back() {
+    let window = Window::new("answered", 4 << 20);
+    let place = window.0.to_str().unwrap();
+    let bench = ["bench", "window", place, "--overwrite", "--json"];
+    // What was there before means nothing to either.
+    for _ in 0..2 {
+        let mut answer = crosslane(&[&bench[..], &["--answer"]].concat());
+        let answering = start(&mut answer);
+        let ask = [&bench[..], &["--other-host", "--quick"]].concat();
+        let rows = lines(&run(crosslane(&ask)));
+        let answered = lines(&finish(&answer, answering));
+        assert_eq!(rows[0]["bench"], "machine");
+        let of_kind = |kind: &str| {
+            let rows = rows.iter().filter(|row| row["kind"] == kind);
+            let named = rows.map(|row| (row["variant"].to_string(), row["bytes"].to_string()));
+            named.collect::<BTreeSet<_>>().len()
+        };
+        // Six sizes by three carriers, of which one is what the others are held against.
+        assert_eq!((of_kind("one_way"), of_kind("overhead")), (18, 12));
+        assert!(of_kind("write_bandwidth") > 0);
+        assert_eq!(answered.len(), 1, "{answered:?}");
+        assert!(
+            answered[0]["messages"].as_u64() > Some(1000),
+            "{answered:?}"
+        );
+    }
+}
+
+#[test]
+fn a_bench_that_nobody_answers_says_what_to_do() {
+    let window = Window::new("unanswered", 4 << 20);
+    let place = window.0.to_str().unwrap();
+    for (role, remedy) in [("--other-host", "--answer"), ("--answer", "--other-host")] {
+        let words = [
+            "bench",
+            "window",
+            place,
+            "--overwrite",
+            "--patience",
+            "1",
+            role,
+        ];
+        let output = run(crosslane(&words));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        for word in ["nobody has answered", remedy, "other host"] {
+            assert!(said.contains(word), "no {word:?} in {said}");
+        }
+    }
+}
+
+/// Whoever waits in a lane looks at no clock.
+#[test]
+fn a_bench_whose_other_host_is_gone_ends() {
+    let window = Window::new("abandoned", 4 << 20);
+    let place = window.0.to_str().unwrap();
+    let bench = ["bench", "window", place, "--overwrite", "--patience", "3"];
+    let [mut ask, mut answer] =
+        ["--other-host", "--answer"].map(|role| crosslane(&[&bench[..], &[role]].concat()));
+    let (mut answering, asking) = (start(&mut answer), start(&mut ask));
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(answering.try_wait().unwrap().is_none(), "it takes longer");
+    answering.kill().unwrap();
+    answering.wait().unwrap();
+    let output = finish(&ask, asking);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("has said nothing for 3s"), "{said}");
 }
 
 /// Each is large enough to be opened.

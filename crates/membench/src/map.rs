@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
+use crosslane_window::view::View;
 use rustix::mm::{MapFlags, ProtFlags};
 use thiserror::Error;
 
@@ -77,6 +78,8 @@ pub enum Pages {
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    /// Whether it is unmapped with this.
+    is_ours: bool,
 }
 
 impl Mapping {
@@ -145,6 +148,15 @@ impl Mapping {
         Self::new(base, bytes, || path.display().to_string(), "")
     }
 
+    /// What another has mapped, who keeps it for as long as this is used.
+    pub fn of_view(view: View) -> Self {
+        Self {
+            base: view.start(),
+            bytes: view.bytes(),
+            is_ours: false,
+        }
+    }
+
     /// The length of a file that [`Mapping::file`] would map; none of a character device, which does not
     /// say.
     ///
@@ -167,13 +179,18 @@ impl Mapping {
             hint,
         })?;
         let base = NonNull::new(base.cast::<u8>());
-        base.map(|base| Self { base, bytes })
-            .ok_or_else(|| MapError::Map {
-                bytes,
-                what: what(),
-                cause: rustix::io::Errno::NOMEM,
-                hint,
-            })
+        let is_ours = true;
+        base.map(|base| Self {
+            base,
+            bytes,
+            is_ours,
+        })
+        .ok_or_else(|| MapError::Map {
+            bytes,
+            what: what(),
+            cause: rustix::io::Errno::NOMEM,
+            hint,
+        })
     }
 
     fn advise(&self, pages: Pages) {
@@ -248,6 +265,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if !self.is_ours {
+            return;
+        }
         // SAFETY: the range is exactly what was mapped, and no pointer into it outlives this value.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "a mapping of ours can be unmapped");
@@ -333,6 +353,19 @@ mod tests {
                 .to_string()
                 .contains("cannot open")
         );
+    }
+
+    #[test]
+    fn what_another_has_mapped_is_measured_and_left_mapped() {
+        let owner = Mapping::anonymous(8192, Pages::Small).unwrap();
+        // SAFETY: it lives as long as this function.
+        let view = unsafe { View::from_raw(owner.base, owner.bytes) };
+        let part = Mapping::of_view(view.part(4096, 4096).unwrap());
+        assert_eq!(part.bytes(), 4096);
+        assert_eq!(part.address(8, 8), owner.address(4104, 8));
+        drop(part);
+        crate::kernel::store(&owner, 4104, 7);
+        assert_eq!(crate::kernel::load(&owner, 4104), 7);
     }
 
     #[test]

@@ -250,6 +250,27 @@ pub fn lasting_view(window: &'static dyn Window, offset: usize, bytes: usize) ->
     whole.part(offset, bytes)
 }
 
+/// A part of the other host's memory, of a window that has one at each host and is never closed, for benches: loads
+/// of it cross the bridge, which lanes never do. `None` where both hosts map the same, or it does not lie inside.
+pub fn lasting_view_beyond(
+    window: &'static dyn Window,
+    offset: usize,
+    bytes: usize,
+) -> Option<View> {
+    let Memory::Apart {
+        remote,
+        bytes: counted,
+        ..
+    } = window.memory()
+    else {
+        return None;
+    };
+    // SAFETY: it outlives everything.
+    let whole = unsafe { View::of(remote) };
+    let counted = whole.part(0, counted.min(remote.bytes()))?;
+    counted.part(offset, bytes)
+}
+
 /// What `side`, 0 or 1, may read and write.
 ///
 /// # Safety

@@ -1,6 +1,7 @@
 //! `crosslane window ...`: windows of memory between hosts.
 
 mod hold;
+pub mod meet;
 mod probe;
 mod teller;
 mod test;

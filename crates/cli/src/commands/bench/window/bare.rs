@@ -96,9 +96,14 @@ fn streams(window: &Mapping, window_bytes: usize, quick: bool) -> Vec<Row> {
     rows
 }
 
-/// Bandwidth of writes of each size, a fence after each, in the way that the window's lanes write.
-pub fn writes(window: &'static dyn Window, quick: bool) -> Vec<Row> {
-    let (_, remote) = lasting_halves(window, 0);
+/// Bandwidth of writes of each size, a fence after each, in the way that the window's lanes write, by one side, behind so
+/// many bytes of what it writes.
+pub fn writes(window: &'static dyn Window, side: usize, from: usize, quick: bool) -> Vec<Row> {
+    let (_, remote) = lasting_halves(window, side);
+    let room = remote.bytes().saturating_sub(from);
+    let Some(remote) = remote.part(from, room) else {
+        return Vec::new();
+    };
     let total: usize = if quick { 4 << 20 } else { 64 << 20 };
     let mut rows = Vec::new();
     let sizes = [8, 64, 256, 1024, 4096, 16 << 10];

@@ -20,7 +20,7 @@ const SIZES: [usize; 6] = [8, 56, 64, 512, 4096, 16 << 10];
 const LAST: u8 = 1;
 
 /// How a carrier that does not fit is told of.
-const TOO_SMALL: &str = "the window is too small for lanes";
+pub(super) const TOO_SMALL: &str = "the window is too small for lanes";
 
 /// One-way times of all sizes by all carriers, in turn in each round; none where there is one processor.
 pub(super) fn measure(
@@ -30,16 +30,8 @@ pub(super) fn measure(
     let Ok(cpus) = two_cpus() else {
         return Ok(None);
     };
-    let (rounds, slice) = if quick { (7, 15) } else { (31, 30) };
-    let slice = Duration::from_millis(slice);
-    let mut carriers = vec![Carrier::Bare, Carrier::Posted];
-    if window.traits().is_coherent() {
-        carriers.push(Carrier::Coherent);
-    }
-    let cases: Vec<(usize, Carrier)> = SIZES
-        .into_iter()
-        .flat_map(|bytes| carriers.iter().map(move |carrier| (bytes, *carrier)))
-        .collect();
+    let (rounds, slice) = effort(quick);
+    let cases = cases(&Carrier::measured(window));
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
     for _ in 0..rounds {
         for ((bytes, carrier), times) in cases.iter().zip(&mut times) {
@@ -50,8 +42,26 @@ pub(super) fn measure(
     Ok(Some(rows(&cases, &times, half_bytes(window))))
 }
 
+/// Each size by each carrier, in the order in which both sides go through them.
+pub(super) fn cases(carriers: &[Carrier]) -> Vec<(usize, Carrier)> {
+    let of_size = |bytes| carriers.iter().map(move |carrier| (bytes, *carrier));
+    SIZES.into_iter().flat_map(of_size).collect()
+}
+
+/// How often each case is measured, and how long each time.
+pub(super) const fn effort(quick: bool) -> (usize, Duration) {
+    match quick {
+        true => (7, Duration::from_millis(15)),
+        false => (31, Duration::from_millis(30)),
+    }
+}
+
 /// The median of the rounds, and a tenth from the best one: others may use the processors, too.
-fn rows(cases: &[(usize, Carrier)], times: &[Vec<f64>], window_bytes: usize) -> Vec<Row> {
+pub(super) fn rows(
+    cases: &[(usize, Carrier)],
+    times: &[Vec<f64>],
+    window_bytes: usize,
+) -> Vec<Row> {
     let figures = |times: &[f64]| {
         let mut sorted = times.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -87,17 +97,7 @@ fn one_way_ns(
     cpus: (usize, usize),
     slice: Duration,
 ) -> anyhow::Result<f64> {
-    with_echo(ends, bytes, cpus, |echo| {
-        const TURNS: u64 = 16;
-        let mut times = Vec::new();
-        let start = Instant::now();
-        while start.elapsed() < slice || times.is_empty() {
-            let before = Instant::now();
-            (0..TURNS).for_each(|_| echo.call());
-            times.push(before.elapsed().as_secs_f64() * 1e9 / number(2 * TURNS));
-        }
-        median(&times).unwrap_or(f64::NAN)
-    })
+    with_echo(ends, bytes, cpus, |echo| echo.one_way_ns(slice))
 }
 
 /// Each round trip of messages by a carrier, as programs' round trips are measured.
@@ -127,18 +127,58 @@ pub fn round_trips(
 }
 
 /// The other side of a window, which sends every message back.
-struct Echo {
+pub(super) struct Echo {
     end: Box<dyn End>,
     message: Vec<u8>,
     answer: Vec<u8>,
 }
 
 impl Echo {
+    pub(super) fn new(end: Box<dyn End>, bytes: usize) -> Self {
+        let (message, answer) = (vec![0; bytes], vec![0; bytes]);
+        Self {
+            end,
+            message,
+            answer,
+        }
+    }
+
+    /// Half of a round trip, the median over so long a time.
+    pub(super) fn one_way_ns(&mut self, slice: Duration) -> f64 {
+        const TURNS: u64 = 16;
+        let mut times = Vec::new();
+        let start = Instant::now();
+        while start.elapsed() < slice || times.is_empty() {
+            let before = Instant::now();
+            (0..TURNS).for_each(|_| self.call());
+            times.push(before.elapsed().as_secs_f64() * 1e9 / number(2 * TURNS));
+        }
+        median(&times).unwrap_or(f64::NAN)
+    }
+
+    /// One more, behind which the other side waits for nothing.
+    pub(super) fn end(&mut self) {
+        self.message[0] = LAST;
+        self.call();
+    }
+
     /// One round trip.
     fn call(&mut self) {
         self.end.send(&self.message);
         self.end.receive(&mut self.answer);
     }
+}
+
+/// Send every message back, up to the last one. Returns how many there were.
+pub(super) fn answer_all(end: &mut impl End, bytes: usize) -> u64 {
+    let mut message = vec![0; bytes];
+    let mut count = 0;
+    while message[0] != LAST {
+        end.receive(&mut message);
+        end.send(&message);
+        count += 1;
+    }
+    count
 }
 
 /// Run `ask` on one processor, with an echo on the other.
@@ -151,25 +191,14 @@ fn with_echo<T: Send>(
     std::thread::scope(|scope| {
         let echoing = scope.spawn(move || {
             let placed = pin(cpus.1);
-            let mut message = vec![0; bytes];
-            while message[0] != LAST {
-                there.receive(&mut message);
-                there.send(&message);
-            }
+            answer_all(&mut there, bytes);
             placed
         });
         let asking = scope.spawn(move || {
             let placed = pin(cpus.0);
-            let (message, answer) = (vec![0; bytes], vec![0; bytes]);
-            let end = here;
-            let mut echo = Echo {
-                end,
-                message,
-                answer,
-            };
+            let mut echo = Echo::new(here, bytes);
             let found = ask(&mut echo);
-            echo.message[0] = LAST;
-            echo.call();
+            echo.end();
             placed.map(|()| found)
         });
         let found = asking.join().expect("the side that asks ends");

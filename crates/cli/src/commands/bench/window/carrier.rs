@@ -9,7 +9,7 @@ use std::hint::spin_loop;
 use crosslane_ctl::lane::{DEFAULT_RING_LINES, Geometry, MIN_RING_LINES, WINDOW_RING_LINES};
 use crosslane_ring::posted::{PostedRx, PostedTx, Slot};
 use crosslane_ring::{RxCursor, TxCursor, WindowLane};
-use crosslane_window::backend::{Window, half_bytes, lasting_halves, lasting_view};
+use crosslane_window::backend::{Memory, Window, half_bytes, lasting_halves, lasting_view};
 use crosslane_window::inbound::Inbound;
 use crosslane_window::outbound::Outbound;
 
@@ -56,27 +56,54 @@ impl Carrier {
         }
     }
 
+    /// The carriers of messages that a window is measured by.
+    pub fn measured(window: &dyn Window) -> Vec<Self> {
+        let mut carriers = vec![Self::Bare, Self::Posted];
+        let is_shared = matches!(window.memory(), Memory::Shared(_));
+        if window.traits().is_coherent() && is_shared {
+            carriers.push(Self::Coherent);
+        }
+        carriers
+    }
+
     /// Both ends, where the window has room for them. What is in it is lost.
     pub fn ends(self, window: &'static dyn Window) -> Option<[Box<dyn End>; 2]> {
-        let lines = match self {
-            Self::Grown => DEFAULT_RING_LINES,
-            _ => ring_lines(half_bytes(window)),
-        };
+        let lines = self.lines(half_bytes(window));
         clear(window, lane_bytes(lines.max(WINDOW_RING_LINES)));
+        Some([self.end(window, 0, 0)?, self.end(window, 1, 0)?])
+    }
+
+    /// The end of one side, in what is left of both halves behind so many bytes. These must have been cleared, as far as
+    /// [`Carrier::used_bytes`].
+    pub fn end(
+        self,
+        window: &'static dyn Window,
+        side: usize,
+        from: usize,
+    ) -> Option<Box<dyn End>> {
+        let room = half_bytes(window).checked_sub(from)?;
+        let lines = self.lines(room);
         Some(match self {
-            Self::Bare => [0, 1].map(|side| {
+            Self::Bare => {
                 let (local, remote) = lasting_halves(window, side);
-                Box::new(Bare::new(local, remote)) as Box<dyn End>
-            }),
-            Self::Posted => [
-                Box::new(Posted::new(window, 0, lines)?),
-                Box::new(Posted::new(window, 1, lines)?),
-            ],
-            Self::Coherent | Self::Grown => [
-                Box::new(Coherent::new(window, 0, lines)?),
-                Box::new(Coherent::new(window, 1, lines)?),
-            ],
+                let (local, remote) = (local.part(from, room)?, remote.part(from, room)?);
+                Box::new(Bare::new(local, remote))
+            }
+            Self::Posted => Box::new(Posted::new(window, side, from, lines)?),
+            Self::Coherent | Self::Grown => Box::new(Coherent::new(window, side, from, lines)?),
         })
+    }
+
+    /// Of a half with so many bytes of room.
+    pub fn used_bytes(self, room: usize) -> usize {
+        room.min(2 * lane_bytes(self.lines(room).max(WINDOW_RING_LINES)))
+    }
+
+    fn lines(self, room: usize) -> u32 {
+        match self {
+            Self::Grown => DEFAULT_RING_LINES,
+            _ => ring_lines(room),
+        }
     }
 }
 
@@ -162,16 +189,16 @@ struct Posted {
 }
 
 impl Posted {
-    fn new(window: &'static dyn Window, side: usize, lines: u32) -> Option<Self> {
+    fn new(window: &'static dyn Window, side: usize, from: usize, lines: u32) -> Option<Self> {
         let (local, remote) = lasting_halves(window, side);
         let part = lane_bytes(lines);
-        let slot = Slot::new(local.part(0, part)?, remote.part(0, part)?, lines);
+        let slot = Slot::new(local.part(from, part)?, remote.part(from, part)?, lines);
         let (tx, rx) = (PostedTx::default(), PostedRx::default());
         Some(Self { slot, tx, rx })
     }
 }
 
-const HONEST: &str = "the other end is this program";
+const HONEST: &str = "the other end is this program, here or on the other host";
 
 impl End for Posted {
     fn send(&mut self, message: &[u8]) {
@@ -206,10 +233,10 @@ struct Coherent {
 }
 
 impl Coherent {
-    fn new(window: &'static dyn Window, side: usize, lines: u32) -> Option<Self> {
+    fn new(window: &'static dyn Window, side: usize, from: usize, lines: u32) -> Option<Self> {
         let half = half_bytes(window);
         let lane = |number: usize| {
-            let view = lasting_view(window, number * half, lane_bytes(lines))?;
+            let view = lasting_view(window, number * half + from, lane_bytes(lines))?;
             WindowLane::new(view, lines)
         };
         Some(Self {

@@ -4,27 +4,32 @@ mod bare;
 pub mod between;
 pub mod carrier;
 mod copies;
+mod hosts;
 pub mod stream;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use crosslane_benchkit::{Folder, Machine, stop_children_on_signals};
 use crosslane_ctl::lane::MIN_RING_LINES;
 use crosslane_membench::map::Mapping;
-use crosslane_window::backend::{BarWindow, Place, Window, half_bytes, open};
-use crosslane_window::discover::{Roots, pci};
+use crosslane_window::backend::{
+    Memory, Place, Window, half_bytes, lasting_view, open, open_bridge,
+};
+use crosslane_window::discover::Roots;
 use serde::Serialize;
 
 use crate::commands::pcie::args::parse_bytes;
 use crate::commands::pcie::output::OutputArgs;
+use hosts::Side;
 
 /// Arguments of `crosslane bench window`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A file in memory, a PCI device such as 0000:00:05.0, or /dev/dax0.0; what is in it is lost. By
-    /// default, a file made in /dev/shm
+    /// A file in memory, a PCI device such as 0000:00:05.0, vfio:0000:00:05.0, ntb:0000:17:00.0, or /dev/dax0.0; what is in
+    /// it is lost. By default, a file made in /dev/shm
     #[arg(requires = "overwrite")]
     place: Option<String>,
     /// Confirm that the window's contents may be destroyed
@@ -42,6 +47,15 @@ pub struct Args {
     /// NUMA node of the file that is made
     #[arg(long, value_name = "N", conflicts_with = "place")]
     node: Option<u32>,
+    /// Send messages to the other host, which runs the same with --answer. Over a bridge that is always so
+    #[arg(long, requires = "place")]
+    other_host: bool,
+    /// Measure nothing, but send back what the other host's bench sends
+    #[arg(long, requires = "place", conflicts_with_all = ["other_host", "quick", "max_window"])]
+    answer: bool,
+    /// Seconds to wait for the other host
+    #[arg(long, default_value_t = 60, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    patience: u64,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -123,18 +137,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let target = Target::of(args, bytes)?;
     // As all windows of lanes, it stays mapped as long as the process lives.
     let window: &'static dyn Window = Box::leak(target.window);
-    let bytes = bytes.min(2 * half_bytes(window));
-    let mapping = Mapping::file(&target.path, bytes)?;
-    if let Some(node) = args.node {
-        mapping.bind(node)?;
-    }
-    let mut rows = bare::measure(&mapping, args.quick);
-    rows.extend(bare::writes(window, args.quick));
-    match messages(window, args.quick)? {
-        Ok(found) => rows.extend(found),
-        Err(why) => crate::output::note(&format!("crosslane: SKIPPED: messages: {why}")),
-    }
     let description = window.description();
+    if args.answer {
+        return answer(args, window);
+    }
+    let is_shared = matches!(window.memory(), Memory::Shared(_));
+    let rows = match is_shared && !args.other_host {
+        true => alone(args, window, bytes)?,
+        false => hosts::ask(&side(args, window, 0), args.quick, bytes)?,
+    };
     if args.output.is_json() {
         let bench = "machine";
         let preamble = Preamble {
@@ -146,6 +157,57 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     args.output
         .print(&format!("window: {description}"), &rows, 1)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All that one host can measure by itself, playing both sides.
+fn alone(args: &Args, window: &'static dyn Window, most_bytes: usize) -> anyhow::Result<Vec<Row>> {
+    let bytes = most_bytes.min(2 * half_bytes(window));
+    let view = lasting_view(window, 0, bytes).context("both halves lie inside the window")?;
+    let mapping = Mapping::of_view(view);
+    if let Some(node) = args.node {
+        mapping.bind(node)?;
+    }
+    let mut rows = bare::measure(&mapping, args.quick);
+    rows.extend(bare::writes(window, 0, 0, args.quick));
+    match messages(window, args.quick)? {
+        Ok(found) => rows.extend(found),
+        Err(why) => crate::output::note(&format!("crosslane: SKIPPED: messages: {why}")),
+    }
+    Ok(rows)
+}
+
+/// The side of this host, which a bridge knows.
+fn side<'a>(args: &Args, window: &'static dyn Window, usual: u8) -> Side<'a> {
+    Side {
+        window,
+        side: window.side().unwrap_or(usual),
+        patience: Duration::from_secs(args.patience),
+        remedy: match args.answer {
+            true => "`crosslane bench window PLACE --overwrite --other-host`",
+            false => "`crosslane bench window PLACE --overwrite --answer`",
+        },
+    }
+}
+
+/// What the side that answers has done.
+#[derive(Serialize)]
+struct Answered {
+    bench: &'static str,
+    kind: &'static str,
+    /// Sent back.
+    messages: u64,
+}
+
+fn answer(args: &Args, window: &'static dyn Window) -> anyhow::Result<ExitCode> {
+    let messages = hosts::answer(&side(args, window, 1))?;
+    let answered = Answered {
+        bench: "window",
+        kind: "answered",
+        messages,
+    };
+    let title = format!("window: {}", window.description());
+    args.output.print(&title, &[answered], 1)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -161,10 +223,9 @@ fn messages(window: &'static dyn Window, quick: bool) -> anyhow::Result<Result<V
     Ok(found.ok_or_else(|| "they take two processors".to_owned()))
 }
 
-/// A window, and the file that is mapped for it.
+/// A window.
 struct Target {
     window: Box<dyn Window>,
-    path: PathBuf,
     /// Removed at the end.
     _folder: Option<Folder>,
 }
@@ -174,31 +235,14 @@ impl Target {
         let Some(words) = &args.place else {
             return Self::made(bytes);
         };
-        let place = Place::of(words);
         let roots = Roots::system();
-        let (window, path): (Box<dyn Window>, _) = match &place {
-            Place::Vfio { .. } => {
-                bail!("{words}: the bench maps windows by sysfs; leave out vfio:")
-            }
-            Place::Ntb { .. } => bail!(
-                "{words}: the bench plays both sides, and a bridge has one at each host; \
-                 `crosslane window test {words}` on both measures latency"
-            ),
-            Place::Path(path) => (open(&place, &roots, args.coherent)?, path.clone()),
-            Place::Pci { address, bar } => {
-                let device =
-                    pci::device(&roots.pci.join(address)).with_context(|| address.clone())?;
-                let bar = bar
-                    .or_else(|| device.window_bar())
-                    .context("it has no memory region")?;
-                let window = BarWindow::open(&device, bar)?;
-                let path = window.path().to_owned();
-                (Box::new(window), path)
-            }
+        let patience = Duration::from_secs(args.patience);
+        let window = match Place::of(words) {
+            Place::Ntb { address, bar } => Box::new(open_bridge(&address, bar, &roots, patience)?),
+            place => open(&place, &roots, args.coherent)?,
         };
         Ok(Self {
             window,
-            path,
             _folder: None,
         })
     }
@@ -208,11 +252,12 @@ impl Target {
         let folder = folder.context("cannot make a file in /dev/shm; name a window instead")?;
         let path = folder.path().join("window");
         std::fs::File::create(&path)?.set_len(bytes as u64)?;
-        let place = Place::Path(path.clone());
         Ok(Self {
-            window: open(&place, &Roots::system(), false)?,
-            path,
+            window: open(&Place::Path(path), &Roots::system(), false)?,
             _folder: Some(folder),
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use crosslane_window::inbound::Inbound;
 use crosslane_window::outbound::Outbound;
 
 use super::Row;
-use super::meet::{FREE, Session};
+use crate::commands::window::meet::{FREE, Session};
 
 /// A flag, and a payload behind it, in lines of their own.
 const FLAG: usize = FREE;

@@ -1,7 +1,6 @@
 //! `crosslane window test`.
 
 mod checks;
-mod meet;
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crosslane_window::discover::Roots;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::pcie::output::OutputArgs;
-use meet::Session;
+use crate::commands::window::meet::Session;
 
 /// Arguments of `crosslane window test`.
 #[derive(clap::Args)]
@@ -167,7 +166,8 @@ fn start_other(args: &Args) -> anyhow::Result<std::process::Child> {
 
 fn play(args: &Args, window: &'static dyn Window, side: u8) -> anyhow::Result<Vec<Row>> {
     let patience = Duration::from_secs(args.patience);
-    let mut session = Session::meet(side, window, patience)?;
+    let remedy = format!("`crosslane window test --side {}`", 1 - side);
+    let mut session = Session::meet(side, window, patience, &remedy)?;
     let time = Duration::from_secs_f64(args.seconds);
     checks::all(&mut session, time, args.bytes)
 }

@@ -64,9 +64,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// Wait for the other side. What an earlier session has left in the window means nothing: each
+    /// Wait for the other side, which is to run the command that `remedy` names. What an earlier session has left in the window means nothing: each
     /// side has a number of its own, and goes on when it sees that number come back.
-    pub fn meet(side: u8, window: &'static dyn Window, patience: Duration) -> anyhow::Result<Self> {
+    pub fn meet(
+        side: u8,
+        window: &'static dyn Window,
+        patience: Duration,
+        remedy: &str,
+    ) -> anyhow::Result<Self> {
         let (local, remote) = lasting_halves(window, usize::from(side));
         let ours = RandomState::new().build_hasher().finish() | 1;
         let mut session = Self {
@@ -86,9 +91,8 @@ impl Session {
             session.echo();
             if waiting.is_over()? {
                 bail!(
-                    "nobody has answered as side {} for {patience:?}; run `crosslane window test --side {}` on the \
-                     other host, on the same window",
-                    1 - side,
+                    "nobody has answered as side {} for {patience:?}; run {remedy} on the other host, on the same \
+                     window",
                     1 - side
                 );
             }
@@ -221,12 +225,13 @@ mod tests {
             memory,
             is_pulled: AtomicBool::new(false),
         }));
-        let other = std::thread::spawn(move || Session::meet(1, window, PATIENCE).map(drop));
-        let session = Session::meet(0, window, PATIENCE).unwrap();
+        let other =
+            std::thread::spawn(move || Session::meet(1, window, PATIENCE, "this test").map(drop));
+        let session = Session::meet(0, window, PATIENCE, "this test").unwrap();
         other.join().unwrap().unwrap();
         window.is_pulled.store(true, Ordering::Relaxed);
         says_link(session.wait(FREE, |word| word == 1));
         says_link(session.waiting(Duration::ZERO).is_over());
-        says_link(Session::meet(0, window, PATIENCE));
+        says_link(Session::meet(0, window, PATIENCE, "this test"));
     }
 }
