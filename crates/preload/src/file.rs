@@ -9,6 +9,7 @@ use core::cell::Cell;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
+use crosslane_ctl::slab::Mode;
 use crosslane_ring::Part;
 use crosslane_stream::family::Family;
 use crosslane_stream::fill::{self, Filled};
@@ -165,7 +166,10 @@ fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Res
     }
     // SAFETY: the first `read` bytes have been written.
     let bytes = unsafe { core::slice::from_raw_parts(start.cast_const().cast(), read) };
-    let sent = output::send_on(end, bytes, 0).ok_or(Errno::RESTART)?;
+    let goes_on = rest.goes_on && end.tx_mode() != Mode::Ring;
+    let sent = goes_on.then(|| output::go_on(end, bytes)).flatten();
+    let sent = sent.or_else(|| output::send_on(end, bytes, 0));
+    let sent = sent.ok_or(Errno::RESTART)?;
     match errno::check(sent)? {
         sent if sent == read => {
             if let Some(measure) = measure {

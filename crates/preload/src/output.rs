@@ -10,7 +10,7 @@ use crosslane_stream::end::Blocked;
 use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
 use crosslane_stream::stay::Stay;
-use crosslane_stream::{End, adopt, raw, replay, short, switch};
+use crosslane_stream::{End, adopt, raw, remainder, replay, short, switch};
 use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
@@ -99,6 +99,21 @@ pub fn send_on(end: &End, bytes: &[u8], flags: c_int) -> Option<ssize_t> {
         // SAFETY: the bytes are valid for reads.
         unsafe { real::send(end.fd(), start, count, flags) }
     })
+}
+
+/// As [`send_on`], of a call that has moved something, on a connection that the kernel has: a signal ends it. None: the ring has
+/// it by now.
+pub fn go_on(end: &End, bytes: &[u8]) -> Option<ssize_t> {
+    let part = [c::part(bytes.as_ptr().cast(), bytes.len())];
+    // SAFETY: the bytes are valid for reads.
+    let sent = unsafe { c::cursor(&part) }.and_then(|mut parts| remainder::go_on(end, &mut parts));
+    let sent = match sent {
+        Ok(0) => return None,
+        Ok(sent) => c::count(Ok(sent)),
+        Err(errno) => refuse(errno, 0),
+    };
+    note_short(end);
+    Some(sent)
 }
 
 /// All bytes of the buffers of a call.

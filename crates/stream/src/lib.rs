@@ -65,7 +65,7 @@ pub mod ready;
 pub mod receive;
 pub mod register;
 mod relief;
-mod remainder;
+pub mod remainder;
 pub mod replay;
 pub mod reserve;
 pub mod rest;

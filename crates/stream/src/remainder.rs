@@ -6,6 +6,7 @@
 
 use core::time::Duration;
 
+use crosslane_ctl::slab::Mode;
 use crosslane_ring::Parts;
 use crosslane_sys::{Errno, cancel, errno, kernel};
 
@@ -37,6 +38,30 @@ pub(crate) fn send(
             sent
         }
     }
+}
+
+/// Have the kernel send what goes on with something that a call has sent before: a signal ends it, whatever its handler was set
+/// with. Returns how many bytes it took, which may be none where the direction is in the ring by now.
+///
+/// # Errors
+/// As send(2), where nothing has been taken.
+pub fn go_on(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
+    let mut waits = Waits {
+        has_some: true,
+        ..Waits::default()
+    };
+    let (dont_wait, all) = (end.is_nonblocking(), parts.left());
+    while parts.left() > 0 && end.tx_mode() != Mode::Ring {
+        match send(end, parts, dont_wait, &mut waits) {
+            Ok(_) => {}
+            Err(errno) if parts.left() == all => return Err(errno),
+            Err(errno) => {
+                send::keep_error(end, errno);
+                break;
+            }
+        }
+    }
+    Ok(all - parts.left())
 }
 
 fn by_kernel(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize, Errno> {
