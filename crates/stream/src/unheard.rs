@@ -58,7 +58,7 @@ impl Clock {
         self.put_off();
     }
 
-    /// To look each millisecond costs calls and the direction.
+    /// Something is under way: to ask anew at each look would cost calls, and the direction.
     fn put_off(&self) {
         self.since.store(cpu::ticks(), Ordering::Relaxed);
     }
@@ -70,7 +70,8 @@ pub(crate) fn tend(end: &End) {
     let is_due = |lane: &WindowLane| {
         let (tail, read) = filled(end, lane);
         let is_due = end.local.unheard.is_due(lost::pair_of(end), tail, read);
-        is_due && may_ring(end)
+        let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
+        is_due && may_ring(end) && flags & (FROZEN | CLOSED) == 0
     };
     if end.tx_mode() == Mode::Ring && end.tx_lane().is_some_and(|lane| is_due(&lane)) {
         follow(end);
