@@ -79,6 +79,7 @@ pub(crate) fn answer_space(end: &End) {
     if wish.load(Ordering::SeqCst) == 0 || end.tx_mode() != Mode::Ring {
         return;
     }
+    posted::settle_credit(end);
     let _tx = end.lock_tx();
     if end.tx_mode() == Mode::Ring {
         answer_space_locked(end);
@@ -208,6 +209,7 @@ pub(crate) fn arm_again(end: &End, lane: &WindowLane) {
 
 /// Take the request back. The caller holds the receiving direction.
 pub(crate) fn disarm(end: &End, lane: &WindowLane) {
+    posted::tell_held_credit(end);
     if end.entry.wait.armed.load(Ordering::Relaxed) != 0 {
         end.entry.wait.armed.store(0, Ordering::Relaxed);
         let flags = &lane.control().receiver.flags;

@@ -388,7 +388,7 @@ impl End {
         compiler_fence(Ordering::SeqCst);
         self.entry.rx.head.store(cursor.head, Ordering::Relaxed);
         if is_told {
-            posted::tell_credit(self);
+            posted::note_read(self);
         }
     }
 

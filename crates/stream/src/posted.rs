@@ -6,7 +6,8 @@
 //! |---|---|---|
 //! | records | the sender | with its cursor |
 //! | `tcp_total`, `replay_*`, `ended`, a wish for space | the sender | where they are stored |
-//! | `consumed`, `tcp_taken`, `found` | the receiver | where they are stored |
+//! | `tcp_taken`, `found` | the receiver | where they are stored |
+//! | `consumed` | the receiver | when its lane is empty, for half a ring, before a request, and when it must be exact |
 //! | its flags, numbered | the receiver | after each change, and anew with each arming |
 //! | `echo` | the sender | the number of the flags that it has merged last, behind what it did before |
 //!
@@ -18,12 +19,13 @@
 //! thread ([`crate::watcher`]), which calls [`tend`].
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crosslane_ctl::lane::receiver_flags::{ANSWERED, ARMED, CLOSED, ENTERED, FROZEN};
 use crosslane_ctl::lane::{
     CreditLine, LaneControl, PlaceLine, ReceiverLine, SenderLine, posted_flags,
 };
+use crosslane_ctl::place::Place;
 use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_ring::memory::full_fence;
 use crosslane_ring::posted::memory::Remote;
@@ -80,6 +82,10 @@ pub(crate) struct Beyond {
     own: [AtomicPtr<LaneControl>; 2],
     /// Where the same lanes begin there.
     at: [AtomicUsize; 2],
+    /// The credit that this process has posted last.
+    credited: AtomicU64,
+    /// Whether more has been read since.
+    holds_credit: AtomicBool,
     /// Points to a word that is not 0 once it has been found missing.
     lost: AtomicPtr<AtomicU32>,
 }
@@ -147,6 +153,8 @@ pub(crate) fn keep(end: &End, arena: &'static Arena, lanes: [&WindowLane; 2]) {
     beyond.lost.store(lost.cast_mut(), Ordering::Release);
     let memory = core::ptr::from_ref(memory).cast_mut();
     beyond.memory.store(memory, Ordering::SeqCst);
+    beyond.credited.store(0, Ordering::Relaxed);
+    beyond.holds_credit.store(false, Ordering::Relaxed);
     for (which, lane) in lanes.into_iter().enumerate() {
         let (control, ..) = lane.into_raw();
         if let Some(at) = arena.offset_of(control.addr()) {
@@ -313,7 +321,56 @@ fn merge(lane: &WindowLane, there: There) {
 #[cold]
 pub(crate) fn tell_credit(end: &End) {
     if let Some((lane, there)) = received_there(end) {
-        there.say(CONSUMED, lane.consumed());
+        say_credit(end, &lane, there);
+    }
+}
+
+fn say_credit(end: &End, lane: &WindowLane, there: There) {
+    let beyond = &end.local.behind.beyond;
+    let consumed = lane.consumed();
+    beyond.holds_credit.store(false, Ordering::Relaxed);
+    there.say(CONSUMED, consumed);
+    beyond.credited.store(consumed, Ordering::Relaxed);
+}
+
+/// Something has been read. Credit is posted where nothing more stands in the lane, as the sender of one that is killed has to
+/// know whether anything was unread, and for half a ring; else it is held, for the library's thread at the latest. As
+/// [`tell_credit`].
+#[cold]
+pub(crate) fn note_read(end: &End) {
+    let Some((lane, there)) = received_there(end) else {
+        return;
+    };
+    let beyond = &end.local.behind.beyond;
+    let cursor = end.rx_cursor();
+    let credited = Place::near(beyond.credited.load(Ordering::Relaxed), cursor.head).line;
+    let is_due = cursor.head.abs_diff(credited) >= u64::from(lane.lines() / 2);
+    if is_due || !cursor.has_record(&lane) {
+        say_credit(end, &lane, there);
+    } else if !beyond.holds_credit.swap(true, Ordering::Relaxed) {
+        watcher::stir();
+    }
+}
+
+/// Post credit that is held. The caller holds the receiving direction.
+pub(crate) fn tell_held_credit(end: &End) {
+    if holds_credit(end) {
+        tell_credit(end);
+    }
+}
+
+fn holds_credit(end: &End) -> bool {
+    let beyond = &end.local.behind.beyond;
+    beyond.holds_credit.load(Ordering::Relaxed)
+}
+
+/// As [`tell_held_credit`], before the sender is rung that waits for room, and by the library's thread. The caller holds neither
+/// direction.
+pub(crate) fn settle_credit(end: &End) {
+    if holds_credit(end)
+        && let Some((_lane, _rx)) = end.hold_rx_lane()
+    {
+        tell_held_credit(end);
     }
 }
 
@@ -365,6 +422,7 @@ fn say_flags(end: &End) {
 /// Post that the receiver is about to sleep. A request that the sender has not merged yet stands for this one, too.
 #[cold]
 pub(crate) fn tell_request(end: &End, lane: &WindowLane) {
+    tell_held_credit(end);
     let (_, told) = posted_flags::of(lane.control().receiver.posted.load(Ordering::SeqCst));
     if told & ARMED == 0 || is_echoed(lane) {
         say_flags(end);

@@ -7,7 +7,7 @@ use crosslane_ctl::lane::receiver_flags::ARMED;
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_ring::WindowLane;
 
-use super::{SENT, There, merge, sent_there, there};
+use super::{SENT, There, merge, sent_there, settle_credit, there};
 use crate::{End, bell, entering, switch, unconsumed};
 
 /// Take over what the receiver has said, ring if it has fallen asleep over a record, and send what is owed. The caller
@@ -59,6 +59,7 @@ pub(crate) fn tend(end: &End) -> bool {
     if sent_there(end).is_none() {
         return false;
     }
+    settle_credit(end);
     // A wish that crossed our credit.
     bell::answer_space(end);
     let owed = end.entry.tx.bells_owed.load(Ordering::Relaxed);

@@ -10,6 +10,7 @@
 //! more than the usual ones; `CROSSLANE_POSTED_STREAM_SEED` says where to begin. `cargo xtask test --only schedules` plays
 //! 2,000,000.
 
+mod credit;
 mod host;
 mod mutants;
 mod run;

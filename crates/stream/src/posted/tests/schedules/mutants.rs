@@ -31,6 +31,7 @@ found! {
     a_window_that_keeps_no_order_is_found: Unordered,
     totals_that_are_not_told_are_found: NoTotal,
     credit_that_is_lost_is_found: CreditLost,
+    a_receiver_that_returns_no_credit_is_found: NoCredit,
 }
 
 #[test]

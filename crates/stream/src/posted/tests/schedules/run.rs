@@ -5,14 +5,14 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use crosslane_ctl::slab::{Mode, end_flags};
-use crosslane_sys::{cpu, process};
+use crosslane_sys::{Errno, cpu, process};
 
 use super::super::dice::Dice;
 use super::super::{Memory, PATIENCE, arenas, base, describe};
 use super::host::{Host, MOST_BYTES, Sleep, Wrong};
 use super::wire::{Arrival, Fault, Posted, Way, name};
 use super::{NOW, Ordering, WAYS};
-use crate::{send, watcher};
+use crate::{doubt, lost, send, slices, watcher};
 
 /// More than a lane has room for, and less than TCP has.
 const MOST_ON_THE_WAY: u64 = 40_000;
@@ -154,8 +154,38 @@ impl Run {
     }
 
     /// A connection on which nothing has been done, for steps that are given.
-    pub(super) fn idle(seed: u64) -> Self {
-        Self::new(seed, Fault::None)
+    pub(super) fn with_nothing_done(fault: Fault) -> Self {
+        Self::new(0, fault)
+    }
+
+    pub(super) fn is_in_lanes(&self) -> bool {
+        let modes = |host: &Host| [host.end.tx_mode(), host.end.rx_mode()];
+        self.hosts
+            .iter()
+            .flat_map(modes)
+            .all(|mode| mode == Mode::Ring)
+    }
+
+    /// What a host has posted so far.
+    pub(super) fn posted_by(&self, at: usize) -> Posted {
+        WAYS.with_borrow(|ways| {
+            ways.as_ref()
+                .map_or(Posted::default(), |ways| ways[at].posted)
+        })
+    }
+
+    /// Kill the program of host 1. Returns what a receive at host 0 is told, once it is clear that all has arrived.
+    pub(super) fn kill_receiver(&mut self) -> Result<usize, Errno> {
+        self.hosts[1].kill();
+        let end = self.hosts[0].end;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let told = slices::receive(&end, &mut [0; 8], true);
+            if told != Err(Errno::AGAIN) || Instant::now() > until {
+                return told;
+            }
+            doubt::hear_carried(end.process(), end.token(), lost::pair_of(&end));
+        }
     }
 
     /// Take one step.

@@ -2,14 +2,14 @@
 
 use super::host::Sleep;
 use super::run::{Run, Step};
-use super::wire::Arrival;
+use super::wire::{Arrival, Fault};
 use Step::{Arrive, GiveAway, GiveUp, Look, Receive, Rest, Return, Send, Sleep as FallAsleep};
 
 /// The receiver is ready for the lane, and the sender, at host 0, knows.
 const READY: [Step; 3] = [Receive(1, 8), Arrive(1, Arrival::All), Look(0, false)];
 
 fn play(scripts: &[&[Step]]) {
-    let mut run = Run::idle(0);
+    let mut run = Run::with_nothing_done(Fault::None);
     let steps = scripts.iter().copied().flatten();
     let outcome = steps.copied().try_for_each(|step| run.take(step));
     run.end(outcome)

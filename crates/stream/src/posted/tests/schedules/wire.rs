@@ -28,6 +28,10 @@ pub(super) enum Fault {
     RequestLost,
     /// Credit is lost now and then.
     CreditLost,
+    /// All of it is.
+    NoCredit,
+    /// It is told for half a ring only, whatever stands in the lane.
+    CreditForHalf,
     /// How much is on TCP is not told.
     NoTotal,
     /// The window does not keep its order across fences.
@@ -67,6 +71,8 @@ pub(super) struct Way {
     to: usize,
     fault: Fault,
     chance: Dice,
+    /// The line of the last credit that has not been lost.
+    credited: u64,
     /// By fences. The last one is being filled.
     under_way: VecDeque<Vec<Post>>,
     spare: Vec<Vec<Post>>,
@@ -97,6 +103,7 @@ impl Way {
             to,
             fault,
             chance: Dice::new(!seed),
+            credited: 0,
             under_way: VecDeque::from([Vec::new()]),
             spare: Vec::new(),
             posted: Posted::default(),
@@ -157,6 +164,15 @@ impl Way {
                 posted_flags::of(word).1 & ARMED != 0 && self.chance.below(4) == 0
             }
             (CONSUMED, Fault::CreditLost) => self.chance.below(4) == 0,
+            (CONSUMED, Fault::NoCredit) => true,
+            (CONSUMED, Fault::CreditForHalf) => {
+                let line = word >> 16;
+                let is_half = line >= self.credited + u64::from(GEOMETRY.ring_lines / 2);
+                if is_half {
+                    self.credited = line;
+                }
+                !is_half
+            }
             _ => false,
         }
     }
