@@ -23,7 +23,7 @@ pub struct Grant {
     pub pair: u64,
 }
 
-/// What kind of place an arena has, in the lowest byte, and above it the binary logarithm of its pages' bytes.
+/// What kind of place an arena has, in the lowest byte, and above it how often its pages are twice as large as the usual ones.
 mod place {
     use super::{Pages, Posting};
 
@@ -41,11 +41,12 @@ mod place {
     }
 
     pub fn with(kind: u32, pages: Pages) -> u32 {
-        kind | pages.bytes().trailing_zeros() << 8
+        kind | (pages.bytes() / Pages::SMALL.bytes()).trailing_zeros() << 8
     }
 
     pub fn split(word: u32) -> (u32, Option<Pages>) {
-        let bytes = 1_u64.checked_shl(word >> 8);
+        let times = 1_u64.checked_shl(word >> 8);
+        let bytes = times.and_then(|times| times.checked_mul(Pages::SMALL.bytes()));
         (word & 0xff, bytes.and_then(Pages::of))
     }
 

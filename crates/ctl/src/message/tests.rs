@@ -213,8 +213,8 @@ fn a_grant_with_pages_that_no_memory_has_is_refused() {
         pages: Pages::SMALL,
     });
     let said = fit.encode();
-    assert_eq!(said[PLACE_AT..][..4], [1, 12, 0, 0]);
-    for (kind, shift) in [(1, 11), (1, 31), (1, 64), (1, 255), (0, 21)] {
+    assert_eq!(said[PLACE_AT..][..4], [1, 0, 0, 0]);
+    for (kind, shift) in [(1, 19), (1, 51), (1, 52), (1, 64), (1, 255), (0, 9)] {
         let mut lie = said.clone();
         lie[PLACE_AT..][..2].copy_from_slice(&[kind, shift]);
         let error = MonitorMessage::decode(&lie);
