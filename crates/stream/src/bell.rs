@@ -122,15 +122,17 @@ pub(crate) fn ring_again(end: &End, lane: &WindowLane) {
     });
 }
 
-/// Tell the peer how many bytes it will find on TCP before those that may follow a STOP: not one that waits until the peer has
-/// found our START, as a freeze may come before. The caller holds the sending direction.
+/// Tell the peer how many bytes it will find on TCP before those that may follow a STOP. A doorbell that waits until the peer
+/// has found our START may never be sent, as a freeze may come before: it is not decided. The caller holds the sending
+/// direction.
 pub(crate) fn publish_total(end: &End, lane: &WindowLane, ringing: u64) {
-    let total = match entering::is_start_settled(end) {
-        true => total(end),
-        false => end.entry.tx.tcp_bytes.load(Ordering::Relaxed),
+    let sent = end.entry.tx.tcp_bytes.load(Ordering::Relaxed);
+    let (total, waits) = match total(end) {
+        total if total == sent || entering::is_start_settled(end) => (total, 0),
+        _ => (sent, RINGING),
     };
     let published = &lane.control().sender.tcp_total;
-    published.store(total << 1 | ringing, Ordering::SeqCst); // SYNC: bells
+    published.store(total << 1 | ringing | waits, Ordering::SeqCst); // SYNC: bells
     if ringing == 0 && end.has_flags(end_flags::FAR) {
         posted::tell_total(end, lane);
     }

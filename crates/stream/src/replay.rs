@@ -158,8 +158,10 @@ pub(crate) fn begin_replay(end: &End, lane: &WindowLane) {
         .replayed
         .store(Place::near(consumed, 0).taken.into(), Ordering::Relaxed);
     // Doorbells that could not be sent are forgotten: the receiver discards up to `replay_at`.
-    bell::pay(end);
-    end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
+    if !bell::pay(end) {
+        end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
+        bell::publish_total(end, lane, 0);
+    }
     answer_freeze(end, lane, end.entry.tx.tcp_bytes.load(Ordering::Relaxed));
     kernel_view::count_anew(end, lane);
     end.set_tx_mode(Mode::Replay);

@@ -12,6 +12,7 @@ use super::super::{Memory, PATIENCE, arenas, base, describe};
 use super::host::{Host, MOST_BYTES, Sleep, Wrong};
 use super::wire::{Arrival, Fault, Posted, Way, name};
 use super::{NOW, Ordering, WAYS};
+use crate::bell::{self, Bells};
 use crate::{doubt, lost, send, slices, watcher};
 
 /// More than a lane has room for, and less than TCP has.
@@ -164,6 +165,13 @@ impl Run {
             .iter()
             .flat_map(modes)
             .all(|mode| mode == Mode::Ring)
+    }
+
+    /// Whether doorbells may be on their way to host 1, which takes those that have come.
+    pub(super) fn bells_of_receiver(&self) -> Bells {
+        let end = self.hosts[1].end;
+        let (lane, _rx) = end.hold_rx_lane().expect("it has lanes");
+        bell::take(&end, &lane)
     }
 
     /// What a host has posted so far.

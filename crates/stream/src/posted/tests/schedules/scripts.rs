@@ -3,6 +3,7 @@
 use super::host::{MOST_BYTES, Sleep};
 use super::run::{Run, Step};
 use super::wire::{Arrival, Fault};
+use crate::bell::Bells;
 use Step::{
     Arrive, Fill, GiveAway, GiveUp, Leave, Look, Receive, Reenter, Rest, Return, Send,
     Sleep as FallAsleep,
@@ -32,6 +33,25 @@ fn a_doorbell_that_waits_for_a_start_to_be_found_is_not_promised() {
         &[GiveUp(1), GiveAway(1), to_fence, to_fence, to_fence],
         &[Look(0, false), Receive(1, 8), Rest],
     ]);
+}
+
+/// Whoever closes waits for it all the same.
+#[test]
+fn a_doorbell_that_waits_for_a_start_to_be_found_is_on_its_way() {
+    let mut run = Run::with_nothing_done(Fault::None);
+    let mut take = |steps: &[Step]| {
+        let outcome = steps.iter().try_for_each(|step| run.take(*step));
+        outcome.unwrap_or_else(|failure| panic!("{failure}"));
+        run.bells_of_receiver()
+    };
+    take(&READY);
+    take(&[FallAsleep(1, Sleep::Poll), Arrive(1, Arrival::All)]);
+    take(&[Look(0, false), Send(0, 3), Arrive(0, Arrival::All)]);
+    let bells = take(&[GiveUp(1), Look(1, false), Receive(1, 8)]);
+    assert_eq!(bells, Bells::Some);
+    let bells = take(&[Arrive(1, Arrival::All), Look(0, false)]);
+    assert_eq!(bells, Bells::Some);
+    assert_eq!(take(&[Arrive(0, Arrival::All)]), Bells::None);
 }
 
 /// The sender sees neither the freeze nor its end before it says START.
