@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{End, place, raw, ready, slices, wait as spinning};
+use crosslane_stream::{End, place, raw, ready, replay, slices, wait as spinning};
 use crosslane_sys::{Errno, kernel};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, pollfd, timespec};
 
@@ -164,6 +164,7 @@ impl Armed {
             return by_kernel;
         };
         if !slices::is_granted(&end) {
+            replay::push();
             let call = raw::Call::begin_wait(&end);
             if ready::is_kernels(&end) {
                 *self = Self::Kernel(call);

@@ -13,7 +13,7 @@ use crosslane_ctl::slab::Mode;
 use crosslane_ring::Part;
 use crosslane_stream::family::Family;
 use crosslane_stream::fill::{self, Filled};
-use crosslane_stream::{End, send};
+use crosslane_stream::{End, send, switch};
 use crosslane_sys::{Errno, cancel, errno, kernel};
 use libc::{iovec, off_t};
 
@@ -166,10 +166,12 @@ fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Res
     }
     // SAFETY: the first `read` bytes have been written.
     let bytes = unsafe { core::slice::from_raw_parts(start.cast_const().cast(), read) };
-    let goes_on = rest.goes_on && end.tx_mode() != Mode::Ring;
-    let sent = goes_on.then(|| output::go_on(end, bytes)).flatten();
-    let sent = sent.or_else(|| output::send_on(end, bytes, 0));
-    let sent = sent.ok_or(Errno::RESTART)?;
+    if rest.goes_on
+        && let Some(step) = by_kernel(end, bytes)?
+    {
+        return Ok(step);
+    }
+    let sent = output::send_on(end, bytes, 0).ok_or(Errno::RESTART)?;
     match errno::check(sent)? {
         sent if sent == read => {
             if let Some(measure) = measure {
@@ -180,6 +182,20 @@ fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Res
         // Even if all has been sent: the kernel goes on only while there is room, as the signal is there until the call ends.
         sent => Ok(Step::Last(sent + ask_again(end, &bytes[sent..]))),
     }
+}
+
+/// More of what has been sent in part, where the kernel has the connection: it would begin again a call that has sent nothing.
+/// None: the ring has it.
+fn by_kernel(end: &End, bytes: &[u8]) -> Result<Option<Step>, Errno> {
+    switch::advance(end);
+    if end.tx_mode() == Mode::Ring {
+        return Ok(None);
+    }
+    Ok(match output::go_on(end, bytes)? {
+        (0, false) => None,
+        (sent, false) => Some(Step::On(sent)),
+        (sent, true) => Some(Step::Last(sent + ask_again(end, &bytes[sent..]))),
+    })
 }
 
 /// A portion has been sent in part. The kernel asks TCP once more for the rest, and so is told what has ended the send

@@ -101,19 +101,14 @@ pub fn send_on(end: &End, bytes: &[u8], flags: c_int) -> Option<ssize_t> {
     })
 }
 
-/// As [`send_on`], of a call that has moved something, on a connection that the kernel has: a signal ends it. None: the ring has
-/// it by now.
-pub fn go_on(end: &End, bytes: &[u8]) -> Option<ssize_t> {
+/// As [`remainder::go_on`].
+pub fn go_on(end: &End, bytes: &[u8]) -> Result<(usize, bool), Errno> {
     let part = [c::part(bytes.as_ptr().cast(), bytes.len())];
     // SAFETY: the bytes are valid for reads.
-    let sent = unsafe { c::cursor(&part) }.and_then(|mut parts| remainder::go_on(end, &mut parts));
-    let sent = match sent {
-        Ok(0) => return None,
-        Ok(sent) => c::count(Ok(sent)),
-        Err(errno) => refuse(errno, 0),
-    };
+    let mut parts = unsafe { c::cursor(&part) }?;
+    let sent = remainder::go_on(end, &mut parts).inspect_err(|errno| _ = refuse(*errno, 0));
     note_short(end);
-    Some(sent)
+    sent
 }
 
 /// All bytes of the buffers of a call.

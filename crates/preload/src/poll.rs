@@ -8,7 +8,7 @@ use std::time::Instant;
 use crosslane_stream::interrupt::Spinning;
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::stir::Sleep;
-use crosslane_stream::{End, lost, place, raw, ready, wait};
+use crosslane_stream::{End, lost, place, raw, ready, replay, wait};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, cpu, kernel, process, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
@@ -104,6 +104,7 @@ impl Asleep {
         others.for_each(|place| is_seen_to[place] = true);
         let left = all.filter(|(place, _)| !is_seen_to[*place]);
         let ends: Vec<End> = left.map(|(_, end)| end).collect();
+        replay::push();
         let begin = |end| (raw::Call::begin_wait(end), raw::ByNumber::begin(end));
         let asleep = Self(ends.iter().map(begin).collect());
         ends.iter().all(ready::is_kernels).then_some(asleep)

@@ -72,7 +72,7 @@ pub(crate) fn probe_unless(end: &End, lane: &WindowLane, spared: u32) -> bool {
 }
 
 /// As the receiver: ring the sender if it waits for space. Needs our own direction in the ring,
-/// for TCP must carry nothing but doorbells then.
+/// for TCP must carry nothing but doorbells then. The caller holds neither direction, or no credit.
 pub(crate) fn answer_space(end: &End) {
     let Some(lane) = end.rx_lane() else { return };
     let wish = &lane.control().sender.space_wanted;

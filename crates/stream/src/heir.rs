@@ -25,7 +25,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::family::Family;
 use crate::holders::Member;
 use crate::lock::{self, COUNTING, Guard, PASSAGE};
-use crate::{End, bell, close, kernel_view, unconsumed};
+use crate::{End, bell, close, kernel_view, posted, unconsumed};
 
 /// Between two looks at a direction that is not waited for without limit.
 const NAP: Duration = Duration::from_micros(200);
@@ -206,7 +206,8 @@ fn mend_receiving(end: &End, marks: u32) -> Result<(), Torn> {
         return Ok(());
     };
     find_head(end, &lane)?;
-    // A receive is followed by this, with the direction held no more.
+    // A receive is followed by this, with the direction held no more, which would be taken for credit that is held.
+    posted::tell_held_credit(end);
     bell::answer_space(end);
     Ok(())
 }

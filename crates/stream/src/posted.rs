@@ -154,7 +154,6 @@ pub(crate) fn keep(end: &End, arena: &'static Arena, lanes: [&WindowLane; 2]) {
     let memory = core::ptr::from_ref(memory).cast_mut();
     beyond.memory.store(memory, Ordering::SeqCst);
     beyond.credited.store(0, Ordering::Relaxed);
-    beyond.holds_credit.store(false, Ordering::Relaxed);
     for (which, lane) in lanes.into_iter().enumerate() {
         let (control, ..) = lane.into_raw();
         if let Some(at) = arena.offset_of(control.addr()) {
@@ -170,6 +169,7 @@ pub(crate) fn forget(end: &End) {
     for own in &beyond.own {
         own.store(core::ptr::null_mut(), Ordering::SeqCst);
     }
+    beyond.holds_credit.store(false, Ordering::Relaxed);
 }
 
 /// Whether the other host's memory has been found missing.

@@ -27,7 +27,6 @@ pub struct Call {
 impl Call {
     fn begin(end: &End, calls: &'static AtomicU32) -> Self {
         watcher::tend();
-        replay::push();
         let generation = generation(end);
         calls.fetch_add(1, Ordering::SeqCst); // SYNC: raw
         Self {
@@ -159,6 +158,7 @@ pub fn lose_place(end: &End) {
 #[inline]
 pub fn receive(end: &End, peeks: bool, kernel: impl FnOnce() -> isize) -> Option<isize> {
     let rx = &end.entry.rx;
+    replay::push();
     let call = Call::begin(end, &rx.raw_calls);
     let by_number = ByNumber::begin(end);
     if end.phase() == EndPhase::Granted {

@@ -41,11 +41,11 @@ pub(crate) fn send(
 }
 
 /// Have the kernel send what goes on with something that a call has sent before: a signal ends it, whatever its handler was set
-/// with. Returns how many bytes it took, which may be none where the direction is in the ring by now.
+/// with. Returns how many bytes it took, and whether that is all for now: else the direction is in the ring.
 ///
 /// # Errors
 /// As send(2), where nothing has been taken.
-pub fn go_on(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
+pub fn go_on(end: &End, parts: &mut Parts<'_>) -> Result<(usize, bool), Errno> {
     let mut waits = Waits {
         has_some: true,
         ..Waits::default()
@@ -57,11 +57,11 @@ pub fn go_on(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
             Err(errno) if parts.left() == all => return Err(errno),
             Err(errno) => {
                 send::keep_error(end, errno);
-                break;
+                return Ok((all - parts.left(), true));
             }
         }
     }
-    Ok(all - parts.left())
+    Ok((all - parts.left(), false))
 }
 
 fn by_kernel(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize, Errno> {

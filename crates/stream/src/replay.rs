@@ -32,6 +32,8 @@ use crate::{
 const STANDSTILL: Duration = Duration::from_secs(1);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_micros(100);
+/// To send what there is room for takes less. A handler may have interrupted who holds the direction for longer.
+const PUSH_PATIENCE: Duration = Duration::from_millis(10);
 /// Between two looks for what no poll tells.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -47,9 +49,9 @@ pub fn times_put_off() -> u32 {
 }
 
 /// A call of this process's is about to sleep in the kernel, perhaps for what an end of the same process has to send again: no
-/// other call may come that sends it.
+/// other call may come that sends it. The caller holds no direction.
 #[inline]
-pub(crate) fn push() {
+pub fn push() {
     if IS_ONE_LEFT.load(Ordering::Relaxed) {
         push_now();
     }
@@ -64,12 +66,32 @@ fn push_now() {
     IS_ONE_LEFT.store(false, Ordering::SeqCst);
     let is_left = |end: &End| end.phase() == EndPhase::Granted && is_under_way(end);
     for end in process.ends().filter(is_left) {
-        if !heir::is_held_here(&end) {
-            switch::attend_lane(&end);
-        }
+        push_one(&end);
         if is_left(&end) {
             IS_ONE_LEFT.store(true, Ordering::SeqCst);
         }
+    }
+}
+
+/// Who holds the direction sends, or leaves it for a later call.
+fn push_one(end: &End) {
+    let Some(_tx) = end.try_lock_tx() else {
+        return;
+    };
+    // Who drops a name waits for this: see `let_go`.
+    let is_named = end.process().index_of(end.fd) == Some(end.index);
+    if is_named
+        && end.tx_mode() == Mode::Replay
+        && let Some(lane) = end.tx_lane()
+    {
+        let _ = continue_replay(end, &lane);
+    }
+}
+
+/// A number names an end no more, which has others: what another thread was sending again by it has been sent.
+pub(crate) fn let_go(end: &End) {
+    if is_under_way(end) {
+        drop(heir::lock_tx_before(end, Instant::now() + PUSH_PATIENCE));
     }
 }
 

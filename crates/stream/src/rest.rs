@@ -235,7 +235,9 @@ fn has_missed_freeze(end: &End, lane: &WindowLane) -> bool {
 pub(crate) fn tend(end: &End) -> bool {
     let is_taken_back = |lane: &WindowLane| {
         let flags = lane.control().receiver.flags.load(Ordering::Relaxed);
-        end.has_flags(end_flags::FROZEN) && !end.has_flags(end_flags::LOST) && flags & FROZEN == 0
+        // One that is given up is on TCP for good.
+        let is_open = end.ending() != Ending::Reset && !end.has_flags(end_flags::LOST);
+        is_open && end.has_flags(end_flags::FROZEN) && flags & FROZEN == 0
     };
     if !end.rx_lane().is_some_and(|lane| is_taken_back(&lane)) {
         return false;

@@ -3,13 +3,14 @@
 use core::sync::atomic::Ordering;
 use std::sync::OnceLock;
 
-use crosslane_sys::kernel;
+use crosslane_ctl::slab::EndPhase;
+use crosslane_sys::{Errno, kernel};
 
 use crate::End;
 
 static ON_ROOM: OnceLock<fn(&End)> = OnceLock::new();
 
-/// Have `tell` called when a send has slept for room on an end that is registered in sets, and the sleep is over.
+/// Have `tell` called when a send has slept for room, or may have, on an end that is registered in sets, and the sleep is over.
 pub fn on_room(tell: fn(&End)) {
     ON_ROOM.get_or_init(|| tell);
 }
@@ -19,6 +20,7 @@ pub fn on_room(tell: fn(&End)) {
 #[inline]
 pub(crate) fn may_sleep(end: &End, bytes: usize) -> bool {
     end.local.registrations.load(Ordering::Relaxed) > 0
+        && end.phase() == EndPhase::Granted
         && !end.is_nonblocking()
         && fills_buffer(end, bytes)
 }
@@ -32,11 +34,14 @@ fn fills_buffer(end: &End, bytes: usize) -> bool {
     bytes.saturating_add(queued) > buffer / 2
 }
 
-/// A send has slept for room.
+/// A send has slept for room, or may have.
 pub(crate) fn tell(end: &End) {
     if end.local.registrations.load(Ordering::Relaxed) > 0
         && let Some(tell) = ON_ROOM.get()
     {
+        // A send may have failed, and its reason be there still.
+        let errno = Errno::last();
         tell(end);
+        errno.set();
     }
 }

@@ -6,7 +6,7 @@
 //! The thread handles no signal, holds no lock while it waits, and ends with the process, or before
 //! the program restricts what its threads may call.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -18,7 +18,7 @@ use crosslane_sys::kernel::{self, SignalsHeld};
 
 use crate::control::{self, OwnFd};
 use crate::process::{self, Process};
-use crate::{End, entering, heir, lost, posted, unheard};
+use crate::{End, entering, lost, posted, replay, unheard};
 
 /// How long it waits for a word of the monitor's before it looks by itself.
 const IDLE: Duration = Duration::from_secs(1);
@@ -28,10 +28,12 @@ const BUSY: Duration = Duration::from_millis(5);
 const SOON: Duration = Duration::from_millis(1);
 /// Between two looks at whether it has ended.
 const EXIT_NAP: Duration = Duration::from_micros(50);
-/// What it holds a direction for without waiting takes less. A handler may have interrupted who holds it for longer.
-const SEND_PATIENCE: Duration = Duration::from_millis(10);
+/// To look after one end takes less. A handler may have interrupted who holds a direction that the thread waits for.
+const TEND_PATIENCE: Duration = Duration::from_millis(10);
 /// What was posted longer ago has arrived, or beats have found the window lost.
 const IN_DOUBT_US: u64 = 1_000_000;
+
+const NOBODY: i32 = -1;
 
 const STACK_BYTES: usize = 128 << 10;
 
@@ -48,6 +50,8 @@ static IS_OVER: AtomicBool = AtomicBool::new(false);
 static POSTED: AtomicU64 = AtomicU64::new(0);
 /// Whether the thread knows that something was.
 static LOOKS: AtomicBool = AtomicBool::new(false);
+/// The number of the end that the thread looks after at this moment, or -1.
+static AT: AtomicI32 = AtomicI32::new(NOBODY);
 /// What to call when windows have been lost.
 static ON_LOSS: OnceLock<fn()> = OnceLock::new();
 
@@ -143,6 +147,7 @@ pub(crate) fn leave_behind(thread: &mut Option<Thread>) {
     }
     RUNS.store(false, Ordering::Relaxed);
     LOOKS.store(false, Ordering::Relaxed);
+    AT.store(NOBODY, Ordering::Relaxed);
     // Of an exec by another thread of the parent's.
     IS_OVER.store(false, Ordering::Relaxed);
 }
@@ -159,11 +164,13 @@ fn spawn(process: &'static Process) -> Option<Thread> {
     Some((thread, waker))
 }
 
-/// A number names an end no more, which has others: what the thread was sending by it has been sent.
+/// A number names an end no more, which has others: the thread does nothing by it from here on.
 pub(crate) fn let_go(end: &End) {
-    if runs() && end.has_flags(end_flags::FAR) {
-        drop(heir::lock_tx_before(end, Instant::now() + SEND_PATIENCE));
+    let deadline = Instant::now() + TEND_PATIENCE;
+    while AT.load(Ordering::SeqCst) == end.fd && Instant::now() < deadline {
+        kernel::nap(EXIT_NAP);
     }
+    replay::let_go(end);
 }
 
 /// End it, for good.
@@ -224,11 +231,12 @@ fn watch(process: &'static Process, waker: i32) {
             if posted::tests::schedules::is_others(&end) {
                 continue;
             }
-            if end.has_flags(end_flags::FAR) {
+            if end.has_flags(end_flags::FAR) && begin_at(&end) {
                 looks_soon |= tend_end(&end, is_idle);
                 is_busy |= lost::is_unsettled(&end) || lost::is_owing(&end);
                 unheard::tend(&end);
             }
+            AT.store(NOBODY, Ordering::SeqCst);
         }
         let now = lost::all_losses();
         if core::mem::replace(&mut losses, now) != now
@@ -241,6 +249,14 @@ fn watch(process: &'static Process, waker: i32) {
         control::await_word(patience(is_busy, looks_soon), waker);
         control::poll(process);
     }
+}
+
+/// Whether the end still has the number by which it was found: whoever drops a name waits from here on.
+fn begin_at(end: &End) -> bool {
+    AT.store(end.fd, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    let is_kept = || end.local.names() == 0;
+    end.process().index_of(end.fd) == Some(end.index) || is_kept()
 }
 
 /// What the thread does at each look for an end whose peer is on another host. Returns whether to look again soon.

@@ -150,8 +150,12 @@ impl Arena {
             Location::Apart { posting, .. } => Some(posting),
         };
         let is_written_so = self.beyond.as_ref().map(|beyond| beyond.posting) == posting;
-        // Large pages are mapped at multiples of them only, and the kernel has seen to that.
-        self.geometry == geometry && self.pages == location.pages() && is_written_so
+        // Large pages are mapped at multiples of them only, and one of two memories may have had small ones.
+        let begins_on_page = self
+            .pages
+            .begin_at(self.mapping.start().as_ptr().addr() as u64);
+        let is_cut_so = self.geometry == geometry && self.pages == location.pages();
+        is_cut_so && is_written_so && begins_on_page
     }
 
     /// Let go of the memory but keep the addresses, so that a stale pointer into the arena reads

@@ -5,6 +5,9 @@
 //! that is always ready. It also wakes those who sleep in the kernel when windows have been lost.
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::sync::{MutexGuard, TryLockError};
+use std::time::Instant;
 
 use crosslane_stream::control::OwnFd;
 use crosslane_stream::{End, lost, ready, replay};
@@ -18,6 +21,10 @@ use super::set::{self, Inner, Set};
 
 /// Sets with a beacon.
 static LIT: AtomicU32 = AtomicU32::new(0);
+
+/// So long is a set waited for, whose other users hold it for moments.
+const LOCK_PATIENCE: Duration = Duration::from_millis(10);
+const LOCK_NAP: Duration = Duration::from_micros(20);
 
 /// The key of a beacon's registration, which no connection has.
 const KEY: u32 = u32::MAX;
@@ -112,7 +119,7 @@ pub fn wake() {
 /// A send has slept for room: who is to be told of edges looks again, whatever it has slept for.
 pub fn tell_room(end: &End) {
     for set in set::sets_of(end) {
-        let Ok(mut inner) = set.inner.lock() else {
+        let Some(mut inner) = lock_soon(set) else {
             continue;
         };
         let mut is_due = false;
@@ -130,6 +137,19 @@ pub fn tell_room(end: &End) {
         }
         if is_due && set.sleepers.load(Ordering::SeqCst) > 0 && inner.beacon.is_none() {
             inner.beacon = Beacon::light(set);
+        }
+    }
+}
+
+/// A handler may have interrupted who has the set, and send.
+fn lock_soon(set: &Set) -> Option<MutexGuard<'_, Inner>> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match set.inner.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                kernel::nap(LOCK_NAP);
+            }
+            tried => return tried.ok(),
         }
     }
 }

@@ -297,6 +297,7 @@ impl<'a> Wait<'a> {
 
     /// Arm everything, sleep in the kernel, and report what woke us.
     fn sleep(&mut self, left: Option<Duration>, mask: *const sigset_t) -> Result<(), Errno> {
+        replay::push();
         self.set.sleepers.fetch_add(1, Ordering::SeqCst);
         let slice = self.arm_all();
         let limit = slice.map_or(left, |slice| {
@@ -468,6 +469,7 @@ pub fn wait_without_rings(
         drop(asleep);
         return answer(wait_set(set, out, limit, mask));
     }
+    replay::push();
     let found = cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
     drop(asleep);
     let made = || set::made_since(known, epoll);
