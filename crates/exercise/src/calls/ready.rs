@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use super::masked::{epoll_pwait_under, epoll_pwait2_under, ppoll_under, pselect_under};
 use super::{answer_fd, answer_int};
 use crate::{Answer, Errno};
 
@@ -30,11 +31,7 @@ pub fn ppoll(
     timeout: Duration,
     blocked: Option<&libc::sigset_t>,
 ) -> Answer {
-    let count = libc::nfds_t::try_from(entries.len()).expect("a test polls few descriptors");
-    let timeout = timespec(timeout);
-    let mask = blocked.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the entries are writable for their number; the rest is readable.
-    answer_int(unsafe { libc::ppoll(entries.as_mut_ptr(), count, &raw const timeout, mask) })
+    ppoll_under(entries, Some(timeout), blocked)
 }
 
 /// ppoll(2) of what can be read of one descriptor, under a mask that blocks no signal.
@@ -147,31 +144,12 @@ pub fn select_many(
     Ok((ready(read, reading), ready(write, writing)))
 }
 
-/// pselect(2) of one descriptor for everything.
+/// pselect(2) of one descriptor, without a mask.
 pub fn pselect_one(fd: RawFd, asked: Readiness, timeout: Duration) -> Result<Readiness, Errno> {
-    let mut sets = [asked.read, asked.write, asked.except].map(|on| set_of(fd, on));
-    let timeout = timespec(timeout);
-    let [read, write, except] = &mut sets;
-    // SAFETY: the sets are writable, the timeout readable, and there is no mask.
-    answer_int(unsafe {
-        libc::pselect(
-            fd + 1,
-            read,
-            write,
-            except,
-            &raw const timeout,
-            std::ptr::null(),
-        )
-    })?;
-    let [read, write, except] = sets.map(|set| contains(fd, &set));
-    Ok(Readiness {
-        read,
-        write,
-        except,
-    })
+    pselect_under(fd, asked, Some(timeout), None)
 }
 
-fn set_of(fd: RawFd, on: bool) -> libc::fd_set {
+pub(super) fn set_of(fd: RawFd, on: bool) -> libc::fd_set {
     set_of_all(if on { std::slice::from_ref(&fd) } else { &[] })
 }
 
@@ -189,12 +167,12 @@ fn set_of_all(fds: &[RawFd]) -> libc::fd_set {
     set
 }
 
-fn contains(fd: RawFd, set: &libc::fd_set) -> bool {
+pub(super) fn contains(fd: RawFd, set: &libc::fd_set) -> bool {
     // SAFETY: the descriptor was checked when the set was made.
     unsafe { libc::FD_ISSET(fd, std::ptr::from_ref(set)) }
 }
 
-fn timespec(duration: Duration) -> libc::timespec {
+pub(super) fn timespec(duration: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: i64::try_from(duration.as_secs()).expect("a test waits for seconds"),
         tv_nsec: i64::from(duration.subsec_nanos()),
@@ -235,42 +213,21 @@ pub fn epoll_wait(
 
 /// epoll_pwait(2) without a mask.
 pub fn epoll_pwait(epoll: RawFd, most: i32, timeout_ms: i32) -> Result<Vec<(u32, u64)>, Errno> {
-    let mut events = room(most);
-    let start = events.as_mut_ptr();
-    // SAFETY: there is room for as many events as are asked for.
-    let returned = unsafe { libc::epoll_pwait(epoll, start, most, timeout_ms, std::ptr::null()) };
-    Ok(pairs(&events, answer_int(returned)?))
+    epoll_pwait_under(epoll, most, timeout_ms, None)
 }
 
-/// epoll_pwait2(2) through syscall(2), as the C library may lack it.
+/// epoll_pwait2(2) without a mask.
 pub fn epoll_pwait2(epoll: RawFd, most: i32, timeout: Duration) -> Result<Vec<(u32, u64)>, Errno> {
-    let mut events = room(most);
-    let timeout = timespec(timeout);
-    let start = events.as_mut_ptr();
-    let no_mask = std::ptr::null::<libc::sigset_t>();
-    // SAFETY: there is room for as many events as are asked for; the timeout is readable.
-    let returned = unsafe {
-        libc::syscall(
-            libc::SYS_epoll_pwait2,
-            epoll,
-            start,
-            most,
-            &raw const timeout,
-            no_mask,
-            0,
-        )
-    };
-    let returned = i32::try_from(returned).expect("a number of events is an int");
-    Ok(pairs(&events, answer_int(returned)?))
+    epoll_pwait2_under(epoll, most, Some(timeout), None)
 }
 
 /// At least one event, so that a wrong number asked for has somewhere to point.
-fn room(most: i32) -> Vec<libc::epoll_event> {
+pub(super) fn room(most: i32) -> Vec<libc::epoll_event> {
     let count = usize::try_from(most).unwrap_or(0).max(1);
     vec![libc::epoll_event { events: 0, u64: 0 }; count]
 }
 
-fn pairs(events: &[libc::epoll_event], count: usize) -> Vec<(u32, u64)> {
+pub(super) fn pairs(events: &[libc::epoll_event], count: usize) -> Vec<(u32, u64)> {
     events[..count]
         .iter()
         .map(|event| (event.events, event.u64))

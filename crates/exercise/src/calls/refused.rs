@@ -69,6 +69,16 @@ pub fn recvfrom_with_room(
     buffer: &mut [u8],
     room: u32,
 ) -> Result<(usize, u32, bool), Errno> {
+    recvfrom_into(fd, buffer, 0, room)
+}
+
+/// The same with flags.
+pub fn recvfrom_into(
+    fd: RawFd,
+    buffer: &mut [u8],
+    flags: i32,
+    room: u32,
+) -> Result<(usize, u32, bool), Errno> {
     let mut name = [0xee_u8; 128];
     let mut length = room;
     let (start, most) = (buffer.as_mut_ptr().cast(), buffer.len());
@@ -78,7 +88,7 @@ pub fn recvfrom_with_room(
             fd,
             start,
             most,
-            0,
+            flags,
             name.as_mut_ptr().cast(),
             &raw mut length,
         )

@@ -26,12 +26,22 @@ struct Told {
     fd: i32,
 }
 
-fn set_of(signal: i32) -> libc::sigset_t {
+/// A set of these signals.
+pub fn signal_set(signals: &[i32]) -> libc::sigset_t {
     // SAFETY: a set is plain integers, for which zero is a value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is writable.
-    unsafe { libc::sigaddset(&raw mut set, signal) };
+    for &signal in signals {
+        // SAFETY: the set is writable.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+    }
     set
+}
+
+/// raise(3): send a signal to this thread.
+pub fn raise(signal: i32) {
+    // SAFETY: no memory is passed.
+    let sent = unsafe { libc::raise(signal) };
+    assert_eq!(sent, 0, "a thread may send signals to itself");
 }
 
 /// pthread_sigmask(3): block a signal in this thread, or let it come.
@@ -41,7 +51,7 @@ pub fn block(signal: i32, on: bool) {
     } else {
         libc::SIG_UNBLOCK
     };
-    let set = set_of(signal);
+    let set = signal_set(&[signal]);
     // SAFETY: the set is readable; null asks for nothing.
     let blocked = unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) };
     assert_eq!(blocked, 0, "a signal can be blocked");
@@ -49,7 +59,7 @@ pub fn block(signal: i32, on: bool) {
 
 /// sigtimedwait(2): take a blocked signal that is there or comes in time; EAGAIN without one.
 pub fn take_signal(signal: i32, patience: Duration) -> Result<Notice, Errno> {
-    let set = set_of(signal);
+    let set = signal_set(&[signal]);
     let limit = libc::timespec {
         tv_sec: i64::try_from(patience.as_secs()).expect("a test waits for seconds"),
         tv_nsec: patience.subsec_nanos().into(),

@@ -223,9 +223,54 @@ pub fn getpeername(fd: RawFd) -> Result<Name, Errno> {
     Ok(name)
 }
 
+/// What a call of names tells that has been given room for so many bytes of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// How long the name is.
+    pub length: u32,
+    /// The family, if there was room for it.
+    pub family: Option<u16>,
+    /// Whether what is behind the room is untouched.
+    pub is_kept: bool,
+}
+
+/// getsockname(2) with room for so many bytes, which may be a wrong number of them.
+pub fn getsockname_with_room(fd: RawFd, room: i32) -> Result<Named, Errno> {
+    named(room, |name, length| {
+        // SAFETY: the name is writable for more than the length that is right.
+        unsafe { libc::getsockname(fd, name, length) }
+    })
+}
+
+/// The same by getpeername(2).
+pub fn getpeername_with_room(fd: RawFd, room: i32) -> Result<Named, Errno> {
+    named(room, |name, length| {
+        // SAFETY: the name is writable for more than the length that is right.
+        unsafe { libc::getpeername(fd, name, length) }
+    })
+}
+
+fn named(
+    room: i32,
+    call: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> i32,
+) -> Result<Named, Errno> {
+    const UNTOUCHED: u8 = 0xee;
+    let mut name = [UNTOUCHED; size_of::<libc::sockaddr_storage>()];
+    let mut length = room.cast_unsigned();
+    answer_int(call(name.as_mut_ptr().cast(), &raw mut length))?;
+    let room = usize::try_from(room).unwrap_or(0);
+    let family = (room >= 2).then(|| u16::from_ne_bytes([name[0], name[1]]));
+    let is_kept = name[room..].iter().all(|byte| *byte == UNTOUCHED);
+    Ok(Named {
+        length,
+        family,
+        is_kept,
+    })
+}
+
 /// send(2) with an address, as sendto(2) allows.
-pub fn sendto(fd: RawFd, bytes: &[u8], flags: i32, address: SocketAddr) -> Answer {
-    let name = Name::from(address);
+pub fn sendto(fd: RawFd, bytes: &[u8], flags: i32, name: impl Into<Name>) -> Answer {
+    let name = name.into();
     let (start, count) = (bytes.as_ptr().cast(), bytes.len());
     let to = (&raw const name.storage).cast();
     // SAFETY: the bytes and the name are readable for their lengths.

@@ -64,6 +64,36 @@ pub fn pread(fd: RawFd, buffer: &mut [u8], offset: i64) -> Answer {
     answer(unsafe { libc::pread(fd, buffer.as_mut_ptr().cast(), buffer.len(), offset) })
 }
 
+/// pwrite(2).
+pub fn pwrite(fd: RawFd, bytes: &[u8], offset: i64) -> Answer {
+    // SAFETY: the bytes are readable for their length.
+    answer(unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), bytes.len(), offset) })
+}
+
+/// preadv(2).
+pub fn preadv(fd: RawFd, buffers: &mut [IoSliceMut<'_>], offset: i64) -> Answer {
+    let count = i32::try_from(buffers.len()).expect("a test has few buffers");
+    // SAFETY: an IoSliceMut is laid out as an iovec, and each is writable.
+    answer(unsafe { libc::preadv(fd, buffers.as_mut_ptr().cast(), count, offset) })
+}
+
+/// pwritev(2).
+pub fn pwritev(fd: RawFd, slices: &[IoSlice<'_>], offset: i64) -> Answer {
+    let count = i32::try_from(slices.len()).expect("a test has few slices");
+    // SAFETY: an IoSlice is laid out as an iovec, and each is readable.
+    answer(unsafe { libc::pwritev(fd, slices.as_ptr().cast(), count, offset) })
+}
+
+/// dprintf(3) of bytes as a string, which ends at the first zero.
+pub fn print(fd: RawFd, bytes: &[u8]) -> Answer {
+    unsafe extern "C" {
+        fn dprintf(fd: libc::c_int, format: *const libc::c_char, ...) -> libc::c_int;
+    }
+    let most = i32::try_from(bytes.len()).expect("a test prints little");
+    // SAFETY: the format asks for a precision and a string, and no more of that is read.
+    super::answer_int(unsafe { dprintf(fd, c"%.*s".as_ptr(), most, bytes.as_ptr()) })
+}
+
 /// read(2) through syscall(2), as programs do that distrust libc.
 pub fn raw_read(fd: RawFd, buffer: &mut [u8]) -> Answer {
     let length = buffer.len();

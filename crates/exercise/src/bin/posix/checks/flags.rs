@@ -1,5 +1,6 @@
 //! Flags of the receiving and sending calls, and how much there is to read.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crosslane_exercise::calls::{
@@ -271,7 +272,7 @@ pub const CHECKS: &[Check] = &[
             s.say("name", received.map(|r| r.name_length));
         },
         |s| {
-            let elsewhere = "127.0.0.9:9".parse().expect("it is an address");
+            let elsewhere: SocketAddr = "127.0.0.9:9".parse().expect("it is an address");
             s.say("sendto", sendto(s.fd, b"hello", MSG_NOSIGNAL, elsewhere));
         },
     ),
