@@ -83,7 +83,7 @@ pub fn act(call: &Call, matter: Matter, place: Place) -> Outcome {
         .or_else(|| describe::act(call))
         .or_else(|| sockets::act(call, matter, place))
         .expect("every call is one of these");
-    for (name, caught) in [("SIGPIPE", &PIPES), ("SIGUSR1", &USERS)] {
+    for (name, caught) in [("SIGPIPE", &PIPES), ("SIGUSR1", &USERS), ("SIGUSR2", &ENDS)] {
         let count = caught.with(|caught| caught.replace(0));
         if count > 0 {
             outcome.text.push_str(&format!(" {name}*{count}"));
@@ -95,14 +95,15 @@ pub fn act(call: &Call, matter: Matter, place: Place) -> Outcome {
 thread_local! {
     static PIPES: Cell<u32> = const { Cell::new(0) };
     static USERS: Cell<u32> = const { Cell::new(0) };
+    static ENDS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Without a destructor, a variable of the thread may be touched by a handler.
 extern "C" fn count(signal: i32) {
-    let caught = if signal == libc::SIGPIPE {
-        &PIPES
-    } else {
-        &USERS
+    let caught = match signal {
+        libc::SIGPIPE => &PIPES,
+        libc::SIGUSR1 => &USERS,
+        _ => &ENDS,
     };
     caught.with(|caught| caught.set(caught.get() + 1));
 }

@@ -144,6 +144,7 @@ pub fn live(channels: &[Channel], me: usize, place: Place) -> ! {
     }
     catch(libc::SIGPIPE, libc::SA_RESTART);
     catch(libc::SIGUSR1, 0);
+    catch(libc::SIGUSR2, 0);
     let mut actor = Actor {
         channel: channels[me],
         place,

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::SplitWhitespace;
 
-use crate::word::{Choice, EpollEvents, Family, Handle, How, MessageFlags, New, PollEvents, Word};
+use crate::word::{
+    Choice, EpollEvents, Family, Handle, How, Mask, MessageFlags, New, PollEvents, Word,
+};
 
 /// An enum of calls, each a word followed by its arguments, a word each.
 macro_rules! calls {
@@ -61,15 +63,20 @@ calls! {
     Read = "read" { fd: Handle, count: usize }
     Recv = "recv" { fd: Handle, count: usize, flags: MessageFlags }
     Readv = "readv" { fd: Handle, first: usize, second: usize }
+    /// With pieces of nothing before, between and behind.
+    ReadvEmpty = "readv-empty" { fd: Handle, first: usize, second: usize }
     Recvmsg = "recvmsg" { fd: Handle, first: usize, second: usize, flags: MessageFlags }
     /// With room for so many descriptors, which are closed at once.
     RecvBeside = "recv-beside" { fd: Handle, count: usize, room: u32, flags: MessageFlags }
     Recvfrom = "recvfrom" { fd: Handle, count: usize, flags: MessageFlags }
+    /// With room for so many bytes of the name.
+    RecvfromShort = "recvfrom-short" { fd: Handle, count: usize, room: u32, flags: MessageFlags }
     Recvmmsg = "recvmmsg" { fd: Handle, count: usize, messages: u32, flags: MessageFlags }
     Preadv2 = "preadv2" { fd: Handle, count: usize }
     /// read(2) by syscall(2).
     RawRead = "syscall-read" { fd: Handle, count: usize }
     Pread = "pread" { fd: Handle, count: usize }
+    Preadv = "preadv" { fd: Handle, count: usize }
     /// Into memory that is not there.
     ReadNowhere = "read-nowhere" { fd: Handle, count: usize }
     /// From the socket through a pipe.
@@ -81,14 +88,27 @@ calls! {
 
     Write = "write" { fd: Handle, count: usize }
     Send = "send" { fd: Handle, count: usize, flags: MessageFlags }
+    /// With an address, which a connection does not need.
+    Sendto = "sendto" { fd: Handle, count: usize, flags: MessageFlags }
     Writev = "writev" { fd: Handle, first: usize, second: usize }
+    /// With pieces of nothing before, between and behind.
+    WritevEmpty = "writev-empty" { fd: Handle, first: usize, second: usize }
     Sendmsg = "sendmsg" { fd: Handle, first: usize, second: usize, flags: MessageFlags }
     Sendmmsg = "sendmmsg" { fd: Handle, count: usize, messages: u32, flags: MessageFlags }
     Pwritev2 = "pwritev2" { fd: Handle, count: usize }
+    Pwrite = "pwrite" { fd: Handle, count: usize }
+    Pwritev = "pwritev" { fd: Handle, count: usize }
+    /// dprintf(3) of what comes before the first zero byte, so short that libc writes it at once.
+    Print = "dprintf" { fd: Handle, count: usize }
     RawWrite = "syscall-write" { fd: Handle, count: usize }
     WriteNowhere = "write-nowhere" { fd: Handle, count: usize }
     /// With so many descriptors beside the bytes.
     SendBeside = "send-beside" { fd: Handle, count: usize, files: u32, flags: MessageFlags }
+    /// tee(2) from the socket, and into it.
+    Tee = "tee" { fd: Handle, count: usize }
+    Vmsplice = "vmsplice" { fd: Handle }
+    /// copy_file_range(2) from the socket, and into it.
+    CopyRange = "copy-range" { fd: Handle, count: usize }
     /// From a file in memory.
     Sendfile = "sendfile" { fd: Handle, count: usize }
     /// From a pipe into the socket.
@@ -106,15 +126,20 @@ calls! {
 
     Poll = "poll" { fd: Handle, events: PollEvents, timeout_ms: i32 }
     PollBoth = "poll-both" { fd: Handle, other: Handle, events: PollEvents, timeout_ms: i32 }
-    Ppoll = "ppoll" { fd: Handle, events: PollEvents, timeout_ms: u32 }
+    Ppoll = "ppoll" { fd: Handle, events: PollEvents, timeout_ms: i32 }
+    PpollMasked = "ppoll-masked" { fd: Handle, events: PollEvents, timeout_ms: i32, mask: Mask }
+    /// For everything; without a time limit, for what can be read.
     Select = "select" { fd: Handle, timeout_ms: i32 }
-    Pselect = "pselect" { fd: Handle, timeout_ms: u32 }
+    Pselect = "pselect" { fd: Handle, timeout_ms: i32 }
+    PselectMasked = "pselect-masked" { fd: Handle, timeout_ms: i32, mask: Mask }
     EpollCreate = "epoll" { new: New }
     EpollAdd = "epoll-add" { epoll: Handle, fd: Handle, events: EpollEvents, data: u32 }
     EpollMod = "epoll-mod" { epoll: Handle, fd: Handle, events: EpollEvents, data: u32 }
     EpollDel = "epoll-del" { epoll: Handle, fd: Handle }
     EpollWait = "epoll-wait" { epoll: Handle, most: i32, timeout_ms: i32 }
     EpollPwait = "epoll-pwait" { epoll: Handle, most: i32, timeout_ms: i32 }
+    EpollPwaitMasked = "epoll-pwait-masked" { epoll: Handle, most: i32, timeout_ms: i32, mask: Mask }
+    EpollPwait2 = "epoll-pwait2" { epoll: Handle, most: i32, timeout_ms: i32, mask: Mask }
 
     Fionread = "fionread" { fd: Handle }
     Outq = "outq" { fd: Handle }
@@ -134,6 +159,8 @@ calls! {
     /// SO_SNDTIMEO; off at 0.
     Sndtimeo = "sndtimeo" { fd: Handle, timeout_ms: u32 }
     Names = "names" { fd: Handle }
+    /// With room for so many bytes.
+    NamesShort = "names-short" { fd: Handle, room: i32 }
     Stat = "fstat" { fd: Handle }
     Seek = "lseek" { fd: Handle }
 
@@ -192,9 +219,12 @@ impl Call {
             Self::Read { count, .. } | Self::Preadv2 { count, .. } => (count, none),
             Self::RawRead { count, .. } | Self::SpliceIn { count, .. } => (count, none),
             Self::ReadNowhere { count, .. } => (count, none),
-            Self::Readv { first, second, .. } => (first + second, none),
+            Self::Readv { first, second, .. } | Self::ReadvEmpty { first, second, .. } => {
+                (first + second, none)
+            }
             Self::Recv { count, flags, .. } | Self::Recvfrom { count, flags, .. } => (count, flags),
             Self::RecvBeside { count, flags, .. } => (count, flags),
+            Self::RecvfromShort { count, flags, .. } => (count, flags),
             Self::Recvmsg {
                 first,
                 second,
@@ -230,12 +260,54 @@ impl Call {
         Some(Reading { least, most, flags })
     }
 
+    /// How long it waits, when it waits for something to be ready; for ever below 0.
+    pub fn timeout_ms(&self) -> Option<i32> {
+        match *self {
+            Self::Poll { timeout_ms, .. }
+            | Self::PollBoth { timeout_ms, .. }
+            | Self::Ppoll { timeout_ms, .. }
+            | Self::PpollMasked { timeout_ms, .. }
+            | Self::Select { timeout_ms, .. }
+            | Self::Pselect { timeout_ms, .. }
+            | Self::PselectMasked { timeout_ms, .. }
+            | Self::EpollWait { timeout_ms, .. }
+            | Self::EpollPwait { timeout_ms, .. }
+            | Self::EpollPwaitMasked { timeout_ms, .. }
+            | Self::EpollPwait2 { timeout_ms, .. } => Some(timeout_ms),
+            _ => None,
+        }
+    }
+
+    /// Whether it waits in a set.
+    pub fn waits_in_set(&self) -> bool {
+        matches!(
+            self,
+            Self::EpollWait { .. }
+                | Self::EpollPwait { .. }
+                | Self::EpollPwaitMasked { .. }
+                | Self::EpollPwait2 { .. }
+        )
+    }
+
+    /// Whether SIGUSR1 waits until it is over.
+    pub fn holds_signal(&self) -> bool {
+        match self {
+            Self::PpollMasked { mask, .. }
+            | Self::PselectMasked { mask, .. }
+            | Self::EpollPwaitMasked { mask, .. }
+            | Self::EpollPwait2 { mask, .. } => mask.value().inside == Some(true),
+            _ => false,
+        }
+    }
+
     /// How many bytes it would write, when it writes.
     pub fn writes(&self) -> Option<usize> {
         match *self {
             Self::Write { count, .. } | Self::Send { count, .. } => Some(count),
             Self::Pwritev2 { count, .. } | Self::RawWrite { count, .. } => Some(count),
             Self::SendBeside { count, .. } => Some(count),
+            Self::Sendto { count, .. } | Self::Print { count, .. } => Some(count),
+            Self::WritevEmpty { first, second, .. } => Some(first + second),
             Self::Sendfile { count, .. } | Self::SpliceOut { count, .. } => Some(count),
             Self::StdioWrite { count, .. } | Self::WriteNowhere { count, .. } => Some(count),
             Self::Writev { first, second, .. } | Self::Sendmsg { first, second, .. } => {

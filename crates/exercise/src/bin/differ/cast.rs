@@ -157,10 +157,19 @@ impl Cast {
     pub fn signal(&mut self, process: usize, thread: usize, restart: bool) -> Result<(), Hung> {
         let flags = if restart { libc::SA_RESTART } else { 0 };
         self.ask(process, &Order::Handle(flags))?;
+        self.send_signal(process, thread, libc::SIGUSR1)
+    }
+
+    /// Send a thread SIGUSR2, which no call of a program holds.
+    pub fn send_home(&mut self, process: usize, thread: usize) -> Result<(), Hung> {
+        self.send_signal(process, thread, libc::SIGUSR2)
+    }
+
+    fn send_signal(&mut self, process: usize, thread: usize, signal: i32) -> Result<(), Hung> {
         let tid = self.tid(process, thread)?;
         let pid = self.player(process).pid;
         // SAFETY: no memory is passed; the thread belongs to a process that this one made.
-        unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGUSR1) };
+        unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
         self.wait_for_sleep(process, thread, tid);
         Ok(())
     }

@@ -162,6 +162,8 @@ impl Edges {
         if self.is_set_once_more(native, other) {
             return true;
         }
+        let signals = |line: &'_ str| line.rsplit(']').next().map(str::to_owned);
+        let are_signals_same = signals(native) == signals(other);
         let (Some((step, native)), Some((same_step, other))) = (events(native), events(other))
         else {
             return false;
@@ -169,6 +171,7 @@ impl Edges {
         let missing = beyond(&native, &other);
         let added = beyond(&other, &native);
         step == same_step
+            && are_signals_same
             && missing.iter().all(|event| self.is_needless(step, event))
             && added.iter().all(|event| self.is_edge(step, event))
             && added
@@ -187,7 +190,8 @@ impl Edges {
             }
             None => {
                 let goes_on = native.ends_with(" => sleeps") || native.ends_with(" => sleeps on");
-                goes_on && answer == "IN" && self.is_poll_of_edges(step)
+                let is_told = matches!(answer, "IN" | "1 IN" | "[r]");
+                goes_on && is_told && self.is_poll_of_edges(step)
             }
         };
         (sleeps && is_it).then_some(step)
@@ -196,7 +200,11 @@ impl Edges {
     /// Whether `@1/2 poll h5 IN -1` is a poll of a set with registrations for edges.
     fn is_poll_of_edges(&self, step: &str) -> bool {
         let words: Vec<_> = step.split_whitespace().collect();
-        matches!(words[..], [who, "poll" | "ppoll", set, ..] if self.has_edges(who, set))
+        let [who, call, set, ..] = words[..] else {
+            return false;
+        };
+        let call = call.trim_end_matches("-masked");
+        matches!(call, "poll" | "ppoll" | "select" | "pselect") && self.has_edges(who, set)
     }
 
     /// The step, if room that no send has missed has ended a sleep natively.
@@ -204,7 +212,7 @@ impl Edges {
         let (step, told) = events(native)?;
         let answer = other.strip_prefix(step)?.strip_prefix(" => ")?;
         // At the end of a program those who sleep are sent a signal.
-        let is_sent_home = step.starts_with(' ') && answer.starts_with("EINTR SIGUSR1");
+        let is_sent_home = step.starts_with(' ') && answer.starts_with("EINTR SIG");
         let sleeps = is_sent_home || matches!(answer, "sleeps" | "sleeps on");
         let is_needless = |event: &&str| self.is_needless(step, event);
         let is_it = sleeps && !told.is_empty() && told.iter().all(is_needless);
@@ -303,9 +311,14 @@ fn is_lasting_end(bit: &str) -> bool {
 }
 
 /// Calls that bring nobody anything to read, besides receives, polls and duplicates.
-const QUIET: [&str; 12] = [
+const QUIET: [&str; 17] = [
     "select",
     "pselect",
+    "pselect-masked",
+    "names-short",
+    "tee",
+    "vmsplice",
+    "copy-range",
     "splice-in",
     "fionread",
     "outq",
@@ -325,7 +338,7 @@ fn sender<'a>(words: &[&'a str]) -> Option<&'a str> {
         [_, call, handle, ..] => {
             let sends = call.starts_with("send")
                 || call.contains("write")
-                || matches!(*call, "splice-out" | "fill");
+                || matches!(*call, "splice-out" | "fill" | "dprintf");
             sends.then_some(*handle)
         }
         _ => None,
@@ -352,11 +365,11 @@ fn brings_nothing(words: &[&str]) -> bool {
         || matches!(words[0], "pair" | "pause" | "fork")
 }
 
-/// The step and the events of `@0 epoll-wait h5 32 0 => [1:IN 2:OUT]`.
+/// The step and the events of `@0 epoll-wait h5 32 0 => [1:IN 2:OUT]`, behind which signals may stand.
 fn events(line: &str) -> Option<(&str, Vec<&str>)> {
     let (step, answer) = line.split_once(" => ")?;
-    let is_wait = step.contains(" epoll-wait ") || step.contains(" epoll-pwait ");
-    let events = answer.strip_prefix('[')?.strip_suffix(']')?;
+    let is_wait = step.contains(" epoll-wait ") || step.contains(" epoll-pwait");
+    let (events, _) = answer.strip_prefix('[')?.split_once(']')?;
     is_wait.then(|| (step, events.split_whitespace().collect()))
 }
 

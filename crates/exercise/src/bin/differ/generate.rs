@@ -3,6 +3,7 @@
 //! It keeps a rough account of what is there, so that most steps can be made; the player leaves
 //! out the others.
 
+mod asleep;
 mod bytes;
 mod calls;
 mod full;
@@ -206,7 +207,9 @@ mod tests {
         epoll-del epoll-wait epoll-pwait fionread outq atmark fionbio getfl nonblock getfd setfd \
         getsockopt setsockopt linger getlinger rcvtimeo names fstat lseek socket listen connect \
         connect-nobody disconnect accept shutdown close close-range dup dupfd dup2 dup3 pass \
-        take send-beside recv-beside sndtimeo fill drain";
+        take send-beside recv-beside sndtimeo fill drain sendto dprintf readv-empty writev-empty \
+        recvfrom-short preadv pwrite pwritev tee vmsplice copy-range names-short ppoll-masked \
+        pselect-masked epoll-pwait-masked epoll-pwait2";
 
     fn over(seed: u64) -> Over {
         match seed.is_multiple_of(4) {

@@ -166,8 +166,12 @@ impl Player<'_> {
         while let Some(sleeper) = self.world.sleepers.first() {
             let (process, thread) = (sleeper.process, sleeper.thread);
             let is_impatient = self.world.files[sleeper.file].is_impatient();
+            let holds_signal = sleeper.call.holds_signal();
             if !self.comes_back(process, thread, is_impatient)? {
-                self.cast.signal(process, thread, false)?;
+                match holds_signal {
+                    true => self.cast.send_home(process, thread)?,
+                    false => self.cast.signal(process, thread, false)?,
+                }
             }
             self.wake(0);
         }
@@ -263,10 +267,10 @@ impl Player<'_> {
             outcome.text = without_count(call, &outcome);
         }
         match *call {
-            Call::Listen { fd, .. } if outcome.text == "listening" => {
+            Call::Listen { fd, family } if outcome.text == "listening" => {
                 let of = self.world.entry(process, fd).expect("it was resolved");
                 let port = self.cast.port(process, of.fd)?;
-                self.world.listens(process, fd, port);
+                self.world.listens(process, fd, port, family);
             }
             Call::Connect { fd, listener, .. } if is_connecting(&outcome) => {
                 self.world.connects(process, fd, listener);

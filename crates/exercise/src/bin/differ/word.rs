@@ -208,6 +208,28 @@ names! {
     }: (i32, i32)
 }
 
+/// What becomes of SIGUSR1 in a call that takes a mask of signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Masking {
+    /// Whether it is blocked before and after the call.
+    pub outside: bool,
+    /// Whether it is sent just before the call.
+    pub sent: bool,
+    /// Whether the mask of the call has it, if there is one.
+    pub inside: Option<bool>,
+}
+
+names! {
+    /// The mask of a call that waits.
+    Mask {
+        NONE = Masking { outside: false, sent: false, inside: None },
+        BLOCKS = Masking { outside: false, sent: false, inside: Some(true) },
+        OPENS = Masking { outside: true, sent: false, inside: Some(false) },
+        PENDING = Masking { outside: true, sent: true, inside: Some(false) },
+        HELD = Masking { outside: true, sent: true, inside: Some(true) },
+    }: Masking
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,6 +242,9 @@ mod tests {
         }
         for &choice in Choice::ALL {
             assert_eq!(Choice::of(&choice.word()), Some(choice));
+        }
+        for &mask in Mask::ALL {
+            assert_eq!(Mask::of(&mask.word()), Some(mask));
         }
         assert_eq!(Handle::of("h12"), Some(Handle(12)));
         assert_eq!((Handle::of("12"), MessageFlags::of("NO")), (None, None));

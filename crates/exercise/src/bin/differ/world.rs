@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 
 use crate::act::{Matter, Outcome};
 use crate::call::Call;
-use crate::word::{Choice, EpollEvents, Handle, How};
+use crate::word::{Choice, EpollEvents, Family, Handle, How};
 
 mod apply;
 mod copies;
@@ -49,6 +49,7 @@ pub enum Kind {
     Socket,
     Listener {
         port: u16,
+        is_tcp: bool,
         /// Connections that have not been accepted.
         backlog: Vec<usize>,
     },
@@ -325,3 +326,6 @@ impl World {
         Some(matter)
     }
 }
+
+#[cfg(test)]
+mod tests;

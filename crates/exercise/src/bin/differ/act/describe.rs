@@ -2,9 +2,9 @@
 
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    Name, fcntl, file_type, getpeername, getsockname, getsockopt, getsockopt_bytes,
-    ioctl_nonblocking, ioctl_read, seek, set_linger, set_nonblocking, set_timeout, setsockopt,
-    take_error,
+    Name, Named, fcntl, file_type, getpeername, getpeername_with_room, getsockname,
+    getsockname_with_room, getsockopt, getsockopt_bytes, ioctl_nonblocking, ioctl_read, seek,
+    set_linger, set_nonblocking, set_timeout, setsockopt, take_error,
 };
 use libc::{FD_CLOEXEC, FIONREAD, SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET};
 
@@ -67,10 +67,23 @@ pub fn act(call: &Call) -> Option<Outcome> {
             let (own, peer) = (getsockname(fd(on)), getpeername(fd(on)));
             Outcome::text(format!("{} {}", host(own), host(peer)))
         }
+        Call::NamesShort { fd: on, room } => {
+            let own = getsockname_with_room(fd(on), room);
+            let peer = getpeername_with_room(fd(on), room);
+            Outcome::text(format!("{} {}", name(own), name(peer)))
+        }
         Call::Stat { fd: on } => Outcome::of(file_type(fd(on)).map(|kind| format!("{kind:o}"))),
         Call::Seek { fd: on } => Outcome::of(seek(fd(on))),
         _ => return None,
     })
+}
+
+fn name(named: Result<Named, Errno>) -> String {
+    shown(&named.map(|named| {
+        let family = named.family.map_or("-".into(), |family| family.to_string());
+        let end = if named.is_kept { "kept" } else { "overrun" };
+        format!("{}:{family}:{end}", named.length)
+    }))
 }
 
 /// Ports and numbers in names are chosen; that there is one can be told.

@@ -5,8 +5,8 @@ use std::io::IoSliceMut;
 use std::os::fd::RawFd;
 
 use crosslane_exercise::calls::{
-    close, dup, pipe, poll_one, pread, preadv2, raw_read, read, read_into_nowhere, readv, recv,
-    recvfrom, recvmmsg, recvmsg, recvmsg_beside, splice,
+    close, dup, pipe, poll_one, pread, preadv, preadv2, raw_read, read, read_into_nowhere, readv,
+    recv, recvfrom, recvfrom_into, recvmmsg, recvmsg, recvmsg_beside, splice,
 };
 use crosslane_exercise::content::Content;
 use crosslane_exercise::{Answer, Errno};
@@ -33,6 +33,7 @@ pub fn act(call: &Call, matter: Matter) -> Option<Outcome> {
             first,
             second,
         } => two(first, second, |buffers| readv(fd(from), buffers)),
+        Call::Preadv { fd: from, count } => two(count, 0, |buffers| preadv(fd(from), buffers, 0)),
         Call::Preadv2 { fd: from, count } => {
             two(count, 0, |buffers| preadv2(fd(from), buffers, -1, 0))
         }
@@ -69,6 +70,41 @@ pub fn act(call: &Call, matter: Matter) -> Option<Outcome> {
         Call::SpliceIn { fd: from, count } => through_pipe(fd(from), count),
         Call::StdioRead { fd: from, count } => by_stream(fd(from), count),
         Call::Drain { fd: from, count } => drain(fd(from), count, matter),
+        _ => return act_with_less(call),
+    })
+}
+
+/// With pieces of nothing, or with too little room for a name.
+fn act_with_less(call: &Call) -> Option<Outcome> {
+    Some(match *call {
+        Call::ReadvEmpty {
+            fd: from,
+            first,
+            second,
+        } => {
+            let mut buffer = vec![0; first + second];
+            let (head, tail) = buffer.split_at_mut(first);
+            let pieces = [&mut [], head, &mut [], tail, &mut []];
+            let answer = readv(fd(from), &mut pieces.map(IoSliceMut::new));
+            taken(&buffer, answer)
+        }
+        Call::RecvfromShort {
+            fd: from,
+            count,
+            room,
+            flags,
+        } => {
+            let mut buffer = vec![0; count];
+            let received = recvfrom_into(fd(from), &mut buffer, flags.0, room);
+            let said = received
+                .as_ref()
+                .map_or(String::new(), |(_, length, kept)| {
+                    format!(" name {length} kept {kept}")
+                });
+            let mut outcome = taken(&buffer, received.map(|(bytes, ..)| bytes));
+            outcome.text.push_str(&said);
+            outcome
+        }
         _ => return None,
     })
 }

@@ -2,20 +2,25 @@
 
 use std::ffi::CStr;
 use std::io::IoSlice;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 
 use crosslane_exercise::calls::{
-    close, dup, file_of, pipe, pwritev2, raw_write, recv, send, sendfile, sendmmsg, sendmsg,
-    sendmsg_beside, splice, write, write_from_nowhere, writev,
+    close, copy_file_range, dup, file_of, pipe, print, pwrite, pwritev, pwritev2, raw_write, recv,
+    send, sendfile, sendmmsg, sendmsg, sendmsg_beside, sendto, splice, tee, vmsplice, write,
+    write_from_nowhere, writev,
 };
 use crosslane_exercise::content::Content;
 use crosslane_exercise::{Answer, Errno};
 
-use super::{Matter, Outcome, fd};
+use super::{Matter, Outcome, fd, shown};
 use crate::call::Call;
 
 /// A socket that takes more has no bound.
 pub const FILL_LIMIT: usize = 64 << 20;
+
+/// Where sendto(2) is told to send to: nobody is there.
+const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
 
 pub fn act(call: &Call, matter: Matter) -> Option<Outcome> {
     let bytes = |count| content(matter, count);
@@ -26,6 +31,7 @@ pub fn act(call: &Call, matter: Matter) -> Option<Outcome> {
             count,
             flags,
         } => Outcome::moved(send(fd(to), &bytes(count), flags.0)),
+        Call::Print { fd: to, count } => Outcome::moved(print(fd(to), &bytes(count))),
         Call::RawWrite { fd: to, count } => Outcome::moved(raw_write(fd(to), &bytes(count))),
         Call::WriteNowhere { fd: to, count } => Outcome::moved(write_from_nowhere(fd(to), count)),
         Call::Writev {
@@ -80,6 +86,46 @@ pub fn act(call: &Call, matter: Matter) -> Option<Outcome> {
             send(fd(other), b"!", 0)?;
             recv(fd(one), &mut [0], 0)
         }),
+        _ => return act_in_vain(call, matter),
+    })
+}
+
+/// With an address or pieces of nothing, or what no socket takes.
+fn act_in_vain(call: &Call, matter: Matter) -> Option<Outcome> {
+    let bytes = |count| content(matter, count);
+    Some(match *call {
+        Call::Sendto {
+            fd: to,
+            count,
+            flags,
+        } => Outcome::moved(sendto(fd(to), &bytes(count), flags.0, ELSEWHERE)),
+        Call::WritevEmpty {
+            fd: to,
+            first,
+            second,
+        } => {
+            let bytes = bytes(first + second);
+            let (head, tail) = bytes.split_at(first);
+            let pieces = [&[], head, &[], tail, &[]];
+            Outcome::moved(writev(fd(to), &pieces.map(IoSlice::new)))
+        }
+        Call::Pwrite { fd: to, count } => Outcome::moved(pwrite(fd(to), &bytes(count), 0)),
+        Call::Pwritev { fd: to, count } => {
+            two(&bytes(count), count, |slices| pwritev(fd(to), slices, 0))
+        }
+        Call::Tee { fd: on, count } => by_both(pipe(), |[out, into]| {
+            [tee(fd(on), into, count, 0), tee(out, fd(on), count, 0)]
+        }),
+        Call::Vmsplice { fd: to } => Outcome::of(vmsplice(fd(to), b"not for a socket", 0)),
+        Call::CopyRange { fd: on, count } => {
+            let file = file_of(b"not for a socket");
+            by_both(file.map(|file| [file]), |[file]| {
+                [
+                    copy_file_range(fd(on), file, count),
+                    copy_file_range(file, fd(on), count),
+                ]
+            })
+        }
         _ => return None,
     })
 }
@@ -93,6 +139,19 @@ fn content(matter: Matter, count: usize) -> Vec<u8> {
 fn two(bytes: &[u8], first: usize, call: impl FnOnce(&[IoSlice]) -> Answer) -> Outcome {
     let (head, tail) = bytes.split_at(first);
     Outcome::moved(call(&[IoSlice::new(head), IoSlice::new(tail)]))
+}
+
+/// What two calls say that need descriptors of another kind.
+fn by_both<const N: usize>(
+    made: Result<[RawFd; N], Errno>,
+    calls: impl FnOnce([RawFd; N]) -> [Answer; 2],
+) -> Outcome {
+    let made = made.expect("a pipe or file can be made");
+    let said = calls(made).map(|answer| shown(&answer));
+    for descriptor in made {
+        close(descriptor).expect("it is open");
+    }
+    Outcome::text(said.join(" "))
 }
 
 fn several(to: RawFd, count: usize, messages: u32, flags: i32, matter: Matter) -> Outcome {

@@ -275,6 +275,52 @@ fn so_is_a_poll_whose_number_has_come_to_name_a_set_with_edges() {
 }
 
 #[test]
+fn so_is_another_poll_by_such_a_number() {
+    for (call, told) in [
+        ("ppoll h9 IN -1", "1 IN"),
+        ("ppoll-masked h9 IN -1 OPENS", "1 IN"),
+        ("select h9 -1", "[r]"),
+        ("pselect h9 -1", "[r]"),
+        ("pselect-masked h9 -1 NONE", "[r]"),
+    ] {
+        let step = format!("@0/1 {call}");
+        let trace = |answer: &str| Trace {
+            lines: vec![
+                format!("{step} => sleeps"),
+                "@0 epoll-add h5 h1 IN|ET 1 => 0".to_owned(),
+                "@0 dup3 h5 h9 => 7".to_owned(),
+                format!("  {step} => {answer}"),
+            ],
+            ..Trace::default()
+        };
+        let ended = |native, other| ended_once_more(&trace(native), &trace(other));
+        assert_eq!(ended("sleeps on", told), Some(step.clone()));
+        assert_eq!(ended("sleeps on", "EINTR"), None, "{step}");
+    }
+}
+
+#[test]
+fn each_wait_in_a_set_may_be_told_an_edge_once_more_and_no_other_signal() {
+    for wait in [
+        "epoll-pwait h5 9 0",
+        "epoll-pwait-masked h5 9 0 HELD",
+        "epoll-pwait2 h5 9 0 HELD",
+    ] {
+        let told = |answer: &str| format!("@0 {wait} => {answer}");
+        let signal = " SIGUSR1*1";
+        for behind in ["", signal] {
+            let (without, with) = (
+                told(&format!("[]{behind}")),
+                told(&format!("[1:IN]{behind}")),
+            );
+            assert!(are_alike(&without, &with), "{with}");
+            assert!(!are_alike(&with, &without), "{with}");
+        }
+        assert!(!are_alike(&told("[] SIGUSR1*1"), &told("[1:IN]")), "{wait}");
+    }
+}
+
+#[test]
 fn a_sleep_that_needless_room_ends_natively_is_found() {
     let add = "@0 epoll-add h5 h1 IN|OUT|ET 1";
     let step = "@0/1 epoll-wait h5 9 -1";

@@ -6,12 +6,15 @@ use libc::{
 
 use super::{Generator, Known, Over};
 use crate::call::Call;
-use crate::word::MessageFlags;
+use crate::word::{Handle, MessageFlags};
 
 /// Sizes at which something changes: lines, records, pages.
 const EDGES: [usize; 10] = [0, 1, 8, 55, 56, 57, 120, 500, 4000, 8185];
 /// For receiving there may be more room than there is to come.
 const WIDE: usize = 20_000;
+
+/// So little libc writes at once, whichever it is: more would be told an end between two writes, or not.
+const PRINTED: usize = 500;
 
 impl Generator {
     fn count(&mut self) -> usize {
@@ -49,6 +52,10 @@ impl Generator {
                 files,
                 flags,
             };
+            return self.call(end, call);
+        }
+        if self.random.one_in(16) {
+            let call = self.rarer_send(fd, count, second);
             return self.call(end, call);
         }
         let call = match self.random.below(20) {
@@ -107,6 +114,9 @@ impl Generator {
                 flags,
             };
         }
+        if self.random.one_in(16) {
+            return self.rarer_reading(fd, count, second);
+        }
         match self.random.below(24) {
             0..4 => Call::Read { fd, count },
             4..9 => Call::Recv { fd, count, flags },
@@ -144,6 +154,58 @@ impl Generator {
             21 => Call::StdioRead { fd, count },
             22 => Call::Pread { fd, count },
             _ => Call::ReadNowhere { fd, count },
+        }
+    }
+
+    fn rarer_send(&mut self, fd: Handle, count: usize, second: usize) -> Call {
+        match self.random.below(3) {
+            0 => Call::Sendto {
+                fd,
+                count,
+                flags: MessageFlags(*self.random.pick(&[0, MSG_NOSIGNAL, MSG_DONTWAIT])),
+            },
+            1 => Call::WritevEmpty {
+                fd,
+                first: count,
+                second,
+            },
+            _ => Call::Print {
+                fd,
+                count: count.min(PRINTED),
+            },
+        }
+    }
+
+    fn rarer_reading(&mut self, fd: Handle, count: usize, second: usize) -> Call {
+        if self.random.one_in(2) {
+            return Call::ReadvEmpty {
+                fd,
+                first: count,
+                second,
+            };
+        }
+        Call::RecvfromShort {
+            fd,
+            count,
+            room: *self.random.pick(&[0, 1, 2, 3, 8]),
+            flags: self.flags(&[MSG_DONTWAIT, MSG_PEEK]),
+        }
+    }
+
+    /// What is not for a socket, or has no room for what it asks for.
+    pub(super) fn misplaced(&mut self, fd: Handle) -> Call {
+        let count = self.count();
+        match self.random.below(8) {
+            0 => Call::Preadv { fd, count },
+            1 => Call::Pwrite { fd, count },
+            2 => Call::Pwritev { fd, count },
+            3 => Call::Tee { fd, count },
+            4 => Call::Vmsplice { fd },
+            5 => Call::CopyRange { fd, count },
+            _ => Call::NamesShort {
+                fd,
+                room: *self.random.pick(&[-1, 0, 1, 2, 3, 8, 15, 16, 28]),
+            },
         }
     }
 

@@ -49,6 +49,10 @@ impl Generator {
             _ if self.random.one_in(2) => Call::Outq { fd },
             _ => Call::Atmark { fd },
         };
+        let call = match self.random.one_in(10) {
+            true => self.masked_look(fd, events, timeout_ms),
+            false => call,
+        };
         self.call(end, call);
     }
 
@@ -139,6 +143,10 @@ impl Generator {
                 timeout_ms,
             }
         };
+        let call = match self.random.one_in(6) {
+            true => self.wait_by_another(epoll, timeout_ms),
+            false => call,
+        };
         self.call(known, call);
     }
 
@@ -168,6 +176,10 @@ impl Generator {
             13 => Call::Names { fd },
             14 => Call::Stat { fd },
             _ => Call::Seek { fd },
+        };
+        let call = match self.random.one_in(6) {
+            true => self.misplaced(fd),
+            false => call,
         };
         self.call(end, call);
     }
@@ -233,69 +245,6 @@ impl Generator {
         self.call(known, call);
     }
 
-    pub(super) fn sleep(&mut self) {
-        let thread = self.random.between(1, 2);
-        let epolls = self.random.one_in(4);
-        let listens = self.random.one_in(10);
-        let known = self.any(|thing| match thing {
-            Thing::Epoll => epolls,
-            Thing::Listener(_) => listens,
-            Thing::End { .. } => !epolls && !listens,
-            Thing::Socket(_) => false,
-        });
-        let Some(known) = known else { return };
-        let (fd, timeout_ms) = (known.handle, -1);
-        let call = match known.thing {
-            Thing::Epoll => Call::EpollWait {
-                epoll: fd,
-                most: 32,
-                timeout_ms,
-            },
-            Thing::Listener(_) => {
-                let new = self.new_name();
-                let nonblocking = false;
-                Call::Accept {
-                    fd,
-                    new,
-                    nonblocking,
-                }
-            }
-            _ if self.random.one_in(4) => self.sleeping_poll(known),
-            _ => self.reading(known),
-        };
-        let process = known.process;
-        self.steps.push(Step::Begin {
-            process,
-            thread,
-            call,
-        });
-    }
-
-    /// A poll for one end or for two.
-    fn sleeping_poll(&mut self, known: Known) -> Call {
-        let (fd, process) = (known.handle, known.process);
-        let (events, timeout_ms) = (PollEvents(libc::POLLIN), -1);
-        let is_end = |thing| matches!(thing, Thing::End { .. });
-        let others = self
-            .known
-            .iter()
-            .filter(|other| other.process == process && is_end(other.thing));
-        let others: Vec<_> = others.map(|other| other.handle).collect();
-        match self.random.one_in(2) {
-            true => Call::Poll {
-                fd,
-                events,
-                timeout_ms,
-            },
-            false => Call::PollBoth {
-                fd,
-                other: *self.random.pick(&others),
-                events,
-                timeout_ms,
-            },
-        }
-    }
-
     pub(super) fn signal(&mut self) {
         let begun = self.steps.iter().rev().find_map(|step| match step {
             Step::Begin {
@@ -331,6 +280,9 @@ impl Generator {
     }
 
     pub(super) fn shut(&mut self) {
+        if self.random.one_in(8) {
+            return self.end_listener();
+        }
         let Some(end) = self.any_end() else { return };
         let how = *self
             .random
@@ -365,8 +317,9 @@ impl Generator {
     /// Listening, connecting and disconnecting by hand.
     pub(super) fn rarities(&mut self) {
         let process = self.any_process();
-        match self.random.below(6) {
+        match self.random.below(7) {
             0..2 => self.listener(process),
+            6 => self.end_listener(),
             2 => self.client(process),
             3 => self.accept(),
             4 => {
@@ -423,6 +376,30 @@ impl Generator {
         if self.random.one_in(2) {
             self.client(process);
             self.accept();
+        }
+        if self.random.one_in(4) {
+            self.wait_at(socket);
+        }
+        if self.random.one_in(4) {
+            self.end_listener();
+        }
+    }
+
+    /// A listener that is shut down, and mostly listens again.
+    fn end_listener(&mut self) {
+        let listener = self.any(|thing| matches!(thing, Thing::Listener(_)));
+        let Some(listener) = listener else { return };
+        let Thing::Listener(family) = listener.thing else {
+            return;
+        };
+        let fd = listener.handle;
+        let how = *self.random.pick(How::ALL);
+        self.call(listener, Call::Shutdown { fd, how });
+        if self.random.one_in(3) {
+            self.accept();
+        }
+        if !self.random.one_in(4) {
+            self.call(listener, Call::Listen { fd, family });
         }
     }
 

@@ -393,7 +393,7 @@ impl Player<'_> {
         let has_limit = self.world.files[sleeper.file].limit_ms > 0;
         sleeper.interrupted = match sleeper.is_send() {
             true => ends_send,
-            false => !restart || !restarts || has_limit,
+            false => (!restart || !restarts || has_limit) && !sleeper.call.holds_signal(),
         };
         self.cast.signal(process, thread, restart)?;
         Ok(Some("sent".into()))

@@ -2,8 +2,8 @@
 
 use super::full::counted;
 use super::{
-    Call, Choice, Connection, Entry, EpollEvents, Handle, How, Kind, Member, Outcome, Sleeper,
-    World,
+    Call, Choice, Connection, Entry, EpollEvents, Family, Handle, How, Kind, Member, Outcome,
+    Sleeper, World,
 };
 
 impl World {
@@ -153,6 +153,15 @@ impl World {
             }
             _ => {}
         }
+        let stops = matches!(call, Call::Shutdown { how, .. } if *how != How::WR);
+        if let Kind::Listener { backlog, .. } = &mut it.kind
+            && stops
+            && outcome.text == "0"
+        {
+            let backlog = std::mem::take(backlog);
+            it.kind = Kind::Socket;
+            return self.refuse(backlog);
+        }
         let Kind::End { connection, side } = it.kind else {
             return;
         };
@@ -178,11 +187,21 @@ impl World {
         }
     }
 
+    /// Nobody is going to accept these.
+    fn refuse(&mut self, backlog: Vec<usize>) {
+        for connection in backlog {
+            self.connections[connection].leave(0, true);
+        }
+    }
+
     /// A socket that has begun to listen.
-    pub fn listens(&mut self, process: usize, handle: Handle, port: u16) {
+    pub fn listens(&mut self, process: usize, handle: Handle, port: u16, family: Family) {
         if let Some(entry) = self.entry(process, handle) {
-            let backlog = Vec::new();
-            self.files[entry.file].kind = Kind::Listener { port, backlog };
+            self.files[entry.file].kind = Kind::Listener {
+                port,
+                is_tcp: Family::TCP.contains(&family),
+                backlog: Vec::new(),
+            };
         }
     }
 
@@ -308,11 +327,7 @@ impl World {
         let lingers_not = self.files[file].lingers_not;
         match std::mem::replace(&mut self.files[file].kind, Kind::Socket) {
             Kind::End { connection, side } => self.connections[connection].leave(side, lingers_not),
-            Kind::Listener { backlog, .. } => {
-                for connection in backlog {
-                    self.connections[connection].leave(0, true);
-                }
-            }
+            Kind::Listener { backlog, .. } => self.refuse(backlog),
             Kind::Socket | Kind::Epoll { .. } => {}
         }
     }

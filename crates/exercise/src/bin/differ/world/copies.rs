@@ -80,11 +80,17 @@ fn has_no_room(call: &Call) -> bool {
         Call::Read { count: 0, .. }
             | Call::Recv { count: 0, .. }
             | Call::Recvfrom { count: 0, .. }
+            | Call::RecvfromShort { count: 0, .. }
             | Call::Recvmmsg { count: 0, .. }
             | Call::RecvBeside { count: 0, .. }
             | Call::Preadv2 { count: 0, .. }
             | Call::RawRead { count: 0, .. }
             | Call::Readv {
+                first: 0,
+                second: 0,
+                ..
+            }
+            | Call::ReadvEmpty {
                 first: 0,
                 second: 0,
                 ..
@@ -104,7 +110,9 @@ pub fn is_poll(call: &Call) -> bool {
         Call::Poll { .. }
             | Call::PollBoth { .. }
             | Call::Ppoll { .. }
+            | Call::PpollMasked { .. }
             | Call::Select { .. }
             | Call::Pselect { .. }
+            | Call::PselectMasked { .. }
     )
 }

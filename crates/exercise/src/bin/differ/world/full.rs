@@ -176,8 +176,11 @@ impl World {
         let asks_for_room = match *call {
             Call::Poll { events, .. }
             | Call::PollBoth { events, .. }
-            | Call::Ppoll { events, .. } => events.has(libc::POLLOUT),
-            Call::Select { .. } | Call::Pselect { .. } => true,
+            | Call::Ppoll { events, .. }
+            | Call::PpollMasked { events, .. } => events.has(libc::POLLOUT),
+            Call::Select { timeout_ms, .. }
+            | Call::Pselect { timeout_ms, .. }
+            | Call::PselectMasked { timeout_ms, .. } => timeout_ms >= 0,
             _ => false,
         };
         let (out, _) = self.full_of(file);
@@ -387,7 +390,7 @@ pub fn without_count(call: &Call, outcome: &Outcome) -> String {
 
 /// Whether a call tells what is ready.
 fn waits(call: &Call) -> bool {
-    is_poll(call) || matches!(call, Call::EpollWait { .. } | Call::EpollPwait { .. })
+    is_poll(call) || call.waits_in_set()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::copies::is_poll;
-use super::{Call, File, Kind, Member, ROOM, Sleeper, World};
+use super::{Call, File, How, Kind, Member, ROOM, Sleeper, World};
 
 impl World {
     /// Whether the main thread of a process can make this call without sleeping for ever, without
@@ -22,14 +22,23 @@ impl World {
             && self.returns(file, call)
             && self.has_room(file, call)
             && is_in_place(file, call)
+            && !self.ends_listener_of_waiter(entry.file, call)
+    }
+
+    /// Whether a listener is shut down that a call waits for in a set, which shows what it is then, too, and not
+    /// only what comes: the world does not know of that.
+    fn ends_listener_of_waiter(&self, file: usize, call: &Call) -> bool {
+        let is_end = matches!(call, Call::Shutdown { .. })
+            && matches!(self.files[file].kind, Kind::Listener { .. });
+        let waits_for_it =
+            |sleeper: &Sleeper| sleeper.call.waits_in_set() && self.all_of(sleeper).contains(&file);
+        is_end && self.sleepers.iter().any(waits_for_it)
     }
 
     /// Whether a thread may begin this call: one that sleeps on one thing.
     pub fn may_sleep(&self, process: usize, thread: usize, call: &Call) -> bool {
         let sleeps = call.reads().is_some() && !matches!(call, Call::Drain { .. })
-            || matches!(call, Call::Poll { timeout_ms, .. } | Call::PollBoth { timeout_ms, .. }
-                | Call::Select { timeout_ms, .. } | Call::EpollWait { timeout_ms, .. }
-                if *timeout_ms < 0)
+            || call.timeout_ms().is_some_and(|timeout| timeout < 0)
             || matches!(call, Call::Accept { .. });
         let is_busy = |sleeper: &Sleeper| sleeper.process == process && sleeper.thread == thread;
         let Some(entry) = call.main_handle().and_then(|fd| self.entry(process, fd)) else {
@@ -148,12 +157,7 @@ impl World {
                 Kind::Listener { backlog, .. } => file.nonblocking || !backlog.is_empty(),
                 _ => true,
             },
-            Call::Poll { timeout_ms, .. }
-            | Call::PollBoth { timeout_ms, .. }
-            | Call::Select { timeout_ms, .. }
-            | Call::EpollWait { timeout_ms, .. }
-            | Call::EpollPwait { timeout_ms, .. } => *timeout_ms >= 0,
-            _ => true,
+            _ => call.timeout_ms().is_none_or(|timeout| timeout >= 0),
         }
     }
 
@@ -231,7 +235,7 @@ impl World {
                         .other
                         .is_some_and(|other| self.is_readable(&self.files[other]))
             }
-            (Call::EpollWait { .. }, Kind::Epoll { .. }) => {
+            (call, Kind::Epoll { .. }) if call.waits_in_set() => {
                 self.progress(sleeper.file) > sleeper.progress
             }
             (_, Kind::Listener { backlog, .. }) => !backlog.is_empty(),
@@ -256,11 +260,7 @@ fn is_surely_reported(member: Member) -> bool {
 
 /// Whether a call takes something that another would then not get.
 fn takes(call: &Call) -> bool {
-    call.reads().is_some()
-        || matches!(
-            call,
-            Call::Accept { .. } | Call::EpollWait { .. } | Call::EpollPwait { .. }
-        )
+    call.reads().is_some() || call.waits_in_set() || matches!(call, Call::Accept { .. })
 }
 
 /// Whether a call tells what there is to take.
@@ -274,7 +274,12 @@ fn is_in_place(file: &File, call: &Call) -> bool {
         Call::Listen { .. } | Call::Connect { .. } | Call::ConnectNobody { .. } => {
             file.kind == Kind::Socket
         }
-        Call::Accept { .. } => matches!(file.kind, Kind::Listener { .. }),
+        Call::Accept { .. } => matches!(file.kind, Kind::Listener { .. } | Kind::Socket),
+        // Over AF_UNIX it would go on as a listener that nobody can connect to.
+        Call::Shutdown { how, .. } => match file.kind {
+            Kind::Listener { is_tcp, .. } => is_tcp || *how == How::WR,
+            _ => true,
+        },
         // Streams on a duplicate wait for more where a read would not.
         Call::StdioRead { .. } | Call::StdioWrite { .. } => {
             matches!(file.kind, Kind::End { .. })

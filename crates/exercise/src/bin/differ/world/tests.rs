@@ -1,0 +1,122 @@
+//! Which calls the world has made, and what it makes of them.
+
+use super::*;
+use crate::word::Family;
+
+const CLIENT: Handle = Handle(1);
+const LISTENER: Handle = Handle(2);
+const SET: Handle = Handle(3);
+
+fn call(text: &str) -> Call {
+    Call::parse(&mut text.split_whitespace()).unwrap()
+}
+
+fn said(text: &str) -> Outcome {
+    Outcome {
+        text: text.into(),
+        ..Outcome::default()
+    }
+}
+
+/// A listener of process 0 with a connection that nobody has accepted, and a set.
+fn with_listener(family: Family) -> World {
+    let mut world = World::default();
+    world.open(0, CLIENT, 3, Kind::Socket, false);
+    world.open(0, LISTENER, 4, Kind::Socket, false);
+    let (owner, members) = (0, Vec::new());
+    world.open(0, SET, 5, Kind::Epoll { owner, members }, false);
+    world.listens(0, LISTENER, 1000, family);
+    world.connects(0, CLIENT, LISTENER);
+    world
+}
+
+fn begin(world: &mut World, text: &str) {
+    let call = call(text);
+    assert!(world.may_sleep(0, 1, &call), "{text}");
+    let handle = call.main_handle().unwrap();
+    let file = world.entry(0, handle).unwrap().file;
+    world.begin(0, 1, call, file);
+}
+
+#[test]
+fn whatever_waits_for_ever_sleeps_in_a_thread_and_nowhere_else() {
+    let world = with_listener(Family::v4);
+    for wait in [
+        "poll h1 IN",
+        "ppoll h1 IN",
+        "select h1",
+        "pselect h1",
+        "epoll-wait h3 8",
+        "epoll-pwait h3 8",
+    ] {
+        let (for_ever, at_once) = (call(&format!("{wait} -1")), call(&format!("{wait} 0")));
+        assert!(world.may_sleep(0, 1, &for_ever), "{wait}");
+        assert!(!world.allows(0, &for_ever), "{wait}");
+        assert!(!world.may_sleep(0, 1, &at_once), "{wait}");
+        assert!(world.allows(0, &at_once), "{wait}");
+    }
+    for wait in [
+        "ppoll-masked h1 IN",
+        "pselect-masked h1",
+        "epoll-pwait-masked h3 8",
+        "epoll-pwait2 h3 8",
+    ] {
+        let (for_ever, at_once) = (
+            call(&format!("{wait} -1 HELD")),
+            call(&format!("{wait} 0 HELD")),
+        );
+        assert!(for_ever.holds_signal() && !call(&format!("{wait} -1 OPENS")).holds_signal());
+        assert!(world.may_sleep(0, 1, &for_ever), "{wait}");
+        assert!(!world.allows(0, &for_ever), "{wait}");
+        assert!(world.allows(0, &at_once), "{wait}");
+    }
+}
+
+#[test]
+fn a_wait_in_a_set_wakes_for_what_comes_by_whichever_call() {
+    for wait in ["epoll-wait h3 8 -1", "epoll-pwait2 h3 8 -1 NONE"] {
+        let mut world = with_listener(Family::v4);
+        world.apply(0, &call("epoll-add h3 h1 IN 1"), &said("0"));
+        begin(&mut world, wait);
+        assert!(!world.must_wake(&world.sleepers[0]), "{wait}");
+        world.connections[0].streams[0].sent += 1;
+        assert!(world.must_wake(&world.sleepers[0]), "{wait}");
+    }
+}
+
+#[test]
+fn a_listener_that_is_shut_down_resets_who_waits_and_listens_again() {
+    let mut world = with_listener(Family::v4);
+    let shut = call("shutdown h2 RD");
+    assert!(world.allows(0, &shut));
+    world.apply(0, &call("shutdown h2 WR"), &said("0"));
+    assert!(!world.connections[0].ends[1].reset);
+    world.apply(0, &shut, &said("0"));
+    assert!(world.connections[0].ends[1].reset);
+    assert!(world.allows(0, &call("accept h2 h9 false")));
+    assert!(world.allows(0, &call("listen h2 v4")));
+    assert!(world.resolve(0, &call("connect h1 h2 v4")).is_none());
+}
+
+#[test]
+fn who_sleeps_in_an_accept_wakes_when_its_listener_is_shut_down() {
+    let mut world = World::default();
+    world.open(0, LISTENER, 4, Kind::Socket, false);
+    world.listens(0, LISTENER, 1000, Family::v6);
+    begin(&mut world, "accept h2 h9 false");
+    assert!(!world.must_wake(&world.sleepers[0]));
+    world.apply(0, &call("shutdown h2 RDWR"), &said("0"));
+    assert!(world.must_wake(&world.sleepers[0]));
+}
+
+#[test]
+fn listeners_that_are_waited_for_in_a_set_or_have_names_stay() {
+    let mut world = with_listener(Family::unix);
+    assert!(!world.allows(0, &call("shutdown h2 RD")));
+    assert!(world.allows(0, &call("shutdown h2 WR")));
+    world = with_listener(Family::v4);
+    world.apply(0, &call("epoll-add h3 h2 IN 2"), &said("0"));
+    assert!(world.allows(0, &call("shutdown h2 RD")));
+    begin(&mut world, "epoll-pwait h3 8 -1");
+    assert!(!world.allows(0, &call("shutdown h2 RD")));
+}
