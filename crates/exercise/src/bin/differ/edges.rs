@@ -162,7 +162,6 @@ impl Edges {
         if self.is_set_once_more(native, other) {
             return true;
         }
-        let signals = |line: &'_ str| line.rsplit(']').next().map(str::to_owned);
         let are_signals_same = signals(native) == signals(other);
         let (Some((step, native)), Some((same_step, other))) = (events(native), events(other))
         else {
@@ -172,6 +171,7 @@ impl Edges {
         let added = beyond(&other, &native);
         step == same_step
             && are_signals_same
+            && !(missing.is_empty() && added.is_empty())
             && missing.iter().all(|event| self.is_needless(step, event))
             && added.iter().all(|event| self.is_edge(step, event))
             && added
@@ -365,12 +365,23 @@ fn brings_nothing(words: &[&str]) -> bool {
         || matches!(words[0], "pair" | "pause" | "fork")
 }
 
-/// The step and the events of `@0 epoll-wait h5 32 0 => [1:IN 2:OUT]`, behind which signals may stand.
+/// The step and the events of `@0 epoll-wait h5 32 0 => [1:IN 2:OUT]`, behind which signals may stand. A signal that has been
+/// sent before the call ends one that has none.
 fn events(line: &str) -> Option<(&str, Vec<&str>)> {
     let (step, answer) = line.split_once(" => ")?;
     let is_wait = step.contains(" epoll-wait ") || step.contains(" epoll-pwait");
-    let (events, _) = answer.strip_prefix('[')?.split_once(']')?;
+    let is_ended = step.ends_with(" PENDING") && answer.starts_with("EINTR SIG");
+    let events = match answer.strip_prefix('[') {
+        Some(told) => told.split_once(']')?.0,
+        None if is_ended => "",
+        None => return None,
+    };
     is_wait.then(|| (step, events.split_whitespace().collect()))
+}
+
+/// The signals that a step tells of.
+fn signals(line: &str) -> Option<&str> {
+    line.find(" SIG").map(|at| &line[at..])
 }
 
 #[cfg(test)]

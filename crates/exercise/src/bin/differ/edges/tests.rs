@@ -321,6 +321,20 @@ fn each_wait_in_a_set_may_be_told_an_edge_once_more_and_no_other_signal() {
 }
 
 #[test]
+fn a_pending_signal_ends_a_wait_that_a_needless_edge_does_not() {
+    let told = |answer: &str| format!("@0 epoll-pwait2 h5 9 -1 PENDING => {answer}");
+    let (edge, room) = ("[1:IN] SIGUSR1*1", "[1:OUT] SIGUSR1*1");
+    let (ended, nothing) = ("EINTR SIGUSR1*1", "[] SIGUSR1*1");
+    assert!(are_alike(&told(ended), &told(edge)));
+    assert!(are_alike(&told(room), &told(ended)));
+    assert!(!are_alike(&told(edge), &told(ended)), "it was not told");
+    assert!(!are_alike(&told(nothing), &told(ended)), "it is no error");
+    assert!(!are_alike(&told(ended), &told(nothing)), "it is one");
+    let opened = |answer: &str| told(answer).replace("PENDING", "OPENS");
+    assert!(!are_alike(&opened(ended), &opened(edge)), "no signal came");
+}
+
+#[test]
 fn a_sleep_that_needless_room_ends_natively_is_found() {
     let add = "@0 epoll-add h5 h1 IN|OUT|ET 1";
     let step = "@0/1 epoll-wait h5 9 -1";
