@@ -279,4 +279,4 @@ fn spoil(end: &End) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

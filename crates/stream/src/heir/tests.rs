@@ -13,7 +13,7 @@ use crate::slices;
 use crate::switch;
 
 /// Somebody has died with this direction and these marks.
-fn die(end: &End, lock: &AtomicU32, marks: u32) {
+pub(crate) fn die(end: &End, lock: &AtomicU32, marks: u32) {
     let dead = end.table().expect();
     end.table().family().forget(dead);
     let word = u32::from(dead.number()) | marks;

@@ -1,10 +1,13 @@
 //! When credit is posted, and what a sender knows by it of a receiver that is killed.
 
+use core::sync::atomic::Ordering;
+
 use crosslane_sys::Errno;
 
 use super::host::MOST_BYTES;
 use super::run::{Run, Step};
 use super::wire::{Arrival, Fault, Posted};
+use crate::heir::tests::die;
 use Step::{Arrive, Look, Receive, Send};
 
 /// Both directions are in their lanes, and nobody sleeps.
@@ -88,4 +91,29 @@ fn a_sender_knows_whether_a_receiver_that_was_killed_had_read_all() {
     // Credit for each half of a ring alone would not do.
     let told = told_after_kill(Fault::CreditForHalf, true);
     assert_eq!(told, Err(Errno::CONNRESET));
+}
+
+/// An heir holds the direction already, of which a wish for room may have to be told.
+#[test]
+fn an_heir_posts_the_credit_that_was_held() {
+    let mut run = enter(Fault::None);
+    let read_one_of_two = [
+        Send(0, 64),
+        Send(0, 64),
+        Arrive(0, Arrival::All),
+        Receive(1, 64),
+    ];
+    take(&mut run, &read_one_of_two);
+    let before = run.posted_by(1).credit;
+    let end = run.receiver();
+    let lane = end.rx_lane().unwrap();
+    lane.control()
+        .sender
+        .space_wanted
+        .store(1, Ordering::SeqCst);
+    die(&end, &end.entry.rx.lock, 0);
+    drop(end.lock_rx());
+    assert_eq!(run.posted_by(1).credit, before + 1);
+    take(&mut run, &[Receive(1, 64)]);
+    run.end(Ok(())).unwrap();
 }

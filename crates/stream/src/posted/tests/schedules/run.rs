@@ -13,7 +13,7 @@ use super::host::{Host, MOST_BYTES, Sleep, Wrong};
 use super::wire::{Arrival, Fault, Posted, Way, name};
 use super::{NOW, Ordering, WAYS};
 use crate::bell::{self, Bells};
-use crate::{doubt, lost, send, slices, watcher};
+use crate::{End, doubt, lost, send, slices, watcher};
 
 /// More than a lane has room for, and less than TCP has.
 const MOST_ON_THE_WAY: u64 = 40_000;
@@ -183,6 +183,10 @@ impl Run {
     }
 
     /// Kill the program of host 1. Returns what a receive at host 0 is told, once it is clear that all has arrived.
+    pub(super) fn receiver(&self) -> End {
+        self.hosts[1].end
+    }
+
     pub(super) fn kill_receiver(&mut self) -> Result<usize, Errno> {
         self.hosts[1].kill();
         let end = self.hosts[0].end;
