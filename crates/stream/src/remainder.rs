@@ -52,13 +52,9 @@ pub fn go_on(end: &End, parts: &mut Parts<'_>) -> Result<(usize, bool), Errno> {
     };
     let (dont_wait, all) = (end.is_nonblocking(), parts.left());
     while parts.left() > 0 && end.tx_mode() != Mode::Ring {
-        match send(end, parts, dont_wait, &mut waits) {
-            Ok(_) => {}
-            Err(errno) if parts.left() == all => return Err(errno),
-            Err(errno) => {
-                send::keep_error(end, errno);
-                return Ok((all - parts.left(), true));
-            }
+        if let Err(errno) = send(end, parts, dont_wait, &mut waits) {
+            let sent = all - parts.left();
+            return send::refuse(end, errno, sent).map(|_| (sent, true));
         }
     }
     Ok((all - parts.left(), false))

@@ -319,7 +319,7 @@ fn send_more(
 }
 
 /// What a send is told that is refused while it waits for room, and has sent `done` bytes before.
-fn refuse(end: &End, errno: Errno, done: usize) -> Result<Sent, Errno> {
+pub(crate) fn refuse(end: &End, errno: Errno, done: usize) -> Result<Sent, Errno> {
     note_missed(end, errno);
     let told = match gone::is_refusal(end, errno) {
         true => gone::take_by_send(end, errno).or((errno == Errno::CONNRESET).then_some(errno)),
