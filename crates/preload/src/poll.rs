@@ -124,11 +124,13 @@ impl Drop for Asleep {
     }
 }
 
-/// Wait for any of the descriptors, some of which have rings, as ppoll(2) does.
+/// Wait for any of the descriptors, some of which have rings, as ppoll(2) does. Tells, too, whether it has found
+/// nothing at first.
 pub fn wait_any(
     fds: &mut [pollfd],
     timeout: Option<Duration>,
     mask: *const sigset_t,
+    has_waited: &mut bool,
 ) -> Result<usize, Errno> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (mut rounds, mut held) = (0, None);
@@ -139,6 +141,7 @@ pub fn wait_any(
         if found > 0 {
             return Ok(found);
         }
+        *has_waited = true;
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
             return match look(fds, true)? {
@@ -468,7 +471,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
         && !is_kernels(all)
     {
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
-        return answer(wait_any(all, timeout, core::ptr::null()));
+        return answer(wait_any(all, timeout, core::ptr::null(), &mut false));
     }
     // SAFETY: the program's promise.
     let Some(asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {
@@ -497,7 +500,7 @@ pub unsafe extern "C" fn ppoll(
         && legal
         && !is_kernels(all)
     {
-        return answer(wait_any(all, time.map(duration), mask));
+        return answer(wait_any(all, time.map(duration), mask, &mut false));
     }
     // SAFETY: the program's promise.
     let Some(asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {

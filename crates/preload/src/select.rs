@@ -11,11 +11,17 @@ use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
 use crate::{c, epoll, poll};
 
-/// What makes a descriptor ready in each of the three sets (select(2)).
-const READ: i16 =
-    libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLIN | libc::POLLHUP | libc::POLLERR;
-const WRITE: i16 = libc::POLLWRBAND | libc::POLLWRNORM | libc::POLLOUT | libc::POLLERR;
-const EXCEPT: i16 = libc::POLLPRI;
+/// What makes a descriptor ready in each of the three sets (select(2)). One that is closed while the kernel waits
+/// is ready in all.
+const READ: i16 = libc::POLLRDNORM
+    | libc::POLLRDBAND
+    | libc::POLLIN
+    | libc::POLLHUP
+    | libc::POLLERR
+    | libc::POLLNVAL;
+const WRITE: i16 =
+    libc::POLLWRBAND | libc::POLLWRNORM | libc::POLLOUT | libc::POLLERR | libc::POLLNVAL;
+const EXCEPT: i16 = libc::POLLPRI | libc::POLLNVAL;
 
 const WORD_BITS: usize = c_ulong::BITS as usize;
 
@@ -103,8 +109,8 @@ impl Sets {
         }
     }
 
-    fn answer(&self, fds: &[pollfd]) -> Result<usize, Errno> {
-        if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
+    fn answer(&self, fds: &[pollfd], has_waited: bool) -> Result<usize, Errno> {
+        if !has_waited && fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
             return Err(Errno::BADF);
         }
         let mut total = 0;
@@ -139,20 +145,21 @@ impl Sets {
             return Err(asleep);
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut held: Option<SignalsHeld> = None;
+        let (mut held, mut has_waited): (Option<SignalsHeld>, _) = (None, false);
         loop {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
             let own = held.as_ref().filter(|_| mask.is_null());
             let own = own.map(SignalsHeld::mask);
             let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
-            let wait = || poll::wait_any(&mut fds, left, mask);
+            let wait = || poll::wait_any(&mut fds, left, mask, &mut has_waited);
             let answered = match cancel::guarded(&held, wait) {
                 // poll reports hang-ups that nobody selects for; those are no answer.
-                Ok(found) => self.answer(&fds).map(|total| (found, total)),
+                Ok(found) => self.answer(&fds, has_waited).map(|total| (found, total)),
                 Err(errno) => Err(errno),
             };
             match answered {
                 Ok((found, 0)) if found > 0 && left != Some(Duration::ZERO) => {
+                    has_waited = true;
                     let held = held.get_or_insert_with(SignalsHeld::hold);
                     let is_interrupted = held.nap_under(mask, Duration::from_millis(1));
                     // The sets of a call that fails are as they were.

@@ -459,8 +459,9 @@ pub fn wait_without_rings(
     beacon::refresh();
     watcher::tend();
     let set = set::for_wait(epoll);
-    let waiting = set.map(Waiting::begin);
     let known = set.or_else(|| set::known(epoll));
+    // The process may have its first connection, and lose the set's number, before this one wakes.
+    let waiting = known.map(Waiting::begin);
     let asleep = Asleep::new(known);
     if let Some(set) = set {
         set.use_here();

@@ -15,6 +15,9 @@ impl World {
         let Some(entry) = self.entry(process, handle) else {
             return;
         };
+        if !self.overfills(&self.files[entry.file], call) {
+            self.let_grow();
+        }
         self.moved(entry.file, call, outcome);
         self.opened(process, call, outcome);
         self.described(entry.file, call, outcome);

@@ -21,6 +21,8 @@ pub struct Full {
     sure: usize,
     /// Whether a send would take nothing.
     is_brimful: bool,
+    /// Whether something else has been called since: the connection may have entered its rings, where there is room.
+    may_have_grown: bool,
     /// Whether it was cut off within a call whose outcome nobody was told.
     pub is_cut: bool,
     /// Whether a reset has taken some of it.
@@ -47,7 +49,10 @@ impl World {
         let is_open = !(it.wild || own.shut_writing || own.reset || peer.shut_reading || peer.gone);
         let is_enough = |count| match it.streams[side].full {
             None => count >= CAPACITY,
-            Some(full) => count > 0 && full.is_brimful && !full.is_cut && !full.is_lost,
+            Some(full) => {
+                let is_brimful = full.is_brimful && !full.may_have_grown;
+                count > 0 && is_brimful && !full.is_cut && !full.is_lost
+            }
         };
         let is_plain = match call {
             Call::Fill { .. } => it.streams[side].full.is_none(),
@@ -231,6 +236,14 @@ impl World {
         full.missing += counted(call) - sent;
         full.is_brimful |= matches!(call, Call::Fill { .. });
         full.sure = ROOM;
+    }
+
+    /// Something has been called that does not fill a stream.
+    pub(super) fn let_grow(&mut self) {
+        let streams = self.connections.iter_mut().flat_map(|it| &mut it.streams);
+        for full in streams.filter_map(|stream| stream.full.as_mut()) {
+            full.may_have_grown = true;
+        }
     }
 
     /// So much has been read.
@@ -459,6 +472,26 @@ mod tests {
             (0, "recv h1 1 DONTWAIT"),
         ] {
             assert!(world.allows(process, &call(made)), "{made}");
+        }
+    }
+
+    #[test]
+    fn a_full_stream_is_full_until_something_else_is_called() {
+        let mut world = World::default();
+        let connection = world.connect();
+        for (process, handle) in [(0, SENDER), (1, READER)] {
+            let side = process;
+            let end = Kind::End { connection, side };
+            world.open(process, handle, 3, end, true);
+        }
+        let more = call("write h1 12");
+        for other in ["write h2 8", "poll h1 IN 0"] {
+            world.apply(0, &call("fill h1"), &moved(3_000_000));
+            assert!(world.allows(0, &more));
+            let process = usize::from(other.contains("h2"));
+            world.apply(process, &call(other), &Outcome::default());
+            assert!(!world.allows(0, &more), "{other}");
+            world.emptied(1, READER);
         }
     }
 
