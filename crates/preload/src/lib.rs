@@ -23,6 +23,7 @@ mod execl;
 mod file;
 mod gate;
 mod input;
+mod kernel_looks;
 mod lifecycle;
 mod options;
 mod output;

@@ -1,6 +1,5 @@
 //! poll and ppoll over rings and kernel descriptors at once.
 
-use core::cell::Cell;
 use core::ffi::c_int;
 use core::time::Duration;
 use std::time::Instant;
@@ -10,9 +9,10 @@ use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::stir::Sleep;
 use crosslane_stream::{End, lost, place, raw, ready, replay, wait};
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, cancel, cpu, kernel, process, real};
+use crosslane_sys::{Errno, cancel, kernel, process, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
+use crate::kernel_looks::{KernelLooks, LOOKS_PER_CLOCK, is_kernels_turn};
 use crate::progress::is_granted;
 use crate::strays::{Kept, Stray};
 use crate::{c, epoll};
@@ -23,20 +23,11 @@ const MOST_TO_SPIN: usize = 32;
 /// Looks in vain after which the caller rests a little between kernel calls.
 const PATIENT_ROUNDS: u32 = 4;
 
-/// With something ready in the rings all the time, the kernel is asked so often for ends, errors
-/// and whatever else only it knows.
-const KERNEL_LOOK_US: u64 = 20;
-
 /// The time between two looks at a connection whose window is lost, while it is not known what stood there.
 const UNSETTLED_SLICE: Duration = Duration::from_millis(1);
 
 /// The time between two looks at a connection whose number names something else, and which has been ready.
 const STRAY_SLICE: Duration = Duration::from_millis(1);
-
-thread_local! {
-    /// When this thread has last asked the kernel, in ticks.
-    static KERNEL_LOOKED: Cell<u64> = const { Cell::new(0) };
-}
 
 /// Whether the kernel takes this for a time that is left.
 pub fn is_legal(time: &timespec) -> bool {
@@ -191,16 +182,6 @@ fn let_signals_in(mask: *const sigset_t) -> Result<(), Errno> {
     poll_now(&mut [], Some(Duration::ZERO), mask)
 }
 
-/// What is ready in rings must not hide for ever what the kernel would tell of them and others.
-fn is_kernels_turn() -> bool {
-    let now = cpu::ticks();
-    let is_due = now.wrapping_sub(KERNEL_LOOKED.get()) > KERNEL_LOOK_US * cpu::ticks_per_us();
-    if is_due {
-        KERNEL_LOOKED.set(now);
-    }
-    is_due
-}
-
 /// What is ready of what the descriptors name by now, sets of connections among them.
 fn look_anew(fds: &mut [pollfd]) -> Result<usize, Errno> {
     fds.iter().for_each(|one| epoll::leave_nested(one.fd));
@@ -280,9 +261,6 @@ pub struct Overdue {
     looks: u32,
 }
 
-/// Looks between two looks at the clock, which costs as much as several of them.
-const LOOKS_PER_CLOCK: u32 = 16;
-
 impl Overdue {
     /// Overdue from this moment on; never without one.
     pub fn after(deadline: Option<Instant>) -> Self {
@@ -307,13 +285,22 @@ fn spin(fds: &[pollfd], mut overdue: Overdue, mut spinning: Spinning<'_>) -> boo
     let ends = fds.iter().filter_map(|one| End::of(one.fd));
     let peers = place::peers(ends, || spinning.hold());
     spinning.hold_if(wait::gives_way());
+    let in_rings = |one: &pollfd| End::of(one.fd).filter(|end| !ready::is_kernels(end));
+    let others = fds.iter().filter(|one| in_rings(one).is_none());
+    let (mut others, mut looks): (Vec<pollfd>, _) =
+        (others.copied().collect(), KernelLooks::default());
     wait::look(peers, || {
-        let news = fds.iter().any(|one| {
-            End::of(one.fd)
-                .is_some_and(|end| !ready::is_kernels(&end) && ready::glance(&end, one.events))
-        });
-        news || overdue.is_due() || spinning.is_interrupted()
+        let has_news = |one| in_rings(one).is_some_and(|end| ready::glance(&end, one.events));
+        fds.iter().any(has_news)
+            || overdue.is_due()
+            || spinning.is_interrupted()
+            || !others.is_empty() && looks.is_due() && has_any(&mut others)
     })
+}
+
+/// Whether the kernel has something to tell of any.
+fn has_any(fds: &mut [pollfd]) -> bool {
+    kernel::poll(fds, Some(as_timespec(Duration::ZERO))).is_ok_and(|found| found > 0)
 }
 
 /// Sleep in the kernel until something may be ready.

@@ -263,9 +263,9 @@ mod crosslane {
         });
     }
 
-    /// A spin may take 50 ms by `spin`: a signal ends it as it ends a sleep.
+    /// A spin may take 50 ms by `spin`: a signal, and what the kernel has to tell, end it as they end a sleep.
     #[test]
-    fn one_signal_ends_a_long_spin() {
+    fn not_only_its_ring_ends_a_long_spin() {
         const CHECKS: &[&str] = &[
             "--only",
             "one_signal_ends_a_receive_after_answers",
@@ -273,6 +273,10 @@ mod crosslane {
             "one_signal_ends_a_poll_after_answers",
             "--only",
             "one_signal_ends_an_epoll_wait_after_answers",
+            "--only",
+            "pipe_beside_it_in_a_set",
+            "--only",
+            "pipe_beside_it_in_a_poll",
         ];
         assert_same_when_stepped(&Native::run(CHECKS), &|host| {
             let program = host.program(binary("crosslane-posix"));

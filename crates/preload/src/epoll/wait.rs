@@ -23,15 +23,13 @@ use super::news::{begins_anew, left_over, news, reported, waits_for_look};
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
 use crate::c;
+use crate::kernel_looks::{KERNEL_LOOK_US, KernelLooks};
 use crate::poll::Overdue;
 
 /// Connections that are looked at before the kernel is asked. A connection that had no news for
 /// this many waits leaves the list, armed.
 const QUIET_WAITS: u32 = 64;
 const MOST_HOT: usize = 1024;
-
-/// With news in the rings all the time, the kernel is asked so often.
-const KERNEL_LOOK_US: u64 = 20;
 
 /// How often the kernel is asked in its turn while it has only doorbells to tell.
 const LOOKS_PER_TURN: u32 = 3;
@@ -105,8 +103,8 @@ pub fn wait_set(
     // SAFETY: as before.
     let is_signalled = || unsafe { SignalsHeld::would_come(mask) };
     let may_wait = view.found == 0 && timeout != Some(Duration::ZERO);
-    if may_wait && !is_signalled() && view.spin(Overdue::after(deadline), spinning) {
-        view.scan();
+    if may_wait && !is_signalled() {
+        view.spin_and_scan(Overdue::after(deadline), spinning)?;
     }
     while view.found == 0 {
         if waiting.is_some() {
@@ -256,8 +254,26 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// Whether there is something to look at: news, that time is up, or that a signal has come.
-    fn spin(&self, mut overdue: Overdue, mut spinning: Spinning<'_>) -> bool {
+    /// Look at the rings for as long as that pays, and report what has ended it.
+    fn spin_and_scan(&mut self, overdue: Overdue, spinning: Spinning<'_>) -> Result<(), Errno> {
+        let mut looks = KernelLooks::default();
+        if self.spin(overdue, spinning, &mut looks) {
+            if looks.is_long() {
+                // Who writes by TCP and then into a ring expects to be heard in this order.
+                self.ask_kernel(Some(Duration::ZERO), core::ptr::null())?;
+            }
+            self.scan();
+        }
+        Ok(())
+    }
+
+    /// Whether there is something to look at: news, in rings or the kernel, that time is up, or that a signal has come.
+    fn spin(
+        &self,
+        mut overdue: Overdue,
+        mut spinning: Spinning<'_>,
+        looks: &mut KernelLooks,
+    ) -> bool {
         let Ok(mut inner) = self.set.inner.lock() else {
             return false;
         };
@@ -279,7 +295,10 @@ impl<'a> Wait<'a> {
             let ready = || {
                 let mut watched = watched.iter();
                 let news = watched.any(|(end, wanted)| ready::glance(end, *wanted));
-                news || overdue.is_due() || spinning.is_interrupted()
+                let has_kernel_news = || kernel::poll_now(self.set.fd(), libc::POLLIN) != 0;
+                news || overdue.is_due()
+                    || spinning.is_interrupted()
+                    || looks.is_due() && has_kernel_news()
             };
             let rest = |how, ticks| match watched.len() {
                 1 => end.rest_for_record(how, ticks),

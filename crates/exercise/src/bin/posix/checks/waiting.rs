@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crosslane_exercise::calls::{
     Nowhere, block, epoll_create, epoll_ctl, epoll_delete_by, epoll_wait, kill, limit_descriptors,
-    poll_one, ppoll_unblocked, pselect_unblocked, read, recv, select_beyond, send, set_timeout,
-    socketpair, write,
+    pipe, poll, poll_one, ppoll_unblocked, pselect_unblocked, read, recv, select_beyond, send,
+    set_timeout, socketpair, write,
 };
 use libc::{EPOLL_CTL_ADD, MSG_NOSIGNAL, MSG_OOB, POLLIN, SIGUSR1, SO_SNDTIMEO};
 
@@ -111,6 +111,44 @@ fn beside_what_is_always_ready(s: &mut Stage) {
     s.read(10);
 }
 
+/// Near: a pipe is written to while a call waits for it and for the connection, which has something to tell later.
+fn beside_a_pipe(s: &mut Stage, [out, into]: [i32; 2], wait: impl Fn(&Stage) -> String) {
+    const SOON: Duration = Duration::from_millis(5);
+    let hears_of_it = || wait(s).contains("IN") && hears(s.fd, b"word");
+    assert!((0..40).all(|_| says(s.fd, b"word") && hears_of_it()));
+    s.go();
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(SOON);
+        write(into, b"x")
+    });
+    s.say("first", wait(s));
+    s.say("written", writer.join().expect("it does not panic"));
+    s.say("read", read(out, &mut [0; 4]));
+    s.say("then", wait(s));
+    s.read(10);
+}
+
+fn wait_in_a_poll(s: &Stage, other: i32) -> String {
+    let entry = |fd| libc::pollfd {
+        fd,
+        events: POLLIN,
+        revents: 0,
+    };
+    let mut entries = [entry(s.fd), entry(other)];
+    let found = poll(&mut entries, PATIENCE_MS);
+    let ready = entries.map(|entry| events_text(entry.revents));
+    format!("{} {}", found.shown(), ready.join(" "))
+}
+
+/// Far: a word, while the other side may spin still.
+fn a_later_word(s: &mut Stage) {
+    const LATER: Duration = Duration::from_millis(40);
+    answer(s);
+    s.wait();
+    std::thread::sleep(LATER);
+    s.send(b"word");
+}
+
 /// Near: SO_SNDTIMEO is for a call, however little the other side reads meanwhile.
 fn send_to_a_slow_reader(s: &mut Stage) {
     const MOST: usize = 16_000_000;
@@ -142,6 +180,23 @@ fn read_slowly(s: &mut Stage) {
 pub const CHECKS: &[Check] = &[
     pair("level_for_two_sleepers", two_sleepers, a_word),
     pair("starved_in_a_set", beside_what_is_always_ready, a_word),
+    pair(
+        "pipe_beside_it_in_a_set",
+        |s| {
+            let (pipe, epoll) = (pipe().expect("a pipe can be made"), watching(s, IN));
+            epoll_ctl(epoll, EPOLL_CTL_ADD, pipe[0], IN, 1).expect("a pipe can be added");
+            beside_a_pipe(s, pipe, |_| told(epoll, 8));
+        },
+        a_later_word,
+    ),
+    pair(
+        "pipe_beside_it_in_a_poll",
+        |s| {
+            let pipe = pipe().expect("a pipe can be made");
+            beside_a_pipe(s, pipe, |s| wait_in_a_poll(s, pipe[0]));
+        },
+        a_later_word,
+    ),
     pair(
         "urgent_byte_wakes_a_set",
         |s| woken_by_an_urgent_byte(s, IN | PRI),
