@@ -2,14 +2,17 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 0-23 | payload bytes, 1 to [`MAX_RECORD_BYTES`]; 8 for a control record or a turn |
-//! | 24-29 | kind: 1 data, 2 start, 3 stop, 4 closing, 5 turn; never 0, so that 0 is no record |
-//! | 30 | of a data record of the greatest length: its sender is about to write the next one of the same message |
-//! | 31 | in posted lanes: the sender asks for credit when this record has been read |
-//! | 32-63 | lap of the ring in which the record starts |
+//! | 0-12 | payload bytes, 1 to [`MAX_RECORD_BYTES`]; 8 for a control record or a turn |
+//! | 13-15 | kind: 1 data, 2 start, 3 stop, 4 closing, 5 turn; never 0, so that 0 is no record |
+//! | 16 | of a data record of the greatest length: its sender is about to write the next one of the same message |
+//! | 17 | in posted lanes: the sender asks for credit when this record has been read |
+//! | 18-31 | lap of the ring in which the record starts |
+//! | 32-63 | when it was written, or 0: [`crate::moment`] |
 
 use crosslane_ctl::lane::{LINE_BYTES, SMALL_RING_LINES};
 use thiserror::Error;
+
+use crate::moment;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 8;
@@ -71,16 +74,23 @@ pub(crate) enum Record {
     Turn,
 }
 
+const BYTES: u64 = (1 << KIND_AT) - 1;
+const KIND_AT: u32 = 13;
+const LAP_AT: u32 = 18;
+const LAPS: u64 = (1 << (32 - LAP_AT)) - 1;
+
 const KIND_DATA: u64 = 1;
 const KIND_TURN: u64 = 5;
-const KIND_DATA_GOES_ON: u64 = KIND_DATA | GOES_ON >> 24;
+const KIND_DATA_GOES_ON: u64 = KIND_DATA | GOES_ON >> KIND_AT;
+
+const _: () = assert!(MAX_RECORD_BYTES as u64 <= BYTES);
 
 /// The message goes on in the next record, which its sender is writing already. A receive that has room waits
 /// for it: over TCP, too, a message of some records becomes readable at once.
-pub(crate) const GOES_ON: u64 = 1 << 30;
+pub(crate) const GOES_ON: u64 = 1 << 16;
 
 /// In posted lanes: return credit when this record has been read.
-pub(crate) const ASKS_FOR_CREDIT: u64 = 1 << 31;
+pub(crate) const ASKS_FOR_CREDIT: u64 = 1 << 17;
 
 /// Lines that a record with this much payload takes.
 #[inline]
@@ -92,17 +102,22 @@ pub(crate) const fn lines_for(bytes: usize) -> u64 {
 #[inline]
 pub(crate) fn data(bytes: usize, line: u64, ring_lines: u32) -> u64 {
     debug_assert!(0 < bytes && bytes <= MAX_RECORD_BYTES);
-    bytes as u64 | KIND_DATA << 24 | lap(line, ring_lines) << 32
+    record(bytes as u64, KIND_DATA, line, ring_lines)
 }
 
 /// The header of a control record.
 pub(crate) fn control(kind: Control, line: u64, ring_lines: u32) -> u64 {
-    8 | (kind as u64) << 24 | lap(line, ring_lines) << 32
+    record(8, kind as u64, line, ring_lines)
 }
 
 /// The header that has the receiver go on at the start of the next lap.
 pub(crate) fn turn(line: u64, ring_lines: u32) -> u64 {
-    8 | KIND_TURN << 24 | lap(line, ring_lines) << 32
+    record(8, KIND_TURN, line, ring_lines)
+}
+
+#[inline]
+fn record(bytes: u64, kind: u64, line: u64, ring_lines: u32) -> u64 {
+    bytes | kind << KIND_AT | lap(line, ring_lines) << LAP_AT | moment::of_this_record()
 }
 
 /// Whether a line is one that is not used while the receiver keeps up.
@@ -120,16 +135,19 @@ pub(crate) fn next_lap(line: u64, ring_lines: u32) -> u64 {
 /// The lap of a line, as far as the header has room for it.
 #[inline]
 fn lap(line: u64, ring_lines: u32) -> u64 {
-    (line >> ring_lines.trailing_zeros()) & 0xffff_ffff
+    (line >> ring_lines.trailing_zeros()) & LAPS
+}
+
+/// The kind of a header, with its flags.
+#[inline]
+fn kind(header: u64) -> u64 {
+    header >> KIND_AT & ((1 << (LAP_AT - KIND_AT)) - 1)
 }
 
 /// Whether a header, not yet checked, is one of data, or leads to one.
 #[inline]
 pub(crate) fn claims_data(header: u64) -> bool {
-    matches!(
-        header >> 24 & 0xff,
-        KIND_DATA | KIND_DATA_GOES_ON | KIND_TURN
-    )
+    matches!(kind(header), KIND_DATA | KIND_DATA_GOES_ON | KIND_TURN)
 }
 
 /// Whether a header, not yet checked, says that its message goes on in the next record.
@@ -142,11 +160,11 @@ pub(crate) fn goes_on(header: u64) -> bool {
 #[inline]
 pub(crate) fn check(header: u64, line: u64, ring_lines: u32) -> Result<Record, PeerLied> {
     let lie = PeerLied::Header { header, line };
-    if header >> 32 != lap(line, ring_lines) {
+    if header >> LAP_AT & LAPS != lap(line, ring_lines) {
         return Err(lie);
     }
-    let bytes = usize::try_from(header & 0xff_ffff).map_err(|_| lie)?;
-    match header >> 24 & 0xff {
+    let bytes = usize::try_from(header & BYTES).map_err(|_| lie)?;
+    match kind(header) {
         KIND_DATA if 0 < bytes && bytes <= MAX_RECORD_BYTES => Ok(Record::Data { bytes }),
         // A receiver waits for what follows: not for many short records, each of which says so.
         KIND_DATA_GOES_ON if bytes == MAX_RECORD_BYTES => Ok(Record::Data { bytes }),
@@ -165,10 +183,11 @@ mod tests {
 
     const LINES: u32 = 2 * SMALL_RING_LINES;
 
-    /// All headers that a correct sender can write at a line.
+    /// All headers that a correct sender can write at a line, whenever.
     fn is_correct(header: u64, line: u64) -> bool {
+        let header = header & 0xffff_ffff;
         let controls = [Control::Start, Control::Stop, Control::Closing];
-        let bytes = usize::try_from(header & 0xff_ffff).unwrap();
+        let bytes = usize::try_from(header & BYTES).unwrap();
         let is_record = 0 < bytes && bytes <= MAX_RECORD_BYTES;
         let goes_on = if bytes == MAX_RECORD_BYTES {
             GOES_ON
@@ -187,13 +206,15 @@ mod tests {
             0..10_u64,
             Just(MAX_RECORD_BYTES as u64),
             Just(MAX_RECORD_BYTES as u64 + 1),
-            0..1_u64 << 24
+            0..=BYTES
         ];
         let line = prop_oneof![0..20_000_u64, any::<u64>().prop_map(|line| line >> 16)];
-        let kind = prop_oneof![0..8_u64, 0x40..0x48_u64];
-        (bytes, kind, line, 0..3_u64).prop_map(|(bytes, kind, line, laps_off)| {
+        let kind_and_flags = 0..32_u64;
+        let nearly = (bytes, kind_and_flags, line, 0..3_u64, any::<u32>());
+        nearly.prop_map(|(bytes, kind, line, laps_off, moment)| {
             let lap = lap(line + laps_off * u64::from(LINES), LINES);
-            (bytes | kind << 24 | lap << 32, line)
+            let header = bytes | kind << KIND_AT | lap << LAP_AT;
+            (header | u64::from(moment) << 32, line)
         })
     }
 
@@ -212,10 +233,10 @@ mod tests {
     #[test]
     fn a_header_carries_length_kind_and_the_low_bits_of_the_lap() {
         let line = 0x9_8765_4321 * u64::from(LINES) + 7;
-        assert_eq!(data(0x1234, line, LINES), 0x8765_4321_0100_1234);
+        assert_eq!(data(0x1234, line, LINES), 0x321 << 18 | 1 << 13 | 0x1234);
         assert_eq!(
             control(Control::Closing, line, LINES),
-            0x8765_4321_0400_0008
+            0x321 << 18 | 4 << 13 | 8
         );
     }
 

@@ -5,6 +5,7 @@ use crosslane_ctl::place::Place;
 
 use crate::header::{self, Control, HEADER_BYTES, PeerLied, Record, lines_for};
 use crate::memory::LaneMemory;
+use crate::moment::Moment;
 use crate::parts::{Parts, of_slice_mut};
 use crate::send::worth_waking;
 use crate::trace::{Point, mark};
@@ -52,6 +53,12 @@ impl RxCursor {
     #[inline]
     pub fn has_data(&self, lane: &impl LaneMemory) -> bool {
         header::claims_data(lane.header(Self::wrapped(lane, self.head)))
+    }
+
+    /// When what comes next was written, if anything is there. What the peer says, and no more.
+    #[inline]
+    pub fn moment(&self, lane: &impl LaneMemory) -> Moment {
+        Moment::of(lane.header(Self::wrapped(lane, self.head)))
     }
 
     /// What comes next.

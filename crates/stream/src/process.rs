@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndEntry, FOREIGN_SLABS, SLAB_ENTRIES, end_flags};
+use crosslane_ctl::slab::{EndEntry, EndPhase, FOREIGN_SLABS, SLAB_ENTRIES, end_flags};
+use crosslane_ring::moment;
 use crosslane_sys::memory::Mapping;
 use crosslane_sys::{kernel, process as system};
 use crosslane_window::slab::SlabMap;
@@ -302,6 +303,12 @@ impl Process {
     pub fn ends(&'static self) -> impl Iterator<Item = End> {
         let highest = self.highest_fd.load(Ordering::Relaxed).cast_signed();
         (0..=highest).filter_map(move |fd| self.index_of(fd).map(|index| End::at(self, index, fd)))
+    }
+
+    /// An end has got rings. With several of these, records tell when they were written.
+    pub(crate) fn note_granted(&'static self) {
+        let mut granted = self.ends().filter(|end| end.phase() == EndPhase::Granted);
+        moment::tell(granted.nth(1).is_some());
     }
 
     /// Ends without a descriptor of the program's, kept for calls that sleep on them.

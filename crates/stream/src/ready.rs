@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{LaneMemory, Next, RxCursor, WindowLane};
+use crosslane_ring::{LaneMemory, Moment, Next, RxCursor, WindowLane};
 use crosslane_sys::kernel;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
@@ -250,13 +250,7 @@ pub fn arrived_up_to(end: &End, from: u64) -> u64 {
     let Some(lane) = end.rx_lane() else {
         return from;
     };
-    let mut at = end.rx_cursor();
-    if at.head < from {
-        at = RxCursor {
-            head: from,
-            taken: 0,
-        };
-    }
+    let mut at = at_or_after(end, from);
     // Only a liar writes more than a lap while it is walked over.
     let lap_end = at.head + u64::from(lane.lines());
     while at.head < lap_end {
@@ -267,6 +261,28 @@ pub fn arrived_up_to(end: &End, from: u64) -> u64 {
         }
     }
     at.head
+}
+
+/// When the first record at or after line `since` was written, by the clock of this host.
+#[inline]
+pub fn moment(end: &End, since: u64) -> Moment {
+    let lane = end.rx_lane().filter(|_| !end.has_flags(end_flags::FAR));
+    lane.map_or(Moment::default(), |lane| {
+        at_or_after(end, since).moment(&lane)
+    })
+}
+
+/// The receiver's cursor, moved up to a line that it has yet to reach.
+#[inline]
+fn at_or_after(end: &End, line: u64) -> RxCursor {
+    let at = end.rx_cursor();
+    if at.head >= line {
+        return at;
+    }
+    RxCursor {
+        head: line,
+        taken: 0,
+    }
 }
 
 /// Whether the sender has left the lane behind what stands in it, so that what comes now comes by TCP.
@@ -306,13 +322,7 @@ pub fn has_arrived_since(end: &End, from: u64) -> bool {
     let Some(lane) = end.rx_lane() else {
         return false;
     };
-    let mut at = end.rx_cursor();
-    if at.head < from {
-        at = RxCursor {
-            head: from,
-            taken: 0,
-        };
-    }
+    let at = at_or_after(end, from);
     at.has_record(&lane) && (at.has_data(&lane) || leads_to_data(at, &lane))
 }
 

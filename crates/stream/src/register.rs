@@ -450,6 +450,7 @@ pub(crate) fn enter(
     id.slot.store(grant.slot, Ordering::Relaxed);
     end.set_reason(Reason::Switching);
     end.set_phase(EndPhase::Granted);
+    end.process().note_granted();
     // Who fell asleep over earlier lanes, or on TCP behind them, is rung in these.
     fence(Ordering::SeqCst);
     let sleeps = end.entry.wait.sleepers.load(Ordering::SeqCst) != 0;

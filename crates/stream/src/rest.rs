@@ -182,6 +182,7 @@ fn return_to_lanes(end: &End) {
     end.add_flags(end_flags::RESUMED);
     end.clear_flags(end_flags::PINNED | end_flags::RESTING);
     end.set_phase(EndPhase::Granted);
+    end.process().note_granted();
     end.count(Counter::Resumes, 1);
 }
 

@@ -17,6 +17,7 @@ mod early;
 mod kept;
 mod kernels;
 mod news;
+mod order;
 mod reg;
 mod set;
 mod wait;

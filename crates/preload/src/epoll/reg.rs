@@ -58,6 +58,8 @@ pub struct Reg {
     pub quiet_waits: u32,
     /// The scan that has looked at it last.
     pub scan: u32,
+    /// The scan that has told of it last.
+    pub told_by: u32,
     pub hot: bool,
     /// The descriptor it was made by: the kernel's key to it, together with the open file.
     pub number: c_int,
@@ -95,6 +97,7 @@ impl Reg {
             reported_broken: 0,
             quiet_waits: 0,
             scan: 0,
+            told_by: 0,
             hot: false,
             number: end.fd,
             nameless: false,
@@ -189,6 +192,15 @@ impl Reg {
             .iter()
             .filter(has_name)
             .fold(wanted, |sum, (_, event)| sum | event)
+    }
+
+    /// The line from which on arrivals are news.
+    pub fn news_since(&self) -> u64 {
+        if self.is_edge() {
+            self.reported_line
+        } else {
+            0
+        }
     }
 
     /// What of all that is found the program is told.

@@ -13,6 +13,7 @@ use super::asleep;
 use super::beacon::Beacon;
 use super::early::Early;
 use super::kept;
+use super::order::Order;
 use super::reg::Reg;
 
 /// Kernel data of registrations that carry our tag: the tag in the upper half, a key in the lower.
@@ -137,6 +138,8 @@ pub struct Inner {
     pub rings_turn: bool,
     /// Room for what a spin watches, kept so that a wait allocates nothing.
     pub watched: Vec<(End, i16)>,
+    /// In which order a scan has found what it tells.
+    pub order: Order,
     /// Lost windows of the process that the set's connections have been looked at for.
     pub losses: u32,
     /// The same of what the process has to send again.
@@ -155,6 +158,18 @@ impl Inner {
         }
         self.regs.push(Some(reg));
         u32::try_from(self.regs.len() - 1).expect("fewer registrations than descriptors")
+    }
+
+    /// Where in `hot` a scan begins.
+    pub fn first_hot(&self) -> usize {
+        self.turn.checked_rem(self.hot.len()).unwrap_or(0)
+    }
+
+    /// The hot connection so many behind that at `start`, where the first follows the last.
+    #[inline]
+    pub fn hot_behind(&self, start: usize, step: usize) -> u32 {
+        let (place, count) = (start + step, self.hot.len());
+        self.hot[if place < count { place } else { place - count }]
     }
 
     /// The registration with this key.

@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
+use crosslane_ring::Moment;
 use crosslane_stream::interrupt::Spinning;
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{control, lost, place, ready, replay, wait, watcher};
@@ -20,6 +21,7 @@ use super::control::pass_on;
 use super::kept::Waiting;
 use super::kernels::sync;
 use super::news::{begins_anew, left_over, news, reported, waits_for_look};
+use super::order::Order;
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
 use crate::c;
@@ -150,9 +152,10 @@ impl<'a> Wait<'a> {
         }
     }
 
-    fn tell(&mut self, events: u32, data: u64) {
+    fn tell(&mut self, order: &mut Order, (events, data): (u32, u64), moment: Moment) {
         if let Some(place) = self.out.get_mut(self.found) {
             place.write(epoll_event { events, u64: data });
+            order.note(self.found, moment);
             self.found += 1;
         }
     }
@@ -188,16 +191,49 @@ impl<'a> Wait<'a> {
         };
         inner.scan = inner.scan.wrapping_add(1);
         self.report_arrivals(&mut inner);
-        let count = inner.hot.len();
-        let start = if count == 0 { 0 } else { inner.turn % count };
+        let last = self.look_at_hot(&mut inner);
+        self.look_again(&mut inner, last);
+        inner.order.sort(&mut self.out[..self.found]);
+    }
+
+    /// Returns how many have been looked at before the last one of which there was something to tell.
+    fn look_at_hot(&mut self, inner: &mut Inner) -> usize {
+        let (count, start, mut last) = (inner.hot.len(), inner.first_hot(), 0);
         for step in 0..count {
-            let place = start + step;
             if self.found == self.out.len() {
-                (inner.turn, inner.rings_turn) = (place, step == 0);
+                (inner.turn, inner.rings_turn) = (start + step, step == 0);
+                break;
+            }
+            let (key, found) = (inner.hot_behind(start, step), self.found);
+            self.look_at(inner, key);
+            if self.found > found {
+                last = step;
+            }
+        }
+        last
+    }
+
+    /// What was written before something that has been found is there by now, though it was not when it was looked at, and is
+    /// told of, too.
+    fn look_again(&mut self, inner: &mut Inner, count: usize) {
+        let Some(newest) = inner.order.newest().filter(|_| count > 0) else {
+            return;
+        };
+        let (start, scan) = (inner.first_hot(), inner.scan);
+        for step in 0..count {
+            if self.found == self.out.len() {
                 return;
             }
-            let key = inner.hot[if place < count { place } else { place - count }];
-            self.look_at(&mut inner, key);
+            let key = inner.hot_behind(start, step);
+            let is_left = |reg: &&mut Reg| reg.told_by != scan && reg.is_live();
+            let Some(reg) = inner.reg(key).filter(is_left) else {
+                continue;
+            };
+            let moment = ready::moment(&reg.end, reg.news_since());
+            if moment.is_told() && !newest.is_before(moment) {
+                reg.scan = scan.wrapping_sub(1);
+                self.look_at(inner, key);
+            }
         }
     }
 
@@ -209,11 +245,11 @@ impl<'a> Wait<'a> {
             match set::key_of(data) {
                 None => {
                     self.arrivals.plain -= 1;
-                    self.tell(events, data);
+                    self.tell(&mut inner.order, (events, data), Moment::default());
                 }
                 Some(key) if self.found + self.arrivals.plain < self.out.len() => {
                     match inner.reg(key).and_then(|reg| left_over(reg, events)) {
-                        Some((events, data)) => self.tell(events, data),
+                        Some(told) => self.tell(&mut inner.order, told, Moment::default()),
                         None => self.look_at(inner, key),
                     }
                 }
@@ -241,12 +277,15 @@ impl<'a> Wait<'a> {
         }
         let events = news(reg);
         if events != 0 {
+            let moment = ready::moment(&reg.end, reg.news_since());
+            reg.told_by = scan;
             reported(reg, events);
             if has_others && !reg.is_silent() {
                 ready::arm_for_others(&reg.end);
             }
             let is_level = !reg.is_edge() && !reg.is_silent();
-            self.tell(events & reg.told(), reg.data);
+            let told = (events & reg.told(), reg.data);
+            self.tell(&mut inner.order, told, moment);
             if has_others && is_level {
                 // As the kernel, which wakes the next one for what is ready still.
                 pass_on(self.set, inner, key);

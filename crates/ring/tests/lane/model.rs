@@ -48,10 +48,10 @@ fn payload() -> impl Strategy<Value = Payload> {
     prop_oneof![Just(Payload::Stream), (0..8_u8).prop_map(Payload::Headers)]
 }
 
-/// Any line, most often one near the end of a lap; the lap in the header wraps after 2^32 laps, and the line that is
+/// Any line, most often one near the end of a lap; the lap in the header wraps after 2^14 laps, and the line that is
 /// credited after 2^48.
 fn line() -> impl Strategy<Value = u64> {
-    let last_lap = (1_u64 << 32) * u64::from(MIN_RING_LINES);
+    let last_lap = (1_u64 << 14) * u64::from(MIN_RING_LINES);
     prop_oneof![
         Just(0),
         0..10_000_u64,

@@ -9,7 +9,7 @@ use crate::support::sides::{ReceiveSide, SendSide};
 /// The byte at a position of the stream: part of a header that is valid in lap 1.
 fn forged_byte(position: usize) -> u8 {
     let announced_bytes = 1 + position as u64 / 8 % 50;
-    (announced_bytes | 1 << 24 | 1 << 32).to_le_bytes()[position % 8]
+    (announced_bytes | 1 << 13 | 1 << 18).to_le_bytes()[position % 8]
 }
 
 fn forged_bytes(from: usize, bytes: usize) -> Vec<u8> {

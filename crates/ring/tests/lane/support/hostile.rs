@@ -219,7 +219,7 @@ pub fn replay(target: &Target, bytes: &[u8]) -> Suffered {
         } else {
             let Some(header) = input.word() else { break };
             let line = target.line.load(Ordering::Relaxed) + u64::from(kind & 127);
-            let lap = (line / u64::from(target.lines)) << 32;
+            let lap = (line / u64::from(target.lines) % (1 << 14)) << 18;
             target.put_header(line, header ^ lap);
         }
     }
@@ -255,7 +255,7 @@ impl Dice {
             0 => 0,
             1 => MAX_RECORD_BYTES,
             2 => MAX_RECORD_BYTES + 1,
-            3 => 0xff_ffff,
+            3 => 0x1fff,
             4 | 5 => 8,
             _ => self.size(),
         };

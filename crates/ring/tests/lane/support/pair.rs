@@ -19,10 +19,10 @@ pub enum Payload {
     Headers(u8),
 }
 
-/// A header as a forger would write it: `kind` and `bytes` in the lap that `line` is in.
+/// A header as a forger would write it: `kind`, with flags, and `bytes` in the lap that `line` is in.
 pub fn forged_header(kind: u64, bytes: usize, line: u64, ring_lines: u32) -> u64 {
-    let lap = line / u64::from(ring_lines);
-    bytes as u64 | kind << 24 | lap << 32
+    let lap = line / u64::from(ring_lines) % (1 << 14);
+    bytes as u64 | kind << 13 | lap << 18
 }
 
 /// Run `ops` on a lane that begins at `line` and whose memory is full of headers that would do

@@ -55,12 +55,12 @@ impl Target {
     /// Write a word over ours: any, or one that is nearly right for a victim that stands at `line`.
     pub fn scribble(&self, dice: &mut Dice, line: u64) {
         let near = (line + dice.below(2 * self.lines as usize) as u64).saturating_sub(8);
-        let lap = near / u64::from(self.lines);
+        let lap = near / u64::from(self.lines) % (1 << 14);
         let word = match dice.below(5) {
             0 => dice.roll(),
             1 => (near << 16) | (dice.roll() % 3),
             2 => (near << 16) | (dice.roll() % 9_000),
-            3 => (dice.roll() % 9_000) | ((dice.roll() % 6) << 24) | (lap << 32),
+            3 => (dice.roll() % 8_192) | ((dice.roll() % 6) << 13) | (lap << 18),
             _ => 0,
         };
         // Control lines, headers, and the rest.

@@ -374,8 +374,8 @@ fn payload(from: usize, bytes: usize) -> Vec<u8> {
 fn forged(line: u64, lines: u32, bytes: usize) -> Vec<u8> {
     let words = (0..bytes as u64 / 8 + 1).flat_map(|word| {
         let lies_at = line + (1 + word) / 8;
-        let lap = lies_at / u64::from(lines) + 1;
-        (16 | 1 << 24 | lap << 32).to_le_bytes()
+        let lap = (lies_at / u64::from(lines) + 1) % (1 << 14);
+        (16 | 1 << 13 | lap << 18).to_le_bytes()
     });
     words.take(bytes).collect()
 }

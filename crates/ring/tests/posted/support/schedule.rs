@@ -78,8 +78,8 @@ impl Run {
         };
         let paces = [often(), often(), often(), often()];
         let lines: u32 = dice.pick(&[8, 16, 32]);
-        // The lap in a header wraps after 2^32 laps.
-        let line = dice.pick(&[0, 3, (1 << 32) * u64::from(lines) - 5]);
+        // The lap in a header wraps after 2^14 laps.
+        let line = dice.pick(&[0, 3, (1 << 14) * u64::from(lines) - 5]);
         let most = dice.pick(&[60, 600, 3_000]);
         let bytes = 1 + dice.below(most);
         let forges = dice.happens(100);
