@@ -325,7 +325,9 @@ impl World {
         let file = &self.files[sleeper.file];
         let (out, _) = self.full_of(sleeper.file);
         let has_sent = out.is_none_or(|full| !full.is_brimful);
-        let gives_up = file.nonblocking || (1..1000).contains(&file.send_limit_ms);
+        // What it begins again with goes by what its number names by now.
+        let has_patience = !file.nonblocking && !(1..1000).contains(&file.send_limit_ms);
+        let gives_up = !has_patience && self.is_still_named(sleeper);
         has_sent || !restart || sleeper.limit_ms > 0 || gives_up
     }
 }
@@ -426,6 +428,11 @@ mod tests {
         }
     }
 
+    fn named(fd: Option<RawFd>) -> Outcome {
+        let text = fd.unwrap_or(0).to_string();
+        Outcome { text, bytes: 0, fd }
+    }
+
     /// A connection on which a thread of process 0 sends more than there is room for.
     fn with_sender() -> World {
         with_sleeping("write h1 17000000")
@@ -520,6 +527,23 @@ mod tests {
         world.emptied(1, READER);
         assert_eq!(world.rest_of_full(1, READER), None);
         assert!(world.allows(0, &call("write h1 1")));
+    }
+
+    #[test]
+    fn a_limit_that_is_set_under_a_send_holds_for_what_begins_again_by_its_number() {
+        let mut world = World::default();
+        for (handle, fd) in [(SENDER, 3), (READER, 4)] {
+            let (connection, side) = (world.connect(), 0);
+            let end = Kind::End { connection, side };
+            world.open(0, handle, fd, end, false);
+        }
+        world.apply(0, &call("fill h1"), &moved(3_000_000));
+        world.begin(0, 1, call("write h1 12"), 0);
+        assert!(!world.is_ended_by_signal(&world.sleepers[0], true));
+        world.apply(0, &call("sndtimeo h1 12"), &named(None));
+        assert!(world.is_ended_by_signal(&world.sleepers[0], true));
+        world.apply(0, &call("dup2 h2 h1"), &named(Some(3)));
+        assert!(!world.is_ended_by_signal(&world.sleepers[0], true));
     }
 
     #[test]
