@@ -301,10 +301,6 @@ Rows of before 2026-11-27 were subtracted from the counters of `crosslane stats`
 not at all: an end of two processes counts for each of them, one of a process that was killed for none. Before
 commit 1c83499, an end of an eager run that was closed within its first few calls counted as `no-peer`, not as `too-young`; rows
 that name no commit, or an older one, were counted so.
-
-Known: a program that is awake may hear of connections in rings in another order than that in which their peers wrote ([differences](differences.md#waiting)). Redis has three
-tests, all excluded, that send UNSUBSCRIBE on one connection, do not read its answer, and count on it before the PUBLISH that is sent
-on another.
 ";
 
 /// Rows of the first runs do not say it.
