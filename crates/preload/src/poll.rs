@@ -480,11 +480,12 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: the program's promise; null means no limit.
     let time = unsafe { timeout.as_ref() };
-    let legal =
-        time.is_none_or(|time| time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
+    if !time.is_none_or(is_legal) {
+        // SAFETY: passed on, for the kernel to refuse.
+        return unsafe { real::ppoll(fds, count, timeout, mask) };
+    }
     // SAFETY: the program's promise.
     if let Some(all) = unsafe { slice(fds, count) }
-        && legal
         && !is_kernels(all)
     {
         return answer(wait_any(all, time.map(duration), mask, &mut false));

@@ -267,10 +267,8 @@ pub unsafe extern "C" fn pselect(
 ) -> c_int {
     // SAFETY: the program's promise; null means no limit.
     let time = unsafe { timeout.as_ref() };
-    let legal =
-        time.is_none_or(|time| time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
     let mut asleep = None;
-    if legal
+    if time.is_none_or(poll::is_legal)
         && !is_kernels()
         && let Some(sets) = Sets::new(count, read, write, except)
     {

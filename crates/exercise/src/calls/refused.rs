@@ -139,3 +139,18 @@ pub fn recvmmsg_for(
     let came = answer_int(unsafe { libc::recvmmsg(fd, &raw mut message, 1, 0, &raw mut time) })?;
     Ok((came, time))
 }
+
+/// ppoll(2) of what can be read, for a time that may be none.
+pub fn ppoll_for(fd: RawFd, seconds: i64, nanoseconds: i64) -> Answer {
+    let mut entry = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let time = libc::timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds,
+    };
+    // SAFETY: there is one entry, and the time is readable.
+    answer_int(unsafe { libc::ppoll(&raw mut entry, 1, &raw const time, std::ptr::null()) })
+}

@@ -4,9 +4,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use crosslane_exercise::calls::{
-    close, pipe, preadv2, pwritev2, read, readv_and_then, recvfrom_without_length, recvmmsg_for,
-    recvmsg_with_name_length, sendfile, sendmsg_claiming, set_nonblocking, shutdown, socketpair,
-    splice, thread_id, write,
+    close, pipe, ppoll_for, preadv2, pwritev2, read, readv_and_then,
+    recvfrom_without_length, recvmmsg_for, recvmsg_with_name_length, sendfile, sendmsg_claiming,
+    set_nonblocking, shutdown, socketpair, splice, thread_id, write,
 };
 use libc::{MSG_DONTWAIT, POLLIN, SHUT_WR, SPLICE_F_NONBLOCK};
 
@@ -211,6 +211,16 @@ pub const CHECKS: &[Check] = &[
             s.read(100);
         },
         |s| s.send(b"abcdefghijkl"),
+    ),
+    pair(
+        "times_that_are_none",
+        |s| {
+            s.say("negative", ppoll_for(s.fd, -1, 0));
+            s.say("too many", ppoll_for(s.fd, 0, 1_000_000_000));
+            s.say("none", ppoll_for(s.fd, 0, 0));
+            s.send(b"unharmed");
+        },
+        |s| s.read(100),
     ),
     pair(
         "recvmmsg_tells_how_much_time_is_left",
