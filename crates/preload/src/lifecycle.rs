@@ -16,12 +16,19 @@ use crate::{c, epoll, sole};
 /// How long a disconnect waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
 
+/// Whether an address can be one of so many bytes; others are the kernel's to refuse.
+fn may_be_address(address: *const sockaddr, length: socklen_t, least: usize) -> bool {
+    let length = length as usize;
+    let is_legal = (least..=size_of::<libc::sockaddr_storage>()).contains(&length);
+    is_legal && c::may_be(address.cast::<u8>(), length)
+}
+
 /// The port in an address of the program.
 ///
 /// # Safety
 /// As connect(2) demands of its address.
 unsafe fn port(address: *const sockaddr, length: socklen_t) -> Option<u16> {
-    if address.is_null() || (length as usize) < size_of::<libc::sockaddr_in>() {
+    if !may_be_address(address, length, size_of::<libc::sockaddr_in>()) {
         return None;
     }
     // SAFETY: the program's promise; both families have the port at the same place.
@@ -35,8 +42,7 @@ unsafe fn port(address: *const sockaddr, length: socklen_t) -> Option<u16> {
 /// As connect(2) demands of its address.
 unsafe fn is_unspecified(address: *const sockaddr, length: socklen_t) -> bool {
     let family = libc::AF_UNSPEC.unsigned_abs();
-    !address.is_null()
-        && length as usize >= size_of::<libc::sa_family_t>()
+    may_be_address(address, length, size_of::<libc::sa_family_t>())
         // SAFETY: the caller's promise.
         && u32::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() }) == family
 }

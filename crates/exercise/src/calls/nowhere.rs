@@ -126,7 +126,7 @@ fn message(at: Nowhere) -> libc::msghdr {
     clippy::undocumented_unsafe_blocks,
     reason = "the same for all of them: the kernel checks the address and answers EFAULT"
 )]
-pub const OF_ARGUMENTS: [(&str, Call); 19] = [
+pub const OF_ARGUMENTS: [(&str, Call); 20] = [
     ("readv's parts", |fd, at| {
         answer(unsafe { libc::readv(fd, at.0.cast(), 2) })
     }),
@@ -218,6 +218,9 @@ pub const OF_ARGUMENTS: [(&str, Call); 19] = [
     ("getpeername", |fd, at| {
         let mut length = 16;
         answer_int(unsafe { libc::getpeername(fd, at.0.cast(), &raw mut length) })
+    }),
+    ("connect", |fd, at| {
+        answer_int(unsafe { libc::connect(fd, at.0.cast(), 16) })
     }),
     ("sendfile's offset", |fd, at| {
         let file = super::file_of(b"file").expect("a file can be made");

@@ -154,3 +154,11 @@ pub fn ppoll_for(fd: RawFd, seconds: i64, nanoseconds: i64) -> Answer {
     // SAFETY: there is one entry, and the time is readable.
     answer_int(unsafe { libc::ppoll(&raw mut entry, 1, &raw const time, std::ptr::null()) })
 }
+
+/// connect(2) to nobody (AF_UNSPEC), by an address of this length.
+pub fn connect_to_nobody(fd: RawFd, length: u32) -> Answer {
+    let name = [0_u64; 64];
+    assert!(length as usize <= size_of_val(&name), "there is so much");
+    // SAFETY: the address is readable.
+    answer_int(unsafe { libc::connect(fd, name.as_ptr().cast(), length) })
+}

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use crosslane_exercise::calls::{
-    close, pipe, ppoll_for, preadv2, pwritev2, read, readv_and_then,
+    close, connect_to_nobody, pipe, ppoll_for, preadv2, pwritev2, read, readv_and_then,
     recvfrom_without_length, recvmmsg_for, recvmsg_with_name_length, sendfile, sendmsg_claiming,
     set_nonblocking, shutdown, socketpair, splice, thread_id, write,
 };
@@ -208,6 +208,8 @@ pub const CHECKS: &[Check] = &[
             s.say("no room", recvfrom_without_length(s.fd, &mut buffer));
             let told = recvmsg_with_name_length(s.fd, &mut buffer, 123);
             s.say("no name", told.map(|told| format!("{told:?}")));
+            s.say("too short", connect_to_nobody(s.fd, 1));
+            s.say("too long", connect_to_nobody(s.fd, 500));
             s.read(100);
         },
         |s| s.send(b"abcdefghijkl"),
