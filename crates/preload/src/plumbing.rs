@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_stream::{End, adopt, close as closing, control, process, raw, register, standard};
-use crosslane_sys::real;
+use crosslane_sys::{process as system, real};
 use libc::msghdr;
 
 use crate::process::is_own;
@@ -73,14 +73,16 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     new
 }
 
-/// The kernel is about to close `to` silently, provided that `fd` is open.
+/// The kernel is about to close `to` silently, provided that `fd` is open and it gives that number at all.
 fn make_room(fd: c_int, to: c_int) {
     if process::has_left() {
         return epoll::forget_set(to);
     }
     // SAFETY: numbers only.
     let open = unsafe { real::fcntl(fd, libc::F_GETFD, 0) } >= 0;
-    if open {
+    // A number that is open may lie beyond a limit that has been set since.
+    let is_given = usize::try_from(to).is_ok_and(|to| to < system::most_descriptors());
+    if open && is_given {
         if let Some(end) = End::of(fd).filter(|_| is_own()) {
             leave_to_kernel(&end, to);
         }

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    accept, close, descriptor_limit, dup, dup2, epoll_create, fcntl, limit_descriptors, pipe,
+    accept, close, descriptor_limit, dup, dup2, dup3, epoll_create, fcntl, limit_descriptors, pipe,
     poll_one, send, socket, socketpair, wait_for,
 };
 use libc::{AF_INET, F_DUPFD, MSG_NOSIGNAL, POLLIN};
@@ -82,6 +82,21 @@ fn accept_at_the_limit(s: &mut Stage) {
     s.say("close", close(s.fd));
 }
 
+/// Near: what a number beyond the limit names stays there when nothing else can be copied onto it.
+fn copy_beyond_the_limit(s: &mut Stage) {
+    let usual = descriptor_limit().expect("a process has limits");
+    let far_off = dup2(s.fd, 2 * LIMIT).expect("a copy can be made");
+    close(s.fd).expect("it is open");
+    s.fd = far_off;
+    s.say("limit", limit_descriptors(LIMIT.unsigned_abs().into()));
+    s.say("dup2", dup2(0, far_off));
+    s.say("dup3", dup3(0, far_off, libc::O_CLOEXEC));
+    s.say("talk", talks(s.fd));
+    s.say("limit", limit_descriptors(usual));
+    s.say("talk", talks(s.fd));
+    s.say("close", close(s.fd));
+}
+
 /// Far: connect twice, and repeat what comes on all; the first peer has more to say than it hears.
 fn connect_twice(s: &mut Stage) {
     let address = s.told();
@@ -100,8 +115,11 @@ fn answer(fd: RawFd) -> String {
     drain(fd).map_or_else(|errno| errno.to_string(), |rest| digest(&rest))
 }
 
-pub const CHECKS: &[Check] = &[pair(
-    "descriptors_run_out",
-    accept_at_the_limit,
-    connect_twice,
-)];
+pub const CHECKS: &[Check] = &[
+    pair(
+        "a_copy_onto_a_number_beyond_the_limit",
+        copy_beyond_the_limit,
+        echo,
+    ),
+    pair("descriptors_run_out", accept_at_the_limit, connect_twice),
+];
