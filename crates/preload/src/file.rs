@@ -21,7 +21,7 @@ use crate::ways::{self, Measure, Way};
 use crate::{c, output};
 
 /// The buffer, a part of the processor's second cache.
-const BUFFER_BYTES: usize = 64 * 1024;
+pub const BUFFER_BYTES: usize = 64 * 1024;
 /// Of which so much is used for short files, and at the end of long ones.
 const LEAST_BYTES: usize = 32 * 1024;
 
@@ -139,21 +139,30 @@ fn after_waiting(end: &End) -> Step {
     Step::Last(0)
 }
 
-fn by_buffer(end: &End, rest: &Rest, measure: Measure) -> Result<Step, Errno> {
+/// Lend `act` the thread's buffer, which has [`BUFFER_BYTES`] and is given back if the thread is cancelled there.
+///
+/// # Errors
+/// Those of `act`, and ENOMEM.
+pub fn with_buffer<R>(act: impl FnOnce(*mut u8) -> Result<R, Errno>) -> Result<R, Errno> {
     // A handler of a signal that comes meanwhile makes its own.
     let kept = BUFFER.try_with(Cell::take).unwrap_or(None);
     let mut buffer = kept.unwrap_or_default();
     if buffer.try_reserve_exact(BUFFER_BYTES).is_err() {
         return Err(Errno(libc::ENOMEM));
     }
-    let outcome = through(&mut buffer, end, rest, measure);
+    let start = buffer.as_mut_ptr().cast();
+    let outcome = cancel::guarded(&buffer, || act(start));
     // A thread that is ending keeps none.
     let _ = BUFFER.try_with(|kept| kept.set(Some(buffer)));
     outcome
 }
 
-fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Result<Step, Errno> {
-    let start = buffer.as_mut_ptr();
+fn by_buffer(end: &End, rest: &Rest, measure: Measure) -> Result<Step, Errno> {
+    with_buffer(|start| through(start, end, rest, measure))
+}
+
+/// By a buffer of [`BUFFER_BYTES`].
+fn through(start: *mut u8, end: &End, rest: &Rest, measure: Measure) -> Result<Step, Errno> {
     let piece = (rest.bytes / 4).clamp(LEAST_BYTES, BUFFER_BYTES);
     let wanted = rest.bytes.min(piece);
     // With room, the time is that of the copies only.
@@ -165,7 +174,7 @@ fn through(buffer: &mut Buffer, end: &End, rest: &Rest, measure: Measure) -> Res
         return Ok(Step::Last(0));
     }
     // SAFETY: the first `read` bytes have been written.
-    let bytes = unsafe { core::slice::from_raw_parts(start.cast_const().cast(), read) };
+    let bytes = unsafe { core::slice::from_raw_parts(start.cast_const(), read) };
     if rest.goes_on
         && let Some(step) = by_kernel(end, bytes)?
     {

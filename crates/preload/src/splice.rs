@@ -25,6 +25,7 @@ use crate::{file, input, output, poll};
 const PAGE: usize = 4096;
 /// What a lane takes that says it is writable, and the most that is copied at a time.
 const PIECE: usize = 16 * 1024;
+const _: () = assert!(PIECE <= file::BUFFER_BYTES);
 
 /// Between two looks for room that cannot be slept for.
 const NAP: Duration = Duration::from_micros(100);
@@ -112,14 +113,19 @@ fn into_pipe(from: c_int, to: c_int, bytes: usize, waits: bool) -> Option<Result
     } else {
         0
     };
-    let mut piece = [0u8; PIECE];
     let most = bytes.min(room).min(PIECE);
-    // SAFETY: the piece is valid for writes of its length.
-    let got = unsafe { input::recv(from, piece.as_mut_ptr().cast(), most, flags) };
-    match errno::check(got) {
+    let moved = file::with_buffer(|piece| {
+        // SAFETY: the piece is valid for writes of so much.
+        let got = errno::check(unsafe { input::recv(from, piece.cast(), most, flags) })?;
+        // SAFETY: so much of the piece has been written.
+        let got = unsafe { core::slice::from_raw_parts(piece, got) };
+        cancel::never(|| write_all(to, got));
+        Ok(got.len())
+    });
+    match moved {
         // A signal has begun the call again, by a number that names something else by then.
         Err(Errno::NOTSOCK) => None,
-        got => Some(got.inspect(|&got| cancel::never(|| write_all(to, &piece[..got])))),
+        moved => Some(moved),
     }
 }
 
@@ -184,15 +190,14 @@ fn into_connection(
         measure.end(sent);
         return Some(Ok(sent));
     }
-    let mut piece = [0u8; PIECE];
     let most = bytes.min(PIECE);
-    // SAFETY: the piece is valid for writes of its length.
-    let got = unsafe { real::read(from, piece.as_mut_ptr().cast(), most) };
-    let got = match errno::check(got) {
-        Ok(got) => got,
-        Err(errno) => return Some(Err(errno)),
-    };
-    let sent = cancel::never(|| send_all(end, &piece[..got]));
+    let sent = file::with_buffer(|piece| {
+        // SAFETY: the piece is valid for writes of so much.
+        let got = errno::check(unsafe { real::read(from, piece.cast(), most) })?;
+        // SAFETY: so much of the piece has been written.
+        let got = unsafe { core::slice::from_raw_parts(piece, got) };
+        cancel::never(|| send_all(end, got))
+    });
     if let (Ok(sent), Some(measure)) = (sent, measure.of(Way::Buffer)) {
         measure.end(sent);
     }

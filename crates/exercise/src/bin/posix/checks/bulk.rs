@@ -1,8 +1,9 @@
 //! sendfile(2) and splice(2).
 
+use crosslane_exercise::Answer;
 use crosslane_exercise::calls::{
-    close, disk_file_of, file_of, open, pipe, read, seek, send, sendfile, set_nonblocking,
-    shutdown, splice, truncate, write,
+    call_on_small_stack, close, disk_file_of, file_of, open, pipe, read, seek, send, sendfile,
+    set_nonblocking, shutdown, splice, truncate, write,
 };
 use libc::{O_DIRECTORY, O_RDONLY, O_WRONLY, POLLIN, POLLOUT, SHUT_WR};
 
@@ -24,9 +25,33 @@ fn count_two(s: &mut Stage) {
     s.say("heard", counts);
 }
 
+/// Splice some of a connection out, and tell how much.
+fn splice_out(fd: i32) -> Answer {
+    let [_, into] = pipe()?;
+    splice(fd, into, 100, 0)
+}
+
+/// Splice a word into a connection.
+fn splice_word_in(fd: i32) -> Answer {
+    let [out, into] = pipe()?;
+    write(into, b"word")?;
+    splice(out, fd, 100, 0)
+}
+
 const MEBIBYTE: usize = 1 << 20;
 
 pub const CHECKS: &[Check] = &[
+    pair(
+        "splice_on_a_small_stack",
+        |s| {
+            s.say("to a pipe", call_on_small_stack(splice_out, s.fd));
+            s.say("from a pipe", call_on_small_stack(splice_word_in, s.fd));
+        },
+        |s| {
+            s.send(b"word");
+            s.read(100);
+        },
+    ),
     pair(
         "sendfile_of_a_disk_between_sends",
         |s| {
@@ -247,6 +272,6 @@ pub const CHECKS: &[Check] = &[
 ];
 
 /// sendfile(2) with the signal of a broken pipe ignored, as this program does throughout.
-fn sendfile_quietly(s: &Stage, file: i32) -> crosslane_exercise::Answer {
+fn sendfile_quietly(s: &Stage, file: i32) -> Answer {
     sendfile(s.fd, file, Some(&mut 0), 3)
 }
