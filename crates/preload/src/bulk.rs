@@ -35,17 +35,36 @@ pub unsafe extern "C" fn sendfile(
 ) -> ssize_t {
     // SAFETY: passed on.
     let kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
-    if bytes > 0 && offset.is_null() && End::of(input).is_some() {
+    // Of nothing the kernel sends nothing, even where the peer has closed.
+    if bytes == 0 || End::of(out).or_else(|| End::of(input)).is_none() {
+        return kernel();
+    }
+    // That of libc is no point of cancellation.
+    // SAFETY: the program's promise.
+    cancel::never(|| unsafe { send_file(out, input, offset, bytes, kernel) })
+}
+
+/// sendfile(2) of something, to or from a connection.
+///
+/// # Safety
+/// As sendfile(2) demands.
+unsafe fn send_file(
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    bytes: size_t,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    if offset.is_null() && End::of(input).is_some() {
         // To a pipe it is a splice, and to anything else refused.
         let Some(waits) = splice::waits(input, out, 0) else {
             return kernel();
         };
-        let moved = splice::copied(input, out, bytes, waits, kernel);
+        let moved = splice::copied(input, out, bytes, waits, &kernel);
         return moved.unwrap_or_else(|| with_plain([input], kernel));
     }
-    // Of nothing the kernel sends nothing, even where the peer has closed.
     let may_move = offset.is_null() || c::may_be(offset, 1);
-    while let Some(end) = End::of(out).filter(|_| bytes > 0 && may_move) {
+    while let Some(end) = End::of(out).filter(|_| may_move) {
         if is_granted_to_send(&end) && end.tx_mode() == Mode::Ring {
             // SAFETY: the program's promise; null means the file's own position.
             match copy_file(&end, input, unsafe { offset.as_mut() }, bytes) {
@@ -59,7 +78,7 @@ pub unsafe extern "C" fn sendfile(
             Some(Err(errno)) => return output::refuse(errno, 0),
             Some(Ok(false)) | None => {}
         }
-        if let Some(sent) = raw::send(&end, bytes, kernel) {
+        if let Some(sent) = raw::send(&end, bytes, &kernel) {
             return sent;
         }
     }

@@ -90,8 +90,10 @@ extern "C" fn carry_out<R>(order: *mut c_void) -> *mut c_void {
     // SAFETY: whoever has begun this thread waits for it, and does not look meanwhile.
     let order = unsafe { &mut *order.cast::<Order<'_, R>>() };
     if order.is_cancelled {
+        // SAFETY: takes nothing.
+        let this = unsafe { libc::pthread_self() };
         // SAFETY: this thread lives.
-        unsafe { pthread_cancel(libc::pthread_self()) };
+        unsafe { pthread_cancel(this) };
     }
     order.answer = Some((order.call)(order.fd));
     ptr::null_mut()

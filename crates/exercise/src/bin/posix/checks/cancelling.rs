@@ -5,14 +5,15 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crosslane_exercise::calls::{
-    Readiness, cancel_in, close, epoll_create, epoll_ctl, epoll_wait, poll_one, read, recv,
-    recvmmsg, select_one, send,
+    Readiness, call_cancelled, cancel_in, close, epoll_create, epoll_ctl, epoll_wait, file_of,
+    poll_one, read, recv, recvmmsg, select_one, send, sendfile,
 };
+use crosslane_exercise::Answer;
 use libc::{EPOLL_CTL_ADD, EPOLLIN, MSG_NOSIGNAL, MSG_WAITALL, POLLIN};
 
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::{drain, hears, says};
+use crate::stage::{Shown, drain, hears, says};
 
 const SHORT: Duration = Duration::from_millis(40);
 const TURNS: usize = 40;
@@ -57,7 +58,24 @@ fn sevens_and_words(s: &mut Stage) {
     s.read(10);
 }
 
+/// What a call has answered, or that it ended its thread.
+fn text(answer: Option<Answer>) -> String {
+    answer.map_or_else(|| "ended".into(), |answer| answer.shown())
+}
+
 pub const CHECKS: &[Check] = &[
+    pair(
+        "calls_that_do_not_end_a_cancelled_thread",
+        |s| {
+            let file = file_of(b"word").expect("a file can be made");
+            let send_it = |fd| sendfile(fd, file, None, 4);
+            s.say("sendfile", text(call_cancelled(send_it, s.fd)));
+            s.go();
+            s.read(10);
+            s.say("close", close(s.fd));
+        },
+        answered,
+    ),
     pair(
         "cancelled_in_a_read",
         |s| cancel(s, |fd| read(fd, &mut [0; 10])),
