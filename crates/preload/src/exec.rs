@@ -1,13 +1,13 @@
 //! Other programs that run with copies of our descriptors: exec and what is built on it.
 
 use core::ffi::{c_char, c_int, c_void};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::reason::Reason;
 use crosslane_stream::process::{self, Process};
 use crosslane_stream::{End, adopt, close as closing, watcher};
-use crosslane_sys::{Errno, kernel, real};
+use crosslane_sys::{Errno, cancel, kernel, real};
 
 use crate::{borrow, sole};
 
@@ -28,7 +28,7 @@ fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
         let left = deadline.saturating_duration_since(Instant::now());
         adopt::give_away(&end, Reason::Exec, left)
     };
-    let mut seen = HashSet::new();
+    let mut seen = BTreeSet::new();
     process
         .ends()
         .filter(|end| kernel::survives_exec(end.fd) || copied.contains(&end.fd))
@@ -61,19 +61,30 @@ fn own() -> Option<&'static Process> {
 }
 
 fn exec(call: impl FnOnce() -> c_int) -> c_int {
-    let (lent, had_thread) = before_exec();
+    let (lent, had_thread) = cancel::never(before_exec);
     let failed = call();
     let errno = Errno::last();
-    lent.into_iter().for_each(adopt::Given::take_back);
-    if let Some(process) = own() {
-        watcher::go_on(process, had_thread);
-    }
+    cancel::never(|| {
+        lent.into_iter().for_each(adopt::Given::take_back);
+        if let Some(process) = own() {
+            watcher::go_on(process, had_thread);
+        }
+    });
     errno.set();
     failed
 }
 
 /// As [`exec`], for a call that makes a child.
 fn spawn(
+    pid: *mut libc::pid_t,
+    actions: *const c_void,
+    call: impl FnOnce(*mut libc::pid_t) -> c_int,
+) -> c_int {
+    // posix_spawn(3) is no point of cancellation.
+    cancel::never(|| spawn_uncancelled(pid, actions, call))
+}
+
+fn spawn_uncancelled(
     pid: *mut libc::pid_t,
     actions: *const c_void,
     call: impl FnOnce(*mut libc::pid_t) -> c_int,
@@ -188,16 +199,17 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
         // It only asks whether there is a shell.
         return call();
     }
-    let lent = prepare_exec(&[]);
+    let lent = cancel::never(|| prepare_exec(&[]));
+    let expire = || lent.into_iter().for_each(adopt::Given::expire);
     let status = call();
-    lent.into_iter().for_each(adopt::Given::expire);
+    cancel::never(expire);
     status
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
     // The shell's pid is known to pclose only.
-    prepare_exec(&[]).iter().for_each(adopt::Given::to_somebody);
+    cancel::never(|| prepare_exec(&[]).iter().for_each(adopt::Given::to_somebody));
     // SAFETY: passed on.
     unsafe { real::popen(command, mode) }
 }

@@ -7,7 +7,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::family::Family;
 use crosslane_stream::{End, close as closing, config, control, process, register, switch};
-use crosslane_sys::{Errno, kernel, process as system, real};
+use crosslane_sys::{Errno, cancel, kernel, process as system, real};
 use libc::{sockaddr, socklen_t};
 
 use crate::process::is_own;
@@ -65,14 +65,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     let disconnects = unsafe { is_unspecified(address, length) };
     let dissolves = |end: &End| disconnects && end.family() == Family::Tcp;
     if let Some(end) = End::of(fd).filter(dissolves) {
-        closing::make_plain(&end, Reason::Call, PATIENCE);
-        if !crate::progress::hand_back(&end) {
-            // What stands in its ring is lost with the connection.
-            switch::dissolve(&end);
-            epoll::hand_back(&end);
-        }
-        epoll::dissolved(&end);
-        register::forget(fd);
+        cancel::never(|| dissolve(&end));
     }
     let known = End::of(fd);
     // A connect that did not wait is over, and in use already; asked once more, the kernel says so, however late.
@@ -90,24 +83,40 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         && !knows_fresh(fd)
         && let Some(family) = Family::of(fd)
     {
-        if let Some(old) = End::of(fd) {
-            leave_behind(&old);
-        }
         // SAFETY: the kernel has just accepted this address.
         let port = unsafe { port(address, length) }.filter(|_| family == Family::Tcp);
-        if let Some(end) = register::track(fd, family, false, port) {
-            if !sole::is(fd) {
-                switch::pin(&end, Reason::Foreign);
-            }
-            epoll::connected(&end);
-            if is_watched {
-                // The sets know the connection that it was.
-                switch::pin(&end, Reason::EpollUse);
-            }
-        }
+        cancel::never(|| begin(fd, family, port, is_watched));
     }
     saved.set();
     result
+}
+
+/// The program has its connection dissolved.
+fn dissolve(end: &End) {
+    closing::make_plain(end, Reason::Call, PATIENCE);
+    if !crate::progress::hand_back(end) {
+        // What stands in its ring is lost with the connection.
+        switch::dissolve(end);
+        epoll::hand_back(end);
+    }
+    epoll::dissolved(end);
+    register::forget(end.fd);
+}
+
+/// The socket has begun a connection; sets that wait for it know what it was before if it `is_watched`.
+fn begin(fd: c_int, family: Family, port: Option<u16>, is_watched: bool) {
+    if let Some(old) = End::of(fd) {
+        leave_behind(&old);
+    }
+    if let Some(end) = register::track(fd, family, false, port) {
+        if !sole::is(fd) {
+            switch::pin(&end, Reason::Foreign);
+        }
+        epoll::connected(&end);
+        if is_watched {
+            switch::pin(&end, Reason::EpollUse);
+        }
+    }
 }
 
 /// A send with MSG_FASTOPEN has perhaps connected the socket, with bytes that nobody has counted: they have nothing to do with rings.
@@ -172,11 +181,12 @@ fn welcome(fd: c_int) -> c_int {
     if fd < 0 {
         return fd;
     }
-    match Family::of(fd) {
+    // Nobody would know of the descriptor.
+    cancel::never(|| match Family::of(fd) {
         Some(Family::Tcp) => drop(register::track(fd, Family::Tcp, true, local_port(fd))),
         Some(Family::Unix) => drop(register::track(fd, Family::Unix, true, None)),
         None => register::forget(fd),
-    }
+    });
     fd
 }
 
@@ -256,11 +266,15 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if process::get().is_some() && is_ours(fd) {
         return c::fail(Errno::BADF);
     }
-    if End::of(fd).is_some() || epoll::is_known(fd) {
-        before_close(fd);
-    }
     // SAFETY: passed on.
-    unsafe { real::close(fd) }
+    let kernel = || unsafe { real::close(fd) };
+    if End::of(fd).is_none() && !epoll::is_known(fd) {
+        return kernel();
+    }
+    cancel::never(|| {
+        before_close(fd);
+        kernel()
+    })
 }
 
 #[unsafe(no_mangle)]

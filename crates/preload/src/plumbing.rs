@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_stream::{End, adopt, close as closing, control, process, raw, register, standard};
-use crosslane_sys::{process as system, real};
+use crosslane_sys::{cancel, process as system, real};
 use libc::msghdr;
 
 use crate::process::is_own;
@@ -125,20 +125,22 @@ pub fn after_receiving(message: &msghdr, flags: c_int) {
     if process::has_left() {
         return;
     }
-    for_each_passed(message, |fd| {
-        sole::share(fd);
-        epoll::received(fd);
-        adopt::adopt(fd);
-        if let Some(end) = End::of(fd) {
-            epoll::named(&end);
-            leave_to_kernel(&end, fd);
-            if flags & libc::MSG_PEEK != 0 {
-                // The message has another copy, for whoever receives it.
-                adopt::give_away(&end, Reason::Passed, PATIENCE).to_somebody();
-                progress::hand_back(&end);
-            }
+    for_each_passed(message, |fd| cancel::never(|| received(fd, flags)));
+}
+
+fn received(fd: c_int, flags: c_int) {
+    sole::share(fd);
+    epoll::received(fd);
+    adopt::adopt(fd);
+    if let Some(end) = End::of(fd) {
+        epoll::named(&end);
+        leave_to_kernel(&end, fd);
+        if flags & libc::MSG_PEEK != 0 {
+            // The message has another copy, for whoever receives it.
+            adopt::give_away(&end, Reason::Passed, PATIENCE).to_somebody();
+            progress::hand_back(&end);
         }
-    });
+    }
 }
 
 /// Each descriptor in a message's control data, up to what the kernel refuses.

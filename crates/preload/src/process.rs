@@ -8,7 +8,7 @@ use std::sync::MutexGuard;
 
 use crosslane_ctl::slab::EndPhase;
 use crosslane_stream::{End, adopt, close as closing, config, control, process, rest};
-use crosslane_sys::{kernel, process as system, real};
+use crosslane_sys::{cancel, kernel, process as system, real};
 
 use crate::{borrow, epoll, sole};
 
@@ -92,6 +92,11 @@ struct Held {
 }
 
 unsafe extern "C" fn before_fork() {
+    // fork(3) is no point of cancellation, nor what a handler of it may call.
+    cancel::never(take_locks);
+}
+
+fn take_locks() {
     sole::share_all();
     unused_ends().for_each(|end| epoll::adopt(&end));
     let start = process::hold_start();
@@ -105,6 +110,10 @@ unsafe extern "C" fn before_fork() {
 }
 
 unsafe extern "C" fn after_in_parent() {
+    cancel::never(go_on);
+}
+
+fn go_on() {
     sole::share_all();
     let fork = FORK.take().map(ManuallyDrop::into_inner);
     if let Some(control) = fork.and_then(|fork| fork.control) {
@@ -113,6 +122,10 @@ unsafe extern "C" fn after_in_parent() {
 }
 
 unsafe extern "C" fn after_in_child() {
+    cancel::never(begin);
+}
+
+fn begin() {
     sole::share_all();
     if !process::has_left() {
         OWN.store(system::pid(), Ordering::Relaxed);

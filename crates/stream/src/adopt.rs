@@ -10,7 +10,7 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 
 use crosslane_ctl::message::{ANY_LANES, Grant, Loan};
@@ -188,7 +188,7 @@ pub fn adopt_inherited() {
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     // All first: looking at one may open others.
     let numbers: Vec<RawFd> = descriptors.flatten().filter_map(number).collect();
-    let mut seen: HashMap<u64, RawFd> = HashMap::new();
+    let mut seen: BTreeMap<u64, RawFd> = BTreeMap::new();
     for fd in numbers {
         let cookie = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE);
         let Ok(cookie) = cookie else { continue };

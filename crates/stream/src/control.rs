@@ -8,7 +8,7 @@
 //! process to it, so that `crosslane ss` shows them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -76,18 +76,18 @@ pub struct Control {
     failed: Option<(Instant, Reason)>,
     /// Counts the monitors met, because each numbers its arenas by itself.
     monitor: u32,
-    arenas: Option<HashMap<(u32, u32), &'static Arena>>,
+    arenas: Option<BTreeMap<(u32, u32), &'static Arena>>,
     /// Arenas for whose memory there was no room.
     unmapped: Vec<(u32, u32)>,
     retired: Vec<&'static Arena>,
     /// Ends that this process has registered with this monitor and that have no answer yet.
-    waiting: Option<HashSet<u64>>,
+    waiting: Option<BTreeSet<u64>>,
     /// Ends that are gone, and their lanes, of which the monitor has yet to be told.
     owed: VecDeque<(u64, u64)>,
     /// Slabs of others, as this process numbers them, by monitor and family.
-    guests: Option<HashMap<(u32, u32), usize>>,
+    guests: Option<BTreeMap<(u32, u32), usize>>,
     /// Loans and adoptions that somebody waits for.
-    asked: Option<HashMap<u64, Asked>>,
+    asked: Option<BTreeMap<u64, Asked>>,
     /// What the monitor has said and has been read ahead.
     unread: VecDeque<Told>,
     /// The other host's memory of the arena that is granted next.
@@ -156,7 +156,7 @@ pub fn register(end: &End) -> Result<(), Reason> {
     register::registered(end);
     control
         .waiting
-        .get_or_insert_with(HashSet::new)
+        .get_or_insert_with(BTreeSet::new)
         .insert(token);
     Ok(())
 }
@@ -337,7 +337,7 @@ impl Control {
                 register::abandoned(process, token, reason);
             }
         }
-        for asked in self.asked.iter_mut().flat_map(HashMap::values_mut) {
+        for asked in self.asked.iter_mut().flat_map(BTreeMap::values_mut) {
             asked.fail();
         }
         reason
@@ -516,7 +516,7 @@ impl Control {
 
     fn arena(&mut self, grant: &Grant, fd: Option<OwnedFd>) -> Result<&'static Arena, Reason> {
         let key = (self.monitor, grant.arena);
-        let arenas = self.arenas.get_or_insert_with(HashMap::new);
+        let arenas = self.arenas.get_or_insert_with(BTreeMap::new);
         if let Some(fd) = fd {
             let both = (&fd, self.beyond.take());
             let Some(arena) = open(&mut self.retired, both, grant) else {

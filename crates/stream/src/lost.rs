@@ -41,7 +41,7 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{WindowLane, mirror};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::memory::create_sealed;
-use crosslane_sys::{Errno, cpu, kernel};
+use crosslane_sys::{Errno, cancel, cpu, kernel};
 
 use crate::{
     End, bell, close, control, doubt, ending, entering, posted, rest, spare, switch, watcher,
@@ -483,9 +483,11 @@ fn remainder(end: &End, lane: &WindowLane) -> Option<(Remainder, Vec<u8>)> {
 }
 
 fn object_of(bytes: &[u8]) -> Option<File> {
-    let memory = File::from(create_sealed(c"crosslane-remainder", bytes.len()).ok()?);
-    memory.write_all_at(bytes, 0).ok()?;
-    Some(memory)
+    cancel::never(|| {
+        let memory = File::from(create_sealed(c"crosslane-remainder", bytes.len()).ok()?);
+        memory.write_all_at(bytes, 0).ok()?;
+        Some(memory)
+    })
 }
 
 /// The caller would sleep: rest a moment instead, and look again.

@@ -471,7 +471,7 @@ impl Process {
         for (table, member) in self.tables().zip(&mut child.0) {
             *member = Some(table.expect());
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = std::collections::BTreeSet::new();
         for end in self.ends() {
             if seen.insert(end.index) {
                 self.lend(end.index, &child);

@@ -12,7 +12,7 @@ use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, SLAB_ENTRIES, end_flags};
 use crosslane_ring::WindowLane;
-use crosslane_sys::kernel;
+use crosslane_sys::{cancel, kernel};
 use crosslane_window::arena::Arena;
 
 use crate::end::End;
@@ -83,7 +83,7 @@ pub fn hasten(end: &End) {
 pub(crate) fn started() -> Result<&'static Process, Reason> {
     match process::get() {
         Some(process) => Ok(process),
-        None => process::start().inspect(|process| control::introduce(process)),
+        None => cancel::never(|| process::start().inspect(|process| control::introduce(process))),
     }
 }
 
@@ -243,7 +243,7 @@ fn progress_plain(end: &End, goes_on: bool) {
         end.set_reason(Reason::Shared);
         return;
     }
-    match control::register(end) {
+    match cancel::never(|| control::register(end)) {
         Ok(()) => {}
         Err(Reason::Option) => switch::pin(end, Reason::Option),
         Err(reason) => end.set_reason(reason),

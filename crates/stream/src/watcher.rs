@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crosslane_ctl::slab::end_flags;
-use crosslane_sys::cpu;
 use crosslane_sys::kernel::{self, SignalsHeld};
+use crosslane_sys::{cancel, cpu};
 
 use crate::control::{self, OwnFd};
 use crate::process::{self, Process};
@@ -180,7 +180,7 @@ pub fn stop() {
         return;
     };
     let _ = kernel::raise_event(waker.number());
-    let _ = thread.join();
+    let _ = cancel::never(|| thread.join());
 }
 
 /// The process ends, or is about to become another program: a direction that the thread was moving would be left to relatives as

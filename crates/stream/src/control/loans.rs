@@ -1,7 +1,7 @@
 //! Ends that are lent and adopted: what the monitor is asked, and what it answers.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
@@ -94,7 +94,7 @@ fn ask(end: &End, message: ClientMessage, fd: RawFd) -> bool {
         if control.send(&message, Some(fd)).is_err() {
             return false;
         }
-        let asked = control.asked.get_or_insert_with(HashMap::new);
+        let asked = control.asked.get_or_insert_with(BTreeMap::new);
         asked.insert(token, Asked::default());
     }
     let is_answered = || {
@@ -139,7 +139,7 @@ impl Control {
     /// The end's slab is known from now on; its rings follow. Without it the end cannot be had, and nobody is to wait.
     pub(super) fn note_loan(&mut self, process: &'static Process, loan: Loan, fd: Option<OwnedFd>) {
         let key = (self.monitor, loan.family);
-        let guests = self.guests.get_or_insert_with(HashMap::new);
+        let guests = self.guests.get_or_insert_with(BTreeMap::new);
         let table = match (loan.family, fd) {
             (0, _) => Some(0),
             (_, Some(fd)) => adoption::keep_slab(process, fd).inspect(|number| {
@@ -200,7 +200,7 @@ mod tests {
         own.set_nonblocking(true).unwrap();
         let mut control = Control::new();
         control.socket = Some(OwnFd::new(own.into_raw_fd()));
-        control.asked = Some(HashMap::from([(5, Asked::default())]));
+        control.asked = Some(BTreeMap::from([(5, Asked::default())]));
         let loan = Loan {
             token: 5,
             original: 1,

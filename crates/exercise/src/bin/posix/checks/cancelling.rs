@@ -5,10 +5,10 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crosslane_exercise::calls::{
-    Readiness, call_cancelled, cancel_in, close, epoll_create, epoll_ctl, epoll_wait, file_of,
-    poll_one, read, recv, recvmmsg, select_one, send, sendfile,
+    Readiness, call_cancelled, cancel_in, close, epoll_create, epoll_ctl, epoll_wait, exit_now,
+    file_of, fork, poll_one, read, recv, recvmmsg, select_one, send, sendfile, wait_for,
 };
-use crosslane_exercise::Answer;
+use crosslane_exercise::{Answer, Errno};
 use libc::{EPOLL_CTL_ADD, EPOLLIN, MSG_NOSIGNAL, MSG_WAITALL, POLLIN};
 
 use super::{Check, pair};
@@ -63,6 +63,23 @@ fn text(answer: Option<Answer>) -> String {
     answer.map_or_else(|| "ended".into(), |answer| answer.shown())
 }
 
+/// fork(2) a process that ends at once.
+fn fork_only(_: RawFd) -> Answer {
+    match fork()? {
+        Some(child) => Ok(child.unsigned_abs() as usize),
+        None => exit_now(0),
+    }
+}
+
+/// How a process ends that a thread forks which has been cancelled.
+fn forked_by_the_cancelled(fd: RawFd) -> Option<Result<i32, Errno>> {
+    let child = call_cancelled(fork_only, fd)?;
+    Some(
+        child
+            .and_then(|child| wait_for(i32::try_from(child).expect("it is a number of a process"))),
+    )
+}
+
 pub const CHECKS: &[Check] = &[
     pair(
         "calls_that_do_not_end_a_cancelled_thread",
@@ -70,6 +87,10 @@ pub const CHECKS: &[Check] = &[
             let file = file_of(b"word").expect("a file can be made");
             let send_it = |fd| sendfile(fd, file, None, 4);
             s.say("sendfile", text(call_cancelled(send_it, s.fd)));
+            for _ in 0..2 {
+                let ended = forked_by_the_cancelled(s.fd);
+                s.say("fork", ended.map_or("ended".into(), |ended| ended.shown()));
+            }
             s.go();
             s.read(10);
             s.say("close", close(s.fd));
