@@ -47,6 +47,7 @@ fn asks_beside(end: &End, flags: c_int) -> bool {
 /// As [`receive`], into one buffer.
 #[inline]
 fn receive_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
+    cancel::test();
     if flags & !SHORT_FLAGS == 0 && part.bytes > 0 && c::is_plausible(&part) {
         // SAFETY: the program's buffer, by the manual of its call.
         let received = unsafe { short::receive(end, part, flags & libc::MSG_DONTWAIT == 0) };
@@ -68,6 +69,7 @@ fn receive(
     missed: Missed,
     mut kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
+    cancel::test();
     let mut end = *end;
     let wish = Wish {
         flags,
@@ -370,6 +372,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     while let Some(end) = End::of(fd) {
+        cancel::test();
         // SAFETY: the program's promise.
         if let Some(received) = unsafe { receive_message(&end, message, flags, false) } {
             return received;
@@ -463,6 +466,7 @@ pub unsafe extern "C" fn recvmmsg(
     };
     let is_legal = time.is_none_or(poll::is_legal);
     while let Some(end) = End::of(fd).filter(|_| may_be && is_legal) {
+        cancel::test();
         let received = match is_granted(&end) {
             // SAFETY: the program's promise.
             true => unsafe { receive_messages(&end, messages, count, flags, timeout) },

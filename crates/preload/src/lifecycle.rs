@@ -64,6 +64,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     // SAFETY: the program's promise.
     let disconnects = unsafe { is_unspecified(address, length) };
     let dissolves = |end: &End| disconnects && end.family() == Family::Tcp;
+    cancel::test();
     if let Some(end) = End::of(fd).filter(dissolves) {
         cancel::never(|| dissolve(&end));
     }
@@ -271,6 +272,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if End::of(fd).is_none() && !epoll::is_known(fd) {
         return kernel();
     }
+    cancel::test();
     cancel::never(|| {
         before_close(fd);
         kernel()

@@ -31,6 +31,7 @@ const MOST_MESSAGES: u32 = 1024;
 /// As [`transmit`], of one buffer.
 #[inline]
 fn transmit_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
+    cancel::test();
     if flags & !RING_FLAGS == 0
         && (1..=SHORT_BYTES).contains(&part.bytes)
         && c::is_plausible(&part)
@@ -51,6 +52,7 @@ fn transmit(
     flags: c_int,
     mut kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
+    cancel::test();
     let mut end = *end;
     loop {
         if let Some(sent) = transmit_by(&end, parts, flags, &mut kernel) {
@@ -229,6 +231,7 @@ pub unsafe extern "C" fn pwritev2(
         return unsafe { writev(fd, parts, count) };
     }
     while let Some(end) = End::of(fd).filter(|_| offset == -1) {
+        cancel::test();
         // SAFETY: the program's promise.
         let sent = match unsafe { c::parts(parts, count.max(0) as usize) } {
             Ok(buffers) if flags == libc::RWF_NOWAIT && bytes_of(buffers) > 0 => {
@@ -294,6 +297,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         return kernel();
     }
     while let Some(end) = End::of(fd) {
+        cancel::test();
         // SAFETY: the program's promise.
         if let Some(sent) = unsafe { send_message(&end, message, flags, false) } {
             return sent;
@@ -401,6 +405,7 @@ pub unsafe extern "C" fn sendmmsg(
 ) -> c_int {
     let most = count.min(MOST_MESSAGES);
     while let Some(end) = End::of(fd).filter(|_| c::may_be(messages, 1)) {
+        cancel::test();
         let Ok(stay) = Stay::begin(&end) else {
             continue;
         };

@@ -123,6 +123,7 @@ pub fn wait_any(
     mask: *const sigset_t,
     has_waited: &mut bool,
 ) -> Result<usize, Errno> {
+    cancel::test();
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (mut rounds, mut held) = (0, None);
     let mut kept = Kept::default();

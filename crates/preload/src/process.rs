@@ -162,6 +162,14 @@ pub unsafe extern "C" fn fork() -> libc::pid_t {
     pid
 }
 
+/// What calls do of a thread that has been cancelled is theirs ([`cancel::test`]).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+    cancel::announce();
+    // SAFETY: passed on.
+    unsafe { real::pthread_cancel(thread) }
+}
+
 /// fork(3) without the handlers that libc calls around it, for signal handlers: no lock may be waited for. So the child is not seen,
 /// but for what it has copies of.
 #[unsafe(no_mangle)]

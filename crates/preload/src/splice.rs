@@ -41,6 +41,7 @@ pub fn copied(
     waits: bool,
     kernel: impl FnOnce() -> ssize_t,
 ) -> Option<ssize_t> {
+    cancel::test();
     loop {
         let outcome = if is_in_ring(from) {
             into_pipe(from, to, bytes, waits)

@@ -6,6 +6,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::mem::{ManuallyDrop, MaybeUninit};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// `struct _pthread_cleanup_buffer`, which the C library fills in.
 #[repr(C)]
@@ -24,6 +25,7 @@ unsafe extern "C" {
     );
     fn _pthread_cleanup_pop(buffer: *mut Buffer, execute: c_int);
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    fn pthread_testcancel();
 }
 
 /// PTHREAD_CANCEL_DISABLE.
@@ -62,6 +64,30 @@ pub fn never<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Whether [`test`] looks.
+static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// A thread of this process is about to be cancelled.
+pub fn announce() {
+    IS_USED.store(true, Ordering::Relaxed);
+}
+
+/// End this thread if it has been cancelled, as the C library's calls do when they begin, although the kernel may not be called.
+/// Nothing may be held. Costs a look as long as no thread has ever been cancelled.
+#[inline]
+pub fn test() {
+    if IS_USED.load(Ordering::Relaxed) {
+        test_now();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn test_now() {
+    // SAFETY: what is to be undone has been pushed.
+    unsafe { pthread_testcancel() };
+}
+
 unsafe extern "C" fn run<T, U: FnOnce() -> T>(undo: *mut c_void) {
     // SAFETY: what `undone` has pushed, and nobody else takes.
     let undo = unsafe { undo.cast::<ManuallyDrop<U>>().read() };
@@ -72,7 +98,7 @@ unsafe extern "C" fn run<T, U: FnOnce() -> T>(undo: *mut c_void) {
 mod tests {
     use super::*;
     use core::cell::Cell;
-    use core::sync::atomic::{AtomicU32, Ordering};
+    use core::sync::atomic::AtomicU32;
 
     #[test]
     fn nothing_is_undone_without_a_cancellation() {

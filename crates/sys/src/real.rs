@@ -131,6 +131,7 @@ real! {
     fn epoll_pwait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
+    fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn fork() -> libc::pid_t;
     fn _Fork() -> libc::pid_t;
     fn clone(

@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use core::time::Duration;
 
 use crosslane_stream::process;
-use crosslane_sys::real;
+use crosslane_sys::{cancel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::wait::{answer, ringed, wait_set, wait_without_rings};
@@ -57,6 +57,7 @@ pub unsafe extern "C" fn epoll_pwait(
         return unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) };
     };
     let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+    cancel::test();
     if let Some(set) = ringed(epoll) {
         return answer(wait_set(set, out, limit, mask));
     }
@@ -83,6 +84,7 @@ pub unsafe extern "C" fn epoll_pwait2(
         return unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) };
     };
     let limit = time.map(poll::duration);
+    cancel::test();
     if let Some(set) = ringed(epoll) {
         return answer(wait_set(set, out, limit, mask));
     }

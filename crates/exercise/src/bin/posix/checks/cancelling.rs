@@ -1,12 +1,13 @@
 //! Threads that are cancelled while they sleep on a connection: it is left as the kernel leaves it.
 
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crosslane_exercise::calls::{
     Readiness, call_cancelled, cancel_in, close, epoll_create, epoll_ctl, epoll_wait, exit_now,
-    file_of, fork, poll_one, read, recv, recvmmsg, select_one, send, sendfile, wait_for,
+    file_of, fork, pipe, poll_one, ppoll_for, read, readv, recv, recvfrom, recvmmsg, recvmsg,
+    select_one, send, sendfile, sendmmsg, sendmsg, splice, wait_for, write, writev,
 };
 use crosslane_exercise::{Answer, Errno};
 use libc::{EPOLL_CTL_ADD, EPOLLIN, MSG_NOSIGNAL, MSG_WAITALL, POLLIN};
@@ -80,7 +81,69 @@ fn forked_by_the_cancelled(fd: RawFd) -> Option<Result<i32, Errno>> {
     )
 }
 
+type Call = fn(RawFd) -> Answer;
+
+/// Calls that end a thread which has been cancelled, although they need not wait. What they would change stays as it is.
+const ENDING: [(&str, Call); 16] = [
+    ("read", |fd| read(fd, &mut [0; 1])),
+    ("recv", |fd| recv(fd, &mut [0; 1], 0)),
+    ("readv", |fd| readv(fd, &mut [IoSliceMut::new(&mut [0; 1])])),
+    ("recvfrom", |fd| {
+        recvfrom(fd, &mut [0; 1], 0).map(|received| received.bytes)
+    }),
+    ("recvmsg", |fd| {
+        let received = recvmsg(fd, &mut [IoSliceMut::new(&mut [0; 1])], 0);
+        received.map(|received| received.bytes)
+    }),
+    ("recvmmsg", |fd| {
+        let received = recvmmsg(fd, &mut [IoSliceMut::new(&mut [0; 1])], 0);
+        received.map(|lengths| lengths.len())
+    }),
+    ("write", |fd| write(fd, b"x")),
+    ("send", |fd| send(fd, b"x", MSG_NOSIGNAL)),
+    ("writev", |fd| writev(fd, &[IoSlice::new(b"x")])),
+    ("sendmsg", |fd| sendmsg(fd, &[IoSlice::new(b"x")], 0)),
+    ("sendmmsg", |fd| sendmmsg(fd, &[IoSlice::new(b"x")], 0)),
+    ("poll", |fd| {
+        poll_one(fd, POLLIN, None).map(|events| events.unsigned_abs().into())
+    }),
+    ("ppoll", |fd| ppoll_for(fd, 1, 0)),
+    ("select", |fd| {
+        let read = Readiness {
+            read: true,
+            ..Readiness::default()
+        };
+        select_one(fd, read, None).map(|_| 1)
+    }),
+    ("splice", |fd| {
+        let [_, into] = pipe()?;
+        splice(fd, into, 1, 0)
+    }),
+    ("close", close),
+];
+
 pub const CHECKS: &[Check] = &[
+    pair(
+        "calls_that_end_a_cancelled_thread",
+        |s| {
+            let epoll = epoll_create().expect("a set can be made");
+            let wish = EPOLLIN.cast_unsigned();
+            epoll_ctl(epoll, EPOLL_CTL_ADD, s.fd, wish, 1).expect("it can be registered");
+            s.until(POLLIN);
+            for (name, call) in ENDING {
+                s.say(name, text(call_cancelled(call, s.fd)));
+            }
+            let wait = |epoll| epoll_wait(epoll, 1, None).map(|events| events.len());
+            s.say("epoll_wait", text(call_cancelled(wait, epoll)));
+            s.read(100);
+            s.send(b"unharmed");
+            s.say("close", close(s.fd));
+        },
+        |s| {
+            s.send(b"not taken by any of them");
+            s.read(100);
+        },
+    ),
     pair(
         "calls_that_do_not_end_a_cancelled_thread",
         |s| {
