@@ -65,7 +65,7 @@ fn end_of(child: u32, fd: c_int) -> Option<End> {
     }
 }
 
-/// Connections that posix_spawn is to copy, each with the address of the program's list.
+/// What posix_spawn is to copy, and may be connections by then, each with the address of the program's list.
 static ACTIONS: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
 
 /// Held while the process forks.
@@ -82,7 +82,7 @@ pub fn before_fork() -> Fork {
     }
 }
 
-/// Connections that this list of actions copies.
+/// The descriptors that this list of actions copies.
 pub fn copied_by(actions: *const c_void) -> Vec<c_int> {
     let Ok(known) = ACTIONS.lock() else {
         return Vec::new();
@@ -119,11 +119,12 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
 ) -> c_int {
     // SAFETY: passed on.
     let result = unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, new) };
+    let entry = (actions.addr(), fd);
     if result == 0
-        && End::of(fd).is_some()
         && let Ok(mut known) = ACTIONS.lock()
+        && !known.contains(&entry)
     {
-        known.push((actions.addr(), fd));
+        known.push(entry);
     }
     result
 }

@@ -1,9 +1,13 @@
 //! Children that are not of our kind, or many.
 
+use std::ffi::CString;
 use std::os::fd::BorrowedFd;
 use std::process::{Command, Stdio};
 
-use crosslane_exercise::calls::{close, dup2, exec_file, file_of, pipe, read, recv, wait_for};
+use crosslane_exercise::calls::{
+    SpawnActions, close, dup2, dup3, exec_file, fcntl, file_of, pipe, read, recv, wait_for,
+};
+use libc::{F_SETFD, FD_CLOEXEC, O_CLOEXEC};
 
 use super::processes::{in_child, listen};
 use super::{Check, pair};
@@ -80,6 +84,21 @@ fn spawned(fd: i32) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
+/// As [`spawned`], by actions that were made before their number named the connection.
+fn spawned_by_old_actions(fd: i32) -> bool {
+    const NUMBER: i32 = 99;
+    let mut actions = SpawnActions::default();
+    actions.copy(NUMBER, 0);
+    actions.copy(NUMBER, 1);
+    dup3(fd, NUMBER, O_CLOEXEC).expect("a copy can be made");
+    let program = static_program();
+    let path = CString::new(format!("/proc/self/fd/{program}")).expect("it has no null");
+    let child = actions.spawn(&path);
+    close(program).expect("it is open");
+    close(NUMBER).expect("it is open");
+    child.and_then(wait_for) == Ok(0)
+}
+
 /// Near: write, have a static program answer, and go on; twice.
 fn answer_by(s: &mut Stage, program: fn(i32) -> bool) {
     for _ in 0..2 {
@@ -137,6 +156,14 @@ pub const CHECKS: &[Check] = &[
     pair(
         "a_static_program_is_executed",
         |s| answer_by(s, execed),
+        two_lines_twice,
+    ),
+    pair(
+        "a_static_program_is_spawned_by_old_actions",
+        |s| {
+            fcntl(s.fd, F_SETFD, FD_CLOEXEC).expect("a flag can be set");
+            answer_by(s, spawned_by_old_actions);
+        },
         two_lines_twice,
     ),
     pair(
