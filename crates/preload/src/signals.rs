@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use crosslane_sys::{Errno, fault, real, signals};
+use crosslane_sys::{fault, real, signals};
 use libc::sighandler_t;
 
 use crate::{c, process};
@@ -49,22 +49,62 @@ pub unsafe extern "C" fn sigaction(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    if number != libc::SIGBUS || handler == libc::SIG_ERR {
-        // SAFETY: passed on.
-        return note(number, || unsafe { real::signal(number, handler) });
-    }
+    let kept = (number == libc::SIGBUS && handler != libc::SIG_ERR)
+        .then(|| keep(handler, libc::SA_RESTART))
+        .flatten();
+    // SAFETY: passed on.
+    kept.unwrap_or_else(|| note(number, || unsafe { real::signal(number, handler) }))
+}
+
+/// Set the program's action for SIGBUS, if the signal is ours. Returns the handler before.
+fn keep(handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
     // SAFETY: sigaction is plain integers, for which zero is a value.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = handler;
-    action.sa_flags = libc::SA_RESTART;
-    match fault::program_action(Some(&action)) {
-        // SAFETY: passed on.
-        None => unsafe { real::signal(number, handler) },
-        Some(Ok(kept)) => kept.sa_sigaction,
-        Some(Err(errno)) => {
-            Errno::set(errno);
+    action.sa_flags = flags;
+    Some(match fault::program_action(Some(&action))? {
+        Ok(kept) => kept.sa_sigaction,
+        Err(errno) => {
+            errno.set();
             libc::SIG_ERR
         }
+    })
+}
+
+/// `SIG_HOLD`, which blocks the signal, and tells that it was blocked.
+const HOLD: sighandler_t = 2;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigset(number: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: passed on.
+    let kernel = |handler| note(number, || unsafe { real::sigset(number, handler) });
+    if number != libc::SIGBUS || [libc::SIG_ERR, HOLD].contains(&handler) {
+        return kernel(handler);
+    }
+    let Some(kept) = keep(handler, 0) else {
+        return kernel(handler);
+    };
+    // SAFETY: a set is plain integers, for which zero is a value.
+    let [mut bus, mut before]: [libc::sigset_t; 2] = unsafe { core::mem::zeroed() };
+    // SAFETY: the set is writable.
+    unsafe { libc::sigaddset(&raw mut bus, number) };
+    // SAFETY: both sets outlive the call.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const bus, &raw mut before) };
+    // SAFETY: the set has been filled in.
+    match unsafe { libc::sigismember(&raw const before, number) } {
+        1 => HOLD,
+        _ => kept,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
+    let kept = (number == libc::SIGBUS).then(|| keep(libc::SIG_IGN, 0));
+    match kept.flatten() {
+        Some(libc::SIG_ERR) => -1,
+        Some(_) => 0,
+        // SAFETY: passed on.
+        None => note(number, || unsafe { real::sigignore(number) }),
     }
 }
 

@@ -81,6 +81,8 @@ real! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn sigaction(signal: c_int, action: *const libc::sigaction, before: *mut libc::sigaction) -> c_int;
     fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn sigignore(signal: c_int) -> c_int;
     fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     fn siginterrupt(signal: c_int, ends_calls: c_int) -> c_int;
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;

@@ -57,6 +57,16 @@ pub(super) fn catch(signal: i32, flags: i32) {
     assert_eq!(installed, 0, "a handler can be installed");
 }
 
+/// As [`catch`] without flags, by sigset(3).
+fn catch_by_sigset(signal: i32) {
+    unsafe extern "C" {
+        fn sigset(signal: i32, handler: libc::sighandler_t) -> libc::sighandler_t;
+    }
+    // SAFETY: the handler only touches an atomic.
+    let before = unsafe { sigset(signal, count as extern "C" fn(i32) as usize) };
+    assert_ne!(before, libc::SIG_ERR, "a handler can be installed");
+}
+
 /// How often a signal was caught since the last time this was asked.
 pub(super) fn caught(s: &mut Stage) {
     s.say("caught", CAUGHT.swap(0, Ordering::Relaxed));
@@ -224,6 +234,11 @@ struct Moments {
 impl Moments {
     fn new(range: Range<u64>) -> Self {
         catch(SIGUSR1, 0);
+        Self::of_caught(range)
+    }
+
+    /// The signal has a handler already.
+    fn of_caught(range: Range<u64>) -> Self {
         Self {
             alarm: Alarm::new(),
             range,
@@ -258,7 +273,15 @@ fn one_signal_each(
     before: impl Fn(&mut Stage),
     call: impl Fn() -> Result<usize, Errno>,
 ) {
-    let mut moments = Moments::new(moments);
+    one_signal_at_each(s, Moments::new(moments), before, call);
+}
+
+fn one_signal_at_each(
+    s: &mut Stage,
+    mut moments: Moments,
+    before: impl Fn(&mut Stage),
+    call: impl Fn() -> Result<usize, Errno>,
+) {
     let (mut counted, mut late) = (0, 0);
     while counted < SIGNALS && moments.tried < TRIES {
         before(s);
@@ -342,6 +365,21 @@ fn broken_pipe(s: &mut Stage, what: &str, call: impl FnOnce() -> Answer) {
 }
 
 pub const CHECKS: &[Check] = &[
+    pair(
+        "one_signal_of_sigset_ends_a_receive_after_answers",
+        |s| {
+            let fd = s.fd;
+            catch_by_sigset(SIGUSR1);
+            one_signal_at_each(
+                s,
+                Moments::of_caught(SPINNING),
+                |s| talk(s, || Ok(0)),
+                || recv(fd, &mut [0; 10], 0),
+            );
+            shutdown(fd, SHUT_WR).expect("it is connected");
+        },
+        answer_all,
+    ),
     pair(
         "broken_pipe_signals",
         |s| {
