@@ -49,6 +49,11 @@ fn answer_int(returned: i32) -> Answer {
     usize::try_from(returned).map_err(|_| Errno::last())
 }
 
+/// The same for calls by number.
+fn answer_long(returned: libc::c_long) -> Answer {
+    usize::try_from(returned).map_err(|_| Errno::last())
+}
+
 /// The same for calls that return a descriptor.
 fn answer_fd(returned: i32) -> Result<std::os::fd::RawFd, Errno> {
     if returned < 0 {

@@ -36,7 +36,8 @@ pub unsafe extern "C" fn sendfile(
     // SAFETY: passed on.
     let kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
     // Of nothing the kernel sends nothing, even where the peer has closed.
-    if bytes == 0 || End::of(out).or_else(|| End::of(input)).is_none() {
+    let is_refused = bytes > isize::MAX.cast_unsigned();
+    if bytes == 0 || is_refused || End::of(out).or_else(|| End::of(input)).is_none() {
         return kernel();
     }
     // That of libc is no point of cancellation.
@@ -110,14 +111,17 @@ fn copy_file(
     let own_position = offset.is_none();
     let start = match &offset {
         Some(offset) => **offset,
-        None => seek(input, 0, libc::SEEK_CUR).map_err(not_seekable)?,
+        None => seek(input, 0, libc::SEEK_CUR).map_err(not_spliceable)?,
     };
     let Ok(stay) = Stay::begin(end) else {
         return Err(Errno::RESTART);
     };
     let most = bytes.min(c::MOST_BYTES);
     let outcome = cancel::guarded(&stay, || file::copy(end, input, start, most));
-    let outcome = outcome.map_err(not_spliceable);
+    let outcome = outcome.map_err(|errno| match own_position {
+        true => not_spliceable(errno),
+        false => not_a_folder(errno),
+    });
     if let Ok(sent) = outcome {
         let stop = start + i64::try_from(sent).unwrap_or(0);
         match offset {
@@ -129,16 +133,16 @@ fn copy_file(
     outcome
 }
 
-/// A pipe or a socket cannot be the source.
-fn not_seekable(errno: Errno) -> Errno {
-    match errno {
+/// A pipe, a socket or an event cannot be the source. The kernel asks for a position only where it is given one.
+fn not_spliceable(errno: Errno) -> Errno {
+    match not_a_folder(errno) {
         Errno(libc::ESPIPE) => Errno::INVAL,
         errno => errno,
     }
 }
 
 /// The kernel does not read but splice, of which a folder knows nothing.
-fn not_spliceable(errno: Errno) -> Errno {
+fn not_a_folder(errno: Errno) -> Errno {
     match errno {
         Errno(libc::EISDIR) => Errno::INVAL,
         errno => errno,

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use crosslane_ring::{Part, Parts};
-use crosslane_sys::Errno;
+use crosslane_sys::{Errno, signals};
 use libc::{iovec, size_t, ssize_t};
 
 /// Most buffers in one call (IOV_MAX of Linux).
@@ -114,6 +114,9 @@ pub fn may_be<T>(start: *const T, count: usize) -> bool {
     })
 }
 
+/// Flags of a message by which only the kernel may say that its caller has 32 bits (`MSG_CMSG_COMPAT`); it refuses them.
+pub const OF_32_BITS: c_int = c_int::MIN;
+
 /// A cursor over a program's buffers.
 ///
 /// # Safety
@@ -136,6 +139,8 @@ pub unsafe fn cursor(parts: &[Part]) -> Result<Parts<'_>, Errno> {
 /// What the kernel does with a writer whose peer has gone: SIGPIPE to the calling thread.
 #[cold]
 pub fn raise_sigpipe() {
-    // SAFETY: raise sends a signal to the calling thread and has no other precondition.
-    unsafe { libc::raise(libc::SIGPIPE) };
+    if signals::send_to_caller(libc::SIGPIPE).is_err() {
+        // SAFETY: raise sends a signal to the calling thread and has no other precondition.
+        unsafe { libc::raise(libc::SIGPIPE) };
+    }
 }

@@ -1,10 +1,13 @@
 //! `syscall()`: programs that go around libc's functions but not around libc.
 
 use core::ffi::{c_int, c_long, c_uint};
+use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_stream::{close as closing, process};
-use crosslane_sys::{Errno, real};
+use crosslane_sys::{Errno, kernel, real};
+use libc::timespec;
 
 use crate::{
     bulk, c, clone, epoll, exec, input, lifecycle, options, output, plumbing, poll, sandbox, select,
@@ -80,19 +83,19 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_getsockopt => {
                 options::getsockopt(int(a), int(b), int(d), at(e), at(f)).into()
             }
-            libc::SYS_ppoll => poll::ppoll(at(a), b.cast_unsigned(), at(d), at(e)).into(),
             libc::SYS_epoll_create1 => epoll::epoll_create1(int(a)).into(),
             libc::SYS_epoll_ctl => epoll::epoll_ctl(int(a), int(b), int(d), at(e)).into(),
-            libc::SYS_epoll_pwait => {
+            libc::SYS_epoll_pwait if is_mask(at(f), size(g)) => {
                 epoll::epoll_pwait(int(a), at(b), int(d), int(e), at(f)).into()
             }
-            libc::SYS_epoll_pwait2 => {
+            libc::SYS_epoll_pwait2 if is_mask(at(f), size(g)) => {
                 epoll::epoll_pwait2(int(a), at(b), int(d), at(e), at(f)).into()
             }
             // The high half of the offset is unused where registers have 64 bits.
             libc::SYS_preadv2 => input::preadv2(int(a), at(b), int(d), e, int(g)) as c_long,
             libc::SYS_pwritev2 => output::pwritev2(int(a), at(b), int(d), e, int(g)) as c_long,
             libc::SYS_ioctl => options::ioctl(int(a), b.cast_unsigned(), d).into(),
+            libc::SYS_ppoll => by_ppoll(number, [a, b, d, e, f, g]),
             libc::SYS_pselect6 => by_pselect6(number, [a, b, d, e, f, g]),
             _ => by_process(number, [a, b, d, e, f, g]),
         }
@@ -135,41 +138,102 @@ unsafe fn by_process(number: c_long, arguments: [c_long; 6]) -> c_long {
     }
 }
 
-/// pselect6 takes the address of a mask of the kernel's size, which is shorter than libc's, and that
-/// size (select(2)).
-unsafe fn by_pselect6(number: c_long, arguments: [c_long; 6]) -> c_long {
-    let [a, b, d, e, f, g] = arguments;
-    let mut mask = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
-    let mut chosen = core::ptr::null();
-    let packed = at::<[usize; 2]>(g);
-    if !packed.is_null() {
-        // SAFETY: the program's promise.
-        let [given, bytes] = unsafe { packed.read_unaligned() };
-        let given = core::ptr::with_exposed_provenance::<u64>(given);
-        if !given.is_null() && bytes != size_of::<u64>() {
-            // The kernel says what is wrong with it.
-            // SAFETY: passed on.
-            return unsafe { real::syscall(number, a, b, d, e, f, g) };
-        }
-        if !given.is_null() {
-            // SAFETY: the program's promise; libc's mask begins with the kernel's.
-            unsafe {
-                mask.as_mut_ptr()
-                    .cast::<u64>()
-                    .write(given.read_unaligned())
-            };
-            chosen = mask.as_ptr();
-        }
+/// Whether the kernel takes these for a mask of its own and its size, or for none.
+fn is_mask(mask: *const u64, bytes: usize) -> bool {
+    mask.is_null() || bytes == size_of::<u64>() && c::may_be(mask, 1)
+}
+
+/// The kernel's mask, at the beginning of one of libc's, which is longer.
+///
+/// # Safety
+/// It is one, or null.
+unsafe fn widen(mask: *const u64) -> Option<libc::sigset_t> {
+    if mask.is_null() {
+        return None;
     }
+    // SAFETY: the caller's promise.
+    let given = unsafe { mask.read_unaligned() };
+    let mut wide = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: libc's mask begins with the kernel's.
+    unsafe { wide.as_mut_ptr().cast::<u64>().write(given) };
+    // SAFETY: a mask is plain integers, for which zero is a value.
+    Some(unsafe { wide.assume_init() })
+}
+
+/// Make a call that waits, and tell in `time` how much of it is left, as the kernel does and libc does not.
+///
+/// # Safety
+/// It is a time, or null.
+unsafe fn timed(time: *mut timespec, call: impl FnOnce(*const timespec) -> c_int) -> c_long {
+    // SAFETY: the caller's promise.
+    let Some(given) = unsafe { time.as_ref() }.copied() else {
+        return call(core::ptr::null()).into();
+    };
+    let begun = Instant::now();
+    let result = call(&raw const given);
+    let limit = poll::duration(&given);
+    if poll::is_legal(&given) && limit > Duration::ZERO && !process::has_left() {
+        let left = poll::as_timespec(limit.saturating_sub(begun.elapsed()));
+        // A program may have the time where it cannot be written, about which the kernel says nothing.
+        kernel::store(time, &left);
+    }
+    result.into()
+}
+
+unsafe fn by_ppoll(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [fds, count, time, mask, bytes, _] = arguments;
+    let time_may_be = time == 0 || c::may_be(at::<timespec>(time), 1);
+    if !time_may_be || !is_mask(at(mask), size(bytes)) {
+        // SAFETY: passed on, for the kernel to refuse.
+        return unsafe { by_kernel(number, arguments) };
+    }
+    // SAFETY: the program's promise.
+    let mask = unsafe { widen(at(mask)) };
+    let mask = mask.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: passed on.
-    unsafe { select::pselect(int(a), at(b), at(d), at(e), at(f), chosen) }.into()
+    unsafe {
+        timed(at(time), |time| {
+            poll::ppoll(at(fds), count.cast_unsigned(), time, mask)
+        })
+    }
+}
+
+/// pselect6 takes the address of a mask and of its size (select(2)).
+unsafe fn by_pselect6(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [count, read, write, except, time, packed] = arguments;
+    let may_be = |count, address| address == 0 || c::may_be(at::<c_long>(address), count);
+    let [mask, bytes] = match may_be(2, packed) && packed != 0 {
+        // SAFETY: the program's promise.
+        true => unsafe { at::<[c_long; 2]>(packed).read_unaligned() },
+        false => [0, 0],
+    };
+    if !may_be(2, packed) || !may_be(2, time) || !is_mask(at(mask), size(bytes)) {
+        // SAFETY: passed on, for the kernel to refuse.
+        return unsafe { by_kernel(number, arguments) };
+    }
+    // SAFETY: the program's promise.
+    let mask = unsafe { widen(at(mask)) };
+    let mask = mask.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: passed on.
+    unsafe {
+        timed(at(time), |time| {
+            select::pselect(int(count), at(read), at(write), at(except), time, mask)
+        })
+    }
+}
+
+/// As the program has made the call.
+unsafe fn by_kernel(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, d, e, f, g] = arguments;
+    // SAFETY: passed on.
+    unsafe { real::syscall(number, a, b, d, e, f, g) }
 }
 
 /// Calls that only x86-64 has, and everything else.
 unsafe fn by_architecture(number: c_long, arguments: [c_long; 6]) -> c_long {
-    let [a, b, d, e, f, g] = arguments;
     #[cfg(target_arch = "x86_64")]
     {
+        let [a, b, d, e, f, _] = arguments;
         if number == libc::SYS_fork {
             // SAFETY: passed on.
             return unsafe { clone::by_number(number, arguments) };
@@ -190,5 +254,5 @@ unsafe fn by_architecture(number: c_long, arguments: [c_long; 6]) -> c_long {
         }
     }
     // SAFETY: passed on.
-    unsafe { real::syscall(number, a, b, d, e, f, g) }
+    unsafe { by_kernel(number, arguments) }
 }

@@ -15,7 +15,7 @@ use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::progress::is_granted;
-use crate::{c, output, poll, roomless};
+use crate::{c, names, output, poll, roomless};
 
 /// Flags that change nothing about a short message that is there.
 const SHORT_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -311,47 +311,11 @@ pub unsafe extern "C" fn recvfrom(
             return c::fail(Errno(libc::EFAULT));
         }
         // SAFETY: the program's promise.
-        if let Err(errno) = unsafe { source(&end, received > 0, address, length) } {
+        if let Err(errno) = unsafe { names::tell_source(&end, received > 0, address, length) } {
             return c::fail(errno);
         }
     }
     received
-}
-
-/// Fill in where received bytes came from: TCP does not tell; AF_UNIX tells the peer's name, if it has
-/// one, at an address that may be nowhere.
-///
-/// # Safety
-/// As recvfrom(2) demands.
-unsafe fn source(
-    end: &End,
-    has_some: bool,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-) -> Result<(), Errno> {
-    const NAMELESS: usize = size_of::<libc::sa_family_t>();
-    if end.family() == Family::Unix && has_some {
-        let mut own: sockaddr = sockaddr {
-            sa_family: 0,
-            sa_data: [0; 14],
-        };
-        let mut bytes = socklen_t::try_from(size_of_val(&own)).unwrap_or(0);
-        // SAFETY: there is room for so much; what is longer is cut off.
-        let asked = unsafe { libc::getpeername(end.fd(), &raw mut own, &raw mut bytes) };
-        if asked == 0 && bytes as usize > NAMELESS {
-            // SAFETY: the caller's promise; the kernel refuses what is nowhere.
-            let told = unsafe { libc::getpeername(end.fd(), address, length) };
-            let is_nowhere = told < 0 && Errno::last() == Errno(libc::EFAULT);
-            return if is_nowhere {
-                Err(Errno::last())
-            } else {
-                Ok(())
-            };
-        }
-    }
-    // SAFETY: as above.
-    unsafe { *length = 0 };
-    Ok(())
 }
 
 #[unsafe(no_mangle)]
@@ -406,6 +370,9 @@ unsafe fn receive_message(
     }
     // SAFETY: the program's promise.
     let header = unsafe { &mut *message };
+    if flags & c::OF_32_BITS != 0 || names::has_no_length(header) {
+        return Some(kernel());
+    }
     // SAFETY: the program's promise.
     let Ok(parts) = (unsafe { c::parts(header.msg_iov, header.msg_iovlen) }) else {
         return Some(kernel());
@@ -441,7 +408,8 @@ unsafe fn receive_message(
             let name = header.msg_name.cast();
             let length = &raw mut header.msg_namelen;
             // SAFETY: the program's promise about its message.
-            named = unsafe { source(end, has_found.get() || received > 0, name, length) };
+            named =
+                unsafe { names::tell_source(end, has_found.get() || received > 0, name, length) };
         }
     }
     if received >= 0 && is_unix {

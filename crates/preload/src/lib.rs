@@ -25,6 +25,7 @@ mod gate;
 mod input;
 mod kernel_looks;
 mod lifecycle;
+mod names;
 mod options;
 mod output;
 mod plumbing;

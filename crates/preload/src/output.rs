@@ -15,7 +15,7 @@ use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::progress::{is_granted, is_granted_to_send};
-use crate::{c, epoll, lifecycle};
+use crate::{c, epoll, lifecycle, names};
 
 /// Flags that rings can honour; others are for the kernel, and the connection with them.
 const RING_FLAGS: c_int = libc::MSG_DONTWAIT
@@ -274,6 +274,7 @@ pub unsafe extern "C" fn sendto(
     // SAFETY: passed on. A connected TCP socket ignores the address, an AF_UNIX socket refuses it.
     let kernel = move || unsafe { real::sendto(fd, buffer, bytes, flags, address, length) };
     match End::of(fd) {
+        Some(_) if names::is_bad_address(address, length) => kernel(),
         Some(end) if end.family() == Family::Unix && !address.is_null() && length > 0 => kernel(),
         Some(end) => transmit_one(&end, c::part(buffer, bytes), flags, kernel),
         None => by_unknown(fd, flags, kernel),
@@ -332,6 +333,7 @@ unsafe fn send_message(
     // SAFETY: the program's promise.
     match unsafe { c::parts(header.msg_iov, header.msg_iovlen) } {
         // Which the kernel refuses.
+        Ok(_) if flags & c::OF_32_BITS != 0 || names::is_bad_name(header) => Some(kernel()),
         Ok(_) if is_unix && has_name(header) => Some(kernel()),
         Ok(_) if is_unix && has_control => pass_along(end, header, flags, kernel),
         // Control messages of TCP are for the kernel.

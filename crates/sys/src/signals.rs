@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
 
+use crate::Errno;
 use crate::raw::syscall;
 
 /// Signals that a thread itself causes; the runtime handles some, and they end no sleep. They are never held back.
@@ -70,6 +71,49 @@ pub fn first_to_end_calls(pending: u64) -> Option<c_int> {
 /// Whether a call that this signal interrupts is begun again.
 pub fn begins_again(signal: c_int) -> bool {
     RESTARTING.load(Ordering::Relaxed) & bit(signal) != 0
+}
+
+/// What is told of a signal (`siginfo_t`).
+#[repr(C)]
+struct Info {
+    signal: c_int,
+    errno: c_int,
+    code: c_int,
+    padding: c_int,
+    pid: u32,
+    uid: u32,
+    rest: [u32; 26],
+}
+
+/// `SI_USER`, which the kernel also tells of signals that it sends because of a call.
+const BY_USER: c_int = 0;
+
+/// Send this thread a signal, as the kernel does because of its call.
+///
+/// # Errors
+/// The kernel does not let programs send such a one.
+#[cold]
+pub fn send_to_caller(signal: c_int) -> Result<(), Errno> {
+    let own = |number| {
+        // SAFETY: the call takes nothing and never fails.
+        unsafe { syscall(number, [0; 6]) }
+    };
+    let (process, thread) = (own(libc::SYS_getpid)?, own(libc::SYS_gettid)?);
+    let number = usize::try_from(signal).map_err(|_| Errno::INVAL)?;
+    let small = |number: usize| u32::try_from(number).unwrap_or(0);
+    let info = Info {
+        signal,
+        errno: 0,
+        code: BY_USER,
+        padding: 0,
+        pid: small(process),
+        uid: small(own(libc::SYS_getuid)?),
+        rest: [0; 26],
+    };
+    let info_at = core::ptr::from_ref(&info).addr();
+    let args = [process, thread, number, info_at, 0, 0];
+    // SAFETY: the information is of the kernel's size and outlives the call.
+    unsafe { syscall(libc::SYS_rt_tgsigqueueinfo, args) }.map(|_| ())
 }
 
 /// A signal's place in the kernel's sets.

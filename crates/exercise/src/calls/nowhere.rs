@@ -126,7 +126,7 @@ fn message(at: Nowhere) -> libc::msghdr {
     clippy::undocumented_unsafe_blocks,
     reason = "the same for all of them: the kernel checks the address and answers EFAULT"
 )]
-pub const OF_ARGUMENTS: [(&str, Call); 20] = [
+pub const OF_ARGUMENTS: [(&str, Call); 23] = [
     ("readv's parts", |fd, at| {
         answer(unsafe { libc::readv(fd, at.0.cast(), 2) })
     }),
@@ -138,6 +138,24 @@ pub const OF_ARGUMENTS: [(&str, Call); 20] = [
     }),
     ("sendmsg's header", |fd, at| {
         answer(unsafe { libc::sendmsg(fd, at.0.cast(), 0) })
+    }),
+    ("sendmsg's name", |fd, at| {
+        let mut message = message(Nowhere::page(libc::PROT_READ));
+        (message.msg_name, message.msg_namelen) = (at.0, 16);
+        answer(unsafe { libc::sendmsg(fd, &raw const message, 0) })
+    }),
+    ("sendto's name", |fd, at| {
+        answer(unsafe { libc::sendto(fd, b"x".as_ptr().cast(), 1, 0, at.0.cast(), 16) })
+    }),
+    ("ppoll's time, by number", |fd, at| {
+        let mut entry = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let none = std::ptr::null::<u64>();
+        let entry = &raw mut entry;
+        super::answer_long(unsafe { libc::syscall(libc::SYS_ppoll, entry, 1, at.0, none, 8) })
     }),
     ("recvmmsg", |fd, at| {
         answer_int(unsafe {

@@ -1,8 +1,9 @@
 //! Calls with arguments that the kernel finds out about before it moves anything, and what calls leave untouched.
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
-use super::{answer, answer_int};
+use super::{answer, answer_int, answer_long};
 use crate::{Answer, Errno};
 
 /// readv(2) into `buffer` and then into a part of this address and length.
@@ -161,4 +162,106 @@ pub fn connect_to_nobody(fd: RawFd, length: u32) -> Answer {
     assert!(length as usize <= size_of_val(&name), "there is so much");
     // SAFETY: the address is readable.
     answer_int(unsafe { libc::connect(fd, name.as_ptr().cast(), length) })
+}
+
+/// A name with room behind all that the kernel looks at.
+const NAME: [u64; 64] = [0; 64];
+
+fn message_of(part: &mut libc::iovec, name: &mut [u64; 64], length: u32) -> libc::msghdr {
+    // SAFETY: a message is plain integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = part;
+    message.msg_iovlen = 1;
+    message.msg_name = name.as_mut_ptr().cast();
+    message.msg_namelen = length;
+    message
+}
+
+/// sendmsg(2) to a name of this length.
+pub fn sendmsg_to_name(fd: RawFd, bytes: &[u8], length: u32) -> Answer {
+    let mut part = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut name = NAME;
+    let message = message_of(&mut part, &mut name, length);
+    // SAFETY: all parts of the message are alive.
+    answer(unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) })
+}
+
+/// recvmsg(2) with room for a name of this length.
+pub fn recvmsg_with_name(fd: RawFd, buffer: &mut [u8], length: u32) -> Answer {
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let mut name = NAME;
+    let mut message = message_of(&mut part, &mut name, length);
+    // SAFETY: all parts of the message are alive.
+    answer(unsafe { libc::recvmsg(fd, &raw mut message, 0) })
+}
+
+/// recvfrom(2) with room for a name of this length.
+pub fn recvfrom_with_name(fd: RawFd, buffer: &mut [u8], mut length: u32) -> Answer {
+    let (start, most, mut name) = (buffer.as_mut_ptr().cast(), buffer.len(), NAME);
+    let name_at = name.as_mut_ptr().cast();
+    // SAFETY: buffer and name are writable.
+    answer(unsafe { libc::recvfrom(fd, start, most, 0, name_at, &raw mut length) })
+}
+
+/// sendto(2) to a name of this length.
+pub fn sendto_name(fd: RawFd, bytes: &[u8], length: u32) -> Answer {
+    let (start, count, name) = (bytes.as_ptr().cast(), bytes.len(), NAME);
+    // SAFETY: bytes and name are readable.
+    answer(unsafe { libc::sendto(fd, start, count, 0, name.as_ptr().cast(), length) })
+}
+
+/// eventfd(2), with something to read.
+pub fn eventfd() -> Result<RawFd, Errno> {
+    // SAFETY: numbers only.
+    super::answer_fd(unsafe { libc::eventfd(1, 0) })
+}
+
+/// A call that waits for what can be read, by its number, with a mask of so many bytes. What it has answered, and the
+/// milliseconds that are left of its time.
+fn by_number(
+    time: Duration,
+    call: impl FnOnce(*mut libc::timespec) -> libc::c_long,
+) -> (Answer, i64) {
+    let mut left = libc::timespec {
+        tv_sec: i64::try_from(time.as_secs()).expect("a test waits for seconds"),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let answer = answer_long(call(&raw mut left));
+    (answer, left.tv_sec * 1000 + left.tv_nsec / 1_000_000)
+}
+
+/// ppoll(2) of what can be read, by its number and with a mask of so many bytes: what it has answered, and the milliseconds
+/// that are left of its time.
+pub fn ppoll_by_number(fd: RawFd, time: Duration, mask_bytes: usize) -> (Answer, i64) {
+    let mut entry = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let (entry, mask) = (&raw mut entry, 0_u64);
+    // SAFETY: there is one entry; the time is writable, and the mask readable.
+    by_number(time, |time| unsafe {
+        libc::syscall(libc::SYS_ppoll, entry, 1, time, &raw const mask, mask_bytes)
+    })
+}
+
+/// As [`ppoll_by_number`], by pselect6(2).
+pub fn pselect_by_number(fd: RawFd, time: Duration, mask_bytes: usize) -> (Answer, i64) {
+    // SAFETY: a set of zeros is an empty one.
+    let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
+    // SAFETY: a test's descriptors are small numbers.
+    unsafe { libc::FD_SET(fd, &raw mut set) };
+    let (set, mask, none) = (&raw mut set, 0_u64, std::ptr::null_mut::<libc::fd_set>());
+    let packed = [(&raw const mask).addr(), mask_bytes];
+    let packed = packed.as_ptr();
+    // SAFETY: set and time are writable, the mask and what tells of it readable.
+    by_number(time, |time| unsafe {
+        libc::syscall(libc::SYS_pselect6, fd + 1, set, none, none, time, packed)
+    })
 }

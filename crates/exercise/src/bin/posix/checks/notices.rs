@@ -94,16 +94,26 @@ fn told_of_words(s: &mut Stage, signal: i32, off: impl FnOnce(&mut Stage)) {
 
 /// The thread in which SIGPIPE was handled. 0: none.
 static HANDLED_IN: AtomicI32 = AtomicI32::new(0);
+/// Why it was sent, and by whom (sigaction(2)).
+static CODE: AtomicI32 = AtomicI32::new(0);
+static SENDER: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn note_thread(_signal: i32) {
+extern "C" fn note_thread(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
+    let info = unsafe { &*info };
+    CODE.store(info.si_code, Ordering::Relaxed);
+    // SAFETY: a signal that is sent has a sender.
+    SENDER.store(unsafe { info.si_pid() }, Ordering::Relaxed);
     HANDLED_IN.store(thread_id(), Ordering::Relaxed);
 }
 
 fn note_sigpipe() {
     // SAFETY: an action of zeros is an empty one.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = note_thread as extern "C" fn(i32) as usize;
-    // SAFETY: the handler asks for a number and touches an atomic.
+    let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = note_thread;
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: the handler asks for a number and touches atomics.
     let set = unsafe { libc::sigaction(SIGPIPE, &raw const action, std::ptr::null_mut()) };
     assert_eq!(set, 0, "a handler can be installed");
 }
@@ -147,6 +157,17 @@ fn told_by(send: impl Fn() -> Answer) -> String {
 }
 
 pub const CHECKS: &[Check] = &[
+    pair(
+        "who_sends_the_signal_of_a_broken_pipe",
+        |s| {
+            note_sigpipe();
+            shutdown(s.fd, SHUT_WR).expect("it is connected");
+            s.say("write", write(s.fd, b"x"));
+            s.say("code", CODE.load(Ordering::Relaxed));
+            s.say("own", SENDER.load(Ordering::Relaxed) == this_process());
+        },
+        |s| s.read(10),
+    ),
     pair(
         "signal_when_data_comes",
         |s| {

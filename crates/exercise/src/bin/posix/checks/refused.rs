@@ -3,16 +3,19 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
+use crosslane_exercise::Answer;
 use crosslane_exercise::calls::{
-    close, connect_to_nobody, pipe, ppoll_for, preadv2, pwritev2, read, readv_and_then,
-    recvfrom_without_length, recvmmsg_for, recvmsg_with_name_length, sendfile, sendmsg_claiming,
-    set_nonblocking, shutdown, socketpair, splice, thread_id, write,
+    close, connect_to_nobody, epoll_create, eventfd, file_of, pipe, ppoll_by_number, ppoll_for,
+    preadv2, pselect_by_number, pwritev2, read, readv_and_then, recvfrom_with_name,
+    recvfrom_without_length, recvmmsg, recvmmsg_for, recvmsg, recvmsg_with_name,
+    recvmsg_with_name_length, sendfile, sendmmsg, sendmsg, sendmsg_claiming, sendmsg_to_name,
+    sendto_name, set_nonblocking, shutdown, socketpair, splice, thread_id, write,
 };
 use libc::{MSG_DONTWAIT, POLLIN, SHUT_WR, SPLICE_F_NONBLOCK};
 
 use super::{Check, pair, solo};
 use crate::Stage;
-use crate::stage::{data, digest, drain, pattern};
+use crate::stage::{Shown, data, digest, drain, pattern};
 
 /// Above all that a program can have.
 const BEYOND: usize = 1 << 47;
@@ -213,6 +216,90 @@ pub const CHECKS: &[Check] = &[
             s.read(100);
         },
         |s| s.send(b"abcdefghijkl"),
+    ),
+    pair(
+        "lengths_of_names_that_are_refused",
+        |s| {
+            const NEGATIVE: u32 = u32::MAX;
+            s.until(POLLIN);
+            let mut buffer = [0; 4];
+            s.say("sendmsg", sendmsg_to_name(s.fd, b"no", NEGATIVE));
+            s.say("sendmsg", sendmsg_to_name(s.fd, b"yes", 500));
+            s.say("sendto", sendto_name(s.fd, b"no", NEGATIVE));
+            s.say("sendto", sendto_name(s.fd, b"no", 500));
+            s.say("recvmsg", recvmsg_with_name(s.fd, &mut buffer, NEGATIVE));
+            s.say("recvmsg", recvmsg_with_name(s.fd, &mut buffer, 500));
+            s.say("recvfrom", recvfrom_with_name(s.fd, &mut buffer, NEGATIVE));
+            s.say("recvfrom", recvfrom_with_name(s.fd, &mut buffer, 500));
+            s.read(100);
+        },
+        |s| {
+            s.send(b"abcdefghijklmnopqrst");
+            s.read(100);
+        },
+    ),
+    pair(
+        "flags_of_32_bits",
+        |s| {
+            const COMPAT: i32 = i32::MIN;
+            s.until(POLLIN);
+            let mut buffer = [0; 4];
+            let mut parts = [IoSliceMut::new(&mut buffer)];
+            let received = recvmsg(s.fd, &mut parts, COMPAT);
+            s.say("recvmsg", received.map(|received| received.bytes));
+            let received = recvmmsg(s.fd, &mut parts, COMPAT);
+            s.say("recvmmsg", received.map(|lengths| lengths.len()));
+            s.say("sendmsg", sendmsg(s.fd, &[IoSlice::new(b"no")], COMPAT));
+            s.say("sendmmsg", sendmmsg(s.fd, &[IoSlice::new(b"no")], COMPAT));
+            s.read(100);
+            s.send(b"unharmed");
+        },
+        |s| {
+            s.send(b"word");
+            s.read(100);
+        },
+    ),
+    pair(
+        "sendfile_of_what_is_no_file",
+        |s| {
+            let event = eventfd().expect("an event can be made");
+            s.say("event", sendfile(s.fd, event, None, 8));
+            s.say("its place", sendfile(s.fd, event, Some(&mut 0), 8));
+            let set = epoll_create().expect("a set can be made");
+            s.say("set", sendfile(s.fd, set, None, 8));
+            s.say("its place", sendfile(s.fd, set, Some(&mut 0), 8));
+            let file = file_of(b"bytes").expect("a file can be made");
+            s.say("too much", sendfile(s.fd, file, None, usize::MAX));
+            s.say("too much", sendfile(s.fd, file, Some(&mut 0), 1 << 63));
+            s.send(b"unharmed");
+        },
+        |s| s.read(100),
+    ),
+    pair(
+        "waits_by_number",
+        |s| {
+            const LONG: Duration = Duration::from_secs(5);
+            let told = |(answer, left): (Answer, i64)| {
+                let spent = 5000 - left;
+                format!("{} after {}", answer.shown(), spent / 40 * 40)
+            };
+            let short = |(answer, left): (Answer, i64)| format!("{}, {left} left", answer.shown());
+            for wait in [ppoll_by_number, pselect_by_number] {
+                s.say("in vain", short(wait(s.fd, LONG / 100, 8)));
+                s.say("no mask", told(wait(s.fd, LONG, 128)));
+                s.say("none", short(wait(s.fd, Duration::ZERO, 8)));
+            }
+            s.go();
+            s.until(POLLIN);
+            for wait in [ppoll_by_number, pselect_by_number] {
+                s.say("at once", told(wait(s.fd, LONG, 8)));
+            }
+            s.read(100);
+        },
+        |s| {
+            s.wait();
+            s.send(b"word");
+        },
     ),
     pair(
         "times_that_are_none",
