@@ -34,6 +34,7 @@ alias! {
     preadv64v2 is input::preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     pwritev64v2 is output::pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     _IO_fdopen is stdio::fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    _IO_fclose is stdio::fclose(stream: *mut FILE) -> c_int;
     _IO_popen is exec::popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
     __fork is process::fork() -> pid_t;
     __connect is lifecycle::connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;

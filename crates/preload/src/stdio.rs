@@ -2,6 +2,7 @@
 //! ours to read and write by (fopencookie(3)); what is printed to a descriptor is printed to memory first.
 
 use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 
 use crosslane_ctl::reason::Reason;
@@ -11,7 +12,7 @@ use crosslane_stream::{End, close as closing, replay, send, switch};
 use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{FILE, size_t, ssize_t};
 
-use crate::{c, input, lifecycle, output, progress};
+use crate::{c, epoll, input, lifecycle, output, progress};
 
 /// How long a stream of libc's own waits for TCP to have room for what comes before.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,6 +23,10 @@ const PATIENCE_FOR_PEER: Duration = Duration::from_millis(500);
 /// Where glibc keeps a stream's descriptor, on every 64-bit Linux since 1998; fopencookie leaves
 /// it below zero, and fileno(3) reads it.
 const FILENO_OFFSET: usize = 112;
+
+/// Where glibc keeps a stream's table of functions, likewise, and which one streams of fopencookie have; 0 before the first.
+const TABLE_OFFSET: usize = 216;
+static COOKIE_TABLE: AtomicUsize = AtomicUsize::new(0);
 
 /// The buffer of a stream whose socket does not say.
 const PAGE: usize = 4096;
@@ -114,6 +119,39 @@ unsafe extern "C" fn close_stream(cookie: *mut c_void) -> c_int {
     unsafe { lifecycle::close(stream.fd) }
 }
 
+/// A stream's table of functions.
+///
+/// # Safety
+/// It is a stream.
+unsafe fn table_of(stream: *mut FILE) -> usize {
+    // SAFETY: inside glibc's structure, see `TABLE_OFFSET`.
+    unsafe { stream.cast::<usize>().byte_add(TABLE_OFFSET).read() }
+}
+
+/// Whether a stream is of the kind that [`fdopen`] makes here. Others of that kind have no descriptor.
+///
+/// # Safety
+/// It is a stream.
+unsafe fn is_ours(stream: *mut FILE) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { table_of(stream) == COOKIE_TABLE.load(Ordering::Relaxed) }
+}
+
+/// libc closes the descriptor of a stream of its own unseen, which a connection may have been copied onto.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
+    // SAFETY: the program's promise.
+    if c::may_be(stream.cast::<u8>(), 1) && !unsafe { is_ours(stream) } {
+        // SAFETY: as above.
+        let fd = unsafe { stream.cast::<c_int>().byte_add(FILENO_OFFSET).read() };
+        if End::of(fd).is_some() || epoll::is_known(fd) {
+            cancel::never(|| lifecycle::before_close(fd));
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { real::fclose(stream.cast()) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     // A socket may become a connection later.
@@ -137,6 +175,8 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         drop(unsafe { Box::from_raw(cookie) });
         return stream;
     }
+    // SAFETY: just made.
+    COOKIE_TABLE.store(unsafe { table_of(stream) }, Ordering::Relaxed);
     // SAFETY: inside glibc's structure, see `FILENO_OFFSET`.
     let fileno = unsafe { stream.byte_add(FILENO_OFFSET) };
     // SAFETY: as above; it is an aligned int.

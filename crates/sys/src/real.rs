@@ -165,6 +165,7 @@ real! {
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     fn system(command: *const c_char) -> c_int;
     fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
+    fn fclose(stream: *mut c_void) -> c_int;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;

@@ -3,12 +3,14 @@
 use std::ffi::CStr;
 
 use crosslane_exercise::Errno;
-use crosslane_exercise::calls::{close, dup, read, set_nonblocking, shutdown};
+use crosslane_exercise::calls::{
+    close, dup, dup2, pipe, read, set_nonblocking, shutdown, write,
+};
 use libc::{FILE, SHUT_WR};
 
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::{digest, drain, pattern, says};
+use crate::stage::{digest, drain, hears, pattern, says};
 
 unsafe extern "C" {
     /// dprintf(3), which the libc crate lacks.
@@ -120,7 +122,30 @@ fn listen(s: &mut Stage) {
     s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
 }
 
+/// Near: a connection is copied onto the number of a stream and closed with it; its number is another's then.
+fn closed_as_another_stream(s: &mut Stage) {
+    // SAFETY: both are C strings.
+    let stream = unsafe { libc::fopen(c"/dev/null".as_ptr(), c"r".as_ptr()) };
+    assert!(!stream.is_null(), "it can be opened");
+    // SAFETY: the stream is open.
+    let number = unsafe { libc::fileno(stream) };
+    s.say("onto it", dup2(s.fd, number) == Ok(number));
+    s.say("close", close(s.fd));
+    // SAFETY: the stream is open, and is not used any more.
+    s.say("fclose", unsafe { libc::fclose(stream) });
+    let pipes = [(); 4].map(|()| pipe().expect("a pipe can be made"));
+    let through = |[out, into]: [i32; 2]| write(into, b"word") == Ok(4) && hears(out, b"word");
+    s.say(
+        "through pipes",
+        pipes.into_iter().filter(|one| through(*one)).count(),
+    );
+}
+
 pub const CHECKS: &[Check] = &[
+    pair("closed_as_another_stream", closed_as_another_stream, |s| {
+        s.read(10);
+        s.read(10);
+    }),
     pair(
         "stdio_writes",
         |s| {
