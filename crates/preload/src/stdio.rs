@@ -183,7 +183,19 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     unsafe { fileno.cast::<c_int>().write(fd) };
     // SAFETY: a new stream, and a buffer that lives until it is closed.
     unsafe { libc::setvbuf(stream, buffer.cast(), libc::_IOFBF, size) };
+    // SAFETY: libc has just read the program's mode.
+    if unsafe { mode.cast::<u8>().read() } == b'a' {
+        set_append(fd);
+    }
     stream
+}
+
+/// As libc for a stream that appends; a socket does not heed it, but tells it.
+fn set_append(fd: c_int) {
+    if let Ok(flags) = kernel::status_flags(fd) {
+        // SAFETY: numbers only.
+        unsafe { real::fcntl(fd, libc::F_SETFL, (flags | libc::O_APPEND).into()) };
+    }
 }
 
 /// The connection is one of libc's own streams from now on, which go around us.

@@ -4,9 +4,9 @@ use std::ffi::CStr;
 
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    close, dup, dup2, pipe, read, set_nonblocking, shutdown, write,
+    close, dup, dup2, fcntl, pipe, read, set_nonblocking, shutdown, write,
 };
-use libc::{FILE, SHUT_WR};
+use libc::{F_GETFL, FILE, SHUT_WR};
 
 use super::{Check, pair};
 use crate::Stage;
@@ -142,6 +142,18 @@ fn closed_as_another_stream(s: &mut Stage) {
 }
 
 pub const CHECKS: &[Check] = &[
+    pair(
+        "stream_that_appends",
+        |s| {
+            s.say("before", fcntl(s.fd, F_GETFL, 0));
+            let mut stream = Stream::open(s.fd, c"a");
+            s.say("flags", fcntl(s.fd, F_GETFL, 0));
+            s.say("put", stream.put(c"a line\n"));
+            s.say("flush", stream.flush());
+            s.send(b"and on");
+        },
+        |s| s.read_exactly(13),
+    ),
     pair("closed_as_another_stream", closed_as_another_stream, |s| {
         s.read(10);
         s.read(10);
