@@ -8,24 +8,24 @@
 //! and few of one user's are under way at a time.
 
 mod absences;
+mod receiving;
+mod sending;
 mod shares;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::message::{MonitorMessage, Position, Remainder};
 
 use self::absences::Absences;
 pub use self::absences::{Absence, absence_in};
+pub use self::sending::CHUNK_LINES;
+use self::sending::Way;
 use self::shares::Shares;
-use super::matching::{HostId, Lie};
+use super::matching::HostId;
 use super::message::{HostMessage, Tuple};
 use crate::registry::ClientId;
-
-/// Lines of a remainder in one frame.
-pub const CHUNK_LINES: usize = 56;
 
 /// Ends that programs here may speak of.
 const MOST_ENDS: usize = 1 << 17;
@@ -33,13 +33,6 @@ const MOST_ENDS: usize = 1 << 17;
 /// Ends that one host may speak of before anybody here does: the largest window has so many lanes of the usual
 /// length. Each host has its own, so that none takes the others' away.
 const MOST_OF_HOST: usize = 1 << 16;
-
-/// Remainders of one user on their way to one host. Those of others do not wait for them: whether they ever arrive is up
-/// to what the user's programs say.
-const MOST_UNDER_WAY: usize = 16;
-
-/// Bytes of all of them, of which a session holds twice as many.
-const MOST_BYTES_UNDER_WAY: usize = 4 << 20;
 
 /// A remainder that is asked for again is sent again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -91,13 +84,6 @@ pub struct Lost {
     search_due: Option<Instant>,
     searched: Option<Instant>,
     outbox: Vec<Word>,
-}
-
-/// Of which user the remainders are, and where they go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Way {
-    host: HostId,
-    uid: u32,
 }
 
 /// What is to be said.
@@ -242,111 +228,6 @@ impl Lost {
         }
     }
 
-    /// Whether a remainder is of use, and there is room for it.
-    pub fn takes_remainder(&self, by: Speaker, remainder: &Remainder) -> bool {
-        let end = self
-            .spoken_for(by, remainder)
-            .and_then(|place| self.ends.get(&place));
-        end.is_some_and(|end| {
-            let new = remainder.bytes().saturating_sub(end.kept());
-            self.shares.has_room(end.uid.unwrap_or(by.uid), new)
-        })
-    }
-
-    fn spoken_for(&self, by: Speaker, remainder: &Remainder) -> Option<Place> {
-        let place = self.by_owner.get(&(by.client, remainder.token)).copied();
-        place.filter(|place| place.pair == remainder.pair)
-    }
-
-    /// What the other end of one of ours had not read, where [`Self::takes_remainder`].
-    pub fn told_remainder(
-        &mut self,
-        by: Speaker,
-        (remainder, lines): (Remainder, Vec<u8>),
-        now: Instant,
-    ) {
-        let Some(place) = self.spoken_for(by, &remainder) else {
-            return;
-        };
-        let Some(end) = self.ends.get_mut(&place) else {
-            return;
-        };
-        if end.uid.is_none() && !self.shares.add_end(by.uid) {
-            return;
-        }
-        let uid = *end.uid.get_or_insert(by.uid);
-        self.shares.replace(uid, end.kept(), lines.len());
-        end.outgoing = Some((remainder, lines));
-        // What is under way is sent again when the other host asks again.
-        if self.under_way.contains_key(&place) || std::mem::replace(&mut end.is_waiting, true) {
-            return;
-        }
-        let way = Way {
-            host: place.host,
-            uid,
-        };
-        self.waiting.entry(way).or_default().push_back(place);
-        self.send_more(way, now);
-    }
-
-    fn send_more(&mut self, way: Way, now: Instant) {
-        while self.may_send(way) {
-            let next = self.waiting.get_mut(&way).and_then(VecDeque::pop_front);
-            let Some(place) = next else {
-                self.waiting.remove(&way);
-                return;
-            };
-            let Some(end) = self.ends.get_mut(&place) else {
-                continue;
-            };
-            end.is_waiting = false;
-            if end.outgoing.is_some() && self.under_way.insert(place, way).is_none() {
-                self.send(place, now);
-            }
-        }
-    }
-
-    /// Whether one more of a user's may be under way: one always, more as far as the session holds what all have there.
-    fn may_send(&self, way: Way) -> bool {
-        let of_host = self
-            .under_way
-            .iter()
-            .filter(|(_, other)| other.host == way.host);
-        let (mut count, mut bytes) = (0, 0);
-        for (place, other) in of_host {
-            count += usize::from(*other == way);
-            bytes += self.ends.get(place).map_or(0, End::kept);
-        }
-        count == 0 || count < MOST_UNDER_WAY && bytes < MOST_BYTES_UNDER_WAY
-    }
-
-    fn send(&mut self, place: Place, now: Instant) {
-        let Some(end) = self.ends.get_mut(&place) else {
-            return;
-        };
-        let Some((remainder, lines)) = &end.outgoing else {
-            return;
-        };
-        end.sent = Some(now);
-        let mut chunks = lines.chunks(CHUNK_LINES * LINE_BYTES).peekable();
-        let none: &[u8] = &[];
-        let mut at = 0;
-        loop {
-            let chunk = chunks.next().unwrap_or(none);
-            let message = HostMessage::Remainder {
-                tuple: place.tuple,
-                remainder: *remainder,
-                at,
-                lines: chunk.to_vec(),
-            };
-            self.outbox.push(Word::ToHost(place.host, message));
-            at += u32::try_from(chunk.len() / LINE_BYTES).unwrap_or(0);
-            if chunks.peek().is_none() {
-                break;
-            }
-        }
-    }
-
     /// The other end of one of our ends has read so far. `owner` is who has been granted these lanes, as far as
     /// that is known.
     pub fn heard_position(
@@ -450,90 +331,12 @@ impl Lost {
         }
     }
 
-    /// A piece of what one of our ends had not read.
-    ///
-    /// # Errors
-    /// If the pieces do not fit together.
-    pub fn heard_remainder(
-        &mut self,
-        place: Place,
-        remainder: Remainder,
-        (at, lines): (u32, &[u8]),
-        now: Instant,
-    ) -> Result<(), Lie> {
-        let end = self.ends.get_mut(&place);
-        let Some((end, owner)) = end.and_then(|end| end.owner.map(|owner| (end, owner))) else {
-            // Nobody here has asked for it, or not yet: its program has it still, and sends it to who asks again.
-            // Its place is for others until then.
-            if at as usize * LINE_BYTES + lines.len() >= remainder.bytes() {
-                self.say_arrived(place);
-            }
-            return Ok(());
-        };
-        end.spoken_of = now;
-        if at == 0 {
-            end.incoming = Some((remainder, Vec::new()));
-            self.arriving.insert(place);
-            if of_host(&self.arriving, place.host) > MOST_UNDER_WAY {
-                return Err(Lie("sends too much of lost lanes at a time"));
-            }
-        }
-        let Some((first, bytes)) = &mut end.incoming else {
-            return Ok(());
-        };
-        let is_next = *first == remainder && bytes.len() == at as usize * LINE_BYTES;
-        if !is_next || bytes.len() + lines.len() > remainder.bytes() {
-            return Err(Lie("sends pieces of lanes that do not fit together"));
-        }
-        bytes.extend_from_slice(lines);
-        if bytes.len() < remainder.bytes() {
-            return Ok(());
-        }
-        let bytes = std::mem::take(bytes);
-        end.incoming = None;
-        self.arriving.remove(&place);
-        let remainder = Remainder {
-            token: owner.1,
-            ..remainder
-        };
-        let message = MonitorMessage::Remainder(remainder);
-        self.outbox.push(Word::ToProgram(owner.0, message, bytes));
-        self.say_arrived(place);
-        Ok(())
-    }
-
-    /// The other host need not keep what it has sent to this end.
-    fn say_arrived(&mut self, place: Place) {
-        let arrived = HostMessage::Arrived {
-            tuple: place.tuple.mirrored(),
-            pair: place.pair,
-        };
-        self.outbox.push(Word::ToHost(place.host, arrived));
-    }
-
     /// The other end of one of ours is not in its lanes, as `message` says, which is given our end's token.
     pub fn heard_absence(&mut self, place: Place, message: impl FnOnce(u64) -> MonitorMessage) {
         let owner = self.ends.get(&place).and_then(|end| end.owner);
         if let Some((client, token)) = owner {
             let word = Word::ToProgram(client, message(token), Vec::new());
             self.outbox.push(word);
-        }
-    }
-
-    /// The other host has what one of our ends has sent of these lanes.
-    pub fn heard_arrived(&mut self, place: Place, now: Instant) {
-        let Some(end) = self.ends.get_mut(&place) else {
-            return;
-        };
-        let kept = end.kept();
-        if end.outgoing.take().is_some() {
-            end.sent = None;
-            if let Some(uid) = end.uid {
-                self.shares.replace(uid, kept, 0);
-            }
-            if let Some(way) = self.under_way.remove(&place) {
-                self.send_more(way, now);
-            }
         }
     }
 
@@ -586,10 +389,6 @@ impl Lost {
             self.send_more(way, now);
         }
     }
-}
-
-fn of_host(places: &HashSet<Place>, host: HostId) -> usize {
-    places.iter().filter(|place| place.host == host).count()
 }
 
 #[cfg(test)]

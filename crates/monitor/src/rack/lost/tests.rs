@@ -3,8 +3,10 @@ mod limits;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
+use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::slab::WaitState;
 
+use super::sending::MOST_UNDER_WAY;
 use super::*;
 
 const HOST: HostId = HostId(0);

@@ -1,0 +1,79 @@
+//! What our ends had not read, as it comes from their other ends' host.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::message::{MonitorMessage, Remainder};
+
+use super::sending::MOST_UNDER_WAY;
+use super::{Lost, Place, Word};
+use crate::rack::matching::{HostId, Lie};
+use crate::rack::message::HostMessage;
+
+impl Lost {
+    /// A piece of what one of our ends had not read.
+    ///
+    /// # Errors
+    /// If the pieces do not fit together.
+    pub fn heard_remainder(
+        &mut self,
+        place: Place,
+        remainder: Remainder,
+        (at, lines): (u32, &[u8]),
+        now: Instant,
+    ) -> Result<(), Lie> {
+        let end = self.ends.get_mut(&place);
+        let Some((end, owner)) = end.and_then(|end| end.owner.map(|owner| (end, owner))) else {
+            // Nobody here has asked for it, or not yet: its program has it still, and sends it to who asks again.
+            // Its place is for others until then.
+            if at as usize * LINE_BYTES + lines.len() >= remainder.bytes() {
+                self.say_arrived(place);
+            }
+            return Ok(());
+        };
+        end.spoken_of = now;
+        if at == 0 {
+            end.incoming = Some((remainder, Vec::new()));
+            self.arriving.insert(place);
+            if of_host(&self.arriving, place.host) > MOST_UNDER_WAY {
+                return Err(Lie("sends too much of lost lanes at a time"));
+            }
+        }
+        let Some((first, bytes)) = &mut end.incoming else {
+            return Ok(());
+        };
+        let is_next = *first == remainder && bytes.len() == at as usize * LINE_BYTES;
+        if !is_next || bytes.len() + lines.len() > remainder.bytes() {
+            return Err(Lie("sends pieces of lanes that do not fit together"));
+        }
+        bytes.extend_from_slice(lines);
+        if bytes.len() < remainder.bytes() {
+            return Ok(());
+        }
+        let bytes = std::mem::take(bytes);
+        end.incoming = None;
+        self.arriving.remove(&place);
+        let remainder = Remainder {
+            token: owner.1,
+            ..remainder
+        };
+        let message = MonitorMessage::Remainder(remainder);
+        self.outbox.push(Word::ToProgram(owner.0, message, bytes));
+        self.say_arrived(place);
+        Ok(())
+    }
+
+    /// The other host need not keep what it has sent to this end.
+    fn say_arrived(&mut self, place: Place) {
+        let arrived = HostMessage::Arrived {
+            tuple: place.tuple.mirrored(),
+            pair: place.pair,
+        };
+        self.outbox.push(Word::ToHost(place.host, arrived));
+    }
+}
+
+fn of_host(places: &HashSet<Place>, host: HostId) -> usize {
+    places.iter().filter(|place| place.host == host).count()
+}
