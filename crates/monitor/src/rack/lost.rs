@@ -175,6 +175,12 @@ impl Lost {
         place.filter(|place| place.pair == pair).copied()
     }
 
+    /// Whether a program here speaks for this end.
+    pub fn is_spoken_for(&self, place: Place) -> bool {
+        let end = self.ends.get(&place);
+        end.is_some_and(|end| end.owner.is_some())
+    }
+
     /// One of our ends has read so far.
     pub fn told_position(&mut self, by: Speaker, position: Position, place: Place, now: Instant) {
         // It speaks: whatever was said of it before, it has the lanes.

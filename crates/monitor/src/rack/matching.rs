@@ -137,6 +137,12 @@ impl Matching {
         self.hosts[host.0].known.get(tuple).map(|known| known.id)
     }
 
+    /// Where the partner of one of our ends is sought, and its names: also if `rack.toml` does not give the host that
+    /// address any more.
+    pub fn partner_of(&self, id: EndId) -> Option<(HostId, Tuple)> {
+        self.ends.get(&id).copied()
+    }
+
     /// A window is missing, or opened anew: nothing is dealt out of what it was.
     pub fn window_lost<B: Backing>(
         &mut self,

@@ -78,12 +78,11 @@ impl<B: Backing> Registry<B> {
         }
     }
 
-    /// The names of the end that a process has registered, or one that it was forked from, if it has been granted
-    /// the lanes `pair`.
-    pub fn key_in(&self, (client, token): (ClientId, u64), pair: u64) -> Option<EndKey> {
+    /// The end that a process has registered, or one that it was forked from, if it has been granted the lanes `pair`.
+    pub fn end_in(&self, (client, token): (ClientId, u64), pair: u64) -> Option<EndId> {
         let family = self.clients.get(&client)?.family;
-        let end = self.ends.get(self.by_token.get(&(family, token))?)?;
-        self.is_granted(end, pair).then_some(end.key)
+        let id = *self.by_token.get(&(family, token))?;
+        self.is_granted(self.ends.get(&id)?, pair).then_some(id)
     }
 
     fn is_granted(&self, end: &End, pair: u64) -> bool {

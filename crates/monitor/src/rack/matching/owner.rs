@@ -4,8 +4,8 @@ use super::*;
 use crate::rack::message::Deal;
 use crate::registry::GRANTS_PER_END;
 
-/// Offers of one host that may wait.
-const MOST_OFFERS: usize = 1 << 17;
+/// Offers of one host that may wait; further ones are refused.
+pub(super) const MOST_OFFERS: usize = 1 << 17;
 
 /// What the owner remembers of a guest.
 #[derive(Default)]
@@ -40,18 +40,23 @@ impl Matching {
         host: HostId,
         offer: &Offer,
     ) -> Result<(), Lie> {
-        // Only the addresses that rack.toml gives it: it could take over others' connections.
-        if !self.is_address_of(host, offer.tuple.local.ip()) {
-            return Err(Lie("offers an end with an address that is not its own"));
-        }
+        let is_its_own = self.is_address_of(host, offer.tuple.local.ip());
         let ledger = &mut self.hosts[host.0].owned;
         if ledger.by_number.contains_key(&offer.offer) {
             return Err(Lie("offers the same end twice"));
         }
         if ledger.by_number.len() >= MOST_OFFERS {
-            return Err(Lie("offers more ends than a host can have"));
+            self.refuse(host, offer.offer, Reason::RackQuota);
+            return Ok(());
         }
         ledger.by_number.insert(offer.offer, offer.tuple);
+        // Only the addresses that rack.toml gives it: it could take over others' connections. But a host has more of them
+        // than rack.toml may know, and its programs connect from any.
+        if !is_its_own {
+            self.refuse(host, offer.offer, Reason::NoPeer);
+            return Ok(());
+        }
+        let ledger = &mut self.hosts[host.0].owned;
         ledger.offers.insert(offer.tuple, *offer);
         self.meet(registry, host, offer);
         Ok(())

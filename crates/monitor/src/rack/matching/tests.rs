@@ -58,7 +58,7 @@ fn lanes_are_offered_to_a_child_unless_nobody_is_to_come_there() {
     let child = (ClientId(ours.0 + 1), ours.1);
     host.registry.void(child, pair);
     assert_eq!(host.register_in_child(ours.0, ours.1, 3), None);
-    assert_eq!(host.registry.key_in(child, pair), None);
+    assert_eq!(host.registry.end_in(child, pair), None);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_host_that_lies_is_noticed() {
     let mut world = World::new(9);
     world.connect();
     let tuple = Tuple {
-        local: "10.0.0.3:1".parse().unwrap(),
+        local: "10.0.0.2:1".parse().unwrap(),
         remote: "10.0.0.1:2".parse().unwrap(),
     };
     let offer = Offer {
@@ -213,15 +213,6 @@ fn a_host_that_lies_is_noticed() {
             .matching
             .hear(&mut owner.registry, HostId(0), &message)
     };
-    assert!(
-        hear(HostMessage::Offer(offer)).is_err(),
-        "another's address"
-    );
-    let tuple = Tuple {
-        local: "10.0.0.2:1".parse().unwrap(),
-        ..tuple
-    };
-    let offer = Offer { tuple, ..offer };
     assert!(hear(HostMessage::Offer(offer)).is_ok());
     assert!(hear(HostMessage::Offer(offer)).is_err(), "the same twice");
     assert!(
@@ -232,6 +223,61 @@ fn a_host_that_lies_is_noticed() {
         hear(HostMessage::Withdraw { offer: 77 }).is_ok(),
         "too late"
     );
+}
+
+/// A host has more addresses than the other one's `rack.toml` may name, and programs connect from any.
+#[test]
+fn an_end_with_an_address_that_is_not_listed_stays_on_tcp() {
+    let mut world = World::new(9);
+    world.hosts[0].reload(|config| config.hosts[0].addresses.clear());
+    world.connect();
+    let clients = [0, 1].map(|at| world.hosts[at].hello(1));
+    let token = world.hosts[1].register(clients[1], 3);
+    world.settle(1);
+    world.hosts[0].register(clients[0], 3);
+    world.settle(0);
+    world.deliver_all();
+    assert_eq!(world.hosts[1].denied, [(token, Reason::NoPeer)]);
+    assert_eq!(world.hosts[0].denied, []);
+    world.hosts[1].release(clients[1], token);
+    world.settle(1);
+    world.deliver_all();
+    // It is no lie to go on, and what comes from a listed address is served as ever.
+    world.hosts[0].reload(|_| {});
+    world.settle(0);
+    world.hosts[1].register(clients[1], 3);
+    world.settle(1);
+    world.deliver_all();
+    assert!(world.paired(3));
+}
+
+#[test]
+fn an_end_beyond_those_that_may_wait_is_refused() {
+    let mut world = World::new(9);
+    world.connect();
+    let owner = &mut world.hosts[0];
+    let mut hear = |number: u64| {
+        let tuple = Tuple {
+            local: "10.0.0.2:1".parse().unwrap(),
+            remote: "10.0.0.1:2".parse().unwrap(),
+        };
+        let offer = HostMessage::Offer(Offer {
+            offer: number,
+            family: 1,
+            tuple,
+            allowed: true,
+        });
+        let heard = owner.matching.hear(&mut owner.registry, HostId(0), &offer);
+        assert_eq!(heard, Ok(()));
+        owner.matching.take_messages()
+    };
+    let most = owner::MOST_OFFERS as u64;
+    assert!((1..=most).all(|number| hear(number).is_empty()));
+    let refusal = HostMessage::Refuse {
+        offer: most + 1,
+        reason: Reason::RackQuota as u32,
+    };
+    assert_eq!(hear(most + 1), [(HostId(0), refusal)]);
 }
 
 /// Each offer takes another slot, of which only the last one is used.

@@ -170,12 +170,7 @@ impl Rack {
         };
         match message {
             HostMessage::Position { tuple, position } => {
-                if !self.matching.is_address_of(host, tuple.local.ip()) {
-                    return Some(Err(Lie("speaks for an end that is not its own")));
-                }
-                let place = of(tuple, position.pair);
-                let owner = self.owner_of(place, registry);
-                self.lost.heard_position(place, *position, owner, now);
+                self.heard_position(of(tuple, position.pair), *position, registry);
                 Some(Ok(()))
             }
             HostMessage::Remainder {
@@ -211,6 +206,20 @@ impl Rack {
         }
     }
 
+    /// The other end of one of ours has read so far. One that is not the host's own may be another host's; or `rack.toml`
+    /// has given the host its address before, and the connection is in a window since.
+    fn heard_position(&mut self, place: Place, position: Position, registry: &Registry<Memories>) {
+        let owner = self.owner_of(place, registry);
+        let address = place.tuple.remote.ip();
+        if owner.is_some()
+            || self.matching.is_address_of(place.host, address)
+            || self.lost.is_spoken_for(place)
+        {
+            let now = Instant::now();
+            self.lost.heard_position(place, position, owner, now);
+        }
+    }
+
     /// Who has been granted these lanes, if it was by this monitor. The addresses alone may be those of another
     /// connection by now.
     fn owner_of(&self, place: Place, registry: &Registry<Memories>) -> Option<Owner> {
@@ -218,8 +227,8 @@ impl Rack {
         registry.holder_of(id, place.pair)
     }
 
-    /// As what the other host knows an end that a program speaks for. A connection that has ended has no
-    /// addresses any more; then what it had is known from before.
+    /// As what the other host knows an end that a program speaks for. A connection that has ended has no addresses any
+    /// more, and `rack.toml` may not know those of another; then what it had is known from before.
     fn place_of(
         &self,
         (key, pair): (Option<EndKey>, u64),
@@ -227,13 +236,13 @@ impl Rack {
         registry: &Registry<Memories>,
     ) -> Option<Place> {
         let named = |(host, tuple)| Place { host, tuple, pair };
-        if let Some(key) = key {
-            return self.matching.host_of(&key).map(named);
+        if let Some(at) = key.and_then(|key| self.matching.host_of(&key)) {
+            return Some(named(at));
         }
         let known = self.lost.place_of(kin.iter().copied(), pair);
         known.or_else(|| {
-            let mut keys = kin.iter().filter_map(|owner| registry.key_in(*owner, pair));
-            keys.find_map(|key| self.matching.host_of(&key).map(named))
+            let mut ends = kin.iter().filter_map(|owner| registry.end_in(*owner, pair));
+            ends.find_map(|end| self.matching.partner_of(end).map(named))
         })
     }
 }
@@ -482,3 +491,6 @@ fn object_of(lines: &[u8]) -> Option<Arc<OwnedFd>> {
     let memory = create_sealed(c"crosslane-remainder", lines.len()).ok()?;
     (pwrite(&memory, lines, 0) == Ok(lines.len())).then(|| Arc::new(memory))
 }
+
+#[cfg(test)]
+mod tests;

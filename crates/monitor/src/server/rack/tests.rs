@@ -9,6 +9,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::backing::SealedMemory;
 use crate::config::Quotas;
+use crate::endpoint::{EndKey, Endpoint};
+use crate::rack::lost::Owner;
+use crate::rack::message::{Offer, Tuple};
 use crate::registry::ClientId;
 
 /// Host alpha and its windows to beta, which count as open from the beginning.
@@ -31,7 +34,7 @@ fn config(folder: &Path, names: [&str; 2], windows: usize) -> RackConfig {
     let print = format!("sha256:{}", "ab".repeat(32));
     let mut text = format!(
         "name = {own:?}\nlisten = \"127.0.0.1:0\"\n[[host]]\nname = {other:?}\naddress = \"127.0.0.1:1\"\n\
-         addresses = [\"10.0.0.2\"]\nfingerprint = {print:?}\n"
+         addresses = [\"10.0.0.2\"]\nfingerprint = {print:?}\n[[allow]]\nusers = [1]\n"
     );
     for window in 0..windows {
         let path = folder.join(format!("window-{window}"));
@@ -66,6 +69,61 @@ impl TestRack {
             test.open(index);
         }
         test
+    }
+
+    /// All parts of a window can be dealt out, and an end of ours has been dealt lanes there. Returns whose it is,
+    /// what it is, and which lanes.
+    pub(super) fn deal(&mut self, index: usize) -> (Owner, EndKey, u64) {
+        let open = self.registry.backing().window(window_id(index)).unwrap();
+        let extents = open.extents.as_mut().unwrap();
+        extents.ask(|_| true);
+        extents.answer(|_| false, |_| false, |_| true);
+        self.registry.join_rack();
+        let owner = (ClientId(1), 7);
+        let netns = netns_cookie(self.rack.links.listener().as_fd()).unwrap();
+        let names = ["10.0.0.1:7000", "10.0.0.2:40000"].map(|name| name.parse().unwrap());
+        let key = EndKey::new(netns, names[0], names[1]);
+        let endpoint = Endpoint {
+            key,
+            cookie: 1,
+            device: 0,
+        };
+        self.registry.hello(owner.0, FamilyId(1), 1);
+        self.registry
+            .register(owner.0, owner.1, Ok(endpoint))
+            .unwrap();
+        self.rack.open(index, &mut self.registry);
+        self.settle();
+        let tuple = Tuple {
+            local: names[1],
+            remote: names[0],
+        };
+        let offer = HostMessage::Offer(Offer {
+            offer: 1,
+            family: 1,
+            tuple,
+            allowed: true,
+        });
+        self.hear(&offer).unwrap();
+        let said = self.rack.matching.take_messages();
+        match said[..] {
+            [(_, HostMessage::Deal(deal))] => (owner, key, deal.pair),
+            _ => panic!("{said:?}"),
+        }
+    }
+
+    /// The registry's news.
+    pub(super) fn settle(&mut self) {
+        for notice in self.registry.take_notices() {
+            let matching = &mut self.rack.matching;
+            matching.notice(&mut self.registry, notice, |_| "program".to_owned());
+        }
+    }
+
+    /// The other host says something.
+    pub(super) fn hear(&mut self, message: &HostMessage) -> Result<(), Lie> {
+        self.rack
+            .obey(HostId(0), message, &mut self.registry, &self.epoll)
     }
 
     fn open(&mut self, index: usize) {
