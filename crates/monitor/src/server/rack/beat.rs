@@ -158,11 +158,16 @@ impl Rack {
             HostMessage::BeatWanted { epoch, number } => (epoch, true, (number, 0)),
             _ => return false,
         };
-        let index = self.epoch_of(epoch, host);
-        match index.filter(|index| self.windows[*index].phase == Phase::Open) {
-            Some(index) if is_wish => self.beat_wanted(index, numbers.0, registry, epoll),
-            Some(index) => self.heard_beat(index, numbers, registry, epoll),
-            None => {}
+        let Some(index) = self.epoch_of(epoch, host) else {
+            return true;
+        };
+        match self.windows[index].phase {
+            // The guest has it open before the owner knows what is in use there, and asks once.
+            Phase::Open | Phase::Probing if is_wish => {
+                self.beat_wanted(index, numbers.0, registry, epoll);
+            }
+            Phase::Open => self.heard_beat(index, numbers, registry, epoll),
+            _ => {}
         }
         true
     }
@@ -372,6 +377,20 @@ mod tests {
         assert_eq!(settled(&mut beats, 1), [7, 7]);
         assert_eq!(beats.next_question(), None);
     }
+
+    #[test]
+    fn a_guest_is_answered_while_the_owner_asks_what_is_in_use() {
+        for phase in [Phase::Probing, Phase::Open] {
+            let mut test = TestRack::new(1);
+            test.rack.windows[0].phase = phase;
+            let epoch = test.rack.windows[0].epoch;
+            let wish = HostMessage::BeatWanted { epoch, number: 3 };
+            assert_eq!(test.hear(&wish), Ok(()));
+            let beats = &test.rack.windows[0].beats;
+            assert_eq!((beats.wanted, beats.sent), (3, 1));
+        }
+    }
+
     /// Its lanes were dealt out by an earlier monitor.
     #[test]
     fn who_may_be_in_any_window_is_told_when_all_have_answered() {
