@@ -147,3 +147,27 @@ impl Rack {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::TestRack;
+    use super::*;
+    use crate::rack::message::HostMessage;
+
+    #[test]
+    fn an_answer_that_a_reload_has_overtaken_is_nobodys_fault() {
+        let mut test = TestRack::new(1);
+        test.rack.windows[0].phase = Phase::Offered;
+        let epoch = test.rack.windows[0].epoch;
+        let mut new = (*test.rack.config).clone();
+        new.windows[0].bytes *= 2;
+        let renewed = test
+            .rack
+            .renew(new, &mut test.registry, &test.epoll, |_| String::new());
+        assert!(renewed.unwrap().is_empty());
+        let works = true;
+        let answer = HostMessage::WindowAnswer { epoch, works };
+        assert_eq!(test.hear(&answer), Ok(()));
+        assert_eq!(test.rack.windows[0].phase, Phase::Closed);
+    }
+}
