@@ -450,6 +450,13 @@ impl Links {
         }
     }
 
+    /// Whether a session with this host is there, and all that was said in it has been sent.
+    pub fn has_room(&self, host: HostId) -> bool {
+        let session = self.link(host).and_then(|link| link.session);
+        let open = session.and_then(|id| self.sessions.get(&id));
+        open.is_some_and(|open| open.is_up && open.session.is_drained())
+    }
+
     /// A host has broken a rule.
     pub fn expel(&mut self, host: HostId, lie: Lie) {
         if let Some(id) = self.hosts.get(host.0).and_then(|link| link.session) {

@@ -34,6 +34,9 @@ const MOST_ENDS: usize = 1 << 17;
 /// length. Each host has its own, so that none takes the others' away.
 const MOST_OF_HOST: usize = 1 << 16;
 
+/// What one user there speaks for leaves room for the others.
+const _: () = assert!(shares::MOST_ENDS * 4 <= MOST_OF_HOST);
+
 /// A remainder that is asked for again is sent again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -78,6 +81,8 @@ pub struct Lost {
     by_owner: HashMap<Owner, Place>,
     waiting: HashMap<Way, VecDeque<Place>>,
     under_way: HashMap<Place, Way>,
+    /// What of these has not been handed over to the sessions, in the order in which it goes there.
+    departing: HashMap<HostId, VecDeque<Place>>,
     arriving: HashSet<Place>,
     absences: Absences,
     shares: Shares,
@@ -114,6 +119,9 @@ struct End {
     outgoing: Option<(Remainder, Vec<u8>)>,
     /// It is its turn later.
     is_waiting: bool,
+    /// So many of its bytes have been handed over, while not all have.
+    handed_over: Option<usize>,
+    /// When the last were.
     sent: Option<Instant>,
     incoming: Option<(Remainder, Vec<u8>)>,
     spoken_of: Instant,
@@ -132,6 +140,7 @@ impl End {
             position: None,
             outgoing: None,
             is_waiting: false,
+            handed_over: None,
             sent: None,
             incoming: None,
             spoken_of: now,
@@ -278,7 +287,7 @@ impl Lost {
         }
         if is_answered && is_late && self.under_way.contains_key(&place) {
             // It asks again: what has been sent may have been lost with a session.
-            self.send(place, now);
+            self.send(place);
         }
     }
 
@@ -347,7 +356,7 @@ impl Lost {
     }
 
     /// A new session: what was under way in the one before is sent again, by either side.
-    pub fn host_up(&mut self, host: HostId, now: Instant) {
+    pub fn host_up(&mut self, host: HostId) {
         for place in self.arriving.extract_if(|place| place.host == host) {
             if let Some(end) = self.ends.get_mut(&place) {
                 end.incoming = None;
@@ -360,7 +369,7 @@ impl Lost {
             .copied()
             .collect();
         for place in again {
-            self.send(place, now);
+            self.send(place);
         }
     }
 
@@ -390,9 +399,12 @@ impl Lost {
         self.by_owner.retain(|_, place| ends.contains_key(place));
         self.under_way.retain(|place, _| ends.contains_key(place));
         self.arriving.retain(|place| ends.contains_key(place));
+        for departing in self.departing.values_mut() {
+            departing.retain(|place| ends.contains_key(place));
+        }
         let ways: Vec<Way> = self.waiting.keys().copied().collect();
         for way in ways {
-            self.send_more(way, now);
+            self.send_more(way);
         }
     }
 }

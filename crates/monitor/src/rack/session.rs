@@ -143,6 +143,11 @@ impl Session {
         flags
     }
 
+    /// Whether nothing waits to be sent.
+    pub fn is_drained(&self) -> bool {
+        !self.tls.wants_write()
+    }
+
     /// Say something, as soon as the other host reads.
     ///
     /// # Errors

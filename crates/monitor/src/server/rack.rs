@@ -216,7 +216,7 @@ impl Rack {
         for event in events {
             match event {
                 Event::Up(host) => {
-                    self.lost.host_up(host, Instant::now());
+                    self.lost.host_up(host);
                     self.offer_windows(host, registry, epoll);
                 }
                 Event::Down(host) => self.host_down(host, registry),
@@ -493,6 +493,7 @@ impl Monitor {
         rack.links.tick(&self.epoll, &mut self.next_source, now);
         rack.plan_probes(&mut self.registry, &self.epoll, now);
         rack.tend_windows(&mut self.registry, &self.epoll, now);
+        rack.send_pieces(&self.epoll, now);
         self.search_for_owners(now);
         self.deliver();
     }

@@ -275,3 +275,32 @@ fn who_proves_who_it_is_and_says_no_hello_is_given_up() {
     talk.go_on("the end of the session", |talk| talk.is_over);
     assert!(talk.events.is_empty(), "{:?}", talk.events);
 }
+
+#[test]
+fn who_says_no_more_than_there_is_room_for_is_not_cut_off() {
+    let hello = HostMessage::Hello {
+        version: RACK_VERSION,
+        abi: ABI_VERSION,
+        name: "beta".to_owned(),
+    };
+    let mut talk = Talk::of_alpha(&[hello]);
+    let host = HostId(0);
+    assert!(!talk.links.has_room(host));
+    talk.go_on("the session", |talk| talk.links.is_up(host));
+    let long = HostMessage::InUse {
+        epoch: 0,
+        beat: 0,
+        parts: vec![0; 512],
+    };
+    let mut said = 0;
+    // The other host does not read meanwhile.
+    while talk.links.has_room(host) {
+        talk.links.say(host, &long, &talk.epoll);
+        said += 1;
+        assert!(said < 1 << 20, "there is room without end");
+    }
+    assert!(talk.links.is_up(host));
+    let is_heard = |talk: &Talk| talk.heard.iter().filter(|heard| **heard == long).count();
+    talk.go_on("all of it", |talk| is_heard(talk) == said);
+    assert!(talk.links.has_room(host));
+}

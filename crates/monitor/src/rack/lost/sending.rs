@@ -1,4 +1,5 @@
-//! What the other ends of ours had not read, on its way to their host.
+//! What the other ends of ours had not read, on its way to their host: in pieces, of which the session is given as many as it
+//! has room for.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -6,7 +7,7 @@ use std::time::Instant;
 use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::message::Remainder;
 
-use super::{End, Lost, Place, Speaker, Word};
+use super::{End, Lost, Place, Speaker};
 use crate::rack::matching::HostId;
 use crate::rack::message::HostMessage;
 
@@ -17,7 +18,7 @@ pub const CHUNK_LINES: usize = 56;
 /// to what the user's programs say.
 pub(super) const MOST_UNDER_WAY: usize = 16;
 
-/// Bytes of all of them, of which a session holds twice as many.
+/// Bytes of all of them.
 const MOST_BYTES_UNDER_WAY: usize = 4 << 20;
 
 /// Of which user the remainders are, and where they go.
@@ -25,6 +26,27 @@ const MOST_BYTES_UNDER_WAY: usize = 4 << 20;
 pub(super) struct Way {
     host: HostId,
     uid: u32,
+}
+
+impl End {
+    /// The next piece of what is being sent.
+    fn hand_over(&mut self, place: Place, now: Instant) -> Option<HostMessage> {
+        let (remainder, lines) = self.outgoing.as_ref()?;
+        let at = self.handed_over?;
+        let rest = lines.get(at..)?;
+        let piece = &rest[..rest.len().min(CHUNK_LINES * LINE_BYTES)];
+        let next = at + piece.len();
+        self.handed_over = (next < lines.len()).then_some(next);
+        if self.handed_over.is_none() {
+            self.sent = Some(now);
+        }
+        Some(HostMessage::Remainder {
+            tuple: place.tuple,
+            remainder: *remainder,
+            at: u32::try_from(at / LINE_BYTES).unwrap_or(u32::MAX),
+            lines: piece.to_vec(),
+        })
+    }
 }
 
 impl Lost {
@@ -45,18 +67,17 @@ impl Lost {
     }
 
     /// What the other end of one of ours had not read, where [`Self::takes_remainder`].
-    pub fn told_remainder(
-        &mut self,
-        by: Speaker,
-        (remainder, lines): (Remainder, Vec<u8>),
-        now: Instant,
-    ) {
+    pub fn told_remainder(&mut self, by: Speaker, (remainder, lines): (Remainder, Vec<u8>)) {
         let Some(place) = self.spoken_for(by, &remainder) else {
             return;
         };
         let Some(end) = self.ends.get_mut(&place) else {
             return;
         };
+        // What has been begun goes on as it was. It is told again where it is missed.
+        if end.handed_over.is_some_and(|bytes| bytes > 0) {
+            return;
+        }
         if end.uid.is_none() && !self.shares.add_end(by.uid) {
             return;
         }
@@ -72,10 +93,10 @@ impl Lost {
             uid,
         };
         self.waiting.entry(way).or_default().push_back(place);
-        self.send_more(way, now);
+        self.send_more(way);
     }
 
-    pub(super) fn send_more(&mut self, way: Way, now: Instant) {
+    pub(super) fn send_more(&mut self, way: Way) {
         while self.may_send(way) {
             let next = self.waiting.get_mut(&way).and_then(VecDeque::pop_front);
             let Some(place) = next else {
@@ -87,12 +108,12 @@ impl Lost {
             };
             end.is_waiting = false;
             if end.outgoing.is_some() && self.under_way.insert(place, way).is_none() {
-                self.send(place, now);
+                self.send(place);
             }
         }
     }
 
-    /// Whether one more of a user's may be under way: one always, more as far as the session holds what all have there.
+    /// Whether one more of a user's may be under way: one always, more while all have little there.
     fn may_send(&self, way: Way) -> bool {
         let of_host = self
             .under_way
@@ -106,46 +127,69 @@ impl Lost {
         count == 0 || count < MOST_UNDER_WAY && bytes < MOST_BYTES_UNDER_WAY
     }
 
-    pub(super) fn send(&mut self, place: Place, now: Instant) {
+    /// Hand over all of it, behind what is to be handed over already.
+    pub(super) fn send(&mut self, place: Place) {
         let Some(end) = self.ends.get_mut(&place) else {
             return;
         };
-        let Some((remainder, lines)) = &end.outgoing else {
+        if end.outgoing.is_none() {
             return;
-        };
-        end.sent = Some(now);
-        let mut chunks = lines.chunks(CHUNK_LINES * LINE_BYTES).peekable();
-        let none: &[u8] = &[];
-        let mut at = 0;
-        loop {
-            let chunk = chunks.next().unwrap_or(none);
-            let message = HostMessage::Remainder {
-                tuple: place.tuple,
-                remainder: *remainder,
-                at,
-                lines: chunk.to_vec(),
-            };
-            self.outbox.push(Word::ToHost(place.host, message));
-            at += u32::try_from(chunk.len() / LINE_BYTES).unwrap_or(0);
-            if chunks.peek().is_none() {
-                break;
+        }
+        end.sent = None;
+        if end.handed_over.replace(0).is_none() {
+            let departing = self.departing.entry(place.host).or_default();
+            departing.push_back(place);
+        }
+    }
+
+    /// Whether [`Self::take_piece`] has something for this host.
+    pub fn has_pieces(&self, host: HostId) -> bool {
+        let departing = self.departing.get(&host);
+        departing.is_some_and(|departing| !departing.is_empty())
+    }
+
+    /// The next piece for a host whose session has room. One remainder goes after the other, so that the other host never
+    /// holds parts of many.
+    pub fn take_piece(&mut self, host: HostId, now: Instant) -> Option<HostMessage> {
+        while let Some(place) = self.departing.get_mut(&host)?.front().copied() {
+            let end = self.ends.get_mut(&place);
+            let piece = end.and_then(|end| end.hand_over(place, now));
+            let goes_on = |end: &End| end.handed_over.is_some();
+            if piece.is_none() || !self.ends.get(&place).is_some_and(goes_on) {
+                self.depart(place);
             }
+            if piece.is_some() {
+                return piece;
+            }
+        }
+        None
+    }
+
+    /// Nothing of it is to be handed over any more.
+    fn depart(&mut self, place: Place) {
+        if let Some(departing) = self.departing.get_mut(&place.host) {
+            departing.retain(|other| *other != place);
         }
     }
 
     /// The other host has what one of our ends has sent of these lanes.
-    pub fn heard_arrived(&mut self, place: Place, now: Instant) {
+    pub fn heard_arrived(&mut self, place: Place) {
         let Some(end) = self.ends.get_mut(&place) else {
             return;
         };
+        // It has what was sent before, and would keep the beginning of what is sent again.
+        if end.handed_over.is_some_and(|bytes| bytes > 0) {
+            return;
+        }
         let kept = end.kept();
         if end.outgoing.take().is_some() {
-            end.sent = None;
+            (end.sent, end.handed_over) = (None, None);
             if let Some(uid) = end.uid {
                 self.shares.replace(uid, kept, 0);
             }
+            self.depart(place);
             if let Some(way) = self.under_way.remove(&place) {
-                self.send_more(way, now);
+                self.send_more(way);
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-/// Ends that one user's programs may speak for: half of all.
-pub const MOST_ENDS: usize = 1 << 16;
+/// Ends that one user's programs may speak for. The other host, which is told of them, remembers four times as many.
+pub const MOST_ENDS: usize = 1 << 14;
 
 /// Bytes of their remainders that are kept at a time: who says more says it again when its peer asks again.
 pub const MOST_BYTES: usize = 1 << 30;

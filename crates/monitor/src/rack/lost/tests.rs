@@ -1,4 +1,5 @@
 mod limits;
+mod pieces;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -85,7 +86,11 @@ impl Pair {
     /// Move all words; `connected` says whether what goes between the hosts arrives.
     fn exchange(&mut self, connected: bool) {
         loop {
-            let words = [self.of_p.take_words(), self.of_e.take_words()];
+            let mut words = [self.of_p.take_words(), self.of_e.take_words()];
+            let now = self.now;
+            let [of_p, of_e] = &mut words;
+            of_p.extend(pieces(&mut self.of_p, now).filter(|_| connected));
+            of_e.extend(pieces(&mut self.of_e, now).filter(|_| connected));
             if words.iter().all(Vec::is_empty) {
                 return;
             }
@@ -138,7 +143,7 @@ impl Pair {
                     .unwrap();
             }
             HostMessage::Arrived { tuple, pair } => {
-                other.heard_arrived(of(tuple, pair), self.now);
+                other.heard_arrived(of(tuple, pair));
             }
             other => panic!("{other:?}"),
         }
@@ -150,10 +155,23 @@ impl Pair {
             .told_position(by(E), position(8, 70 << 16), place, self.now);
     }
 
+    /// Each knows how far the other has read.
+    fn both_ask(&mut self) {
+        self.e_asks();
+        self.p_asks();
+        self.exchange(true);
+        self.to_e.clear();
+    }
+
     fn p_asks(&mut self) {
         self.of_p
             .told_position(by(P), position(5, 0), place_in(3), self.now);
     }
+}
+
+/// All that is to be handed over.
+fn pieces(lost: &mut Lost, now: Instant) -> impl Iterator<Item = Word> {
+    std::iter::from_fn(move || Some(Word::ToHost(HOST, lost.take_piece(HOST, now)?)))
 }
 
 fn lines(count: usize) -> Vec<u8> {
@@ -229,7 +247,7 @@ fn who_asks_an_end_that_is_absent_is_told_so() {
         // Unless it has left something behind.
         pair.p_asks();
         pair.of_p
-            .told_remainder(by(P), (remainder(5, 70, 1), lines(1)), pair.now);
+            .told_remainder(by(P), (remainder(5, 70, 1), lines(1)));
         assert!(!is_told(&mut pair.of_p));
     }
 }
@@ -331,13 +349,9 @@ fn the_oldest_absence_is_forgotten_first() {
 fn a_remainder_arrives_whole_and_once() {
     for count in [0, 1, CHUNK_LINES, CHUNK_LINES + 1, 2000] {
         let mut pair = Pair::new();
-        pair.e_asks();
-        pair.p_asks();
-        pair.exchange(true);
-        pair.to_e.clear();
+        pair.both_ask();
         let told = remainder(5, 70, count as u64);
-        pair.of_p
-            .told_remainder(by(P), (told, lines(count)), pair.now);
+        pair.of_p.told_remainder(by(P), (told, lines(count)));
         pair.exchange(true);
         let expected = MonitorMessage::Remainder(remainder(8, 70, count as u64));
         assert_eq!(pair.to_e, [(expected, lines(count))], "{count} lines");
@@ -347,19 +361,21 @@ fn a_remainder_arrives_whole_and_once() {
 
 #[test]
 fn what_a_session_loses_is_sent_in_the_next() {
-    let mut pair = Pair::new();
-    pair.e_asks();
-    pair.p_asks();
-    pair.exchange(true);
-    pair.to_e.clear();
-    pair.of_p
-        .told_remainder(by(P), (remainder(5, 70, 100), lines(100)), pair.now);
-    pair.exchange(false);
-    assert_eq!(pair.to_e, []);
-    pair.of_p.host_up(HOST, pair.now);
-    pair.exchange(true);
-    assert_eq!(pair.to_e.len(), 1);
-    assert_eq!(pair.to_e[0].1, lines(100));
+    for arrived in 0..=2 {
+        let mut pair = Pair::new();
+        pair.both_ask();
+        pair.of_p
+            .told_remainder(by(P), (remainder(5, 70, 100), lines(100)));
+        let begun: Vec<Word> = pieces(&mut pair.of_p, pair.now).take(arrived).collect();
+        begun.into_iter().for_each(|word| pair.pass(0, word, true));
+        pair.exchange(false);
+        pair.to_e.clear();
+        pair.of_p.host_up(HOST);
+        pair.of_e.host_up(HOST);
+        pair.exchange(true);
+        assert_eq!(pair.to_e.len(), 1);
+        assert_eq!(pair.to_e[0].1, lines(100));
+    }
 }
 
 #[test]
@@ -367,10 +383,10 @@ fn a_late_word_about_earlier_lanes_takes_nothing_away() {
     let mut pair = Pair::new();
     pair.p_asks();
     pair.of_p
-        .told_remainder(by(P), (remainder(5, 70, 1), lines(1)), pair.now);
-    pair.of_p.heard_arrived(place_in(2), pair.now);
+        .told_remainder(by(P), (remainder(5, 70, 1), lines(1)));
+    pair.of_p.heard_arrived(place_in(2));
     assert!(pair.of_p.ends[&place_in(3)].outgoing.is_some());
-    pair.of_p.heard_arrived(place_in(3), pair.now);
+    pair.of_p.heard_arrived(place_in(3));
     assert!(pair.of_p.ends[&place_in(3)].outgoing.is_none());
 }
 
@@ -379,15 +395,13 @@ fn who_asks_again_is_sent_the_same_after_a_while_only() {
     let mut pair = Pair::new();
     pair.p_asks();
     pair.of_p
-        .told_remainder(by(P), (remainder(5, 70, 1), lines(1)), pair.now);
+        .told_remainder(by(P), (remainder(5, 70, 1), lines(1)));
+    assert_eq!(pieces(&mut pair.of_p, pair.now).count(), 1);
     let mut pieces_after = |wait| {
-        pair.of_p.take_words();
+        let now = pair.now + wait;
         pair.of_p
-            .heard_position(place_in(3), position(0, 70 << 16), None, pair.now + wait);
-        let words = pair.of_p.take_words();
-        let is_piece =
-            |word: &&Word| matches!(word, Word::ToHost(_, HostMessage::Remainder { .. }));
-        words.iter().filter(is_piece).count()
+            .heard_position(place_in(3), position(0, 70 << 16), None, now);
+        pieces(&mut pair.of_p, now).count()
     };
     assert_eq!(pieces_after(AGAIN / 2), 0);
     assert_eq!(pieces_after(AGAIN), 1);
@@ -438,8 +452,7 @@ fn few_are_under_way_and_all_arrive() {
     pair.to_e.clear();
     for name in 1..=100 {
         let (_, _, remainder) = of(name);
-        pair.of_p
-            .told_remainder(by(P), (remainder, lines(3)), pair.now);
+        pair.of_p.told_remainder(by(P), (remainder, lines(3)));
     }
     assert_eq!(pair.of_p.under_way.len(), MOST_UNDER_WAY);
     pair.exchange(true);

@@ -31,6 +31,9 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// A window that could not be opened is tried again after so long.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// Pieces of remainders that are handed over to a session before others have their turn.
+const PIECES_PER_TURN: usize = 256;
+
 /// What a look for a program's end in its lanes finds.
 enum Found {
     There,
@@ -40,14 +43,32 @@ enum Found {
 }
 
 impl Rack {
-    /// When [`Self::tend_windows`] has something to do.
+    /// When [`Self::tend_windows`] or [`Self::send_pieces`] has something to do.
     pub(super) fn windows_due(&self) -> Option<Instant> {
+        let has_pieces = |host| self.lost.has_pieces(host) && self.links.has_room(host);
+        let mut hosts = (0..self.config.hosts.len()).map(HostId);
+        let pieces_due = hosts.any(has_pieces).then(Instant::now);
         self.windows
             .iter()
             .flat_map(|window| [window.due, window.beats.due()])
             .flatten()
             .chain(self.lost.due())
+            .chain(pieces_due)
             .min()
+    }
+
+    /// Hand over what our ends send to theirs, as far as the sessions have room.
+    pub(super) fn send_pieces(&mut self, epoll: &OwnedFd, now: Instant) {
+        for host in (0..self.config.hosts.len()).map(HostId) {
+            let mut left = PIECES_PER_TURN;
+            while left > 0
+                && self.links.has_room(host)
+                && let Some(piece) = self.lost.take_piece(host, now)
+            {
+                self.links.say(host, &piece, epoll);
+                left -= 1;
+            }
+        }
     }
 
     /// See whether windows are still there, and try to get those that are not.
@@ -199,7 +220,7 @@ impl Rack {
                     tuple: *tuple,
                     pair: *pair,
                 };
-                self.lost.heard_arrived(place, now);
+                self.lost.heard_arrived(place);
                 Some(Ok(()))
             }
             _ => None,
@@ -245,6 +266,13 @@ impl Rack {
             ends.find_map(|end| self.matching.partner_of(end).map(named))
         })
     }
+
+    /// Whether an end was in these lanes: somebody speaks for it, or this monitor has dealt them out. An end that nobody has
+    /// dealt lanes to would take the place of others, here and on the other host.
+    fn knows_lanes(&self, place: Place, kin: &[Owner], registry: &Registry<Memories>) -> bool {
+        let is_dealt = |owner: &Owner| registry.end_in(*owner, place.pair).is_some();
+        self.lost.is_spoken_for(place) || kin.iter().any(is_dealt)
+    }
 }
 
 impl Monitor {
@@ -261,8 +289,11 @@ impl Monitor {
         let kin: Vec<Owner> = kin.map(|client| (client, position.token)).collect();
         let named = (key.ok(), position.pair);
         let by = self.speaker(client);
+        let owner = (client, position.token);
+        let is_shown = self.shows_lanes(owner, position.pair);
         if let (Some(rack), Some(by)) = (&mut self.rack, by)
             && let Some(place) = rack.place_of(named, &kin, &self.registry)
+            && (is_shown || rack.knows_lanes(place, &kin, &self.registry))
         {
             let now = Instant::now();
             rack.lost.told_position(by, position, place, now);
@@ -299,8 +330,7 @@ impl Monitor {
                 return Err(Fault::NoDescriptor);
             }
         }
-        rack.lost
-            .told_remainder(by, (remainder, lines), Instant::now());
+        rack.lost.told_remainder(by, (remainder, lines));
         Ok(())
     }
 
@@ -410,6 +440,12 @@ impl Monitor {
         })
     }
 
+    /// Whether a program's table says that this end is in these lanes, or has sent what stood there.
+    fn shows_lanes(&self, owner: Owner, pair: u64) -> bool {
+        let found = self.absence_of(owner, pair);
+        matches!(found, Found::There | Found::Absent(Absence::Left))
+    }
+
     fn absence_of(&self, (client, token): Owner, pair: u64) -> Found {
         let Some(Source::Connection(connection)) = self
             .clients
@@ -424,7 +460,7 @@ impl Monitor {
         };
         let index = u32::try_from(token & 0xffff_ffff).unwrap_or(u32::MAX);
         let Some(entry) = family.slab.entry(index) else {
-            return Found::There;
+            return Found::Nobody;
         };
         let absence = absence_in(&entry.rx.coming, &entry.wait, pair);
         let is_closed = entry.id.phase.load(SeqCst) == EndPhase::Free as u32;

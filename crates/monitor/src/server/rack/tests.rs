@@ -23,13 +23,13 @@ pub(super) struct TestRack {
     folder: TempDir,
 }
 
-const GEOMETRY: Geometry = Geometry {
+pub(super) const GEOMETRY: Geometry = Geometry {
     ring_lines: 512,
     slots: 2,
 };
 
 /// What `name`'s rack.toml says.
-fn config(folder: &Path, names: [&str; 2], windows: usize) -> RackConfig {
+pub(super) fn config(folder: &Path, names: [&str; 2], windows: usize) -> RackConfig {
     let [own, other] = names;
     let print = format!("sha256:{}", "ab".repeat(32));
     let mut text = format!(

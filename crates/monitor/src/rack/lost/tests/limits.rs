@@ -21,12 +21,11 @@ fn what_never_arrives_holds_up_its_own_user_only() {
         lost.told_position(hostile, position, place, now);
         // Again and again, of which nothing comes.
         for _ in 0..3 {
-            lost.told_remainder(hostile, (remainder, lines(1)), now);
+            lost.told_remainder(hostile, (remainder, lines(1)));
         }
     }
     let sent = |lost: &mut Lost| {
-        let words = lost.take_words().into_iter();
-        let sent = words.filter_map(|word| match word {
+        let sent = pieces(lost, now).filter_map(|word| match word {
             Word::ToHost(_, HostMessage::Remainder { tuple, .. }) => Some(tuple),
             _ => None,
         });
@@ -34,10 +33,10 @@ fn what_never_arrives_holds_up_its_own_user_only() {
     };
     assert_eq!(sent(&mut lost).len(), MOST_UNDER_WAY);
     lost.told_position(by(P), position(5, 0), place_in(3), now);
-    lost.told_remainder(by(P), (remainder(5, 70, 1), lines(1)), now);
+    lost.told_remainder(by(P), (remainder(5, 70, 1), lines(1)));
     assert_eq!(sent(&mut lost), [tuple()]);
     // Room for the others of the user when one has arrived, or all are forgotten.
-    lost.heard_arrived(another(0).0, now);
+    lost.heard_arrived(another(0).0);
     assert_eq!(sent(&mut lost).len(), 1);
     lost.expire(now + PATIENCE);
     assert!(lost.ends.is_empty() && lost.under_way.is_empty() && lost.waiting.is_empty());
@@ -109,7 +108,7 @@ fn what_is_for_nobody_keeps_no_place() {
             in_lanes(name, position(name, 0), remainder(name, 0, 100));
         pair.of_p.told_position(by(P), position, place, pair.now);
         let told = (remainder, lines(100));
-        pair.of_p.told_remainder(by(P), told, pair.now);
+        pair.of_p.told_remainder(by(P), told);
     }
     pair.exchange(true);
     assert_eq!(pair.to_e, []);

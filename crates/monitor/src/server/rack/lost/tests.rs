@@ -1,5 +1,16 @@
-use super::super::tests::TestRack;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+
+use crosslane_sys::socket::PeerCredentials;
+use crosslane_window::slab::SlabMap;
+use tempfile::TempDir;
+
+use super::super::tests::{GEOMETRY, TestRack, config};
 use super::*;
+use crate::config::{Config, Quotas, Service};
+use crate::connection::{Connection, Member};
+use crate::rack::identity::Identity;
+use crate::report::Process;
 
 const HOST: HostId = HostId(0);
 
@@ -60,4 +71,97 @@ fn an_end_in_a_window_is_known_whatever_address_its_host_has_by_now() {
     assert_eq!(test.hear(&said_of("10.0.0.2:40000", pair)), Ok(()));
     let words = test.rack.lost.take_words();
     assert!(words.contains(&Word::Look { place, owner }), "{words:?}");
+}
+
+/// A whole monitor, and a program that has a connection to the other host.
+struct Served {
+    monitor: Monitor,
+    client: ClientId,
+    slab: SlabMap,
+    connection: (TcpStream, TcpStream),
+    /// Kept open.
+    _control: (UnixStream, UnixStream),
+    _folder: TempDir,
+}
+
+impl Served {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut rack = config(folder.path(), ["alpha", "beta"], 0);
+        Identity::create("alpha", &rack.certificate, &rack.key).unwrap();
+        rack.hosts[0].addresses = vec!["127.0.0.1".parse().unwrap()];
+        let config = Config {
+            directory: folder.path().join("run"),
+            service: Service::System,
+            geometry: GEOMETRY,
+            memory_floor_bytes: 0,
+            quotas: Quotas::default(),
+            rack: Some(rack),
+        };
+        let (stop, kept) = UnixStream::pair().unwrap();
+        let mut monitor = Monitor::start(&config, stop.into()).unwrap();
+        let (control, other) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        let (client, slab) = join(&mut monitor, control.into());
+        Self {
+            monitor,
+            client,
+            slab,
+            connection: (near, far),
+            _control: (other, kept),
+            _folder: folder,
+        }
+    }
+
+    /// Its end says that it has read so far in these lanes. Whether that is passed on.
+    fn tell(&mut self, token: u64, pair: u64) -> bool {
+        let position = Position {
+            token,
+            ..position(pair)
+        };
+        let socket = self.connection.0.try_clone().unwrap();
+        self.monitor
+            .told_position(self.client, position, socket.into());
+        let rack = self.monitor.rack.as_mut().unwrap();
+        let words = rack.lost.take_words();
+        !words.is_empty()
+    }
+}
+
+/// A program says Hello.
+fn join(monitor: &mut Monitor, control: OwnedFd) -> (ClientId, SlabMap) {
+    let (slab, fd) = SlabMap::create(42).unwrap();
+    let shown = SlabMap::open(fd.as_fd()).unwrap();
+    let found = rustix::fs::fstat(&fd).unwrap();
+    let (id, client) = (1000, ClientId(1000));
+    let process = Process {
+        pid: 42,
+        uid: 1,
+        program: String::new(),
+    };
+    let identity = (found.st_dev, found.st_ino);
+    let family = monitor.families.join(client, process, identity, shown);
+    let mut connection = Connection::new(control, PeerCredentials { pid: 42, uid: 1 }, false);
+    connection.member = Some(Member { client, family });
+    let source = Source::Connection(Box::new(connection));
+    monitor.sources.insert(id, source);
+    monitor.clients.insert(client, id);
+    monitor.registry.hello(client, family, 1);
+    (client, slab)
+}
+
+#[test]
+fn a_position_is_taken_from_who_was_in_the_lanes_only() {
+    let mut served = Served::new();
+    assert!(!served.tell(7, 9), "an end that has no lanes");
+    served.slab.entry(7).unwrap().wait.pair.store(9, SeqCst);
+    assert!(!served.tell(7, 10), "other lanes");
+    assert!(!served.tell(1 << 32 | 7, 9), "an earlier end in this place");
+    assert!(!served.tell(0xffff_ffff, 9), "no place of the table");
+    assert!(served.tell(7, 9));
+    // It may have left them since.
+    served.slab.entry(7).unwrap().wait.pair.store(0, SeqCst);
+    assert!(served.tell(7, 9));
 }
