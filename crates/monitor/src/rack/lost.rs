@@ -96,8 +96,19 @@ pub struct Lost {
 pub enum Word {
     /// To another host.
     ToHost(HostId, HostMessage),
-    /// To a program, with these lines if there are any.
-    ToProgram(ClientId, MonitorMessage, Vec<u8>),
+    /// To a program, unless it has yet to read something: it asks again.
+    ToProgram(ClientId, MonitorMessage),
+    /// To a program, likewise, what one of our ends had not read; [`Lost::passed_on`] if it is told.
+    Pass {
+        /// The end.
+        place: Place,
+        /// Its program.
+        client: ClientId,
+        /// What it is.
+        remainder: Remainder,
+        /// All of it.
+        lines: Vec<u8>,
+    },
     /// See whether our end uses the lanes at all, and tell the host if it does not.
     Look {
         /// Our end.
@@ -124,6 +135,8 @@ struct End {
     /// When the last were.
     sent: Option<Instant>,
     incoming: Option<(Remainder, Vec<u8>)>,
+    /// Its program has told its position since it was passed a remainder.
+    asks: bool,
     spoken_of: Instant,
     /// Since when nobody has been found who has it.
     sought: Option<Instant>,
@@ -143,6 +156,7 @@ impl End {
             handed_over: None,
             sent: None,
             incoming: None,
+            asks: false,
             spoken_of: now,
             sought: None,
             is_gone: false,
@@ -202,6 +216,7 @@ impl Lost {
             return self.shares.forget_end(by.uid, 0);
         };
         end.uid.get_or_insert(by.uid);
+        end.asks = true;
         self.is_owned(place, (by.client, position.token));
         let tuple = place.tuple;
         let message = HostMessage::Position { tuple, position };
@@ -238,8 +253,7 @@ impl Lost {
                 ..position
             };
             let message = MonitorMessage::Position(position);
-            self.outbox
-                .push(Word::ToProgram(owner.0, message, Vec::new()));
+            self.outbox.push(Word::ToProgram(owner.0, message));
         }
     }
 
@@ -350,7 +364,7 @@ impl Lost {
     pub fn heard_absence(&mut self, place: Place, message: impl FnOnce(u64) -> MonitorMessage) {
         let owner = self.ends.get(&place).and_then(|end| end.owner);
         if let Some((client, token)) = owner {
-            let word = Word::ToProgram(client, message(token), Vec::new());
+            let word = Word::ToProgram(client, message(token));
             self.outbox.push(word);
         }
     }

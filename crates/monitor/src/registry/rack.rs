@@ -225,6 +225,12 @@ impl<B: Backing> Registry<B> {
         Some(self.arenas.place(arena)?.0)
     }
 
+    /// Lines of the lanes of this name, if this monitor has granted them.
+    pub fn lines_of(&self, pair: u64) -> Option<u32> {
+        let (geometry, _) = self.arenas.shape(self.arenas.arena_of_pair(pair)?)?;
+        Some(geometry.ring_lines)
+    }
+
     /// Where memory comes from.
     pub fn backing(&mut self) -> &mut B {
         self.arenas.backing()

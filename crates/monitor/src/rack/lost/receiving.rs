@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use crosslane_ctl::lane::LINE_BYTES;
-use crosslane_ctl::message::{MonitorMessage, Remainder};
+use crosslane_ctl::message::Remainder;
 
 use super::sending::MOST_UNDER_WAY;
 use super::{Lost, Place, Word};
@@ -24,9 +24,10 @@ impl Lost {
         now: Instant,
     ) -> Result<(), Lie> {
         let end = self.ends.get_mut(&place);
-        let Some((end, owner)) = end.and_then(|end| end.owner.map(|owner| (end, owner))) else {
-            // Nobody here has asked for it, or not yet: its program has it still, and sends it to who asks again.
-            // Its place is for others until then.
+        let asking = end.and_then(|end| Some((end.owner.filter(|_| end.asks)?, end)));
+        let Some((owner, end)) = asking else {
+            // Nobody here has asked for it, or not since one was passed on: its program has it still, and sends it to who
+            // asks again. Its place is for others until then.
             if at as usize * LINE_BYTES + lines.len() >= remainder.bytes() {
                 self.say_arrived(place);
             }
@@ -52,16 +53,24 @@ impl Lost {
             return Ok(());
         }
         let bytes = std::mem::take(bytes);
-        end.incoming = None;
+        (end.incoming, end.asks) = (None, false);
         self.arriving.remove(&place);
         let remainder = Remainder {
             token: owner.1,
             ..remainder
         };
-        let message = MonitorMessage::Remainder(remainder);
-        self.outbox.push(Word::ToProgram(owner.0, message, bytes));
-        self.say_arrived(place);
+        self.outbox.push(Word::Pass {
+            place,
+            client: owner.0,
+            remainder,
+            lines: bytes,
+        });
         Ok(())
+    }
+
+    /// A program has what was to be passed on to it, or is gone.
+    pub fn passed_on(&mut self, place: Place) {
+        self.say_arrived(place);
     }
 
     /// The other host need not keep what it has sent to this end.

@@ -105,9 +105,15 @@ impl Pair {
     fn pass(&mut self, from: usize, word: Word, connected: bool) {
         let to_program = [&mut self.to_p, &mut self.to_e];
         let message = match word {
-            Word::ToProgram(_, message, lines) => {
-                let [p, e] = to_program;
-                return [p, e][from].push((message, lines));
+            Word::ToProgram(_, message) => return to_program[from].push((message, Vec::new())),
+            Word::Pass {
+                place,
+                remainder,
+                lines,
+                ..
+            } => {
+                to_program[from].push((MonitorMessage::Remainder(remainder), lines));
+                return [&mut self.of_p, &mut self.of_e][from].passed_on(place);
             }
             Word::ToHost(_, message) if connected => message,
             Word::ToHost(..) => return,
@@ -369,7 +375,6 @@ fn what_a_session_loses_is_sent_in_the_next() {
         let begun: Vec<Word> = pieces(&mut pair.of_p, pair.now).take(arrived).collect();
         begun.into_iter().for_each(|word| pair.pass(0, word, true));
         pair.exchange(false);
-        pair.to_e.clear();
         pair.of_p.host_up(HOST);
         pair.of_e.host_up(HOST);
         pair.exchange(true);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::message::{MonitorMessage, Position, Remainder};
 use crosslane_ctl::slab::EndPhase;
 use crosslane_sys::memory::{create_sealed, is_sealed};
@@ -201,6 +202,10 @@ impl Rack {
                 lines,
             } => {
                 let place = of(tuple, remainder.pair);
+                let most = registry.lines_of(remainder.pair).filter(|_| *at == 0);
+                if most.is_some_and(|most| remainder.bytes() > most as usize * LINE_BYTES) {
+                    return Some(Err(Lie("sends more of lost lanes than they have")));
+                }
                 let piece = (*at, lines.as_slice());
                 Some(self.lost.heard_remainder(place, *remainder, piece, now))
             }
@@ -362,7 +367,7 @@ impl Monitor {
                 ..sought[&pair]
             };
             found.insert(pair);
-            self.tell(client, &MonitorMessage::Position(position), &[]);
+            self.remind(client, &MonitorMessage::Position(position));
         }
         if let Some(rack) = &mut self.rack {
             rack.lost.searched(&found, now);
@@ -381,10 +386,16 @@ impl Monitor {
                         rack.links.say(host, &message, &self.epoll);
                     }
                 }
-                Word::ToProgram(client, message @ MonitorMessage::Position(_), _) => {
+                Word::ToProgram(client, message @ MonitorMessage::Position(_)) => {
                     self.remind_kin(client, &message);
                 }
-                Word::ToProgram(client, message, lines) => self.tell(client, &message, &lines),
+                Word::ToProgram(client, message) => self.remind(client, &message),
+                Word::Pass {
+                    place,
+                    client,
+                    remainder,
+                    lines,
+                } => self.pass_on(place, client, (remainder, &lines)),
                 Word::Look { place, owner } => self.look_and_tell(place, owner),
             }
         }
@@ -480,15 +491,36 @@ impl Monitor {
         }
     }
 
-    /// As [`Self::tell_kin`] what is told again and again: who has yet to read something is passed over.
+    /// As [`Self::tell_kin`] what is told again and again.
     fn remind_kin(&mut self, client: ClientId, message: &MonitorMessage) {
         for client in self.kin_of(client) {
-            let id = self.clients.get(&client).copied();
-            let connection = id.and_then(|id| self.connection(id));
-            if connection.is_some_and(|connection| !connection.is_behind()) {
-                self.tell(client, message, &[]);
-            }
+            self.remind(client, message);
         }
+    }
+
+    /// Tell a program what another host can have it told as often as it likes: who has yet to read something is passed over.
+    fn remind(&mut self, client: ClientId, message: &MonitorMessage) {
+        if !self.is_behind(client) {
+            self.tell(client, message, &[]);
+        }
+    }
+
+    /// Pass on what an end had not read. A program that has yet to read something is not sent more; it asks again, and the
+    /// other host keeps it until then.
+    fn pass_on(&mut self, place: Place, client: ClientId, (remainder, lines): (Remainder, &[u8])) {
+        if self.is_behind(client) {
+            return;
+        }
+        self.tell(client, &MonitorMessage::Remainder(remainder), lines);
+        if let Some(rack) = &mut self.rack {
+            rack.lost.passed_on(place);
+        }
+    }
+
+    fn is_behind(&mut self, client: ClientId) -> bool {
+        let id = self.clients.get(&client).copied();
+        let connection = id.and_then(|id| self.connection(id));
+        connection.is_some_and(|connection| connection.is_behind())
     }
 
     /// A program and those that share its slab: a connection of its may be with a child by now.

@@ -115,3 +115,30 @@ fn what_is_for_nobody_keeps_no_place() {
     assert!(pair.of_p.under_way.is_empty());
     assert!(pair.of_p.waiting.values().all(VecDeque::is_empty));
 }
+
+/// A host that says the same again and again would have a program that does not read told it as often.
+#[test]
+fn a_program_is_passed_one_remainder_for_each_time_that_it_asks() {
+    let mut lost = Lost::default();
+    let now = Instant::now();
+    let mut hear = |asks: bool| {
+        if asks {
+            lost.told_position(by(E), position(8, 70 << 16), place_in(3), now);
+        }
+        lost.take_words();
+        let heard = lost.heard_remainder(place_in(3), remainder(0, 70, 1), (0, &lines(1)), now);
+        assert_eq!(heard, Ok(()));
+        let [word] = &lost.take_words()[..] else {
+            panic!("one word")
+        };
+        match word {
+            Word::Pass { .. } => true,
+            Word::ToHost(_, HostMessage::Arrived { .. }) => false,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(hear(true));
+    assert!(!hear(false));
+    assert!(hear(true));
+    assert!(!hear(false));
+}

@@ -3,6 +3,7 @@ use std::os::unix::net::UnixStream;
 
 use crosslane_sys::socket::PeerCredentials;
 use crosslane_window::slab::SlabMap;
+use rustix::event::epoll::EventFlags;
 use tempfile::TempDir;
 
 use super::super::tests::{GEOMETRY, TestRack, config};
@@ -10,7 +11,9 @@ use super::*;
 use crate::config::{Config, Quotas, Service};
 use crate::connection::{Connection, Member};
 use crate::rack::identity::Identity;
+use crate::rack::lost::Lost;
 use crate::report::Process;
+use crate::server::watch;
 
 const HOST: HostId = HostId(0);
 
@@ -115,8 +118,12 @@ impl Served {
         }
     }
 
-    /// Its end says that it has read so far in these lanes. Whether that is passed on.
-    fn tell(&mut self, token: u64, pair: u64) -> bool {
+    fn lost(&mut self) -> &mut Lost {
+        &mut self.monitor.rack.as_mut().unwrap().lost
+    }
+
+    /// Its end says that it has read so far in these lanes. As what that is passed on, if it is.
+    fn tell(&mut self, token: u64, pair: u64) -> Option<Place> {
         let position = Position {
             token,
             ..position(pair)
@@ -124,9 +131,13 @@ impl Served {
         let socket = self.connection.0.try_clone().unwrap();
         self.monitor
             .told_position(self.client, position, socket.into());
-        let rack = self.monitor.rack.as_mut().unwrap();
-        let words = rack.lost.take_words();
-        !words.is_empty()
+        let words = self.lost().take_words();
+        words.into_iter().find_map(|word| match word {
+            Word::ToHost(host, HostMessage::Position { tuple, .. }) => {
+                Some(Place { host, tuple, pair })
+            }
+            _ => None,
+        })
     }
 }
 
@@ -143,6 +154,7 @@ fn join(monitor: &mut Monitor, control: OwnedFd) -> (ClientId, SlabMap) {
     };
     let identity = (found.st_dev, found.st_ino);
     let family = monitor.families.join(client, process, identity, shown);
+    watch(&monitor.epoll, &control, id, EventFlags::IN).unwrap();
     let mut connection = Connection::new(control, PeerCredentials { pid: 42, uid: 1 }, false);
     connection.member = Some(Member { client, family });
     let source = Source::Connection(Box::new(connection));
@@ -155,13 +167,79 @@ fn join(monitor: &mut Monitor, control: OwnedFd) -> (ClientId, SlabMap) {
 #[test]
 fn a_position_is_taken_from_who_was_in_the_lanes_only() {
     let mut served = Served::new();
-    assert!(!served.tell(7, 9), "an end that has no lanes");
+    let is_heard = |served: &mut Served, token, pair| served.tell(token, pair).is_some();
+    assert!(!is_heard(&mut served, 7, 9), "an end that has no lanes");
     served.slab.entry(7).unwrap().wait.pair.store(9, SeqCst);
-    assert!(!served.tell(7, 10), "other lanes");
-    assert!(!served.tell(1 << 32 | 7, 9), "an earlier end in this place");
-    assert!(!served.tell(0xffff_ffff, 9), "no place of the table");
-    assert!(served.tell(7, 9));
+    assert!(!is_heard(&mut served, 7, 10), "other lanes");
+    assert!(
+        !is_heard(&mut served, 1 << 32 | 7, 9),
+        "another end's place"
+    );
+    assert!(!is_heard(&mut served, 0xffff_ffff, 9), "no place");
+    assert!(is_heard(&mut served, 7, 9));
     // It may have left them since.
     served.slab.entry(7).unwrap().wait.pair.store(0, SeqCst);
-    assert!(served.tell(7, 9));
+    assert!(is_heard(&mut served, 7, 9));
+}
+
+/// The first piece of a remainder.
+fn first_of(pair: u64, lines: u64) -> HostMessage {
+    let tuple = Tuple {
+        local: "10.0.0.2:40000".parse().unwrap(),
+        remote: "10.0.0.1:7000".parse().unwrap(),
+    };
+    HostMessage::Remainder {
+        tuple,
+        remainder: remainder(pair, lines),
+        at: 0,
+        lines: vec![0; LINE_BYTES],
+    }
+}
+
+fn remainder(pair: u64, lines: u64) -> Remainder {
+    Remainder {
+        token: 0,
+        pair,
+        first: 70,
+        end: 70 + lines,
+        replay_seq: 0,
+        replay_at: 0,
+        replay_end: 0,
+    }
+}
+
+#[test]
+fn a_remainder_of_more_lines_than_the_lanes_have_is_a_lie() {
+    let mut test = TestRack::new(1);
+    let (_, _, pair) = test.deal(0);
+    let most = u64::from(test.registry.lines_of(pair).unwrap());
+    assert_eq!(test.hear(&first_of(pair, most)), Ok(()));
+    assert!(test.hear(&first_of(pair, most + 1)).is_err());
+}
+
+#[test]
+fn a_program_that_does_not_read_is_passed_nothing_and_keeps_it_coming() {
+    for is_behind in [false, true] {
+        let mut served = Served::new();
+        served.slab.entry(7).unwrap().wait.pair.store(9, SeqCst);
+        let place = served.tell(7, 9).unwrap();
+        let connection = served.monitor.connection(1000).unwrap();
+        while is_behind && !connection.is_behind() {
+            connection.say(vec![0; 4096], None);
+        }
+        let (whole, now) = ((0, &[0; LINE_BYTES][..]), Instant::now());
+        let heard = served
+            .lost()
+            .heard_remainder(place, remainder(9, 1), whole, now);
+        assert_eq!(heard, Ok(()));
+        assert!(served.monitor.speak_of_lost());
+        let has_arrived = !served.lost().take_words().is_empty();
+        assert_eq!(has_arrived, !is_behind);
+        // Not one word more waits for it.
+        let absent = |token| MonitorMessage::Alone { token, pair: 9 };
+        (0..10_000).for_each(|_| served.lost().heard_absence(place, absent));
+        served.monitor.speak_of_lost();
+        let connection = served.monitor.connection(1000).unwrap();
+        assert!(!connection.is_expelled());
+    }
 }
