@@ -20,6 +20,7 @@ use self::beat::Beats;
 use self::probe::Probes;
 use self::reload::Reloads;
 use self::seen::Seen;
+use super::complaints::Complaints;
 use super::{Monitor, RACK_DOOR};
 use crate::arenas::WindowId;
 use crate::backing::Memories;
@@ -79,6 +80,8 @@ pub(super) struct Rack {
     windows: Vec<State>,
     /// No host is let in before then, for lack of memory or descriptors.
     door_shut_until: Option<Instant>,
+    /// About what other hosts say.
+    complaints: Complaints,
 }
 
 /// How far a window is.
@@ -152,6 +155,7 @@ impl Rack {
             matching: Matching::new(Arc::clone(&config), netns),
             lost: Lost::default(),
             door_shut_until: None,
+            complaints: Complaints::default(),
             fingerprint,
             links,
             config,
@@ -341,7 +345,8 @@ impl Rack {
             }
             HostMessage::WindowLost { epoch } if is_owner => {
                 // One that we have found missing ourselves has another number by now.
-                if let Some(index) = self.epoch_of(*epoch, host) {
+                let index = self.epoch_of(*epoch, host);
+                if let Some(index) = index.filter(|at| self.windows[*at].phase != Phase::Lost) {
                     self.window_is_lost(index, GONE_THERE, registry);
                 }
                 Ok(())
@@ -365,7 +370,9 @@ impl Rack {
         let found = windows.iter().position(is_it);
         let Some(index) = found.filter(|index| self.windows[*index].host == host) else {
             let (name, host) = (&offer.name, &self.config.hosts[host.0].name);
-            tracing::warn!(window = %name, host = %host, "no such [[window]] is in rack.toml here");
+            self.complaints.say(format_args!(
+                "host {host} offers the window {name}, and no such [[window]] is in rack.toml here"
+            ));
             return false;
         };
         // A window that is offered again may be other memory; connections find that out, or are told.

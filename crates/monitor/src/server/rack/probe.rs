@@ -23,6 +23,9 @@ use crate::registry::Registry;
 const FIRST_PROBE: Duration = Duration::from_millis(500);
 const LONGEST_PROBE: Duration = Duration::from_secs(16);
 
+/// The guest looks no more often: to look at all parts, and to clear them, takes its only thread a while.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
 /// A beat that never shows.
 const NEVER: u64 = u64::MAX;
 
@@ -31,6 +34,8 @@ pub(super) struct Probes {
     due: Option<Instant>,
     wait: Duration,
     is_asking: bool,
+    /// Guest: the epoch in which it was asked, and when it has looked.
+    looked: Option<(u64, Instant)>,
 }
 
 impl Default for Probes {
@@ -39,6 +44,7 @@ impl Default for Probes {
             due: None,
             wait: FIRST_PROBE,
             is_asking: false,
+            looked: None,
         }
     }
 }
@@ -47,6 +53,16 @@ impl Probes {
     /// When to ask.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
+    }
+
+    /// Guest: whether to look at what is asked about.
+    fn may_look(&mut self, epoch: u64, now: Instant) -> bool {
+        let has_just = |(last, at): (u64, Instant)| last == epoch && now < at + LOOK_AGAIN;
+        let may = !self.looked.is_some_and(has_just);
+        if may {
+            self.looked = Some((epoch, now));
+        }
+        may
     }
 
     /// What was asked is not answered any more.
@@ -110,19 +126,21 @@ impl Rack {
         true
     }
 
-    /// Guest: which parts somebody here may be using, or the owner's host may still write. The others that are
-    /// asked about have been cleared.
+    /// Guest: which parts somebody here may be using, or the owner's host may still write; all of them if it has just been
+    /// asked. The others that are asked about have been cleared.
     fn parts_in_use(
-        &self,
+        &mut self,
         index: usize,
         (beat, parts): (u64, &[u8]),
         registry: &mut Registry<Memories>,
     ) -> Vec<u8> {
         let is_there = self.shows(index, beat, registry);
+        let state = &mut self.windows[index];
+        let looks = state.probes.may_look(state.epoch, Instant::now());
         let held = |window: &Window| match (window.is_apart(), is_there) {
-            (false, _) => window.parts_held(),
-            (true, true) => window.clear_parts(parts),
-            (true, false) => vec![u8::MAX; window.parts().div_ceil(8)],
+            (false, _) if looks => window.parts_held(),
+            (true, true) if looks => window.clear_parts(parts),
+            _ => vec![u8::MAX; window.parts().div_ceil(8)],
         };
         let open = registry.backing().window(window_id(index));
         open.map(|open| held(&open.window)).unwrap_or_default()
@@ -193,5 +211,35 @@ impl Rack {
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::TestRack;
+    use super::*;
+
+    #[test]
+    fn a_guest_looks_at_its_parts_now_and_then() {
+        let mut probes = Probes::default();
+        let now = Instant::now();
+        assert!(probes.may_look(1, now));
+        assert!(!probes.may_look(1, now + LOOK_AGAIN / 2));
+        assert!(probes.may_look(1, now + LOOK_AGAIN));
+        // A window that is offered anew is looked at at once.
+        assert!(probes.may_look(2, now + LOOK_AGAIN));
+        assert!(LOOK_AGAIN < FIRST_PROBE, "an owner asks no more often");
+    }
+
+    #[test]
+    fn an_owner_that_asks_again_at_once_is_told_that_all_is_in_use() {
+        let mut test = TestRack::of(["beta", "alpha"], 1);
+        let mut ask = || {
+            let question = (0, &[u8::MAX][..]);
+            test.rack.parts_in_use(0, question, &mut test.registry)
+        };
+        let first = ask();
+        assert_eq!(first, vec![0; first.len()]);
+        assert_eq!(ask(), vec![u8::MAX; first.len()]);
     }
 }

@@ -51,7 +51,7 @@ impl TestRack {
         Self::of(["alpha", "beta"], windows)
     }
 
-    fn of(names: [&str; 2], windows: usize) -> Self {
+    pub(super) fn of(names: [&str; 2], windows: usize) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let config = config(folder.path(), names, windows);
         Identity::create(names[0], &config.certificate, &config.key).unwrap();
@@ -191,4 +191,28 @@ fn a_guest_has_nothing_to_do_while_a_window_is_offered_in_vain() {
     let later = now + std::time::Duration::from_secs(60);
     rack.tend_windows(registry, epoll, later);
     assert_eq!(rack.windows_due(), None);
+}
+
+#[test]
+fn a_window_that_is_lost_is_not_lost_again() {
+    let mut test = TestRack::new(1);
+    let epoch = test.rack.windows[0].epoch;
+    let lost = HostMessage::WindowLost { epoch };
+    test.hear(&lost).unwrap();
+    assert!(test.rack.windows[0].due.take().is_some());
+    test.hear(&lost).unwrap();
+    assert_eq!(test.rack.windows[0].due, None);
+}
+
+#[test]
+fn offers_of_unknown_windows_do_not_fill_the_log() {
+    let mut test = TestRack::of(["beta", "alpha"], 1);
+    let open = test.registry.backing().open(window_id(0)).unwrap();
+    let offer = HostMessage::WindowOffer(WindowOffer {
+        name: "elsewhere".to_owned(),
+        ..open.window.offer(5).unwrap()
+    });
+    (0..3).for_each(|_| test.hear(&offer).unwrap());
+    let complaints = format!("{:?}", test.rack.complaints);
+    assert!(complaints.contains("unsaid: 2"), "{complaints}");
 }
