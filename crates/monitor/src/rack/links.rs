@@ -84,6 +84,11 @@ pub enum LinkError {
     /// Nothing for too long.
     #[error("the other host is silent")]
     Silent,
+    /// Nothing from the beginning, as where a firewall drops what is for the port.
+    #[error(
+        "no monitor answers at {0}: does it run there, is that the port of its `listen`, and does every firewall let it through?"
+    )]
+    Unanswered(SocketAddr),
     /// A newer session.
     #[error("the other host has connected anew")]
     Replaced,
@@ -263,10 +268,19 @@ impl Links {
             }
         }
         for id in late {
-            self.end(id, &LinkError::Silent);
+            self.end(id, &self.why_late(id));
         }
         for id in quiet {
             self.say_in(id, &HostMessage::Ping, epoll);
+        }
+    }
+
+    /// Why nothing has been heard in a session for too long.
+    fn why_late(&self, id: u64) -> LinkError {
+        let open = self.sessions.get(&id).filter(|open| !open.is_up);
+        match open.and_then(|open| open.host) {
+            Some(host) => LinkError::Unanswered(self.config.hosts[host.0].address),
+            None => LinkError::Silent,
         }
     }
 

@@ -28,7 +28,9 @@ pub enum SessionError {
     #[error("{0}")]
     Connection(#[from] io::Error),
     /// The other host has hung up.
-    #[error("the other host has hung up")]
+    #[error(
+        "the other host has hung up; where it goes on to do so, its log and `crosslane rack status` there say why"
+    )]
     HungUp,
     /// It has not proved who it is, or does not believe who we are.
     #[error("{}", told(.0))]

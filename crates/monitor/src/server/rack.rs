@@ -249,18 +249,21 @@ impl Rack {
                 continue;
             }
             match self.offer_window(index, registry) {
-                Ok(offer) => {
-                    self.links
-                        .say(host, &HostMessage::WindowOffer(offer), epoll);
-                    self.windows[index].phase = Phase::Offered;
-                    self.windows[index].trouble = None;
-                }
+                Ok(offer) => self.say_offer(index, offer, epoll),
                 Err(trouble) => {
                     self.plan_retry(index);
                     self.complain(index, trouble);
                 }
             }
         }
+    }
+
+    /// What has been wrong with the window stays known until it is open: else it would be complained of at each attempt.
+    fn say_offer(&mut self, index: usize, offer: WindowOffer, epoll: &OwnedFd) {
+        let state = &mut self.windows[index];
+        state.phase = Phase::Offered;
+        let message = HostMessage::WindowOffer(offer);
+        self.links.say(state.host, &message, epoll);
     }
 
     fn complain(&mut self, index: usize, trouble: String) {
@@ -388,7 +391,6 @@ impl Rack {
                 self.windows[index].epoch = offer.epoch;
                 self.windows[index].beats = Beats::default();
                 self.windows[index].phase = Phase::Offered;
-                self.windows[index].trouble = None;
                 true
             }
             Err(trouble) => {
@@ -402,7 +404,7 @@ impl Rack {
     fn open(&mut self, index: usize, registry: &mut Registry<Memories>) {
         let state = &mut self.windows[index];
         state.phase = Phase::Open;
-        state.due = None;
+        (state.due, state.trouble) = (None, None);
         let open = OpenWindow {
             id: window_id(index),
             epoch: state.epoch,

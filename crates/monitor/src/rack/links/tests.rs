@@ -267,7 +267,10 @@ fn who_proves_who_it_is_and_says_no_hello_is_given_up() {
     talk.tick_at(since + HANDSHAKE / 2);
     assert!(!talk.is_up() && talk.links.sessions.len() == 1);
     talk.tick_at(since + HANDSHAKE);
-    talk.assert_ended(&LinkError::Silent);
+    let address = talk.links.config.hosts[0].address;
+    let why = LinkError::Unanswered(address);
+    talk.assert_ended(&why);
+    assert!(why.to_string().contains(&address.to_string()), "{why}");
 
     let mut talk = Talk::of_beta(&[]);
     talk.tick_at(talk.open().heard + HANDSHAKE);
@@ -303,4 +306,24 @@ fn who_says_no_more_than_there_is_room_for_is_not_cut_off() {
     let is_heard = |talk: &Talk| talk.heard.iter().filter(|heard| **heard == long).count();
     talk.go_on("all of it", |talk| is_heard(talk) == said);
     assert!(talk.links.has_room(host));
+}
+
+/// As one does that expects another name than ours.
+#[test]
+fn of_a_host_that_hangs_up_it_is_said_where_the_reason_is() {
+    let mut talk = Talk::of_alpha(&[hello(RACK_VERSION, ABI_VERSION, "beta")]);
+    talk.go_on("the session", Talk::is_up);
+    let (socket, _) = sockets();
+    let tls = Tls::new(identity("beta"), vec![]).unwrap();
+    talk.other = tls.accept(socket).unwrap();
+    talk.go_on("the end of the session", |talk| !talk.is_up());
+    let trouble = talk.link().trouble.as_deref().unwrap_or_default();
+    assert!(trouble.contains("crosslane rack status"), "{trouble}");
+}
+
+fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    near.set_nonblocking(true).unwrap();
+    (near, listener.accept().unwrap().0)
 }

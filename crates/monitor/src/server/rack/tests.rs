@@ -216,3 +216,22 @@ fn offers_of_unknown_windows_do_not_fill_the_log() {
     let complaints = format!("{:?}", test.rack.complaints);
     assert!(complaints.contains("unsaid: 2"), "{complaints}");
 }
+
+#[test]
+fn a_window_that_the_guest_cannot_use_is_complained_of_until_it_opens() {
+    let mut test = TestRack::new(1);
+    let mut last = None;
+    for _ in 0..2 {
+        let offer = test.rack.offer_window(0, &mut test.registry).unwrap();
+        test.rack.say_offer(0, offer, &test.epoll);
+        assert_eq!(test.rack.windows[0].trouble, last);
+        let epoch = test.rack.windows[0].epoch;
+        let works = false;
+        let answer = HostMessage::WindowAnswer { epoch, works };
+        test.hear(&answer).unwrap();
+        last.clone_from(&test.rack.windows[0].trouble);
+        assert!(last.is_some());
+    }
+    test.rack.open(0, &mut test.registry);
+    assert_eq!(test.rack.windows[0].trouble, None);
+}
