@@ -232,9 +232,12 @@ pub const CHECKS: &[Check] = &[
             s.say("recvfrom", recvfrom_with_name(s.fd, &mut buffer, NEGATIVE));
             s.say("recvfrom", recvfrom_with_name(s.fd, &mut buffer, 500));
             s.read(100);
+            s.send(b"unharmed");
+            s.go();
         },
         |s| {
             s.send(b"abcdefghijklmnopqrst");
+            s.wait();
             s.read(100);
         },
     ),
