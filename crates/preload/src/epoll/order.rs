@@ -45,13 +45,8 @@ impl Order {
     }
 
     fn is_sorted(&self) -> bool {
-        let mut told = self.moments.iter().filter(|moment| moment.is_told());
-        told.next().is_none_or(|first| {
-            told.try_fold(first, |last, moment| {
-                (!moment.is_before(*last)).then_some(moment)
-            })
-            .is_some()
-        })
+        let told = self.moments.iter().filter(|moment| moment.is_told());
+        told.is_sorted_by(|one, next| !next.is_before(**one))
     }
 
     #[cold]
