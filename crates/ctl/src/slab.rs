@@ -62,6 +62,9 @@ pub struct SlabHeader {
     pub run: AtomicU64,
     /// Records that have been taken. May run past the last one.
     pub recorded: AtomicU32,
+    /// Times that what was to be sent again for one of the entries had to wait for room. Whoever holds that entry, too, may
+    /// have to send it.
+    pub put_off: AtomicU32,
 }
 
 /// One end of one connection.

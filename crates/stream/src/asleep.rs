@@ -116,6 +116,7 @@ fn is_bell_there(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result
 fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Errno> {
     end.count(Counter::Sleeps, 1);
     control::tend();
+    replay::push();
     if interrupt.has_rested() && is_bell_there(end, has_some, interrupt)? {
         // A sleep would be none, and miss the signals that come on the way.
         let left = interrupt.patience.left(end);

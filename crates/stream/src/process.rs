@@ -213,6 +213,13 @@ impl Process {
         core::iter::once(&self.own).chain(guests)
     }
 
+    /// How often something to be sent again had to wait for room, for connections of the process and of others.
+    #[inline]
+    pub(crate) fn times_put_off(&self) -> u32 {
+        let times = |table: &Table| table.header().put_off.load(Ordering::SeqCst);
+        self.tables().map(times).fold(0, u32::wrapping_add)
+    }
+
     /// A slab by its number in [`Home`].
     pub(crate) fn table(&self, number: usize) -> Option<&Table> {
         self.tables().nth(number)

@@ -19,12 +19,13 @@ use crate::family::Family;
 use crate::kernel_view::{Count, compare_sent};
 use crate::lock::{self, PASSAGE};
 use crate::patience::Deadline;
+use crate::process::{self, Process};
 use crate::stay::Stay;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
 use crate::{
-    End, asleep, bell, ending, gone, heir, kernel_view, posted, process, rest, restart, room, send,
-    spare, stir, switch,
+    End, asleep, bell, ending, gone, heir, kernel_view, posted, rest, restart, room, send, spare,
+    stir, switch,
 };
 
 /// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
@@ -37,22 +38,23 @@ const PUSH_PATIENCE: Duration = Duration::from_millis(10);
 /// Between two looks for what no poll tells.
 const STEP: Duration = Duration::from_millis(20);
 
-/// Replays of this process for which TCP had no room at first.
-static PUT_OFF: AtomicU32 = AtomicU32::new(0);
-/// Whether some of them may not be over.
+/// [`times_put_off`] when this process's ends were last looked at.
+static SEEN: AtomicU32 = AtomicU32::new(0);
+/// Whether something may be left to send of what was found then.
 static IS_ONE_LEFT: AtomicBool = AtomicBool::new(false);
 
-/// A number that changes when what this process is to send again has to wait for room.
+/// A number that changes when what this process, or another one that has the same connection, is to send again has to wait
+/// for room.
 #[inline]
 pub fn times_put_off() -> u32 {
-    PUT_OFF.load(Ordering::Relaxed)
+    process::get().map_or(0, Process::times_put_off)
 }
 
 /// A call of this process's is about to sleep in the kernel, perhaps for what an end of the same process has to send again: no
 /// other call may come that sends it. The caller holds no direction.
 #[inline]
 pub fn push() {
-    if IS_ONE_LEFT.load(Ordering::Relaxed) {
+    if IS_ONE_LEFT.load(Ordering::Relaxed) || SEEN.load(Ordering::Relaxed) != times_put_off() {
         push_now();
     }
 }
@@ -63,6 +65,7 @@ fn push_now() {
         return;
     };
     // Before it is looked: another thread may say so anew.
+    SEEN.store(process.times_put_off(), Ordering::SeqCst);
     IS_ONE_LEFT.store(false, Ordering::SeqCst);
     let is_left = |end: &End| end.phase() == EndPhase::Granted && is_under_way(end);
     for end in process.ends().filter(is_left) {
@@ -192,7 +195,7 @@ pub(crate) fn begin_replay(end: &End, lane: &WindowLane) {
     end.count(Counter::Downgrades, 1);
     rest::begin(end, Reason::PeerAsked);
     if continue_replay(end, lane) == Err(Errno::AGAIN) {
-        PUT_OFF.fetch_add(1, Ordering::Relaxed);
+        end.table().header().put_off.fetch_add(1, Ordering::SeqCst);
     }
 }
 

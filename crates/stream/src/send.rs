@@ -554,6 +554,7 @@ fn sleep(end: &End, limit: Duration, interrupt: &Interrupt) -> Result<(), Errno>
     let slept = match prepare_sleep(end) {
         true => {
             end.count(Counter::Sleeps, 1);
+            replay::push();
             let found = cancel::guarded(interrupt, || cancel::undone(wake, poll));
             found.map(|[found, _]| found != 0)
         }
