@@ -7,6 +7,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::layout::Layout;
+
 /// One cache line, the unit of a lane.
 pub const LINE_BYTES: usize = 64;
 
@@ -240,7 +242,7 @@ impl Geometry {
         bytes.next_multiple_of(PAGE_BYTES)
     }
 
-    /// Bytes of one slot.
+    /// Bytes of one slot whose lanes lie in one piece each, as with all here: [`Layout::Whole`].
     pub const fn slot_bytes(&self) -> usize {
         2 * self.lane_bytes()
     }
@@ -289,9 +291,9 @@ impl Pages {
         offset.is_multiple_of(self.bytes())
     }
 
-    /// What is mapped of an arena: all of it, in whole pages.
-    pub const fn mapped_bytes(self, geometry: &Geometry) -> usize {
-        geometry.arena_bytes().next_multiple_of(1 << self.shift)
+    /// What is mapped of an arena of so many bytes: all of it, in whole pages.
+    pub const fn mapped_bytes(self, arena_bytes: usize) -> usize {
+        arena_bytes.next_multiple_of(1 << self.shift)
     }
 }
 
@@ -329,6 +331,14 @@ impl Location {
         match self {
             Self::Sealed => Pages::SMALL,
             Self::File { pages, .. } | Self::Apart { pages, .. } => *pages,
+        }
+    }
+
+    /// How its lanes lie there.
+    pub const fn layout(&self) -> Layout {
+        match self {
+            Self::Sealed => Layout::Parted,
+            Self::File { .. } | Self::Apart { .. } => Layout::Whole,
         }
     }
 }
@@ -401,10 +411,11 @@ mod tests {
             ring_lines: MIN_RING_LINES,
             slots,
         };
-        assert_eq!(geometry(8).arena_bytes(), 589_824);
-        assert_eq!(Pages::SMALL.mapped_bytes(&geometry(8)), 589_824);
-        assert_eq!(of(2 << 20).mapped_bytes(&geometry(8)), 2 << 20);
-        assert_eq!(of(2 << 20).mapped_bytes(&geometry(29)), 4 << 20);
+        let bytes = |slots| geometry(slots).arena_bytes();
+        assert_eq!(bytes(8), 589_824);
+        assert_eq!(Pages::SMALL.mapped_bytes(bytes(8)), 589_824);
+        assert_eq!(of(2 << 20).mapped_bytes(bytes(8)), 2 << 20);
+        assert_eq!(of(2 << 20).mapped_bytes(bytes(29)), 4 << 20);
         assert!(of(2 << 20).begin_at(4 << 20) && !of(2 << 20).begin_at(4096));
     }
 

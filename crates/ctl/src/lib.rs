@@ -9,6 +9,7 @@
 
 pub mod counter;
 pub mod lane;
+pub mod layout;
 pub mod ledger;
 pub mod message;
 pub mod paths;
@@ -19,4 +20,4 @@ pub mod slab;
 
 /// Version of the control protocol and of all shared layouts. Parties of different versions do
 /// not talk: the newcomer stays on TCP.
-pub const ABI_VERSION: u16 = 19;
+pub const ABI_VERSION: u16 = 20;

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crosslane_ctl::lane::{Geometry, Location};
+use crosslane_ctl::layout::{Layout, Range};
 
 use crate::registry::FamilyId;
 
@@ -325,7 +326,7 @@ impl<B: Backing> Arenas<B> {
 
     fn create(&mut self, pair: Pair) -> Option<ArenaId> {
         let geometry = self.geometry;
-        let memory = self.backing.create(geometry.arena_bytes())?;
+        let memory = self.backing.create(Layout::Parted.arena_bytes(&geometry))?;
         Some(self.enter(pair, memory, geometry, Origin::Host))
     }
 
@@ -481,15 +482,18 @@ impl<B: Backing> Arenas<B> {
         }
         arena.slots_in_use -= 1;
         self.slots_in_use -= 1;
-        let bytes = arena.geometry.slot_bytes();
-        let offset = side.slot as usize * bytes;
+        let layout = self.backing.location(&arena.memory).layout();
         let is_ours = !arena.retired && arena.origin != Origin::Imported;
         let may_return = is_ours && self.backing.may_reuse(&arena.memory);
         if is_ours && !may_return && arena.slots_in_use == 0 && arena.free.is_empty() {
             arena.retired = true;
         }
         // A slot that cannot be zeroed is lost: it must not show its past to another connection.
-        if may_return && self.backing.punch(&arena.memory, offset, bytes) {
+        let mut ranges = layout.slot(&arena.geometry, side.slot).into_iter();
+        let mut punch = |Range { offset, bytes }| {
+            bytes == 0 || self.backing.punch(&arena.memory, offset, bytes)
+        };
+        if may_return && ranges.all(&mut punch) {
             arena.free.push(side.slot);
             if arena.free.len() == 1 {
                 self.open.entry(arena.pair).or_default().push(side.arena);

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use common::{Client, GEOMETRY, Running, monitor, monitor_with, start_in, tcp_pair};
+use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::layout::{Layout, part_ends};
 use crosslane_ctl::message::{ClientMessage, Grant, MonitorMessage};
 use rustix::net::sockopt::{set_socket_linger, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
@@ -34,19 +36,30 @@ fn a_slot_comes_back_zeroed_and_only_after_both_sides_are_out() {
     let (a, b) = tcp_pair();
     let (first, _, arena) = pair((&one, 1, &a), (&two, 1, &b));
     let arena = arena.unwrap();
-    let offset = GEOMETRY.lane_offset(first.slot, 1).unwrap() as u64;
-    rustix::io::pwrite(&arena, b"secret", offset).unwrap();
+    let lane = Layout::Parted.lane(&GEOMETRY, first.slot, 1).unwrap();
+    let ends = part_ends(GEOMETRY.ring_lines);
+    let last_lines = lane.ring.iter().zip(ends);
+    let last_lines = last_lines.map(|(start, end)| start + (end as usize - 1) * LINE_BYTES);
+    let secrets: Vec<_> = std::iter::once(lane.control).chain(last_lines).collect();
+    for offset in &secrets {
+        rustix::io::pwrite(&arena, b"secret", *offset as u64).unwrap();
+    }
+    let read = || {
+        let secrets = secrets.iter().map(|offset| {
+            let mut seen = [0; 6];
+            rustix::io::pread(&arena, &mut seen, *offset as u64).unwrap();
+            seen
+        });
+        secrets.collect::<Vec<_>>()
+    };
     one.release(1);
     let (c, d) = tcp_pair();
     let (second, _, _) = pair((&one, 2, &c), (&two, 2, &d));
     assert_ne!(second.slot, first.slot, "one side is still in");
-    let mut seen = [0; 6];
-    rustix::io::pread(&arena, &mut seen, offset).unwrap();
-    assert_eq!(&seen, b"secret", "and may still be reading");
+    assert_eq!(read(), vec![*b"secret"; 4], "and may still be reading");
     two.release(1);
     slots(&monitor, 1);
-    rustix::io::pread(&arena, &mut seen, offset).unwrap();
-    assert_eq!(seen, [0; 6]);
+    assert_eq!(read(), vec![[0; 6]; 4]);
     let (e, f) = tcp_pair();
     let (third, _, _) = pair((&one, 3, &e), (&two, 3, &f));
     assert_eq!((third.arena, third.slot), (first.arena, first.slot));

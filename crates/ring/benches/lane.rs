@@ -125,8 +125,8 @@ impl End {
         let lines = arena.geometry().ring_lines;
         let lane = |role| {
             // SAFETY: the arena outlives the threads that use the lanes.
-            let view = unsafe { arena.lane(0, role) };
-            let lane = view.and_then(|view| WindowLane::new(view, lines));
+            let place = unsafe { arena.lane(0, role) };
+            let lane = place.and_then(|place| WindowLane::in_arena(place, lines));
             lane.expect("slot 0 has two lanes")
         };
         let end = |tx, rx| Self {
@@ -167,7 +167,8 @@ fn arena() -> Arena {
         slots: 1,
         ..Geometry::default()
     };
-    let memory = crosslane_window::memory::create_sealed("lane-bench", geometry.arena_bytes());
+    let bytes = Location::Sealed.layout().arena_bytes(&geometry);
+    let memory = crosslane_window::memory::create_sealed("lane-bench", bytes);
     let memory = memory.expect("memory for an arena");
     Arena::open(memory.as_fd(), geometry, Location::Sealed).expect("the arena that was just made")
 }

@@ -4,9 +4,11 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crosslane_ctl::lane::{
-    LANE_CONTROL_BYTES, LINE_BYTES, LaneControl, MAX_RING_LINES, MIN_RING_LINES,
+    LANE_CONTROL_BYTES, LINE_BYTES, LaneControl, MAX_RING_LINES, MIN_RING_LINES, PAGE_BYTES,
 };
+use crosslane_ctl::layout::{LanePlace, PARTS, part_ends, part_of};
 use crosslane_sys::store_wait::StoreWait;
+use crosslane_window::arena::LaneView;
 use crosslane_window::bytes::Bytes;
 use crosslane_window::view::View;
 
@@ -31,6 +33,12 @@ pub trait LaneMemory {
 
     /// Lines beyond a small ring are used from now on, by a sender that may turn.
     fn note_growth(&self) {}
+
+    /// Where a line of the ring lies, if so many lines from it on lie together. `None` also where nobody wants to know.
+    fn spot(&self, line: u32, lines: u64) -> Option<Spot> {
+        let _ = (line, lines);
+        None
+    }
 
     /// Read the header at a line, with acquire order.
     fn header(&self, line: u32) -> u64;
@@ -82,7 +90,8 @@ pub trait LaneMemory {
 #[derive(Clone, Copy, Debug)]
 pub struct WindowLane {
     control: *const LaneControl,
-    ring: *mut u8,
+    /// For each part, where the ring's first line would lie: [`LanePlace::ring`].
+    ring: [*mut u8; PARTS],
     lines: u32,
     is_bounded: bool,
 }
@@ -93,20 +102,36 @@ unsafe impl Send for WindowLane {}
 unsafe impl Sync for WindowLane {}
 
 impl WindowLane {
-    /// The lane that lies in `view`, or `None` if it is too small or not aligned to a line, or if
+    /// The lane that lies in `view` in one piece, or `None` if it is too small or not aligned to a line, or if
     /// no ring has so many lines.
     pub fn new(view: View, lines: u32) -> Option<Self> {
+        let place = LanePlace {
+            control: 0,
+            ring: [LANE_CONTROL_BYTES; PARTS],
+        };
+        Self::in_arena(LaneView { arena: view, place }, lines)
+    }
+
+    /// The lane that lies there in its arena; `None` as for [`WindowLane::new`].
+    pub fn in_arena(LaneView { arena, place }: LaneView, lines: u32) -> Option<Self> {
         // In a smaller ring, a header that lies about its length would reach over a whole lap.
         let is_ring = lines.is_power_of_two() && (MIN_RING_LINES..=MAX_RING_LINES).contains(&lines);
-        if !is_ring || !view.start().addr().get().is_multiple_of(LINE_BYTES) {
+        if !is_ring || !arena.start().addr().get().is_multiple_of(LINE_BYTES) {
             return None;
         }
-        let ring_bytes = lines as usize * LINE_BYTES;
-        let ring = view.part(LANE_CONTROL_BYTES, ring_bytes)?;
-        let control = view.start().cast::<LaneControl>().as_ptr();
-        Some(Self {
-            control,
-            ring: ring.start().as_ptr(),
+        let control = arena.part(place.control, LANE_CONTROL_BYTES)?.start();
+        let mut first = 0;
+        for (end, start) in part_ends(lines).into_iter().zip(place.ring) {
+            let [offset, bytes] = [first, end - first].map(|lines| lines as usize * LINE_BYTES);
+            arena.part(start.checked_add(offset)?, bytes)?;
+            first = end;
+        }
+        let is_line = |offset: &usize| offset.is_multiple_of(LINE_BYTES);
+        let is_aligned = is_line(&place.control) && place.ring.iter().all(is_line);
+        let start = arena.start().as_ptr();
+        is_aligned.then(|| Self {
+            control: control.cast().as_ptr(),
+            ring: place.ring.map(|offset| start.wrapping_add(offset)),
             lines,
             is_bounded: false,
         })
@@ -126,7 +151,7 @@ impl WindowLane {
     }
 
     /// The addresses and size of the lane, for keeping it in atomics.
-    pub fn into_raw(self) -> (*mut LaneControl, *mut u8, u32) {
+    pub fn into_raw(self) -> (*mut LaneControl, [*mut u8; PARTS], u32) {
         (self.control.cast_mut(), self.ring, self.lines)
     }
 
@@ -135,7 +160,7 @@ impl WindowLane {
     /// # Safety
     /// The three must come from [`WindowLane::into_raw`], and the memory must still be mapped.
     #[inline]
-    pub unsafe fn from_raw(control: *mut LaneControl, ring: *mut u8, lines: u32) -> Self {
+    pub unsafe fn from_raw(control: *mut LaneControl, ring: [*mut u8; PARTS], lines: u32) -> Self {
         Self {
             control,
             ring,
@@ -160,11 +185,17 @@ impl WindowLane {
 
     #[inline]
     fn header_cell(&self, line: u32) -> &AtomicU64 {
-        let offset = (line & (self.lines - 1)) as usize * LINE_BYTES;
-        // SAFETY: masked to lie inside the ring, whose bounds `new` checked.
-        let cell = unsafe { self.ring.add(offset) };
         // SAFETY: inside the ring, aligned to a line, and an atomic may be changed by the peer.
-        unsafe { &*cell.cast::<AtomicU64>() }
+        unsafe { &*self.line(line).cast::<AtomicU64>() }
+    }
+
+    /// Where a line of the ring lies.
+    #[inline]
+    fn line(&self, line: u32) -> *mut u8 {
+        let line = line & (self.lines - 1);
+        let start = self.ring[part_of(line)];
+        // Masked to lie inside the ring, the bounds of whose parts `in_arena` checked.
+        start.wrapping_add(line as usize * LINE_BYTES)
     }
 
     /// Ask for a line that is about to be read.
@@ -201,15 +232,32 @@ impl WindowLane {
         let _ = line;
     }
 
-    /// Where a piece of the ring lies, or `None` if it does not lie inside.
+    /// Where a piece of the ring lies, or `None` if it does not lie inside and together.
     #[inline]
     pub fn view(&self, piece: Piece) -> Option<View> {
         let ring_bytes = self.lines as usize * LINE_BYTES;
-        let start = NonNull::new(self.ring)?;
-        // SAFETY: `new` checked that the ring has so many bytes; the view's owner keeps them
+        let (start, room) = self.from(piece.offset);
+        if piece.offset >= ring_bytes || piece.bytes > room {
+            return None;
+        }
+        // SAFETY: `in_arena` checked that the ring has so many bytes there; the view's owner keeps them
         // mapped, and others reach them through atomics and raw copies only.
-        let ring = unsafe { View::from_raw(start, ring_bytes) };
-        ring.part(piece.offset, piece.bytes)
+        Some(unsafe { View::from_raw(NonNull::new(start)?, piece.bytes) })
+    }
+
+    /// The pieces of the ring that `bytes` from `offset` on consist of.
+    pub fn pieces(&self, offset: usize, bytes: usize) -> impl Iterator<Item = Piece> {
+        let (lane, ring_bytes) = (*self, self.lines as usize * LINE_BYTES);
+        let (mut offset, mut left) = (offset, bytes);
+        core::iter::from_fn(move || {
+            offset &= ring_bytes - 1;
+            let piece = Piece {
+                offset,
+                bytes: left.min(lane.from(offset).1),
+            };
+            (offset, left) = (offset + piece.bytes, left - piece.bytes);
+            (piece.bytes > 0).then_some(piece)
+        })
     }
 
     /// Copy bytes, perhaps of another lane, into a piece of the ring, in the way that is fastest for
@@ -224,23 +272,129 @@ impl WindowLane {
         unsafe { self.copy_in(piece.offset, from.as_ptr(), from.len()) };
     }
 
-    /// Copy out what stands at the start of the ring.
+    /// Copy out what lies in several pieces.
     ///
     /// # Safety
     /// `to` must be valid for writes of `bytes`, of which the ring must have so many.
     #[cold]
-    unsafe fn copy_from_start(&self, to: *mut u8, bytes: usize) {
-        // SAFETY: the caller's promise; the ring is no Rust object, so a racing peer can only spoil bytes.
-        unsafe { copy::out_of_ring(self.ring, to, bytes) };
+    unsafe fn copy_pieces_out(&self, offset: usize, to: *mut u8, bytes: usize) {
+        let mut done = 0;
+        for piece in self.pieces(offset, bytes) {
+            // SAFETY: the pieces are `bytes` in all.
+            let rest = unsafe { to.add(done) };
+            // SAFETY: the caller's promise; the ring is no Rust object, so a racing peer can only spoil bytes.
+            unsafe { copy::out_of_ring(self.from(piece.offset).0, rest, piece.bytes) };
+            done += piece.bytes;
+        }
     }
 
-    /// Split a range of the ring that may run over its end into two.
+    /// As [`WindowLane::copy_pieces_out`], into the ring.
+    ///
+    /// # Safety
+    /// `from` must be valid for reads of `bytes`, of which the ring must have so many.
+    #[cold]
+    unsafe fn copy_pieces_in(&self, offset: usize, from: *const u8, bytes: usize) {
+        let mut done = 0;
+        for piece in self.pieces(offset, bytes) {
+            // SAFETY: the pieces are `bytes` in all.
+            let rest = unsafe { from.add(done) };
+            // SAFETY: as above.
+            unsafe { copy::into_ring(rest, self.from(piece.offset).0, piece.bytes) };
+            done += piece.bytes;
+        }
+    }
+
+    /// Where a byte of the ring lies, and how many lie together from there on.
     #[inline]
-    fn split(&self, offset: usize, bytes: usize) -> (usize, usize) {
-        let ring_bytes = self.lines as usize * LINE_BYTES;
-        let offset = offset & (ring_bytes - 1);
-        assert!(bytes <= ring_bytes);
-        (offset, bytes.min(ring_bytes - offset))
+    fn from(&self, offset: usize) -> (*mut u8, usize) {
+        let offset = offset & (self.lines as usize * LINE_BYTES - 1);
+        // Less than 2^18 lines.
+        let part = part_of(u32::try_from(offset / LINE_BYTES).unwrap_or(0));
+        let end = part_ends(self.lines)[part] as usize * LINE_BYTES;
+        (self.ring[part].wrapping_add(offset), end - offset)
+    }
+}
+
+/// Lines of a ring that lie together, counted from the first.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot(*mut u8);
+
+impl Spot {
+    #[inline]
+    fn line(self, line: u64) -> *mut u8 {
+        // A ring has at most 2^18 lines.
+        let line = usize::try_from(line).unwrap_or(0);
+        self.0.wrapping_add(line * LINE_BYTES)
+    }
+
+    /// # Safety
+    /// The spot must have that line, as for all that follows.
+    #[inline]
+    unsafe fn cell<'a>(self, line: u64) -> &'a AtomicU64 {
+        // SAFETY: inside the ring by the caller's promise, aligned to a line, and an atomic may be changed by the peer.
+        unsafe { &*self.line(line).cast::<AtomicU64>() }
+    }
+
+    /// As [`LaneMemory::header`].
+    ///
+    /// # Safety
+    /// The spot must have that line.
+    #[inline]
+    pub(crate) unsafe fn header(self, line: u64) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { self.cell(line) }.load(Ordering::Acquire) // SYNC: record
+    }
+
+    /// As [`LaneMemory::clear`].
+    ///
+    /// # Safety
+    /// The spot must have that line.
+    #[inline]
+    pub(crate) unsafe fn clear(self, line: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.cell(line) }.store(0, Ordering::Relaxed);
+    }
+
+    /// As [`LaneMemory::publish`], at the first line.
+    ///
+    /// # Safety
+    /// The spot must have a line.
+    #[inline]
+    pub(crate) unsafe fn publish(self, header: u64) {
+        // Exchanging the header itself would make it wait for all stores before it.
+        // SAFETY: the caller's promise.
+        unsafe { self.cell(0) }.store(header, Ordering::Release); // SYNC: record
+        full_fence();
+    }
+
+    /// As [`LaneMemory::copy_into_line`].
+    ///
+    /// # Safety
+    /// The spot must have that line, the line as many bytes from `at` on, and `from` must be valid for reads of as many.
+    #[inline]
+    pub(crate) unsafe fn copy_into_line(self, line: u64, at: usize, from: *const u8, bytes: usize) {
+        // SAFETY: the caller's promise; the ring is no Rust object, so a racing peer can only spoil bytes.
+        unsafe { copy::few(from, self.line(line).wrapping_add(at), bytes) };
+    }
+
+    /// Copy into the lines, from byte `at` on; ordered before the next `publish`.
+    ///
+    /// # Safety
+    /// The spot must have so many bytes there, and `from` must be valid for reads of as many.
+    #[inline]
+    pub(crate) unsafe fn copy_in(self, at: usize, from: *const u8, bytes: usize) {
+        // SAFETY: the caller's promise, as above.
+        unsafe { copy::into_ring(from, self.0.wrapping_add(at), bytes) };
+    }
+
+    /// Copy out of the lines, from byte `at` on.
+    ///
+    /// # Safety
+    /// The spot must have so many bytes there, and `to` must be valid for writes of as many.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_out(self, at: usize, to: *mut u8, bytes: usize) {
+        // SAFETY: the caller's promise, as above.
+        unsafe { copy::out_of_ring(self.0.wrapping_add(at), to, bytes) };
     }
 }
 
@@ -265,8 +419,9 @@ impl LaneMemory for WindowLane {
 
     /// Not with the ring of another lane, which is posted line by line.
     fn may_turn(&self) -> bool {
-        let behind = self.control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
-        core::ptr::eq(behind, self.ring)
+        // Control lines and head of one lane are less than a page apart, and memory of another arena is further away.
+        let [head, ..] = self.ring;
+        head.addr().wrapping_sub(self.control.addr()) < PAGE_BYTES
     }
 
     #[inline]
@@ -279,6 +434,15 @@ impl LaneMemory for WindowLane {
         if self.may_turn() && grown.load(Ordering::Relaxed) == 0 {
             grown.store(1, Ordering::Relaxed);
         }
+    }
+
+    #[inline]
+    fn spot(&self, line: u32, lines: u64) -> Option<Spot> {
+        let part = part_of(line);
+        let end = part_ends(self.lines)[part];
+        let is_together = u64::from(line) + lines <= u64::from(end);
+        let start = self.ring[part].wrapping_add(line as usize * LINE_BYTES);
+        is_together.then_some(Spot(start))
     }
 
     #[inline]
@@ -305,43 +469,34 @@ impl LaneMemory for WindowLane {
 
     #[inline]
     unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) {
-        let (offset, first) = self.split(offset, bytes);
-        // SAFETY: `split` keeps the offset inside the ring.
-        let target = unsafe { self.ring.add(offset) };
-        // SAFETY: the range lies inside the ring; the source is the caller's promise; the ring is
-        // no Rust object, so a racing peer can only spoil bytes.
-        unsafe { copy::into_ring(from, target, first) };
-        if first < bytes {
-            // SAFETY: the source has `bytes` in all.
-            let rest = unsafe { from.add(first) };
-            // SAFETY: as above, from the start of the ring.
-            unsafe { copy::into_ring(rest, self.ring, bytes - first) };
+        let (target, together) = self.from(offset);
+        if bytes <= together {
+            // SAFETY: the range lies inside the ring; the source is the caller's promise; the ring is
+            // no Rust object, so a racing peer can only spoil bytes.
+            return unsafe { copy::into_ring(from, target, bytes) };
         }
+        assert!(bytes <= self.lines as usize * LINE_BYTES);
+        // SAFETY: the caller's promise, and just checked.
+        unsafe { self.copy_pieces_in(offset, from, bytes) };
     }
 
     #[inline]
     unsafe fn copy_into_line(&self, line: u32, at: usize, from: *const u8, bytes: usize) {
         assert!(at + bytes <= LINE_BYTES);
-        let offset = (line & (self.lines - 1)) as usize * LINE_BYTES + at;
-        // SAFETY: masked to lie inside the ring.
-        let target = unsafe { self.ring.add(offset) };
         // SAFETY: the range lies inside the line; as in `copy_in`.
-        unsafe { copy::few(from, target, bytes) };
+        unsafe { copy::few(from, self.line(line).wrapping_add(at), bytes) };
     }
 
     #[inline(always)]
     unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) {
-        let (offset, first) = self.split(offset, bytes);
-        // SAFETY: `split` keeps the offset inside the ring.
-        let source = unsafe { self.ring.add(offset) };
-        // SAFETY: the range lies inside the ring; the target is the caller's promise.
-        unsafe { copy::out_of_ring(source, to, first) };
-        if first < bytes {
-            // SAFETY: the target has `bytes` in all.
-            let rest = unsafe { to.add(first) };
-            // SAFETY: as above, from the start of the ring.
-            unsafe { self.copy_from_start(rest, bytes - first) };
+        let (source, together) = self.from(offset);
+        if bytes <= together {
+            // SAFETY: the range lies inside the ring; the target is the caller's promise.
+            return unsafe { copy::out_of_ring(source, to, bytes) };
         }
+        assert!(bytes <= self.lines as usize * LINE_BYTES);
+        // SAFETY: the caller's promise, and just checked.
+        unsafe { self.copy_pieces_out(offset, to, bytes) };
     }
 
     #[inline]

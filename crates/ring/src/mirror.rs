@@ -10,7 +10,6 @@ use crate::header::PeerLied;
 use crate::memory::{LaneMemory, WindowLane};
 use crate::posted::memory::Remote;
 use crate::receive::{Next, RxCursor};
-use crate::reserve::Piece;
 use crate::send::TxCursor;
 
 /// Have the records from line `first` up to `end`, which stand in `own`, stand in `window`, too. As with a
@@ -28,9 +27,11 @@ pub fn post(own: &WindowLane, window: &WindowLane, first: u64, end: u64) {
     let ring_bytes = own.lines() as usize * LINE_BYTES;
     let offset = start as usize * LINE_BYTES + size_of::<u64>();
     let bytes = lines.saturating_mul(LINE_BYTES).min(ring_bytes) - size_of::<u64>();
-    let before_end = bytes.min(ring_bytes - offset);
-    copy(own, window, offset, before_end);
-    copy(own, window, 0, bytes - before_end);
+    for piece in own.pieces(offset, bytes) {
+        if let Some(view) = own.view(piece) {
+            window.put(piece, Bytes::of_view(view));
+        }
+    }
     window.publish(start, header);
 }
 
@@ -47,25 +48,20 @@ pub fn post_away(own: &WindowLane, remote: &impl Remote, at: usize, first: u64, 
     let ring_bytes = own.lines() as usize * LINE_BYTES;
     let offset = start + size_of::<u64>();
     let bytes = lines.saturating_mul(LINE_BYTES).min(ring_bytes) - size_of::<u64>();
-    let before_end = bytes.min(ring_bytes - offset);
-    for (offset, bytes) in [(offset, before_end), (0, bytes - before_end)] {
-        if let Some(view) = own.view(Piece { offset, bytes }) {
-            let words = bytes / size_of::<u64>();
-            let from = view.start().as_ptr();
+    for piece in own.pieces(offset, bytes) {
+        if let Some(view) = own.view(piece) {
+            let words = piece.bytes / size_of::<u64>();
+            let (to, from) = (
+                at + LANE_CONTROL_BYTES + piece.offset,
+                view.start().as_ptr(),
+            );
             // SAFETY: the view has so many bytes, which are whole words.
-            unsafe { remote.write(at + LANE_CONTROL_BYTES + offset, from, words) };
+            unsafe { remote.write(to, from, words) };
         }
     }
     remote.fence();
     remote.store(line(first), own.header(TxCursor::wrapped(own, first)));
     remote.fence();
-}
-
-fn copy(from: &WindowLane, to: &WindowLane, offset: usize, bytes: usize) {
-    let piece = Piece { offset, bytes };
-    if let Some(view) = from.view(piece) {
-        to.put(piece, Bytes::of_view(view));
-    }
 }
 
 /// The lines from `first` on that fill `bytes`, which are whole lines, at most a ring.

@@ -6,6 +6,7 @@
 //! was, because its next header stays cleared.
 
 use crosslane_ctl::lane::{LINE_BYTES, SMALL_RING_LINES};
+use crosslane_ctl::layout::{part_ends, part_of};
 
 use crate::header::{self, HEADER_BYTES, MAX_RECORD_BYTES, PeerLied, lines_for};
 use crate::memory::LaneMemory;
@@ -32,15 +33,17 @@ pub struct Piece {
 
 impl Piece {
     /// The bytes of a record from its line on, after `skipped` of its payload, at most `bytes` and
-    /// as far as the ring goes.
+    /// as far as they lie together.
     pub(crate) fn in_record(lines: u32, line: u64, skipped: usize, bytes: usize) -> Self {
         let ring_bytes = lines as usize * LINE_BYTES;
         // Masked to the ring, which has at most 2^18 lines.
         let line = usize::try_from(line & u64::from(lines - 1)).unwrap_or(0);
         let offset = (line * LINE_BYTES + HEADER_BYTES + skipped) & (ring_bytes - 1);
+        let part = part_of(u32::try_from(offset / LINE_BYTES).unwrap_or(0));
+        let end = part_ends(lines)[part] as usize * LINE_BYTES;
         Self {
             offset,
-            bytes: bytes.min(ring_bytes - offset),
+            bytes: bytes.min(end - offset),
         }
     }
 }
@@ -168,6 +171,8 @@ impl TxCursor {
 
 #[cfg(test)]
 mod tests {
+    use crosslane_ctl::layout::HEAD_LINES;
+
     use super::*;
 
     #[test]
@@ -180,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_leave_out_headers_and_the_end_of_the_ring() {
+    fn pieces_leave_out_headers_and_end_with_the_parts_of_the_ring() {
         let reservation = Reservation {
             tail: 511,
             line: 511,
@@ -193,9 +198,11 @@ mod tests {
             Some((piece.offset, piece.bytes))
         })
         .collect();
+        let head = HEAD_LINES as usize * LINE_BYTES;
         let first = (511 * 64 + 8, 56);
-        let second = (0, MAX_RECORD_BYTES - 56);
-        let third = (127 * 64 + 8, 10);
-        assert_eq!(pieces, [first, second, third]);
+        let second = (0, head);
+        let third = (head, MAX_RECORD_BYTES - 56 - head);
+        let fourth = (127 * 64 + 8, 10);
+        assert_eq!(pieces, [first, second, third, fourth]);
     }
 }

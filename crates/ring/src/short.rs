@@ -2,7 +2,7 @@
 //! done here is for [`TxCursor::write_record`] and [`RxCursor::read`], which do all.
 
 use crate::header::{self, HEADER_BYTES, MAX_RECORD_BYTES, Record, lines_for};
-use crate::memory::LaneMemory;
+use crate::memory::{LaneMemory, Spot};
 use crate::receive::RxCursor;
 use crate::send::{TxCursor, worth_waking};
 use crate::trace::{Point, mark};
@@ -31,7 +31,7 @@ pub struct Whole {
 
 impl TxCursor {
     /// Append `bytes` as one record. False, with nothing written, if they are none or too
-    /// many, or if there is not known to be room.
+    /// many, if there is not known to be room, or if it would not lie together.
     ///
     /// # Safety
     /// `from` must be valid for reads of `bytes`.
@@ -47,59 +47,65 @@ impl TxCursor {
         if !is_short || self.free(lane) < lines || self.is_at_turn(lane) {
             return false;
         }
-        let (tail, next) = (self.tail, self.tail + lines);
+        let tail = self.tail;
+        // With the header behind the record.
+        let Some(spot) = lane.spot(Self::wrapped(lane, tail), lines + 1) else {
+            return false;
+        };
         let header = header::data(bytes, tail, lane.lines());
-        // SAFETY: the caller's promise.
-        unsafe { Self::put(lane, tail, from, bytes) };
+        // SAFETY: the caller's promise, and the spot has the record's lines and one more.
+        unsafe { put(spot, from, bytes) };
         mark(Point::CopiedIn);
-        lane.publish(Self::wrapped(lane, tail), header);
+        // SAFETY: as above.
+        unsafe { spot.publish(header) };
         mark(Point::Published);
-        self.tail = next;
+        self.tail = tail + lines;
         true
     }
+}
 
-    /// Copy the payload of a record at `tail`, and clear the header behind it.
-    ///
-    /// # Safety
-    /// As [`TxCursor::write_short`].
-    #[inline]
-    unsafe fn put(lane: &impl LaneMemory, tail: u64, from: *const u8, bytes: usize) {
-        let next = Self::wrapped(lane, tail + lines_for(bytes));
-        if bytes > FEW_BYTES {
-            // SAFETY: the caller's promise.
-            unsafe { Self::put_many(lane, tail, from, bytes) };
-            return lane.clear(next);
-        }
-        // The receiver polls the first line and takes it away at every look. So it is written at last
-        // and at once.
-        if bytes <= FIRST_BYTES {
-            lane.clear(next);
-            // SAFETY: the caller's promise.
-            return unsafe {
-                lane.copy_into_line(Self::wrapped(lane, tail), HEADER_BYTES, from, bytes)
-            };
-        }
-        let (mut line, mut done) = (tail + 1, FIRST_BYTES);
-        while done < bytes {
-            let (rest, piece) = (from.wrapping_add(done), (bytes - done).min(LINE_BYTES));
-            // SAFETY: the caller's promise, from `done` on.
-            unsafe { lane.copy_into_line(Self::wrapped(lane, line), 0, rest, piece) };
-            (line, done) = (line + 1, done + piece);
-        }
-        lane.clear(next);
-        // SAFETY: the caller's promise, of a whole line.
-        unsafe { lane.copy_into_line(Self::wrapped(lane, tail), HEADER_BYTES, from, FIRST_BYTES) };
-    }
-
-    /// Copy a payload of many lines. Not cold at all, but what few lines take shall be in registers.
-    ///
-    /// # Safety
-    /// As [`TxCursor::write_short`].
-    #[cold]
-    unsafe fn put_many(lane: &impl LaneMemory, tail: u64, from: *const u8, bytes: usize) {
+/// Copy the payload of a record, and clear the header behind it.
+///
+/// # Safety
+/// As [`TxCursor::write_short`], and the spot must have the record's lines and one more.
+#[inline]
+unsafe fn put(spot: Spot, from: *const u8, bytes: usize) {
+    let next = lines_for(bytes);
+    if bytes > FEW_BYTES {
         // SAFETY: the caller's promise.
-        unsafe { lane.copy_in(Self::offset(lane, tail) + HEADER_BYTES, from, bytes) };
+        unsafe { put_many(spot, from, bytes) };
+        // SAFETY: the caller's promise.
+        return unsafe { spot.clear(next) };
     }
+    // The receiver polls the first line and takes it away at every look. So it is written at last
+    // and at once.
+    if bytes <= FIRST_BYTES {
+        // SAFETY: the caller's promise.
+        unsafe { spot.clear(next) };
+        // SAFETY: the caller's promise.
+        return unsafe { spot.copy_into_line(0, HEADER_BYTES, from, bytes) };
+    }
+    let (mut line, mut done) = (1, FIRST_BYTES);
+    while done < bytes {
+        let (rest, piece) = (from.wrapping_add(done), (bytes - done).min(LINE_BYTES));
+        // SAFETY: the caller's promise, from `done` on.
+        unsafe { spot.copy_into_line(line, 0, rest, piece) };
+        (line, done) = (line + 1, done + piece);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { spot.clear(next) };
+    // SAFETY: the caller's promise, of a whole line.
+    unsafe { spot.copy_into_line(0, HEADER_BYTES, from, FIRST_BYTES) };
+}
+
+/// Copy a payload of many lines. Not cold at all, but what few lines take shall be in registers.
+///
+/// # Safety
+/// As [`put`].
+#[cold]
+unsafe fn put_many(spot: Spot, from: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { spot.copy_in(HEADER_BYTES, from, bytes) };
 }
 
 impl RxCursor {
@@ -126,24 +132,28 @@ impl RxCursor {
         to: *mut u8,
         most: usize,
     ) -> Option<Whole> {
-        let found = lane.header(Self::wrapped(lane, self.head));
+        let line = Self::wrapped(lane, self.head);
+        let found = lane.header(line);
         if found == 0 || self.taken != 0 {
             return None;
         }
         let Ok(Record::Data { bytes }) = header::check(found, self.head, lane.lines()) else {
             return None;
         };
-        let next = self.head + lines_for(bytes);
+        let lines = lines_for(bytes);
+        // With the header behind the record.
+        let spot = lane.spot(line, lines + 1)?;
         let is_part = header::goes_on(found);
-        let goes_on = || bytes < most && (is_part || lane.header(Self::wrapped(lane, next)) != 0);
+        // SAFETY: the spot has the record's lines and one more.
+        let goes_on = || bytes < most && (is_part || unsafe { spot.header(lines) } != 0);
         if bytes > most || goes_on() {
             return None;
         }
         mark(Point::Found);
-        let offset = Self::offset(lane, self.head) + HEADER_BYTES;
-        // SAFETY: the caller's promise, and there are at most `most`.
-        unsafe { lane.copy_out(offset, to, bytes) };
+        // SAFETY: the caller's promise, there are at most `most`, and the spot has the record's lines.
+        unsafe { spot.copy_out(HEADER_BYTES, to, bytes) };
         mark(Point::CopiedOut);
+        let next = self.head + lines;
         let quarter = worth_waking(lane);
         let passed_quarter = (self.head ^ next) >= quarter;
         self.head = next;

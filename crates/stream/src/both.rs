@@ -37,7 +37,8 @@ fn enter(fd: RawFd, family: Family, role: u32, arena: &'static Arena) -> End {
 }
 
 fn grant([near, far]: [RawFd; 2], family: Family) -> [End; 2] {
-    let memory = create_sealed(c"both", GEOMETRY.arena_bytes()).unwrap();
+    let bytes = Location::default().layout().arena_bytes(&GEOMETRY);
+    let memory = create_sealed(c"both", bytes).unwrap();
     let arena = Arena::open(memory.as_fd(), GEOMETRY, Location::default()).unwrap();
     let arena = &*Box::leak(Box::new(arena));
     [(near, 0), (far, 1)].map(|(fd, role)| enter(fd, family, role, arena))

@@ -3,13 +3,14 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crosslane_ctl::lane::LaneControl;
+use crosslane_ctl::layout::PARTS;
 use crosslane_ring::WindowLane;
 
 /// A lane's address in atomics: replaced when an end is granted rings.
 #[derive(Default)]
 pub(crate) struct LaneCell {
     control: AtomicPtr<LaneControl>,
-    ring: AtomicPtr<u8>,
+    ring: [AtomicPtr<u8>; PARTS],
     lines: AtomicU32,
     is_bounded: AtomicBool,
 }
@@ -21,7 +22,8 @@ impl LaneCell {
         if control.is_null() {
             return None;
         }
-        let ring = self.ring.load(Ordering::Relaxed);
+        let ring = self.ring.each_ref();
+        let ring = ring.map(|part| part.load(Ordering::Relaxed));
         let lines = self.lines.load(Ordering::Relaxed);
         // SAFETY: `set` took them from a lane; arenas keep their addresses mapped for ever (see
         // `control`), so that a stale lane is wrong but never outside of memory.
@@ -32,7 +34,9 @@ impl LaneCell {
     pub(crate) fn set(&self, lane: WindowLane) {
         let (control, ring, lines) = lane.into_raw();
         self.lines.store(lines, Ordering::Relaxed);
-        self.ring.store(ring, Ordering::Relaxed);
+        for (cell, part) in self.ring.iter().zip(ring) {
+            cell.store(part, Ordering::Relaxed);
+        }
         self.control.store(control, Ordering::Release); // SYNC: lanes
     }
 

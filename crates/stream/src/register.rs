@@ -492,8 +492,8 @@ pub(crate) fn occupy(
 pub(crate) fn lanes(grant: &Grant, arena: &'static Arena) -> Option<[WindowLane; 2]> {
     let lane = |role| {
         // SAFETY: arenas are never unmapped.
-        let view = unsafe { arena.lane(grant.slot, role) }?;
-        WindowLane::new(view, grant.geometry.ring_lines)
+        let place = unsafe { arena.lane(grant.slot, role) }?;
+        WindowLane::in_arena(place, grant.geometry.ring_lines)
     };
     Some([lane(grant.role)?, lane(1 - grant.role)?])
 }

@@ -42,7 +42,8 @@ static FREE: Mutex<Vec<&'static Arena>> = Mutex::new(Vec::new());
 
 /// Memory of our own, or `None` if there is none.
 pub(crate) fn make(geometry: Geometry) -> Option<&'static Arena> {
-    let fd = create_sealed(c"crosslane-spare", geometry.arena_bytes()).ok()?;
+    let bytes = Location::Sealed.layout().arena_bytes(&geometry);
+    let fd = create_sealed(c"crosslane-spare", bytes).ok()?;
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     let place = free
         .iter()
@@ -106,8 +107,8 @@ pub(crate) fn put_back(memory: &'static Arena) {
 
 fn lane_of(memory: &'static Arena, role: u32) -> Option<WindowLane> {
     // SAFETY: it is never unmapped.
-    let view = unsafe { memory.lane(0, role) }?;
-    WindowLane::new(view, memory.geometry().ring_lines)
+    let place = unsafe { memory.lane(0, role) }?;
+    WindowLane::in_arena(place, memory.geometry().ring_lines)
 }
 
 fn lane(end: &End, role: u32) -> Option<WindowLane> {

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
 use crosslane_ctl::lane::{Geometry, Location, Pages, Posting};
+use crosslane_ctl::layout::{LanePlace, Layout};
 use crosslane_sys::fault::Watch;
 use crosslane_sys::memory::{Mapping, is_sealed, reaches};
 use thiserror::Error;
@@ -52,9 +53,19 @@ pub struct Arena {
     /// Whole pages, so that it may be longer than the arena.
     mapping: Mapping,
     geometry: Geometry,
+    layout: Layout,
     pages: Pages,
     /// Of memory that may go away.
     watch: Mutex<Option<Watch>>,
+}
+
+/// Where a lane lies.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneView {
+    /// All of its arena.
+    pub arena: View,
+    /// Where in it.
+    pub place: LanePlace,
 }
 
 /// The other host's memory, where it is not the same.
@@ -92,12 +103,13 @@ impl Arena {
         if !geometry.is_valid() {
             return Err(ArenaError::Geometry(geometry));
         }
-        let pages = location.pages();
-        let bytes = pages.mapped_bytes(&geometry);
+        let (layout, pages) = (location.layout(), location.pages());
+        let bytes = pages.mapped_bytes(layout.arena_bytes(&geometry));
         let offset = check(fd, bytes, location)?;
         let arena = Self {
             mapping: map(fd, offset, bytes)?,
             geometry,
+            layout,
             pages,
             watch: Mutex::new(None),
             beyond: Beyond::open(beyond, bytes, location)?,
@@ -154,8 +166,8 @@ impl Arena {
         let begins_on_page = self
             .pages
             .begin_at(self.mapping.start().as_ptr().addr() as u64);
-        let is_cut_so = self.geometry == geometry && self.pages == location.pages();
-        is_cut_so && is_written_so && begins_on_page
+        let is_cut_so = self.geometry == geometry && self.layout == location.layout();
+        is_cut_so && self.pages == location.pages() && is_written_so && begins_on_page
     }
 
     /// Let go of the memory but keep the addresses, so that a stale pointer into the arena reads
@@ -226,15 +238,15 @@ impl Arena {
         self.contains(address).then(|| address - start)
     }
 
-    /// The lane of `slot` in which role `sender_role` sends, or `None` if there is none.
+    /// Where the lane of `slot` lies in which role `sender_role` sends, or `None` if there is none.
     ///
     /// # Safety
     /// The arena must outlive every use of the view.
-    pub unsafe fn lane(&self, slot: u32, sender_role: u32) -> Option<View> {
-        let offset = self.geometry.lane_offset(slot, sender_role)?;
+    pub unsafe fn lane(&self, slot: u32, sender_role: u32) -> Option<LaneView> {
+        let place = self.layout.lane(&self.geometry, slot, sender_role)?;
         // SAFETY: the caller's promise.
-        let whole = unsafe { View::of(&self.mapping) };
-        whole.part(offset, self.geometry.lane_bytes())
+        let arena = unsafe { View::of(&self.mapping) };
+        Some(LaneView { arena, place })
     }
 }
 
@@ -314,6 +326,10 @@ mod tests {
     use core::sync::atomic::Ordering;
     use std::os::fd::AsFd;
 
+    use core::ptr::NonNull;
+
+    use crosslane_ctl::lane::LANE_CONTROL_BYTES;
+
     use super::*;
     use crate::memory::create_sealed;
 
@@ -321,6 +337,15 @@ mod tests {
         ring_lines: 512,
         slots: 2,
     };
+
+    fn sealed_bytes() -> usize {
+        Location::Sealed.layout().arena_bytes(&SMALL)
+    }
+
+    fn control_line(lane: &LaneView) -> NonNull<u8> {
+        let lane = lane.arena.part(lane.place.control, LANE_CONTROL_BYTES);
+        lane.unwrap().start()
+    }
 
     /// In a file with pages of the usual size.
     fn in_file(offset: u64) -> Location {
@@ -332,11 +357,11 @@ mod tests {
 
     #[test]
     fn a_sealed_object_of_the_right_size_opens() {
-        let fd = create_sealed("test-arena", SMALL.arena_bytes()).unwrap();
+        let fd = create_sealed("test-arena", sealed_bytes()).unwrap();
         let arena = Arena::open(fd.as_fd(), SMALL, Location::Sealed).unwrap();
         // SAFETY: the arena outlives the views.
         let last = unsafe { arena.lane(1, 1) }.unwrap();
-        assert_eq!(last.bytes(), SMALL.lane_bytes());
+        assert_eq!(last.arena.bytes(), sealed_bytes());
         // SAFETY: as above.
         assert!(unsafe { arena.lane(2, 0) }.is_none());
     }
@@ -348,7 +373,7 @@ mod tests {
             Arena::open(file.as_fd(), SMALL, Location::Sealed),
             Err(ArenaError::Unsealed { .. })
         ));
-        let small = create_sealed("test-arena", SMALL.arena_bytes() - 1).unwrap();
+        let small = create_sealed("test-arena", sealed_bytes() - 1).unwrap();
         assert!(matches!(
             Arena::open(small.as_fd(), SMALL, Location::Sealed),
             Err(ArenaError::Unsealed { .. })
@@ -375,7 +400,7 @@ mod tests {
             eprintln!("SKIPPED: this kernel has no transparent huge pages");
             return;
         }
-        let fd = create_sealed("test-arena", SMALL.arena_bytes()).unwrap();
+        let fd = create_sealed("test-arena", sealed_bytes()).unwrap();
         let arena = Arena::open(fd.as_fd(), SMALL, Location::Sealed).unwrap();
         let start = arena.mapping.start().addr().get();
         assert!(flags_at(start).contains(" nh"), "when opened");
@@ -398,7 +423,7 @@ mod tests {
         // SAFETY: the arena outlives the views.
         let lane = unsafe { arena.lane(0, 1) }.unwrap();
         // SAFETY: a lane is longer than eight bytes, and nobody changes them now.
-        let seen = unsafe { lane.start().cast::<[u8; 8]>().read_volatile() };
+        let seen = unsafe { control_line(&lane).cast::<[u8; 8]>().read_volatile() };
         assert_eq!(seen, [7; 8]);
         let beyond = in_file(8192);
         assert!(matches!(
@@ -409,6 +434,7 @@ mod tests {
             Arena::open(file.as_fd(), SMALL, Location::Sealed),
             Err(ArenaError::Unsealed { .. })
         ));
+        assert!(!arena.is_like(SMALL, Location::Sealed));
     }
 
     #[test]
@@ -421,7 +447,7 @@ mod tests {
             // SAFETY: the arena outlives the views.
             let lane = unsafe { arena.lane(1, 1) }.unwrap();
             // SAFETY: inside the arena.
-            unsafe { lane.start().read_volatile() };
+            unsafe { control_line(&lane).read_volatile() };
             arena.lost().map(|lost| lost.load(Ordering::SeqCst))
         };
         assert_eq!(look(), Some(0));
@@ -484,7 +510,7 @@ mod tests {
             // SAFETY: the arena outlives the view.
             let lane = unsafe { arena.lane(1, 0) }.unwrap();
             // SAFETY: inside the arena.
-            unsafe { lane.start().cast::<u64>().read_volatile() }
+            unsafe { control_line(&lane).cast::<u64>().read_volatile() }
         };
         assert_eq!([first(&alpha), first(&beta)], [0, 7]);
         beyond.set_len(0).unwrap();

@@ -30,7 +30,7 @@ pub const WATCHDOG: Duration = Duration::from_secs(20);
 
 /// A small arena, so that tests use up more than one.
 pub const GEOMETRY: Geometry = Geometry {
-    ring_lines: 512,
+    ring_lines: 2048,
     slots: 4,
 };
 

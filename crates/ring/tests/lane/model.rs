@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::lane::{MIN_RING_LINES, SMALL_RING_LINES};
+use crosslane_ctl::layout::HEAD_LINES;
 use crosslane_ring::{Control, MAX_RECORD_BYTES, RxCursor, TxCursor};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -48,6 +49,10 @@ fn payload() -> impl Strategy<Value = Payload> {
     prop_oneof![Just(Payload::Stream), (0..8_u8).prop_map(Payload::Headers)]
 }
 
+fn edge() -> impl Strategy<Value = Edge> {
+    prop_oneof![Just(Edge::Last), Just(Edge::Parted)]
+}
+
 /// Any line, most often one near the end of a lap; the lap in the header wraps after 2^14 laps, and the line that is
 /// credited after 2^48.
 fn line() -> impl Strategy<Value = u64> {
@@ -69,22 +74,28 @@ proptest! {
 
     #[test]
     fn a_lane_does_what_the_reference_says(
+        edge in edge(),
         line in line(),
         payload in payload(),
         ops in vec(op(), 1..120),
     ) {
-        run(MIN_RING_LINES, line, payload, ops);
+        run(edge, MIN_RING_LINES, line, payload, ops);
     }
 
     #[test]
     fn a_long_ring_grows_and_shrinks_as_the_reference_says(
-        part in 0..4_u64,
+        edge in edge(),
+        part in 0..5_usize,
         lines_before in 0..400_u64,
         payload in payload(),
         ops in vec(op(), 1..120),
     ) {
-        let line = (part + 1) * u64::from(SMALL_RING_LINES) - lines_before;
-        run(4 * SMALL_RING_LINES, line, payload, ops);
+        // At the end of a small ring, at that of the ring, or at that of a head.
+        let end = [1, 2, 3, 4].map(|part| part * u64::from(SMALL_RING_LINES));
+        let ends = end.into_iter().chain([u64::from(4 * SMALL_RING_LINES + HEAD_LINES)]);
+        let end = ends.into_iter().nth(part).unwrap_or(0);
+        let line = end.saturating_sub(lines_before);
+        run(edge, 4 * SMALL_RING_LINES, line, payload, ops);
     }
 }
 
@@ -162,7 +173,7 @@ fn a_control_record_fits_when_data_has_filled_the_ring() {
         let control = Op::WriteControl(Control::Stop, line);
         // The second control record finds no room, which the reference says too.
         let ops = [fill, one_byte, control.clone(), control, Op::Read(vec![1])];
-        run(MIN_RING_LINES, line, Payload::Headers(0), ops);
+        run(Edge::Last, MIN_RING_LINES, line, Payload::Headers(0), ops);
     }
 }
 
@@ -181,8 +192,14 @@ fn a_short_run_goes_over_the_end() {
         Op::Write(vec![100]),
     ];
     let line = 3 * u64::from(MIN_RING_LINES) - 4;
-    run(MIN_RING_LINES, line, Payload::Headers(0), ops.clone());
-    run(MIN_RING_LINES, line, Payload::Stream, ops);
+    run(
+        Edge::Last,
+        MIN_RING_LINES,
+        line,
+        Payload::Headers(0),
+        ops.clone(),
+    );
+    run(Edge::Last, MIN_RING_LINES, line, Payload::Stream, ops);
 }
 
 /// Short enough for Miri, too.
@@ -201,8 +218,14 @@ fn records_built_and_read_in_place_go_over_the_end() {
         Op::Build(80, 80),
     ];
     let line = 3 * u64::from(MIN_RING_LINES) - 4;
-    run(MIN_RING_LINES, line, Payload::Headers(0), ops.clone());
-    run(MIN_RING_LINES, line, Payload::Stream, ops);
+    run(
+        Edge::Last,
+        MIN_RING_LINES,
+        line,
+        Payload::Headers(0),
+        ops.clone(),
+    );
+    run(Edge::Last, MIN_RING_LINES, line, Payload::Stream, ops);
 }
 
 #[test]
@@ -217,7 +240,7 @@ fn a_reservation_takes_all_the_room_and_leaves_that_of_a_control_record() {
             control,
             Op::Consume(9, 20_000),
         ];
-        run(MIN_RING_LINES, line, Payload::Headers(0), ops);
+        run(Edge::Last, MIN_RING_LINES, line, Payload::Headers(0), ops);
     }
 }
 
@@ -227,6 +250,7 @@ fn every_small_size_of_write_and_read_carries_the_stream() {
         for read in [1, 7, 56, 64, 200] {
             let pair = [Op::Write(vec![written]), Op::Read(vec![read])];
             run(
+                Edge::Last,
                 MIN_RING_LINES,
                 500,
                 Payload::Stream,

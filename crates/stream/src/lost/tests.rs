@@ -71,7 +71,10 @@ impl Link {
         let copy = File::from(create_sealed(c"copy", bytes).unwrap());
         copy.write_all_at(&content, 0).unwrap();
         // SAFETY: an arena begins with its first lane, and is not unmapped meanwhile.
-        let at = unsafe { self.sender.view.lane(0, 0) }.unwrap().start();
+        let at = unsafe { self.sender.view.lane(0, 0) }
+            .unwrap()
+            .arena
+            .start();
         // SAFETY: in the place of the same memory as it was.
         let mapped = unsafe {
             libc::mmap(

@@ -78,7 +78,7 @@ fn arenas() -> [&'static Arena; 2] {
 fn base(arena: &'static Arena) -> usize {
     // SAFETY: it is never unmapped.
     let lane = unsafe { arena.lane(0, 0) }.unwrap();
-    lane.start().as_ptr().expose_provenance()
+    lane.arena.start().as_ptr().expose_provenance()
 }
 
 impl Link {

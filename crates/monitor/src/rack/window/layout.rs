@@ -109,7 +109,7 @@ impl Layout {
 
     /// From one part to the next.
     pub fn part_bytes(&self) -> u64 {
-        self.pages.mapped_bytes(&self.geometry) as u64
+        self.pages.mapped_bytes(self.geometry.arena_bytes()) as u64
     }
 
     /// Parts that fit.

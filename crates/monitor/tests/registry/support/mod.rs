@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crosslane_ctl::lane::{Geometry, MIN_RING_LINES};
+use crosslane_ctl::layout::{Layout, Range};
 use crosslane_ctl::message::{Grant, MonitorMessage};
 use crosslane_monitor::arenas::{Backing, WindowId};
 use crosslane_monitor::config::Quotas;
@@ -36,14 +37,19 @@ impl Backing for Fake {
     }
 
     fn create(&mut self, bytes: usize) -> Option<Slots> {
-        assert_eq!(bytes, GEOMETRY.arena_bytes());
+        assert_eq!(bytes, Layout::Parted.arena_bytes(&GEOMETRY));
         self.left = self.left.checked_sub(1)?;
         Some(Slots(Rc::new(RefCell::new(vec![true; 2])), None))
     }
 
     fn punch(&mut self, memory: &Slots, offset: usize, bytes: usize) -> bool {
-        assert_eq!(bytes, GEOMETRY.slot_bytes());
-        memory.0.borrow_mut()[offset / bytes] = true;
+        let slot = [0, 1].into_iter().find(|slot| {
+            let [own, beyond] = Layout::Parted.slot(&GEOMETRY, *slot);
+            assert_eq!(beyond.bytes, 0, "rings as short as this have nothing there");
+            own == Range { offset, bytes }
+        });
+        let slot = slot.expect("what is given back is a slot");
+        memory.0.borrow_mut()[slot as usize] = true;
         self.punching_works.get()
     }
 

@@ -1,10 +1,13 @@
 //! Memory for a lane that notices every access outside of it.
 
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crosslane_ctl::lane::{LANE_CONTROL_BYTES, LINE_BYTES};
+use crosslane_ctl::lane::{Geometry, LANE_CONTROL_BYTES, LINE_BYTES};
+use crosslane_ctl::layout::{LanePlace, Layout, PARTS, part_ends, part_of};
 use crosslane_ring::WindowLane;
+use crosslane_window::arena::LaneView;
 use crosslane_window::view::View;
 
 /// At which edge of its pages the lane lies; the other edge is filled up with canaries.
@@ -14,6 +17,8 @@ pub enum Edge {
     First,
     /// A byte after the lane is in such a page.
     Last,
+    /// A byte after its last part is. It is the last lane of an arena whose lanes lie in parts; the others are canaries.
+    Parted,
 }
 
 const CANARY: u64 = 0x5aa5_5aa5_5aa5_5aa5;
@@ -21,7 +26,10 @@ const CANARY: u64 = 0x5aa5_5aa5_5aa5_5aa5;
 /// A lane's memory between two pages that raise SIGSEGV.
 pub struct Memory {
     pages: pages::Pages,
+    /// Where the arena begins in them, and how long it is.
     first: usize,
+    bytes: usize,
+    place: LanePlace,
     lines: u32,
 }
 
@@ -29,14 +37,32 @@ impl Memory {
     /// Zeroed memory for a ring of `lines`.
     pub fn new(lines: u32, edge: Edge) -> Self {
         let bytes = LANE_CONTROL_BYTES + lines as usize * LINE_BYTES;
+        let whole = LanePlace {
+            control: 0,
+            ring: [LANE_CONTROL_BYTES; PARTS],
+        };
+        let geometry = Geometry {
+            ring_lines: lines,
+            slots: 2,
+        };
+        let (bytes, place) = match edge {
+            Edge::First | Edge::Last => (bytes, whole),
+            Edge::Parted => {
+                let place = Layout::Parted.lane(&geometry, 1, 1);
+                let place = place.expect("an arena of two slots has a second one");
+                (Layout::Parted.arena_bytes(&geometry), place)
+            }
+        };
         let pages = pages::Pages::new(bytes);
         let first = match edge {
             Edge::First => 0,
-            Edge::Last => pages.bytes() - bytes,
+            Edge::Last | Edge::Parted => pages.bytes() - bytes,
         };
         let memory = Self {
             pages,
             first,
+            bytes,
+            place,
             lines,
         };
         memory
@@ -56,28 +82,34 @@ impl Memory {
 
     /// The lane.
     pub fn lane(&self) -> WindowLane {
-        WindowLane::new(self.view(), self.lines).expect("the pages have room for the lane")
+        let (arena, place) = (self.view(), self.place);
+        let lane = WindowLane::in_arena(LaneView { arena, place }, self.lines);
+        lane.expect("the pages have room for the lane")
     }
 
-    /// The lane's bytes.
+    /// The arena: the lane's bytes, if it lies in one piece.
     pub fn view(&self) -> View {
         let start = self.pages.start();
         // SAFETY: the pages are valid as long as `self`; whoever keeps the view longer has to do
         // with a test that fails. Everybody else reaches them through atomics.
         let view = unsafe { View::from_raw(start, self.pages.bytes()) };
-        let view = view.part(self.first, self.lane_words() * 8);
-        view.expect("the pages have room for the lane")
+        let view = view.part(self.first, self.bytes);
+        view.expect("the pages have room for the arena")
     }
 
     /// Every word of the lane, control lines first: what a peer could write to.
     pub fn words(&self) -> impl Iterator<Item = &AtomicU64> {
-        (0..self.lane_words()).map(|index| self.word(self.first / 8 + index))
+        (0..self.lane_words()).map(|index| self.lane_word(index))
     }
 
     /// A word of the lane, counted from its first control line.
     pub fn lane_word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.lane_words());
-        self.word(self.first / 8 + index)
+        let Some(in_ring) = (index * 8).checked_sub(LANE_CONTROL_BYTES) else {
+            return self.word((self.first + self.place.control) / 8 + index);
+        };
+        let line = u32::try_from(in_ring / LINE_BYTES).expect("a ring has fewer");
+        self.word((self.first + self.place.ring[part_of(line)] + in_ring) / 8)
     }
 
     /// Words of the lane.
@@ -93,11 +125,36 @@ impl Memory {
         assert!(untouched, "memory beside the lane was written to");
     }
 
+    /// Which words of the pages are the lane's, in order.
+    fn own(&self) -> Vec<Range<usize>> {
+        let control = self.place.control..self.place.control + LANE_CONTROL_BYTES;
+        let mut first = 0;
+        let parts = part_ends(self.lines).into_iter().zip(self.place.ring);
+        let parts = parts.map(|(end, start)| {
+            let lines = first..end as usize;
+            first = lines.end;
+            start + lines.start * LINE_BYTES..start + lines.end * LINE_BYTES
+        });
+        let all = std::iter::once(control).chain(parts);
+        let words = |bytes: Range<usize>| {
+            let [start, end] = [bytes.start, bytes.end].map(|byte| (self.first + byte) / 8);
+            start..end
+        };
+        let mut own: Vec<_> = all.filter(|bytes| !bytes.is_empty()).map(words).collect();
+        own.sort_by_key(|words| words.start);
+        own
+    }
+
     /// The words of the pages that are not the lane's.
     fn slack(&self) -> impl Iterator<Item = &AtomicU64> {
-        let (first, last) = (self.first / 8, self.first / 8 + self.lane_words());
+        let own = self.own();
+        let starts: Vec<_> = std::iter::once(0)
+            .chain(own.iter().map(|words| words.end))
+            .collect();
         let all = self.pages.bytes() / 8;
-        (0..first).chain(last..all).map(|index| self.word(index))
+        let ends = own.into_iter().map(|words| words.start).chain([all]);
+        let gaps = starts.into_iter().zip(ends);
+        gaps.flat_map(|(start, end)| (start..end).map(|index| self.word(index)))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {

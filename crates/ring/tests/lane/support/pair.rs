@@ -27,9 +27,9 @@ pub fn forged_header(kind: u64, bytes: usize, line: u64, ring_lines: u32) -> u64
 
 /// Run `ops` on a lane that begins at `line` and whose memory is full of headers that would do
 /// one lap later.
-pub fn run(lines: u32, line: u64, payload: Payload, ops: impl IntoIterator<Item = Op>) {
+pub fn run(edge: Edge, lines: u32, line: u64, payload: Payload, ops: impl IntoIterator<Item = Op>) {
     let forged = forged_header(1, 48, line + u64::from(lines), lines);
-    let memory = Memory::filled(lines, Edge::Last, |_| forged);
+    let memory = Memory::filled(lines, edge, |_| forged);
     let mut pair = Pair::new(memory.lane(), line, payload);
     ops.into_iter().for_each(|op| pair.apply(&op));
     pair.drain();
@@ -46,7 +46,8 @@ pub fn replay(bytes: &[u8]) {
         8 => Payload::Stream,
         shift => Payload::Headers(shift),
     };
-    run(MIN_RING_LINES, line >> 20, payload, input);
+    let edge = [Edge::Last, Edge::Parted][usize::from(line & 1 != 0)];
+    run(edge, MIN_RING_LINES, line >> 20, payload, input);
 }
 
 /// Both sides of a lane, and what they should do.

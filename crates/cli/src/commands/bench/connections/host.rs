@@ -12,7 +12,7 @@ use super::super::monitor::Monitor;
 use super::super::placement::Placement;
 use super::super::programs::{GRACE, Programs, Server, parse};
 use super::super::rounds::Measured;
-use super::memory::{Memory, kernel_slab_bytes};
+use super::memory::{Memory, kernel_bytes};
 use super::results::{Figures, Growth, Key, Transport};
 
 /// Opening a connection and using it takes a fraction of this, also on a busy machine.
@@ -166,7 +166,7 @@ impl Cast {
         Ok(Snapshot {
             programs: server?.sum(client?),
             monitor: monitor.map_or(Ok(Memory::default()), |it| Memory::of(it.process.pid()))?,
-            kernel_bytes: kernel_slab_bytes()?,
+            kernel_bytes: kernel_bytes()?,
         })
     }
 }

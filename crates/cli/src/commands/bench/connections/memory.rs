@@ -37,10 +37,11 @@ impl Memory {
     }
 }
 
-/// Memory that the kernel keeps for itself in slabs, on the whole machine.
-pub fn kernel_slab_bytes() -> anyhow::Result<u64> {
+/// Memory that the kernel keeps for itself in slabs and page tables, on the whole machine.
+pub fn kernel_bytes() -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    kib(&text, "Slab").context("/proc/meminfo has no line Slab")
+    let of = |name| kib(&text, name).with_context(|| format!("/proc/meminfo has no line {name}"));
+    Ok(of("Slab")? + of("PageTables")?)
 }
 
 /// The value of a line `Name:   12 kB`, in bytes.
@@ -72,6 +73,6 @@ mod tests {
     fn this_process_has_memory_and_so_has_the_kernel() {
         let memory = Memory::of(std::process::id()).expect("it is ours");
         assert!(memory.private_bytes > 0);
-        assert!(kernel_slab_bytes().expect("Linux tells") > 0);
+        assert!(kernel_bytes().expect("Linux tells") > 0);
     }
 }

@@ -60,9 +60,9 @@ One client opens the connections to one server, which serves them all by epoll i
 connection is used, so that its rings exist, and then left alone. Memory is what all of this has \
 added, divided by the number of connections: private memory of the two programs and of the monitor, \
 which is one of the bench's own, and shared memory of all three (proportional set size, so that a \
-page is counted once). \"kernel\" is by how much the slabs of the whole machine have grown, sockets \
-for the most part, in TCP's case as in Crosslane's; on a machine that does other things it says \
-little. Latency is that of round trips of 64 B on one connection while the others are idle.
+page is counted once). \"kernel\" is by how much the slabs and page tables of the whole machine have \
+grown, sockets for the most part, in TCP's case as in Crosslane's; on a machine that does other \
+things it says little. Latency is that of round trips of 64 B on one connection while the others are idle.
 
 Each program needs a descriptor for each connection; limits are raised as far as they may be.
 

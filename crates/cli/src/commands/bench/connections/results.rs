@@ -30,7 +30,7 @@ pub struct Growth {
     pub monitor_bytes: u64,
     /// Shared memory of all three.
     pub shared_bytes: u64,
-    /// The kernel's slabs, on the whole machine.
+    /// The kernel's slabs and page tables, on the whole machine.
     pub kernel_bytes: u64,
 }
 
