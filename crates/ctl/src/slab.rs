@@ -161,6 +161,10 @@ pub mod end_flags {
     pub const AWAITED: u32 = 1 << 21;
     /// Somebody may read the socket past the library, uncounted.
     pub const OTHERS_READ: u32 = 1 << 22;
+    /// [`super::WaitState::ending`] says how.
+    pub const ENDED: u32 = 1 << 23;
+    /// The chaos knob is about to act.
+    pub const CHAOS: u32 = 1 << 24;
 }
 
 /// How far the upgrade of an end has come.

@@ -47,6 +47,19 @@ pub fn part(start: *const core::ffi::c_void, bytes: size_t) -> Part {
     }
 }
 
+/// A buffer of the program that is not empty and has no more than `most` bytes, if it may be the program's.
+#[inline]
+pub fn short_part(start: *const core::ffi::c_void, bytes: size_t, most: usize) -> Option<Part> {
+    let room = HIGHEST_ADDRESS - LOWEST_ADDRESS;
+    assert!(most <= room);
+    let is_short =
+        bytes.wrapping_sub(1) < most && start.addr().wrapping_sub(LOWEST_ADDRESS) <= room - bytes;
+    is_short.then_some(Part {
+        start: start.cast_mut().cast(),
+        bytes,
+    })
+}
+
 /// Whether a buffer goes on beyond all that a program can have, which read and write find out before they take less.
 #[inline]
 pub fn is_beyond(start: *const core::ffi::c_void, bytes: size_t) -> bool {

@@ -8,17 +8,17 @@ use crosslane_ring::Part;
 use crosslane_stream::beside::Beside;
 use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
-use crosslane_stream::short::{self, Missed};
+use crosslane_stream::short::{Missed, receive_in_any, receive_soon};
 use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, ending, peek, raw, send};
 use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::progress::is_granted;
-use crate::{c, names, output, poll, roomless};
+use crate::{c, names, output, poll, roomless, short};
 
 /// Flags that change nothing about a short message that is there.
-const SHORT_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+pub const SHORT_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// What a receive asks for besides its buffers.
 #[derive(Clone, Copy)]
@@ -44,19 +44,28 @@ fn asks_beside(end: &End, flags: c_int) -> bool {
     flags & names != 0
 }
 
-/// As [`receive`], into one buffer.
+/// As [`receive`], into one buffer, of a call that may have looked already whether a short message is there.
 #[inline]
-fn receive_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
+pub fn receive_one(
+    end: &End,
+    part: Part,
+    (flags, has_looked): (c_int, bool),
+    kernel: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    let mut missed = Missed::Unusual;
     cancel::test();
     if flags & !SHORT_FLAGS == 0 && part.bytes > 0 && c::is_plausible(&part) {
         // SAFETY: the program's buffer, by the manual of its call.
-        let received = unsafe { short::receive(end, part, flags & libc::MSG_DONTWAIT == 0) };
-        match received {
+        if !has_looked && let Ok(bytes) = unsafe { receive_in_any(end, part) } {
+            return c::count(Ok(bytes));
+        }
+        // SAFETY: as above.
+        match unsafe { receive_soon(end, part, flags & libc::MSG_DONTWAIT == 0) } {
             Ok(bytes) => return c::count(Ok(bytes)),
-            Err(missed) => return receive(end, &[part], flags, missed, kernel),
+            Err(found) => missed = found,
         }
     }
-    receive(end, &[part], flags, Missed::Unusual, kernel)
+    receive(end, &[part], flags, missed, kernel)
 }
 
 /// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted. Not inlined, so that
@@ -191,13 +200,7 @@ fn discard(end: &End, parts: &[Part], options: Options<'_>) -> Result<usize, Err
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
-    // SAFETY: passed on.
-    let kernel = move || unsafe { real::read(fd, buffer, bytes) };
-    match End::of(fd) {
-        Some(_) if c::is_beyond(buffer, bytes) => c::fail(Errno(libc::EFAULT)),
-        Some(end) if bytes > 0 => receive_one(&end, c::part(buffer, bytes), 0, kernel),
-        _ => kernel(),
-    }
+    short::read(fd, buffer, bytes)
 }
 
 #[unsafe(no_mangle)]
@@ -262,12 +265,7 @@ pub unsafe extern "C" fn recv(
     bytes: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: passed on.
-    let kernel = move || unsafe { real::recv(fd, buffer, bytes, flags) };
-    match End::of(fd) {
-        Some(end) => receive_one(&end, c::part(buffer, bytes), flags, kernel),
-        None => kernel(),
-    }
+    short::recv(fd, buffer, bytes, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -294,6 +292,9 @@ pub unsafe extern "C" fn recvfrom(
 ) -> ssize_t {
     // SAFETY: passed on.
     let kernel = move || unsafe { real::recvfrom(fd, buffer, bytes, flags, address, length) };
+    if address.is_null() && bytes > 0 {
+        return short::recv(fd, buffer, bytes, flags);
+    }
     let Some(end) = End::of(fd) else {
         return kernel();
     };
@@ -302,7 +303,7 @@ pub unsafe extern "C" fn recvfrom(
         // SAFETY: the program's promise.
         return unsafe { roomless::receive_from(flags, fd, address, length) };
     }
-    let received = receive_one(&end, c::part(buffer, bytes), flags, || {
+    let received = receive_one(&end, c::part(buffer, bytes), (flags, false), || {
         by_kernel = true;
         kernel()
     });

@@ -35,6 +35,7 @@ mod progress;
 mod roomless;
 mod sandbox;
 mod select;
+mod short;
 mod signals;
 mod sole;
 mod splice;

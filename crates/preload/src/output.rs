@@ -9,16 +9,17 @@ use crosslane_ring::short::SHORT_BYTES;
 use crosslane_stream::end::Blocked;
 use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
+use crosslane_stream::short::send_in_any;
 use crosslane_stream::stay::Stay;
-use crosslane_stream::{End, adopt, raw, remainder, replay, short, switch};
+use crosslane_stream::{End, adopt, raw, remainder, replay, switch};
 use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::progress::{is_granted, is_granted_to_send};
-use crate::{c, epoll, lifecycle, names};
+use crate::{c, epoll, lifecycle, names, short};
 
 /// Flags that rings can honour; others are for the kernel, and the connection with them.
-const RING_FLAGS: c_int = libc::MSG_DONTWAIT
+pub const RING_FLAGS: c_int = libc::MSG_DONTWAIT
     | libc::MSG_NOSIGNAL
     | libc::MSG_MORE
     | libc::MSG_EOR
@@ -28,15 +29,21 @@ const RING_FLAGS: c_int = libc::MSG_DONTWAIT
 /// Messages that one sendmmsg sends (UIO_MAXIOV).
 const MOST_MESSAGES: u32 = 1024;
 
-/// As [`transmit`], of one buffer.
+/// As [`transmit`], of one buffer, for a call that may have tried the short way already.
 #[inline]
-fn transmit_one(end: &End, part: Part, flags: c_int, kernel: impl FnMut() -> ssize_t) -> ssize_t {
+pub fn transmit_one(
+    end: &End,
+    part: Part,
+    (flags, has_tried): (c_int, bool),
+    kernel: impl FnMut() -> ssize_t,
+) -> ssize_t {
     cancel::test();
-    if flags & !RING_FLAGS == 0
+    if !has_tried
+        && flags & !RING_FLAGS == 0
         && (1..=SHORT_BYTES).contains(&part.bytes)
         && c::is_plausible(&part)
         // SAFETY: the program's buffer, by the manual of its call.
-        && unsafe { short::send(end, part) }
+        && unsafe { send_in_any(end, part) }.is_ok()
     {
         return c::count(Ok(part.bytes));
     }
@@ -190,13 +197,7 @@ fn refuse_or_restart(errno: Errno, flags: c_int) -> Option<ssize_t> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
-    // SAFETY: passed on.
-    let kernel = move || unsafe { real::write(fd, buffer, bytes) };
-    match End::of(fd) {
-        Some(_) if c::is_beyond(buffer, bytes) => c::fail(Errno(libc::EFAULT)),
-        Some(end) => transmit_one(&end, c::part(buffer, bytes), 0, kernel),
-        None => kernel(),
-    }
+    short::write(fd, buffer, bytes)
 }
 
 #[unsafe(no_mangle)]
@@ -254,12 +255,7 @@ pub unsafe extern "C" fn send(
     bytes: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: passed on.
-    let kernel = move || unsafe { real::send(fd, buffer, bytes, flags) };
-    match End::of(fd) {
-        Some(end) => transmit_one(&end, c::part(buffer, bytes), flags, kernel),
-        None => kernel(),
-    }
+    short::send(fd, buffer, bytes, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -276,7 +272,7 @@ pub unsafe extern "C" fn sendto(
     match End::of(fd) {
         Some(_) if names::is_bad_address(address, length) => kernel(),
         Some(end) if end.family() == Family::Unix && !address.is_null() && length > 0 => kernel(),
-        Some(end) => transmit_one(&end, c::part(buffer, bytes), flags, kernel),
+        Some(end) => transmit_one(&end, c::part(buffer, bytes), (flags, false), kernel),
         None => by_unknown(fd, flags, kernel),
     }
 }

@@ -95,7 +95,7 @@ pub(crate) const ASKS_FOR_CREDIT: u64 = 1 << 17;
 /// Lines that a record with this much payload takes.
 #[inline]
 pub(crate) const fn lines_for(bytes: usize) -> u64 {
-    (HEADER_BYTES + bytes).div_ceil(LINE_BYTES) as u64
+    (bytes.wrapping_add(HEADER_BYTES + LINE_BYTES - 1) / LINE_BYTES) as u64
 }
 
 /// The header of a data record that starts at `line` of a ring of `ring_lines`.
@@ -154,6 +154,18 @@ pub(crate) fn claims_data(header: u64) -> bool {
 #[inline]
 pub(crate) fn goes_on(header: u64) -> bool {
     header & GOES_ON != 0
+}
+
+/// Bytes of the record of data with this header, found at `line`, whose message ends with it. `None` for every other, and for
+/// what is no record.
+#[inline]
+pub(crate) fn last_data(header: u64, line: u64, ring_lines: u32) -> Option<usize> {
+    // All that a header says besides bytes and moment.
+    let rest = header << 32 >> (32 + KIND_AT);
+    let bytes = header & BYTES;
+    let is_data = rest == KIND_DATA | lap(line, ring_lines) << (LAP_AT - KIND_AT)
+        && bytes.wrapping_sub(1) < MAX_RECORD_BYTES as u64;
+    usize::try_from(bytes).ok().filter(|_| is_data)
 }
 
 /// Check a header, not 0, that was found at `line`.
@@ -222,6 +234,16 @@ mod tests {
         #[test]
         fn what_no_correct_sender_writes_is_a_lie((header, line) in nearly_correct()) {
             prop_assert_eq!(check(header, line, LINES).is_ok(), is_correct(header, line));
+        }
+
+        #[test]
+        fn the_last_record_of_a_message_is_known_at_once((header, line) in nearly_correct()) {
+            let flags = GOES_ON | ASKS_FOR_CREDIT;
+            let expected = match check(header, line, LINES) {
+                Ok(Record::Data { bytes }) if header & flags == 0 => Some(bytes),
+                _ => None,
+            };
+            prop_assert_eq!(last_data(header, line, LINES), expected);
         }
 
         #[test]

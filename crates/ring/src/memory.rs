@@ -496,7 +496,7 @@ impl LaneMemory for WindowLane {
         }
         assert!(bytes <= self.lines as usize * LINE_BYTES);
         // SAFETY: the caller's promise, and just checked.
-        unsafe { self.copy_pieces_out(offset, to, bytes) };
+        unsafe { { *self }.copy_pieces_out(offset, to, bytes) };
     }
 
     #[inline]

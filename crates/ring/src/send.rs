@@ -57,6 +57,13 @@ impl TxCursor {
             .saturating_sub(self.tail.wrapping_sub(self.credit))
     }
 
+    /// Whether so many lines are known to be free for data, as [`TxCursor::free`] tells.
+    #[inline]
+    pub(crate) fn has_free(&self, lane: &impl LaneMemory, lines: u64) -> bool {
+        let used = self.tail.wrapping_sub(self.credit).saturating_add(lines);
+        used <= u64::from(lane.lines()) - RESERVED_LINES
+    }
+
     /// Look at what the receiver has consumed.
     ///
     /// # Errors

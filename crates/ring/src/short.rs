@@ -6,7 +6,7 @@ use crate::memory::{LaneMemory, Spot};
 use crate::receive::RxCursor;
 use crate::send::{TxCursor, worth_waking};
 use crate::trace::{Point, mark};
-use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_ctl::lane::{LINE_BYTES, MIN_RING_LINES};
 
 /// Most bytes of a short message.
 pub const SHORT_BYTES: usize = MAX_RECORD_BYTES;
@@ -19,6 +19,9 @@ const FEW_BYTES: usize = FEW_LINES * LINE_BYTES - HEADER_BYTES;
 
 /// Payload of a record's first line.
 const FIRST_BYTES: usize = LINE_BYTES - HEADER_BYTES;
+
+/// A quarter of the smallest ring.
+const LEAST_QUARTER: u64 = MIN_RING_LINES as u64 / 4;
 
 /// A record that has been taken whole, with nothing behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,7 @@ impl TxCursor {
     ) -> bool {
         let lines = lines_for(bytes);
         let is_short = bytes.wrapping_sub(1) < SHORT_BYTES;
-        if !is_short || self.free(lane) < lines || self.is_at_turn(lane) {
+        if !is_short || !self.has_free(lane, lines) || self.is_at_turn(lane) {
             return false;
         }
         let tail = self.tail;
@@ -120,7 +123,7 @@ impl RxCursor {
     }
 
     /// Take one record, whole, and tell the sender. `None`, with nothing read, if there is none, if
-    /// it has more than `most` bytes, or if a receive of so many goes on behind it, or may. A lie is left for
+    /// it has more than `most` bytes, or if a receive of so many goes on behind it, or may, as its message does. A lie is left for
     /// [`RxCursor::read`] to find.
     ///
     /// # Safety
@@ -134,19 +137,14 @@ impl RxCursor {
     ) -> Option<Whole> {
         let line = Self::wrapped(lane, self.head);
         let found = lane.header(line);
-        if found == 0 || self.taken != 0 {
-            return None;
-        }
-        let Ok(Record::Data { bytes }) = header::check(found, self.head, lane.lines()) else {
-            return None;
-        };
+        // No record is no record of data.
+        let bytes = header::last_data(found, self.head, lane.lines())?;
         let lines = lines_for(bytes);
         // With the header behind the record.
         let spot = lane.spot(line, lines + 1)?;
-        let is_part = header::goes_on(found);
         // SAFETY: the spot has the record's lines and one more.
-        let goes_on = || bytes < most && (is_part || unsafe { spot.header(lines) } != 0);
-        if bytes > most || goes_on() {
+        let is_followed = || bytes < most && unsafe { spot.header(lines) } != 0;
+        if self.taken != 0 || bytes > most || is_followed() {
             return None;
         }
         mark(Point::Found);
@@ -154,8 +152,9 @@ impl RxCursor {
         unsafe { spot.copy_out(HEADER_BYTES, to, bytes) };
         mark(Point::CopiedOut);
         let next = self.head + lines;
-        let quarter = worth_waking(lane);
-        let passed_quarter = (self.head ^ next) >= quarter;
+        let passed = self.head ^ next;
+        // No ring has a smaller quarter.
+        let passed_quarter = passed >= LEAST_QUARTER && passed >= worth_waking(lane);
         self.head = next;
         lane.set_consumed(self.position(), passed_quarter);
         Some(Whole {

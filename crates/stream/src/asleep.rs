@@ -281,7 +281,8 @@ pub(crate) fn note_bell(end: &End) {
 #[inline]
 pub(crate) fn take_late_bells(end: &End) {
     if end.local.rung.load(Ordering::Relaxed) != 0 && !end.has_record() {
-        take_bells_now(end);
+        // A copy, so that the end itself stays in registers.
+        take_bells_now(&{ *end });
     }
 }
 

@@ -157,11 +157,11 @@ impl End {
     #[inline]
     pub(crate) fn at(process: &'static Process, index: u32, fd: RawFd) -> Self {
         let local = process.local(index);
-        let (table, place) = process.home_of(local, index);
+        let (table, entry) = process.state_of(local, index);
         Self {
             fd,
             index,
-            entry: table.entry(place),
+            entry,
             local,
             process,
             table,
@@ -353,17 +353,18 @@ impl End {
     #[inline]
     pub(crate) fn set_tx_cursor(&self, cursor: TxCursor) {
         if self.has_flags(end_flags::FAR) {
-            self.post_spare(cursor.tail);
+            spare::post(self, cursor.tail);
         }
+        self.set_near_tx_cursor(cursor);
+    }
+
+    /// As [`End::set_tx_cursor`], of an end whose other end is on this host.
+    #[inline]
+    pub(crate) fn set_near_tx_cursor(&self, cursor: TxCursor) {
         // The last: who is killed before has published what an heir finds.
         compiler_fence(Ordering::SeqCst);
         self.entry.tx.tail.store(cursor.tail, Ordering::Relaxed);
         self.entry.tx.credit.store(cursor.credit, Ordering::Relaxed);
-    }
-
-    #[cold]
-    fn post_spare(&self, tail: u64) {
-        spare::post(self, tail);
     }
 
     /// The receiver's cursor; the caller holds the receiving direction, or only wants to peek.
@@ -380,6 +381,15 @@ impl End {
     pub(crate) fn set_rx_cursor(&self, cursor: RxCursor) {
         let has_moved = || self.rx_cursor() != cursor;
         let is_told = self.has_flags(end_flags::FAR) && has_moved();
+        self.set_near_rx_cursor(cursor);
+        if is_told {
+            posted::note_read(self);
+        }
+    }
+
+    /// As [`End::set_rx_cursor`], of an end whose other end is on this host.
+    #[inline]
+    pub(crate) fn set_near_rx_cursor(&self, cursor: RxCursor) {
         compiler_fence(Ordering::SeqCst);
         // A record has at most 2^13 bytes.
         let taken = u32::try_from(cursor.taken).unwrap_or(u32::MAX);
@@ -387,9 +397,6 @@ impl End {
         // The last: between the two, an heir sees that the sender has been told of more.
         compiler_fence(Ordering::SeqCst);
         self.entry.rx.head.store(cursor.head, Ordering::Relaxed);
-        if is_told {
-            posted::note_read(self);
-        }
     }
 
     /// Count what has been taken from the ring, and keep whether its message goes on.
@@ -436,7 +443,13 @@ impl End {
     /// Whether the bits of `flags` (see [`end_flags`]) are all set.
     #[inline]
     pub fn has_flags(&self, flags: u32) -> bool {
-        self.entry.id.flags.load(Ordering::Relaxed) & flags == flags
+        self.flags() & flags == flags
+    }
+
+    /// All bits that are set.
+    #[inline]
+    pub(crate) fn flags(&self) -> u32 {
+        self.entry.id.flags.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add_flags(&self, flags: u32) {
@@ -537,10 +550,11 @@ impl End {
     }
 
     pub(crate) fn note_ending(&self, ending: Ending) {
-        self.entry
-            .wait
-            .ending
-            .fetch_max(ending as u32, Ordering::Relaxed);
+        let noted = &self.entry.wait.ending;
+        noted.fetch_max(ending as u32, Ordering::Relaxed);
+        if ending != Ending::Open {
+            self.add_flags(end_flags::ENDED);
+        }
     }
 
     /// Why the end is on TCP.

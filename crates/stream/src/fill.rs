@@ -97,7 +97,7 @@ fn fill_locked(
         cursor.commit(&lane, &reservation, bytes);
         end.set_tx_cursor(cursor);
         add(&end.entry.tx.ring_bytes, bytes as u64);
-        send::note_published(end, &lane, before);
+        send::note_published(end, &lane, [before, end.tx_cursor().tail]);
     }
     Ok(Filled::Bytes(bytes))
 }

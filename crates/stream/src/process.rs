@@ -255,11 +255,26 @@ impl Process {
 
     /// As [`Process::home`], of an index whose local part is known.
     #[inline]
-    pub(crate) fn home_of(&self, local: &Local, index: u32) -> (&Table, u32) {
+    fn home_of(&self, local: &Local, index: u32) -> (&Table, u32) {
         match Home::from_word(local.home.load(Ordering::Acquire)) {
             None => (&self.own, index),
             Some(home) => self.abroad(home),
         }
+    }
+
+    /// As [`Process::home`], with the entry there.
+    #[inline]
+    pub(crate) fn state_of(&self, local: &Local, index: u32) -> (&Table, &EndEntry) {
+        match Home::from_word(local.home.load(Ordering::Acquire)) {
+            None => (&self.own, self.own.entry(index)),
+            Some(home) => self.state_abroad(home),
+        }
+    }
+
+    #[cold]
+    fn state_abroad(&self, home: Home) -> (&Table, &EndEntry) {
+        let (table, at) = self.abroad(home);
+        (table, table.entry(at))
     }
 
     #[cold]
@@ -282,17 +297,31 @@ impl Process {
     #[inline]
     fn cell_of(table: &Mapping, fd: RawFd) -> Option<&AtomicU32> {
         let fd = u32::try_from(fd).ok().filter(|fd| *fd < MAX_FDS)?;
+        Some(Self::cell_at(table, fd))
+    }
+
+    #[inline]
+    fn cell_at(table: &Mapping, fd: u32) -> &AtomicU32 {
+        assert!(fd < MAX_FDS);
         let cells = table.start().cast::<AtomicU32>();
         // SAFETY: the mapping has MAX_FDS cells.
         let cell = unsafe { cells.add(fd as usize) };
         // SAFETY: inside the mapping, which is never unmapped; zeroed memory is a valid atomic.
-        Some(unsafe { cell.as_ref() })
+        unsafe { cell.as_ref() }
     }
 
     /// Index of the end that `fd` names.
     #[inline]
     pub fn index_of(&self, fd: RawFd) -> Option<u32> {
-        self.cell(fd)?.load(Ordering::Acquire).checked_sub(1) // SYNC: fd
+        // A negative number is a great one here.
+        let fd = fd.cast_unsigned();
+        if fd >= MAX_FDS {
+            return None;
+        }
+        let cell = Self::cell_at(&self.fds, fd);
+        // 0, which names nothing, wraps to what is no index.
+        let index = cell.load(Ordering::Acquire).wrapping_sub(1); // SYNC: fd
+        (index < SLAB_ENTRIES).then_some(index)
     }
 
     /// Make `fd` name the end at `index`, or nothing. Returns what it named before.

@@ -122,7 +122,7 @@ pub fn commit(end: &End, room: &Room, bytes: usize) -> Result<bool, Errno> {
             cursor.commit(&lane, &room.reservation, bytes);
             end.set_tx_cursor(cursor);
             add(&end.entry.tx.ring_bytes, bytes as u64);
-            send::note_published(end, &lane, before);
+            send::note_published(end, &lane, [before, end.tx_cursor().tail]);
         }
         may
     };

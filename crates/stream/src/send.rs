@@ -170,7 +170,7 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
         end.set_tx_cursor(cursor);
         add(&end.entry.tx.ring_bytes, bytes as u64);
         total += bytes;
-        note_published(end, &lane, before);
+        note_published(end, &lane, [before, end.tx_cursor().tail]);
     }
     // Under the lock: an entry that has lanes is the connection's that was written to.
     let token = if parts.left() > 0 { end.token() } else { 0 };
@@ -193,24 +193,30 @@ pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
     check_open(end)
 }
 
-/// Records from line `before` on have been published. The caller holds the sending direction.
+/// Records have been published from one line to another. The caller holds the sending direction.
 #[inline(always)]
-pub(crate) fn note_published(end: &End, lane: &WindowLane, before: u64) {
-    let tail = end.entry.tx.tail.load(Ordering::Relaxed);
+pub(crate) fn note_published(end: &End, lane: &WindowLane, [before, tail]: [u64; 2]) {
     note_lines(end, tail - before);
     switch::attend_published(end, lane);
     prepare_next(lane, tail, tail - before);
 }
 
 /// A short message is often followed by another one of its size: have its lines, but for the
-/// first, which the receiver takes away with every look.
+/// first, which the receiver takes away with every look. Nearly all have one line or two.
 #[inline]
 fn prepare_next(lane: &WindowLane, tail: u64, lines: u64) {
-    if lines <= FEW_LINES as u64 {
-        for ahead in 1..lines + 1 {
-            let line = (tail + ahead) & u64::from(lane.lines() - 1);
-            lane.prefetch_to_write(u32::try_from(line).unwrap_or(0));
+    let have = |ahead: u64| {
+        let line = (tail + ahead) & u64::from(lane.lines() - 1);
+        lane.prefetch_to_write(u32::try_from(line).unwrap_or(0));
+    };
+    match lines {
+        ..=1 => have(1),
+        2 => {
+            have(1);
+            have(2);
         }
+        _ if lines <= FEW_LINES as u64 => (1..lines + 1).for_each(have),
+        _ => {}
     }
 }
 
@@ -260,20 +266,24 @@ pub(crate) fn look_for_reset(end: &End) {
 #[inline(always)]
 fn note_lines(end: &End, lines: u64) {
     let unchecked = &end.entry.tx.unchecked_lines;
-    let lines = u64::from(unchecked.load(Ordering::Relaxed)).saturating_add(lines);
-    if let Some(few) = u32::try_from(lines)
-        .ok()
-        .filter(|few| *few < LINES_PER_LOOK)
-    {
-        unchecked.store(few, Ordering::Relaxed);
-    } else {
-        unchecked.store(0, Ordering::Relaxed);
-        if gone::is_look_due(end) && !gone::has_moved(end) {
-            look_for_reset(end);
-        }
-        if config::get().chaos.is_some() {
-            end.local.chaos.fetch_add(1, Ordering::Relaxed);
-        }
+    // Neither is more than a ring has.
+    let lines = u64::from(unchecked.load(Ordering::Relaxed)) + lines;
+    match u32::try_from(lines) {
+        Ok(few) if few < LINES_PER_LOOK => unchecked.store(few, Ordering::Relaxed),
+        // A copy, so that the end itself stays in registers.
+        _ => look_for_peer(&{ *end }),
+    }
+}
+
+#[cold]
+fn look_for_peer(end: &End) {
+    end.entry.tx.unchecked_lines.store(0, Ordering::Relaxed);
+    if gone::is_look_due(end) && !gone::has_moved(end) {
+        look_for_reset(end);
+    }
+    if config::get().chaos.is_some() {
+        end.local.chaos.fetch_add(1, Ordering::Relaxed);
+        end.add_flags(end_flags::CHAOS);
     }
 }
 

@@ -2,15 +2,17 @@
 //! waiting for anything. What is not done here is done, with the same outcome, by [`crate::send`]
 //! and [`crate::receive`].
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::Part;
 use crosslane_ring::short::{SHORT_BYTES, Whole};
 use crosslane_ring::trace::{Point, mark};
+use crosslane_sys::process;
 
 use crate::end::add;
+use crate::lock::{self, Guard};
 use crate::{End, asleep, bell, place, send, wait};
 
 /// What another call has to look at first.
@@ -20,64 +22,142 @@ pub(crate) const UNUSUAL: u32 = end_flags::PINNED
     | end_flags::FROZEN
     | end_flags::RESTING
     | end_flags::FAR
-    | end_flags::UNIX;
+    | end_flags::UNIX
+    | end_flags::ENDED
+    | end_flags::CHAOS;
 
-/// Whether nothing is unusual, and `also` is 0.
-#[inline]
-fn is_usual(end: &End, also: u32) -> bool {
-    let local = end.local;
-    let unusual = [&end.entry.wait.ending, &local.chaos, &local.kept];
-    end.phase() == EndPhase::Granted
-        && local.adopted.load(Ordering::Acquire) != 0
-        && end.entry.id.flags.load(Ordering::Relaxed) & UNUSUAL == 0
-        // One branch for all of them.
-        && unusual.iter().fold(also, |sum, cell| sum | cell.load(Ordering::Relaxed)) == 0
+/// Who may use a direction meanwhile. Each of the two ways has its own code, so that nothing is asked twice.
+pub trait Company {
+    /// Flags of an end that may have other company.
+    const SHARES: u32;
+
+    /// Hold a direction, if nobody holds it.
+    fn lock(word: &'static AtomicU32, owner: u16) -> Option<Guard<'static>>;
 }
 
-/// Send all of `part`. False if it was not sent.
+/// Nobody: the caller [is alone](process::is_alone), and shares the end with no other process.
+#[derive(Debug)]
+pub struct Alone;
+
+impl Company for Alone {
+    const SHARES: u32 = end_flags::FORKED;
+
+    #[inline(always)]
+    fn lock(word: &'static AtomicU32, owner: u16) -> Option<Guard<'static>> {
+        lock::lock_alone(word, owner)
+    }
+}
+
+/// Other threads, or other processes.
+#[derive(Debug)]
+pub struct Shared;
+
+impl Company for Shared {
+    const SHARES: u32 = 0;
+
+    #[inline(always)]
+    fn lock(word: &'static AtomicU32, owner: u16) -> Option<Guard<'static>> {
+        lock::try_lock(word, owner)
+    }
+}
+
+/// Hold a direction of an end of which nothing is unusual, if nobody else holds it.
+#[inline(always)]
+fn hold<C: Company>(end: &End, word: &'static AtomicU32) -> Result<Guard<'static>, Missed> {
+    let is_in_rings =
+        end.phase() == EndPhase::Granted && end.local.adopted.load(Ordering::Acquire) != 0;
+    if !is_in_rings {
+        return Err(Missed::Unusual);
+    }
+    // At last, so that a signal has little time to fork.
+    match end.flags() & (UNUSUAL | C::SHARES) {
+        0 => C::lock(word, end.table().member().number()).ok_or(Missed::Unusual),
+        flags if flags & UNUSUAL == 0 => Err(Missed::Shared),
+        _ => Err(Missed::Unusual),
+    }
+}
+
+/// Send all of `part`.
+///
+/// # Errors
+/// If it was not sent.
 ///
 /// # Safety
-/// The part must be valid for reads.
+/// The part must be valid for reads, and the company as it is said.
 #[inline(always)]
-pub unsafe fn send(end: &End, part: Part) -> bool {
-    let blocked = end.local.blocked.load(Ordering::Relaxed);
-    if part.bytes > SHORT_BYTES || !is_usual(end, blocked) {
-        return false;
+pub unsafe fn send<C: Company>(end: &End, part: Part) -> Result<(), Missed> {
+    let is_blocked = end.local.blocked.load(Ordering::Relaxed) != 0;
+    if part.bytes > SHORT_BYTES || is_blocked {
+        return Err(Missed::Unusual);
     }
-    let _tx = end.lock_tx();
+    let _tx = hold::<C>(end, &end.entry.tx.lock)?;
     mark(Point::Locked);
-    let Some(lane) = end.tx_lane() else {
-        return false;
-    };
-    let flags = &lane.control().receiver.flags;
-    let is_to_stop = flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED) != 0;
-    // Another thread may have shut down before the direction was ours.
-    if is_to_stop || end.has_flags(end_flags::SHUT_WRITE) {
-        return false;
+    let lane = end.tx_lane().ok_or(Missed::Unusual)?;
+    let objections = lane.control().receiver.flags.load(Ordering::Relaxed);
+    // Another thread may have shut down before the direction was ours, or the entry may be another end's.
+    if objections & (CLOSED | STOP_WANTED) | end.flags() & UNUSUAL != 0
+        || end.tx_mode() != Mode::Ring
+    {
+        return Err(Missed::Unusual);
     }
     let mut cursor = end.tx_cursor();
     let before = cursor.tail;
     // SAFETY: the caller's promise.
-    let is_written =
-        end.tx_mode() == Mode::Ring && unsafe { cursor.write_short(&lane, part.start, part.bytes) };
-    if is_written {
-        end.set_tx_cursor(cursor);
-        add(&end.entry.tx.ring_bytes, part.bytes as u64);
-        send::note_published(end, &lane, before);
+    if !unsafe { cursor.write_short(&lane, part.start, part.bytes) } {
+        return Err(Missed::Unusual);
     }
-    is_written
+    end.set_near_tx_cursor(cursor);
+    add(&end.entry.tx.ring_bytes, part.bytes as u64);
+    send::note_published(end, &lane, [before, cursor.tail]);
+    Ok(())
 }
 
-/// Why nothing was received the short way.
+/// As [`send`], in whatever company.
+///
+/// # Errors
+/// If it was not sent.
+///
+/// # Safety
+/// The part must be valid for reads.
+#[inline(always)]
+pub unsafe fn send_in_any(end: &End, part: Part) -> Result<(), Missed> {
+    if process::is_alone() {
+        // SAFETY: the caller's promise, and nobody else is there.
+        let sent = unsafe { send::<Alone>(end, part) };
+        if sent != Err(Missed::Shared) {
+            return sent;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { send::<Shared>(end, part) }
+}
+
+/// Why nothing went the short way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
     /// Something is unusual.
     Unusual,
+    /// The caller is not [`Alone`] with the end.
+    Shared,
     /// Nothing has come in the moment that an answer takes.
     Late,
 }
 
-/// Receive into `part`, waiting for the moment that an answer takes if the call `waits`.
+/// Receive into `part` what is there.
+///
+/// # Errors
+/// If nothing was received.
+///
+/// # Safety
+/// The part must be valid for writes, and the company as it is said.
+#[inline(always)]
+pub unsafe fn receive<C: Company>(end: &End, part: Part) -> Result<usize, Missed> {
+    // SAFETY: the caller's promise.
+    let taken = unsafe { take::<C>(end, part) }?;
+    Ok(note_taken(end, taken))
+}
+
+/// As [`receive`], in whatever company.
 ///
 /// # Errors
 /// If nothing was received.
@@ -85,45 +165,55 @@ pub enum Missed {
 /// # Safety
 /// The part must be valid for writes.
 #[inline(always)]
-pub unsafe fn receive(end: &End, part: Part, waits: bool) -> Result<usize, Missed> {
-    if !is_usual(end, 0) {
+pub unsafe fn receive_in_any(end: &End, part: Part) -> Result<usize, Missed> {
+    if process::is_alone() {
+        // SAFETY: the caller's promise, and nobody else is there.
+        let received = unsafe { receive::<Alone>(end, part) };
+        if received != Err(Missed::Shared) {
+            return received;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { receive::<Shared>(end, part) }
+}
+
+/// As [`receive`], of which nothing came, once more after the moment that an answer takes if the call `waits`.
+///
+/// # Errors
+/// If nothing was received.
+///
+/// # Safety
+/// As [`receive`].
+#[inline]
+pub unsafe fn receive_soon(end: &End, part: Part, waits: bool) -> Result<usize, Missed> {
+    if !waits || !is_in_ring(end) || end.has_record() {
         return Err(Missed::Unusual);
     }
-    let mut may_wait = waits;
-    let taken = loop {
-        // SAFETY: the caller's promise.
-        if let Some(taken) = unsafe { take(end, part) } {
-            break taken;
-        }
-        if !may_wait || end.has_record() {
-            return Err(Missed::Unusual);
-        }
-        if !comes_soon(end) {
-            return Err(Missed::Late);
-        }
-        may_wait = false;
-    };
-    Ok(note_taken(end, taken))
+    if !comes_soon(end) {
+        return Err(Missed::Late);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { receive_in_any(end, part) }
 }
 
 /// Wait for a record for the moment that an answer takes, and copy it to the front of `room`. Nothing is looked
 /// for behind it: that would take a line away from the sender, who is about to write there. `None` if none has come, or
 /// one that does not fit.
 pub fn receive_next(end: &End, room: &mut [u8]) -> Option<usize> {
-    if !is_usual(end, 0) || !comes_soon(end) {
+    if !is_in_ring(end) || !comes_soon(end) {
         return None;
     }
     let bytes = end.rx_cursor().whole_bytes(&end.rx_lane()?)?;
     let part = Part::of_mut(room.get_mut(..bytes)?);
     // SAFETY: a slice is valid for its length.
-    let taken = unsafe { take(end, part) }?;
-    Some(note_taken(end, taken))
+    unsafe { receive_in_any(end, part) }.ok()
 }
 
 #[inline(always)]
 fn note_taken(end: &End, taken: Whole) -> usize {
     if taken.passed_quarter {
-        bell::answer_space(end);
+        // A copy, so that the end itself stays in registers.
+        bell::answer_space(&{ *end });
     }
     asleep::take_late_bells(end);
     taken.bytes
@@ -132,27 +222,36 @@ fn note_taken(end: &End, taken: Whole) -> usize {
 /// Take a record that is there into `part`.
 ///
 /// # Safety
-/// The part must be valid for writes.
+/// The part must be valid for writes, and the company as it is said.
 #[inline(always)]
-unsafe fn take(end: &End, part: Part) -> Option<Whole> {
+unsafe fn take<C: Company>(end: &End, part: Part) -> Result<Whole, Missed> {
     mark(Point::Seen);
-    let _rx = end.lock_rx();
-    let lane = end.rx_lane()?;
-    if end.rx_mode() != Mode::Ring {
-        return None;
+    let _rx = hold::<C>(end, &end.entry.rx.lock)?;
+    let lane = end.rx_lane().ok_or(Missed::Unusual)?;
+    // The entry may have become another end's.
+    if end.flags() & UNUSUAL != 0 || end.rx_mode() != Mode::Ring {
+        return Err(Missed::Unusual);
     }
     let mut cursor = end.rx_cursor();
     // SAFETY: the caller's promise.
-    let taken = unsafe { cursor.read_short(&lane, part.start, part.bytes) }?;
-    end.set_rx_cursor(cursor);
+    let taken = unsafe { cursor.read_short(&lane, part.start, part.bytes) };
+    let taken = taken.ok_or(Missed::Unusual)?;
+    end.set_near_rx_cursor(cursor);
     add(&end.entry.rx.ring_bytes, taken.bytes as u64);
-    Some(taken)
+    Ok(taken)
+}
+
+/// Whether a record may be received the short way.
+fn is_in_ring(end: &End) -> bool {
+    end.phase() == EndPhase::Granted
+        && end.local.adopted.load(Ordering::Acquire) != 0
+        && end.flags() & UNUSUAL == 0
+        && end.rx_mode() == Mode::Ring
 }
 
 #[inline(never)]
 fn comes_soon(end: &End) -> bool {
-    end.rx_mode() == Mode::Ring
-        && end.is_blocking()
+    end.is_blocking()
         && place::is_worth_spinning(end)
         && wait::spin_briefly(|| end.watches_record())
 }

@@ -49,7 +49,7 @@ fn is_granted_to(end: &End, progress: impl FnOnce(&End)) -> bool {
 pub fn send(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno> {
     let is_short = (1..=SHORT_BYTES).contains(&bytes.len());
     // SAFETY: a slice is valid for its length.
-    if is_short && unsafe { short::send(end, Part::of(bytes)) } {
+    if is_short && unsafe { short::send_in_any(end, Part::of(bytes)) }.is_ok() {
         return Ok(bytes.len());
     }
     send_slowly(end, bytes, dont_wait)
@@ -89,9 +89,13 @@ fn send_slowly(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno>
 #[inline]
 pub fn receive(end: &End, bytes: &mut [u8], dont_wait: bool) -> Result<usize, Errno> {
     if !bytes.is_empty() {
+        let part = Part::of_mut(bytes);
         // SAFETY: a slice is valid for its length.
-        let received = unsafe { short::receive(end, Part::of_mut(bytes), !dont_wait) };
-        match received {
+        if let Ok(received) = unsafe { short::receive_in_any(end, part) } {
+            return Ok(received);
+        }
+        // SAFETY: as above.
+        match unsafe { short::receive_soon(end, part, !dont_wait) } {
             Ok(received) => return Ok(received),
             Err(missed) => return receive_slowly(end, bytes, dont_wait, missed),
         }

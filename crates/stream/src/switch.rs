@@ -281,7 +281,7 @@ pub(crate) fn answer_freeze(end: &End) {
 pub(crate) fn attend_published(end: &End, lane: &WindowLane) {
     let flags = lane.control().receiver.flags.load(Ordering::Relaxed); // SYNC: armed
     if flags & (ARMED | STOP_WANTED | FROZEN | CLOSED) != 0 {
-        attend_slowly(end, lane, flags, true);
+        attend_slowly(&{ *end }, &{ *lane }, flags, true);
     }
 }
 
@@ -384,6 +384,7 @@ pub(crate) fn chaos(end: &End) {
         && end.local.chaos.load(Ordering::Relaxed) >= looks
     {
         end.local.chaos.store(0, Ordering::Relaxed);
+        end.clear_flags(end_flags::CHAOS);
         leave(end, Reason::Chaos);
     }
 }

@@ -8,6 +8,8 @@ use core::ffi::{c_int, c_void};
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::process;
+
 /// `struct _pthread_cleanup_buffer`, which the C library fills in.
 #[repr(C)]
 struct Buffer {
@@ -70,15 +72,22 @@ static IS_USED: AtomicBool = AtomicBool::new(false);
 /// A thread of this process is about to be cancelled.
 pub fn announce() {
     IS_USED.store(true, Ordering::Relaxed);
+    process::note_cancelled();
 }
 
 /// End this thread if it has been cancelled, as the C library's calls do when they begin, although the kernel may not be called.
 /// Nothing may be held. Costs a look as long as no thread has ever been cancelled.
 #[inline]
 pub fn test() {
-    if IS_USED.load(Ordering::Relaxed) {
+    if is_used() {
         test_now();
     }
+}
+
+/// Whether a thread may have been cancelled.
+#[inline]
+pub fn is_used() -> bool {
+    IS_USED.load(Ordering::Relaxed)
 }
 
 #[cold]

@@ -136,11 +136,33 @@ pub fn is_single_threaded() -> bool {
     unsafe { flag.as_ref() }.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
 }
 
+/// Says no.
+static NO: AtomicU8 = AtomicU8::new(0);
+
+/// What [`is_alone`] reads; never null.
+static ALONE: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const NO).cast_mut());
+
+/// Whether the calling thread is the only one, and none has been cancelled, itself neither.
+#[inline]
+pub fn is_alone() -> bool {
+    let flag = ALONE.load(Ordering::Relaxed);
+    // SAFETY: the variable above, or glibc's own, which lives as long as the process.
+    unsafe { (*flag).load(Ordering::Relaxed) != 0 }
+}
+
+/// A thread is about to be cancelled: [`is_alone`] says no from now on.
+pub(crate) fn note_cancelled() {
+    ALONE.store((&raw const NO).cast_mut(), Ordering::Relaxed);
+}
+
 /// Find what [`is_single_threaded`] reads. Without it, the answer is no.
 pub fn resolve() {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     SINGLE_THREADED.store(found.cast(), Ordering::Relaxed);
+    if !found.is_null() && !cancel::is_used() {
+        ALONE.store(found.cast(), Ordering::Relaxed);
+    }
 }
 
 /// As many descriptors as this process may have (RLIMIT_NOFILE).
