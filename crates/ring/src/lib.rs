@@ -26,6 +26,7 @@ pub mod receive;
 pub mod reserve;
 pub mod send;
 pub mod short;
+pub mod together;
 pub mod trace;
 
 pub use find::Found;

@@ -14,10 +14,14 @@ use crosslane_window::view::View;
 
 use crate::copy;
 use crate::reserve::Piece;
+use crate::together::{Lines, Spot};
 
 /// The memory of one lane. The algorithms of this crate are generic over it, so that the same
 /// code runs on a window, under the model checker and on simulated windows.
 pub trait LaneMemory {
+    /// No ring of this kind has fewer lines.
+    const LEAST_LINES: u32 = 1;
+
     /// Lines in the ring, a power of two.
     fn lines(&self) -> u32;
 
@@ -34,11 +38,13 @@ pub trait LaneMemory {
     /// Lines beyond a small ring are used from now on, by a sender that may turn.
     fn note_growth(&self) {}
 
-    /// Where a line of the ring lies, if so many lines from it on lie together. `None` also where nobody wants to know.
-    fn spot(&self, line: u32, lines: u64) -> Option<Spot> {
-        let _ = (line, lines);
-        None
-    }
+    /// Lines that lie together: [`ByLine`](crate::together::ByLine) where they have no address.
+    type Lines<'a>: Lines
+    where
+        Self: 'a;
+
+    /// The lines from `line` on, if so many lie together.
+    fn together(&self, line: u32, lines: u64) -> Option<Self::Lines<'_>>;
 
     /// Read the header at a line, with acquire order.
     fn header(&self, line: u32) -> u64;
@@ -60,17 +66,6 @@ pub trait LaneMemory {
     /// # Safety
     /// `from` must be valid for reads of `bytes`.
     unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize);
-
-    /// As [`LaneMemory::copy_in`], from byte `at` of a line on, of which the bytes leave none.
-    ///
-    /// # Safety
-    /// `from` must be valid for reads of `bytes`.
-    #[inline]
-    unsafe fn copy_into_line(&self, line: u32, at: usize, from: *const u8, bytes: usize) {
-        debug_assert!(at + bytes <= LINE_BYTES);
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_in(line as usize * LINE_BYTES + at, from, bytes) };
-    }
 
     /// Copy out of the ring, from byte `offset` of the ring on, which is not wrapped here.
     ///
@@ -189,11 +184,23 @@ impl WindowLane {
         unsafe { &*self.line(line).cast::<AtomicU64>() }
     }
 
+    /// Where the ring would begin if all of it lay where this line does, and the line behind that part of it. Told apart by
+    /// branches, so that all stays in registers.
+    #[inline]
+    fn part(&self, line: u32) -> (*mut u8, u32) {
+        let ([head, near, far], ends) = (self.ring, part_ends(self.lines));
+        match part_of(line) {
+            0 => (head, ends[0]),
+            1 => (near, ends[1]),
+            _ => (far, ends[2]),
+        }
+    }
+
     /// Where a line of the ring lies.
     #[inline]
     fn line(&self, line: u32) -> *mut u8 {
         let line = line & (self.lines - 1);
-        let start = self.ring[part_of(line)];
+        let (start, _) = self.part(line);
         // Masked to lie inside the ring, the bounds of whose parts `in_arena` checked.
         start.wrapping_add(line as usize * LINE_BYTES)
     }
@@ -212,13 +219,13 @@ impl WindowLane {
         let _ = line;
     }
 
-    /// Ask for a line that is about to be written, so that the write does not wait until the peer
-    /// has given it up.
+    /// Ask for the line so many lines behind one, if it lies together with that, as it is about to be written: so that
+    /// the write does not wait until the peer has given it up.
     #[inline]
-    pub fn prefetch_to_write(&self, line: u32) {
+    pub fn prefetch_to_write(&self, line: u32, ahead: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            let cell = core::ptr::from_ref(self.header_cell(line));
+            let cell = self.line(line).wrapping_add(ahead * LINE_BYTES);
             // SAFETY: a hint only, for processors that know it; the others take it as no operation.
             unsafe {
                 core::arch::asm!(
@@ -229,7 +236,7 @@ impl WindowLane {
             }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = line;
+        let _ = (line, ahead);
     }
 
     /// Where a piece of the ring lies, or `None` if it does not lie inside and together.
@@ -309,92 +316,11 @@ impl WindowLane {
     fn from(&self, offset: usize) -> (*mut u8, usize) {
         let offset = offset & (self.lines as usize * LINE_BYTES - 1);
         // Less than 2^18 lines.
-        let part = part_of(u32::try_from(offset / LINE_BYTES).unwrap_or(0));
-        let end = part_ends(self.lines)[part] as usize * LINE_BYTES;
-        (self.ring[part].wrapping_add(offset), end - offset)
-    }
-}
-
-/// Lines of a ring that lie together, counted from the first.
-#[derive(Clone, Copy, Debug)]
-pub struct Spot(*mut u8);
-
-impl Spot {
-    #[inline]
-    fn line(self, line: u64) -> *mut u8 {
-        // A ring has at most 2^18 lines.
-        let line = usize::try_from(line).unwrap_or(0);
-        self.0.wrapping_add(line * LINE_BYTES)
-    }
-
-    /// # Safety
-    /// The spot must have that line, as for all that follows.
-    #[inline]
-    unsafe fn cell<'a>(self, line: u64) -> &'a AtomicU64 {
-        // SAFETY: inside the ring by the caller's promise, aligned to a line, and an atomic may be changed by the peer.
-        unsafe { &*self.line(line).cast::<AtomicU64>() }
-    }
-
-    /// As [`LaneMemory::header`].
-    ///
-    /// # Safety
-    /// The spot must have that line.
-    #[inline]
-    pub(crate) unsafe fn header(self, line: u64) -> u64 {
-        // SAFETY: the caller's promise.
-        unsafe { self.cell(line) }.load(Ordering::Acquire) // SYNC: record
-    }
-
-    /// As [`LaneMemory::clear`].
-    ///
-    /// # Safety
-    /// The spot must have that line.
-    #[inline]
-    pub(crate) unsafe fn clear(self, line: u64) {
-        // SAFETY: the caller's promise.
-        unsafe { self.cell(line) }.store(0, Ordering::Relaxed);
-    }
-
-    /// As [`LaneMemory::publish`], at the first line.
-    ///
-    /// # Safety
-    /// The spot must have a line.
-    #[inline]
-    pub(crate) unsafe fn publish(self, header: u64) {
-        // Exchanging the header itself would make it wait for all stores before it.
-        // SAFETY: the caller's promise.
-        unsafe { self.cell(0) }.store(header, Ordering::Release); // SYNC: record
-        full_fence();
-    }
-
-    /// As [`LaneMemory::copy_into_line`].
-    ///
-    /// # Safety
-    /// The spot must have that line, the line as many bytes from `at` on, and `from` must be valid for reads of as many.
-    #[inline]
-    pub(crate) unsafe fn copy_into_line(self, line: u64, at: usize, from: *const u8, bytes: usize) {
-        // SAFETY: the caller's promise; the ring is no Rust object, so a racing peer can only spoil bytes.
-        unsafe { copy::few(from, self.line(line).wrapping_add(at), bytes) };
-    }
-
-    /// Copy into the lines, from byte `at` on; ordered before the next `publish`.
-    ///
-    /// # Safety
-    /// The spot must have so many bytes there, and `from` must be valid for reads of as many.
-    #[inline]
-    pub(crate) unsafe fn copy_in(self, at: usize, from: *const u8, bytes: usize) {
-        // SAFETY: the caller's promise, as above.
-        unsafe { copy::into_ring(from, self.0.wrapping_add(at), bytes) };
-    }
-
-    /// Copy out of the lines, from byte `at` on.
-    ///
-    /// # Safety
-    /// The spot must have so many bytes there, and `to` must be valid for writes of as many.
-    #[inline(always)]
-    pub(crate) unsafe fn copy_out(self, at: usize, to: *mut u8, bytes: usize) {
-        // SAFETY: the caller's promise, as above.
-        unsafe { copy::out_of_ring(self.0.wrapping_add(at), to, bytes) };
+        let (start, end) = self.part(u32::try_from(offset / LINE_BYTES).unwrap_or(0));
+        (
+            start.wrapping_add(offset),
+            end as usize * LINE_BYTES - offset,
+        )
     }
 }
 
@@ -412,6 +338,11 @@ pub fn full_fence() {
 }
 
 impl LaneMemory for WindowLane {
+    /// What [`WindowLane::new`] demands.
+    const LEAST_LINES: u32 = MIN_RING_LINES;
+
+    type Lines<'a> = Spot;
+
     #[inline]
     fn lines(&self) -> u32 {
         self.lines
@@ -437,12 +368,10 @@ impl LaneMemory for WindowLane {
     }
 
     #[inline]
-    fn spot(&self, line: u32, lines: u64) -> Option<Spot> {
-        let part = part_of(line);
-        let end = part_ends(self.lines)[part];
+    fn together(&self, line: u32, lines: u64) -> Option<Spot> {
+        let (start, end) = self.part(line);
         let is_together = u64::from(line) + lines <= u64::from(end);
-        let start = self.ring[part].wrapping_add(line as usize * LINE_BYTES);
-        is_together.then_some(Spot(start))
+        is_together.then(|| Spot::at(start.wrapping_add(line as usize * LINE_BYTES)))
     }
 
     #[inline]
@@ -478,13 +407,6 @@ impl LaneMemory for WindowLane {
         assert!(bytes <= self.lines as usize * LINE_BYTES);
         // SAFETY: the caller's promise, and just checked.
         unsafe { self.copy_pieces_in(offset, from, bytes) };
-    }
-
-    #[inline]
-    unsafe fn copy_into_line(&self, line: u32, at: usize, from: *const u8, bytes: usize) {
-        assert!(at + bytes <= LINE_BYTES);
-        // SAFETY: the range lies inside the line; as in `copy_in`.
-        unsafe { copy::few(from, self.line(line).wrapping_add(at), bytes) };
     }
 
     #[inline(always)]

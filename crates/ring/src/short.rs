@@ -2,11 +2,12 @@
 //! done here is for [`TxCursor::write_record`] and [`RxCursor::read`], which do all.
 
 use crate::header::{self, HEADER_BYTES, MAX_RECORD_BYTES, Record, lines_for};
-use crate::memory::{LaneMemory, Spot};
+use crate::memory::LaneMemory;
 use crate::receive::RxCursor;
 use crate::send::{TxCursor, worth_waking};
+use crate::together::Lines;
 use crate::trace::{Point, mark};
-use crosslane_ctl::lane::{LINE_BYTES, MIN_RING_LINES};
+use crosslane_ctl::lane::LINE_BYTES;
 
 /// Most bytes of a short message.
 pub const SHORT_BYTES: usize = MAX_RECORD_BYTES;
@@ -19,9 +20,6 @@ const FEW_BYTES: usize = FEW_LINES * LINE_BYTES - HEADER_BYTES;
 
 /// Payload of a record's first line.
 const FIRST_BYTES: usize = LINE_BYTES - HEADER_BYTES;
-
-/// A quarter of the smallest ring.
-const LEAST_QUARTER: u64 = MIN_RING_LINES as u64 / 4;
 
 /// A record that has been taken whole, with nothing behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ impl TxCursor {
         }
         let tail = self.tail;
         // With the header behind the record.
-        let Some(spot) = lane.spot(Self::wrapped(lane, tail), lines + 1) else {
+        let Some(spot) = lane.together(Self::wrapped(lane, tail), lines + 1) else {
             return false;
         };
         let header = header::data(bytes, tail, lane.lines());
@@ -72,7 +70,7 @@ impl TxCursor {
 /// # Safety
 /// As [`TxCursor::write_short`], and the spot must have the record's lines and one more.
 #[inline]
-unsafe fn put(spot: Spot, from: *const u8, bytes: usize) {
+unsafe fn put(spot: impl Lines, from: *const u8, bytes: usize) {
     let next = lines_for(bytes);
     if bytes > FEW_BYTES {
         // SAFETY: the caller's promise.
@@ -86,19 +84,19 @@ unsafe fn put(spot: Spot, from: *const u8, bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { spot.clear(next) };
         // SAFETY: the caller's promise.
-        return unsafe { spot.copy_into_line(0, HEADER_BYTES, from, bytes) };
+        return unsafe { spot.copy_few_in(HEADER_BYTES, from, bytes) };
     }
-    let (mut line, mut done) = (1, FIRST_BYTES);
+    let mut done = FIRST_BYTES;
     while done < bytes {
         let (rest, piece) = (from.wrapping_add(done), (bytes - done).min(LINE_BYTES));
         // SAFETY: the caller's promise, from `done` on.
-        unsafe { spot.copy_into_line(line, 0, rest, piece) };
-        (line, done) = (line + 1, done + piece);
+        unsafe { spot.copy_few_in(HEADER_BYTES + done, rest, piece) };
+        done += piece;
     }
     // SAFETY: the caller's promise.
     unsafe { spot.clear(next) };
     // SAFETY: the caller's promise, of a whole line.
-    unsafe { spot.copy_into_line(0, HEADER_BYTES, from, FIRST_BYTES) };
+    unsafe { spot.copy_few_in(HEADER_BYTES, from, FIRST_BYTES) };
 }
 
 /// Copy a payload of many lines. Not cold at all, but what few lines take shall be in registers.
@@ -106,7 +104,7 @@ unsafe fn put(spot: Spot, from: *const u8, bytes: usize) {
 /// # Safety
 /// As [`put`].
 #[cold]
-unsafe fn put_many(spot: Spot, from: *const u8, bytes: usize) {
+unsafe fn put_many(spot: impl Lines, from: *const u8, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { spot.copy_in(HEADER_BYTES, from, bytes) };
 }
@@ -129,9 +127,9 @@ impl RxCursor {
     /// # Safety
     /// `to` must be valid for writes of `most` bytes.
     #[inline(always)]
-    pub unsafe fn read_short(
+    pub unsafe fn read_short<L: LaneMemory>(
         &mut self,
-        lane: &impl LaneMemory,
+        lane: &L,
         to: *mut u8,
         most: usize,
     ) -> Option<Whole> {
@@ -141,7 +139,7 @@ impl RxCursor {
         let bytes = header::last_data(found, self.head, lane.lines())?;
         let lines = lines_for(bytes);
         // With the header behind the record.
-        let spot = lane.spot(line, lines + 1)?;
+        let spot = lane.together(line, lines + 1)?;
         // SAFETY: the spot has the record's lines and one more.
         let is_followed = || bytes < most && unsafe { spot.header(lines) } != 0;
         if self.taken != 0 || bytes > most || is_followed() {
@@ -154,7 +152,8 @@ impl RxCursor {
         let next = self.head + lines;
         let passed = self.head ^ next;
         // No ring has a smaller quarter.
-        let passed_quarter = passed >= LEAST_QUARTER && passed >= worth_waking(lane);
+        let least = u64::from(L::LEAST_LINES / 4);
+        let passed_quarter = passed >= least && passed >= worth_waking(lane);
         self.head = next;
         lane.set_consumed(self.position(), passed_quarter);
         Some(Whole {

@@ -71,7 +71,7 @@ mod tests {
         let control = core::ptr::without_provenance_mut::<LaneControl>(1 << 20);
         let ring = control.cast::<u8>().wrapping_add(LANE_CONTROL_BYTES);
         // SAFETY: nothing looks at the memory.
-        let lane = |lines| unsafe { WindowLane::from_raw(control, ring, lines) };
+        let lane = |lines| unsafe { WindowLane::from_raw(control, [ring; PARTS], lines) };
         let cell = LaneCell::default();
         let found = || cell.get().map(|lane| (lane.lines(), lane.is_bounded()));
         assert_eq!(found(), None);

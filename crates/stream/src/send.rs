@@ -205,17 +205,15 @@ pub(crate) fn note_published(end: &End, lane: &WindowLane, [before, tail]: [u64;
 /// first, which the receiver takes away with every look. Nearly all have one line or two.
 #[inline]
 fn prepare_next(lane: &WindowLane, tail: u64, lines: u64) {
-    let have = |ahead: u64| {
-        let line = (tail + ahead) & u64::from(lane.lines() - 1);
-        lane.prefetch_to_write(u32::try_from(line).unwrap_or(0));
-    };
-    match lines {
-        ..=1 => have(1),
-        2 => {
+    let line = u32::try_from(tail & u64::from(lane.lines() - 1)).unwrap_or(0);
+    let have = |ahead| lane.prefetch_to_write(line, ahead);
+    match usize::try_from(lines) {
+        Ok(..=1) => have(1),
+        Ok(2) => {
             have(1);
             have(2);
         }
-        _ if lines <= FEW_LINES as u64 => (1..lines + 1).for_each(have),
+        Ok(lines @ ..=FEW_LINES) => (1..=lines).for_each(have),
         _ => {}
     }
 }

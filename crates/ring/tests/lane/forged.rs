@@ -3,6 +3,7 @@
 
 use crosslane_ctl::lane::{LINE_BYTES, MIN_RING_LINES};
 use crosslane_ring::receive::Next;
+use crosslane_ring::together::ByLine;
 use crosslane_ring::{LaneMemory, MAX_RECORD_BYTES, Part, Parts, RxCursor, TxCursor, WindowLane};
 
 use crate::support::memory::{Edge, Memory};
@@ -130,6 +131,12 @@ fn payload_is_never_taken_for_a_header() {
 struct Uncleared(WindowLane);
 
 impl LaneMemory for Uncleared {
+    type Lines<'a> = ByLine<'a, Self>;
+
+    fn together(&self, line: u32, _lines: u64) -> Option<ByLine<'_, Self>> {
+        Some(ByLine(self, line))
+    }
+
     fn lines(&self) -> u32 {
         self.0.lines()
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::lane::{LANE_CONTROL_BYTES, LINE_BYTES, MIN_RING_LINES};
+use crosslane_ring::together::ByLine;
 use crosslane_ring::{Control, LaneMemory, MAX_RECORD_BYTES, PeerLied, RxCursor, TxCursor};
 
 use crate::support::hostile::{Dice, Suffered, Target, Victim};
@@ -73,6 +74,12 @@ fn a_receiver_survives_a_scribbling_peer() {
 struct Endless(Cell<u64>);
 
 impl LaneMemory for Endless {
+    type Lines<'a> = ByLine<'a, Self>;
+
+    fn together(&self, line: u32, _lines: u64) -> Option<ByLine<'_, Self>> {
+        Some(ByLine(self, line))
+    }
+
     fn lines(&self) -> u32 {
         MIN_RING_LINES
     }

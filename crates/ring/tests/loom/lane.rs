@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ring::LaneMemory;
+use crosslane_ring::together::ByLine;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicU64, fence};
@@ -128,6 +129,12 @@ fn pieces(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, usize, us
 }
 
 impl LaneMemory for LoomLane {
+    type Lines<'a> = ByLine<'a, Self>;
+
+    fn together(&self, line: u32, _lines: u64) -> Option<ByLine<'_, Self>> {
+        Some(ByLine(self, line))
+    }
+
     fn lines(&self) -> u32 {
         u32::try_from(self.0.words.len() / LINE_WORDS).expect("a small ring")
     }
