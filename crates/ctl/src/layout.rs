@@ -19,12 +19,15 @@ pub const PARTS: usize = 3;
 /// Where each part of a ring of so many lines ends, in lines.
 #[inline]
 pub const fn part_ends(ring_lines: u32) -> [u32; PARTS] {
-    let near = if ring_lines < SMALL_RING_LINES {
-        ring_lines
-    } else {
-        SMALL_RING_LINES
-    };
-    [HEAD_LINES, near, ring_lines]
+    [
+        least(HEAD_LINES, ring_lines),
+        least(SMALL_RING_LINES, ring_lines),
+        ring_lines,
+    ]
+}
+
+const fn least(a: u32, b: u32) -> u32 {
+    if a < b { a } else { b }
 }
 
 /// The part in which a line of the ring lies.

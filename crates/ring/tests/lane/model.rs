@@ -145,7 +145,10 @@ fn the_first_records_of_a_message_say_that_it_goes_on() {
 fn a_message_does_not_go_on_where_it_ends_or_has_no_room() {
     let memory = Memory::filled(MIN_RING_LINES, Edge::Last, |_| 0);
     let lane = memory.lane();
+    // Behind the head, where even the longest record lies together.
+    let line = u64::from(HEAD_LINES);
     let (mut send, mut receive) = (TxCursor::default(), RxCursor::default());
+    (send.tail, send.credit, receive.head) = (line, line, line);
     let mut bytes = vec![0; MIN_RING_LINES as usize * 64];
     let payload = vec![7; 1 << 20];
     send.write_slice(&lane, &payload[..MAX_RECORD_BYTES])
