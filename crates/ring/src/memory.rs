@@ -417,6 +417,7 @@ impl LaneMemory for WindowLane {
             return unsafe { copy::out_of_ring(source, to, bytes) };
         }
         assert!(bytes <= self.lines as usize * LINE_BYTES);
+        // A copy, so that the lane itself stays in registers.
         // SAFETY: the caller's promise, and just checked.
         unsafe { { *self }.copy_pieces_out(offset, to, bytes) };
     }
