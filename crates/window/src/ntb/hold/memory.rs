@@ -150,6 +150,13 @@ fn reserve(file: &File, bytes: u64) -> Result<(), String> {
     }
 }
 
+impl Drop for HeldMemory {
+    /// A child between its fork and its exec has a copy of the descriptor, and with it would keep the lock.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 impl AsFd for HeldMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -171,8 +178,10 @@ mod tests {
         let error = HeldMemory::open(&path, 1 << 16).unwrap_err().to_string();
         assert!(error.contains("another command holds it"), "{error}");
         assert_eq!(made.file.metadata().unwrap().len(), 8192);
+        let inherited = made.file.try_clone().unwrap();
         drop(made);
         let memory = HeldMemory::open(&path, 1 << 16).unwrap();
+        drop(inherited);
         assert_eq!(memory.map().unwrap().bytes(), 1 << 16);
         assert_eq!(memory.file.metadata().unwrap().mode() & 0o777, 0o600);
         memory.check().unwrap();
