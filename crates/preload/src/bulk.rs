@@ -65,6 +65,10 @@ unsafe fn send_file(
         return moved.unwrap_or_else(|| with_plain([input], kernel));
     }
     let may_move = offset.is_null() || c::may_be(offset, 1);
+    if may_move && !offset.is_null() && c::room(offset, size_of::<off_t>()) == 0 {
+        // The kernel finds that out when it has sent.
+        return c::fail(Errno::FAULT);
+    }
     while let Some(end) = End::of(out).filter(|_| may_move) {
         if is_granted_to_send(&end) && end.tx_mode() == Mode::Ring {
             // SAFETY: the program's promise; null means the file's own position.

@@ -3,8 +3,10 @@
 use core::ffi::c_int;
 
 use crosslane_ring::{Part, Parts};
-use crosslane_sys::{Errno, signals};
+use crosslane_sys::{Errno, program, signals as system};
 use libc::{iovec, size_t, ssize_t};
+
+use crate::signals;
 
 /// Most buffers in one call (IOV_MAX of Linux).
 const MOST_PARTS: c_int = 1024;
@@ -63,7 +65,8 @@ pub fn short_part(start: *const core::ffi::c_void, bytes: size_t, most: usize) -
 /// Whether a buffer goes on beyond all that a program can have, which read and write find out before they take less.
 #[inline]
 pub fn is_beyond(start: *const core::ffi::c_void, bytes: size_t) -> bool {
-    bytes > MOST_BYTES && !may_be(start.cast::<u8>(), bytes)
+    let start = start.cast_mut().cast();
+    bytes > MOST_BYTES && !is_plausible(&Part { start, bytes })
 }
 
 /// The buffers of readv, writev and messages.
@@ -78,7 +81,7 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Result<&'a [Part],
         return Ok(&[]);
     }
     if !may_be(parts, count) {
-        return Err(Errno(libc::EFAULT));
+        return Err(Errno::FAULT);
     }
     // SAFETY: the caller's promise; `Part` is laid out as `iovec`.
     Ok(unsafe { core::slice::from_raw_parts(parts.cast::<Part>(), count) })
@@ -96,7 +99,7 @@ pub fn check(parts: &[Part]) -> Result<(), Errno> {
         }
         let most = if is_alone { MOST_BYTES } else { part.bytes };
         match part.start.addr().saturating_add(part.bytes.min(most)) > HIGHEST_ADDRESS {
-            true => Err(Errno(libc::EFAULT)),
+            true => Err(Errno::FAULT),
             false => Ok(()),
         }
     })
@@ -118,13 +121,40 @@ pub fn is_plausible(part: &Part) -> bool {
     part.bytes == 0 || part.bytes <= room && above <= room - part.bytes
 }
 
-/// Whether so many values may be the program's; null is none. What may not be is the kernel's to refuse.
+/// Whether so many values of the program's can be read; null is none. What cannot is the kernel's to refuse.
 #[inline]
 pub fn may_be<T>(start: *const T, count: usize) -> bool {
-    is_plausible(&Part {
+    let part = Part {
         start: start.cast_mut().cast(),
         bytes: count.saturating_mul(size_of::<T>()),
-    })
+    };
+    is_plausible(&part) && (!signals::take() || program::is_readable(part.start, part.bytes))
+}
+
+/// Put a number where the program wants it.
+///
+/// # Errors
+/// EFAULT if that is nowhere.
+///
+/// # Safety
+/// As the manual of the calling function demands.
+#[inline]
+pub unsafe fn tell<T: Copy>(to: *mut T, value: T) -> Result<(), Errno> {
+    if !is_plausible(&part(to.cast(), size_of::<T>())) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { program::write(to, value) }.map_err(Errno::from)
+}
+
+/// How many bytes of the program's can be written, from `start` on; another thread must not write there meanwhile.
+#[inline]
+pub fn room<T>(start: *mut T, bytes: usize) -> usize {
+    let start = start.cast::<u8>();
+    match signals::take() {
+        true => program::writable(start, bytes),
+        false => bytes,
+    }
 }
 
 /// Flags of a message by which only the kernel may say that its caller has 32 bits (`MSG_CMSG_COMPAT`); it refuses them.
@@ -141,7 +171,7 @@ pub unsafe fn cursor(parts: &[Part]) -> Result<Parts<'_>, Errno> {
     let parts = match parts.iter().position(is_bad) {
         None => parts,
         Some(bad) if parts[..bad].iter().any(|part| part.bytes > 0) => &parts[..bad],
-        Some(_) => return Err(Errno(libc::EFAULT)),
+        Some(_) => return Err(Errno::FAULT),
     };
     // SAFETY: the caller's promise.
     let mut cursor = unsafe { Parts::new(parts) }.ok_or(Errno::INVAL)?;
@@ -152,7 +182,7 @@ pub unsafe fn cursor(parts: &[Part]) -> Result<Parts<'_>, Errno> {
 /// What the kernel does with a writer whose peer has gone: SIGPIPE to the calling thread.
 #[cold]
 pub fn raise_sigpipe() {
-    if signals::send_to_caller(libc::SIGPIPE).is_err() {
+    if system::send_to_caller(libc::SIGPIPE).is_err() {
         // SAFETY: raise sends a signal to the calling thread and has no other precondition.
         unsafe { libc::raise(libc::SIGPIPE) };
     }

@@ -309,7 +309,7 @@ pub unsafe extern "C" fn recvfrom(
     });
     if received >= 0 && !address.is_null() && !by_kernel {
         if !c::may_be(length, 1) {
-            return c::fail(Errno(libc::EFAULT));
+            return c::fail(Errno::FAULT);
         }
         // SAFETY: the program's promise.
         if let Err(errno) = unsafe { names::tell_source(&end, received > 0, address, length) } {
@@ -370,8 +370,8 @@ unsafe fn receive_message(
         return Some(kernel());
     }
     // SAFETY: the program's promise.
-    let header = unsafe { &mut *message };
-    if flags & c::OF_32_BITS != 0 || names::has_no_length(header) {
+    let header = unsafe { *message };
+    if flags & c::OF_32_BITS != 0 || names::has_no_length(&header) {
         return Some(kernel());
     }
     // SAFETY: the program's promise.
@@ -379,7 +379,7 @@ unsafe fn receive_message(
         return Some(kernel());
     };
     // SAFETY: the program's promise about its message.
-    let beside = unsafe { Beside::of(header, flags) };
+    let beside = unsafe { Beside::of(&header, flags) };
     let is_unix = end.family() == Family::Unix;
     let (mut by_kernel, has_found) = (false, Cell::new(false));
     let wish = Wish {
@@ -404,17 +404,23 @@ unsafe fn receive_message(
     }
     let mut named = Ok(());
     if received >= 0 && !by_kernel {
-        (header.msg_controllen, header.msg_flags) = beside.received();
-        if !header.msg_name.is_null() {
+        let (bytes, told) = beside.received();
+        // SAFETY: the program's promise.
+        named = unsafe { c::tell(&raw mut (*message).msg_controllen, bytes) };
+        // SAFETY: as above.
+        named = named.and_then(|()| unsafe { c::tell(&raw mut (*message).msg_flags, told) });
+        if named.is_ok() && !header.msg_name.is_null() {
             let name = header.msg_name.cast();
-            let length = &raw mut header.msg_namelen;
+            // SAFETY: as above.
+            let length = unsafe { &raw mut (*message).msg_namelen };
             // SAFETY: the program's promise about its message.
             named =
                 unsafe { names::tell_source(end, has_found.get() || received > 0, name, length) };
         }
     }
     if received >= 0 && is_unix {
-        crate::plumbing::after_receiving(header, flags);
+        // SAFETY: as above.
+        crate::plumbing::after_receiving(unsafe { &*message }, flags);
     }
     Some(named.map_or_else(c::fail, |()| received))
 }
@@ -545,7 +551,10 @@ unsafe fn receive_messages(
             break;
         };
         // SAFETY: as above.
-        unsafe { (*message).msg_len = length };
+        if let Err(errno) = unsafe { c::tell(&raw mut (*message).msg_len, length) } {
+            errno.set();
+            break;
+        }
         done += 1;
         // SAFETY: as above.
         let is_urgent = unsafe { (*message).msg_hdr.msg_flags } & libc::MSG_OOB != 0;
@@ -556,8 +565,11 @@ unsafe fn receive_messages(
     if done > 0
         && let Some(limit) = limit
     {
+        let left = poll::as_timespec(limit.saturating_sub(started.elapsed()));
         // SAFETY: as above, and there is a limit.
-        unsafe { timeout.write(poll::as_timespec(limit.saturating_sub(started.elapsed()))) };
+        if let Err(errno) = unsafe { c::tell(timeout, left) } {
+            return Some(c::fail(errno));
+        }
     }
     Some(match done {
         0 if count > 0 => -1,

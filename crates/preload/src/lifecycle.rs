@@ -11,7 +11,7 @@ use crosslane_sys::{Errno, cancel, kernel, process as system, real};
 use libc::{sockaddr, socklen_t};
 
 use crate::process::is_own;
-use crate::{c, epoll, sole};
+use crate::{c, epoll, signals, sole};
 
 /// How long a disconnect waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
@@ -109,6 +109,7 @@ fn begin(fd: c_int, family: Family, port: Option<u16>, is_watched: bool) {
     if let Some(old) = End::of(fd) {
         leave_behind(&old);
     }
+    let _ = signals::take();
     if let Some(end) = register::track(fd, family, false, port) {
         if !sole::is(fd) {
             switch::pin(&end, Reason::Foreign);
@@ -182,6 +183,7 @@ fn welcome(fd: c_int) -> c_int {
     if fd < 0 {
         return fd;
     }
+    let _ = signals::take();
     // Nobody would know of the descriptor.
     cancel::never(|| match Family::of(fd) {
         Some(Family::Tcp) => drop(register::track(fd, Family::Tcp, true, local_port(fd))),
@@ -204,7 +206,10 @@ pub unsafe extern "C" fn socketpair(
         // SAFETY: the kernel has just written two descriptors there.
         let fds = unsafe { pair.cast::<[c_int; 2]>().read_unaligned() };
         match Family::of(fds[0]) {
-            Some(Family::Unix) => register::track_pair(fds),
+            Some(Family::Unix) => {
+                let _ = signals::take();
+                register::track_pair(fds);
+            }
             _ => fds.into_iter().for_each(register::forget),
         }
     }

@@ -59,7 +59,7 @@ pub unsafe fn tell_source(
         if asked == 0 && bytes as usize > NAMELESS {
             // SAFETY: the caller's promise; the kernel refuses what is nowhere.
             let told = unsafe { libc::getpeername(end.fd(), address, length) };
-            let is_nowhere = told < 0 && Errno::last() == Errno(libc::EFAULT);
+            let is_nowhere = told < 0 && Errno::last() == Errno::FAULT;
             return if is_nowhere {
                 Err(Errno::last())
             } else {
@@ -68,6 +68,5 @@ pub unsafe fn tell_source(
         }
     }
     // SAFETY: as above.
-    unsafe { *length = 0 };
-    Ok(())
+    unsafe { c::tell(length, 0) }
 }

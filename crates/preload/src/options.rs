@@ -281,12 +281,11 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
             Some(Ok(bytes)) => {
                 let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
                 let to = crate::gate::at::<c_int>(argument);
-                if !c::may_be(to, 1) {
-                    return c::fail(Errno(libc::EFAULT));
-                }
                 // SAFETY: both requests take the address of an int (tcp(7)).
-                unsafe { to.write_unaligned(bytes) };
-                return 0;
+                return match unsafe { c::tell(to, bytes) } {
+                    Ok(()) => 0,
+                    Err(errno) => c::fail(errno),
+                };
             }
             Some(Err(errno)) => return c::fail(errno),
             None => {}

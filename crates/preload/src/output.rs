@@ -450,6 +450,10 @@ unsafe fn each_message(
     while done < count {
         // SAFETY: `done` is below the count, by the caller's promise.
         let message = unsafe { messages.add(done as usize) };
+        if !c::may_be(message, 1) {
+            Errno::FAULT.set();
+            break;
+        }
         // SAFETY: as above.
         let header = unsafe { &raw const (*message).msg_hdr };
         let sent = send(header, done > 0);
@@ -462,7 +466,10 @@ unsafe fn each_message(
         // SAFETY: as above.
         let parts = unsafe { c::parts((*header).msg_iov, (*header).msg_iovlen) };
         // SAFETY: as above.
-        unsafe { (*message).msg_len = length };
+        if let Err(errno) = unsafe { c::tell(&raw mut (*message).msg_len, length) } {
+            errno.set();
+            break;
+        }
         done += 1;
         if parts.is_ok_and(|parts| (length as usize) < bytes_of(parts)) {
             break;

@@ -445,11 +445,20 @@ unsafe fn slice<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]>
     let count = usize::try_from(count)
         .ok()
         .filter(|count| *count > 0 && is_legal(count))?;
-    if !c::may_be(fds, 1) {
+    if !c::may_be(fds, count) {
         return None;
     }
     // SAFETY: the caller's promise.
     Some(unsafe { core::slice::from_raw_parts_mut(fds, count) })
+}
+
+/// Whether what is found can be told. Looked at are fields that no other thread writes.
+fn has_room(fds: &mut [pollfd]) -> bool {
+    let bytes = size_of_val(fds);
+    fds.first_mut().is_none_or(|first| {
+        let before = core::mem::offset_of!(pollfd, revents);
+        c::room(&raw mut first.revents, bytes - before) == bytes - before
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -458,6 +467,9 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
     if let Some(all) = unsafe { slice(fds, count) }
         && !is_kernels(all)
     {
+        if !has_room(all) {
+            return c::fail(Errno::FAULT);
+        }
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
         return answer(wait_any(all, timeout, core::ptr::null(), &mut false));
     }
@@ -479,9 +491,13 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's promise; null means no limit.
-    let time = unsafe { timeout.as_ref() };
-    if !time.is_none_or(is_legal) {
+    let is_bad = !timeout.is_null() && !c::may_be(timeout, 1);
+    let time = match is_bad {
+        true => None,
+        // SAFETY: the program's promise; null means no limit.
+        false => unsafe { timeout.as_ref() },
+    };
+    if is_bad || !time.is_none_or(is_legal) {
         // SAFETY: passed on, for the kernel to refuse.
         return unsafe { real::ppoll(fds, count, timeout, mask) };
     }
@@ -489,6 +505,9 @@ pub unsafe extern "C" fn ppoll(
     if let Some(all) = unsafe { slice(fds, count) }
         && !is_kernels(all)
     {
+        if !has_room(all) {
+            return c::fail(Errno::FAULT);
+        }
         return answer(wait_any(all, time.map(duration), mask, &mut false));
     }
     // SAFETY: the program's promise.

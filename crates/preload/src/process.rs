@@ -10,7 +10,7 @@ use crosslane_ctl::slab::EndPhase;
 use crosslane_stream::{End, adopt, close as closing, config, control, process, rest};
 use crosslane_sys::{cancel, kernel, process as system, real};
 
-use crate::{borrow, epoll, sole};
+use crate::{borrow, epoll, signals, sole};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -48,6 +48,9 @@ extern "C" fn load() {
     // Now, because some programs, nginx among them, clear their environment later.
     config::get();
     adopt::adopt_inherited();
+    if process::get().is_some() {
+        let _ = signals::take();
+    }
 }
 
 extern "C" fn unload() {

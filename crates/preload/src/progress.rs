@@ -27,6 +27,7 @@ fn is_granted_to(end: &End, progress: impl FnOnce(&End)) -> bool {
         }
     }
     if end.local.adopted.load(Ordering::Acquire) == 0 {
+        let _ = crate::signals::take();
         crate::epoll::adopt(end);
     }
     !hand_back(end)

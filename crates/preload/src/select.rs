@@ -62,7 +62,9 @@ impl Sets {
         except: *mut fd_set,
     ) -> Option<Self> {
         let count = in_table(usize::try_from(count).ok()?);
-        let may_be = |set: *mut fd_set| set.is_null() || c::may_be(set.cast::<u8>(), 1);
+        let bytes = count.div_ceil(WORD_BITS) * (WORD_BITS / 8);
+        let is_room = |set: *mut u8| c::may_be(set, bytes) && c::room(set, bytes) == bytes;
+        let may_be = |set: *mut fd_set| set.is_null() || is_room(set.cast::<u8>());
         if ![read, write, except].into_iter().all(may_be) {
             return None;
         }

@@ -118,7 +118,7 @@ fn receive_later<const IS_READ: bool>(
         false => unsafe { real::recv(fd, buffer, bytes, flags) },
     };
     match End::of(fd) {
-        Some(_) if IS_READ && c::is_beyond(buffer, bytes) => c::fail(Errno(libc::EFAULT)),
+        Some(_) if IS_READ && c::is_beyond(buffer, bytes) => c::fail(Errno::FAULT),
         Some(end) if !IS_READ || bytes > 0 => {
             let has_looked = !cancel::is_used();
             receive_one(&end, c::part(buffer, bytes), (flags, has_looked), kernel)
@@ -192,7 +192,7 @@ fn send_later<const IS_WRITE: bool>(
         false => unsafe { real::send(fd, buffer, bytes, flags) },
     };
     match End::of(fd) {
-        Some(_) if IS_WRITE && c::is_beyond(buffer, bytes) => c::fail(Errno(libc::EFAULT)),
+        Some(_) if IS_WRITE && c::is_beyond(buffer, bytes) => c::fail(Errno::FAULT),
         Some(end) => {
             let has_tried = !cancel::is_used();
             transmit_one(&end, c::part(buffer, bytes), (flags, has_tried), kernel)

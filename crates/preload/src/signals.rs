@@ -1,13 +1,29 @@
-//! SIGBUS belongs to the library while it maps memory that may go away, and to the program all the
-//! same: the program's action is kept, and gets what is not about that memory. Of other signals the library wants to
+//! SIGSEGV and SIGBUS belong to the library once it may copy where the program says, and to the program all the
+//! same: the program's action is kept, and gets what is not about such a copy. Of other signals the library wants to
 //! know which have handlers, and whether those end calls.
 
 use core::ffi::c_int;
 
-use crosslane_sys::{fault, real, signals};
+use crosslane_sys::{Errno, fault, program, real, signals};
 use libc::sighandler_t;
 
 use crate::{c, process};
+
+/// Handle the faults of copies from now on. Returns whether that can be.
+#[inline]
+pub fn take() -> bool {
+    program::CAN_TELL && (fault::is_ours(libc::SIGSEGV) || take_now())
+}
+
+#[cold]
+fn take_now() -> bool {
+    if process::is_own() {
+        // Where the kernel does not let us, they are the program's.
+        let _ = fault::take(libc::SIGBUS);
+        let _ = fault::take(libc::SIGSEGV);
+    }
+    fault::is_ours(libc::SIGSEGV)
+}
 
 /// Pass on a call that sets the action of a signal.
 fn note<T>(signal: c_int, call: impl FnOnce() -> T) -> T {
@@ -19,6 +35,17 @@ fn note<T>(signal: c_int, call: impl FnOnce() -> T) -> T {
     outcome
 }
 
+/// The action that the program has for a signal that is ours, and the one that it sets, if any. `None` if the signal is not
+/// ours, or the caller is a child of vfork.
+fn program_action(
+    signal: c_int,
+    new: Option<&libc::sigaction>,
+) -> Option<Result<libc::sigaction, Errno>> {
+    process::is_own()
+        .then(|| fault::program_action(signal, new))
+        .flatten()
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(
     signal: c_int,
@@ -26,43 +53,48 @@ pub unsafe extern "C" fn sigaction(
     before: *mut libc::sigaction,
 ) -> c_int {
     // SAFETY: the program's promise; null means none.
-    let kept = (signal == libc::SIGBUS)
-        .then(|| fault::program_action(unsafe { action.as_ref() }))
-        .flatten();
-    match kept {
+    let new = unsafe { action.as_ref() };
+    let kept = match program_action(signal, new) {
         // SAFETY: passed on.
         None if action.is_null() => unsafe { real::sigaction(signal, action, before) },
         // SAFETY: passed on.
         None => note(signal, || unsafe {
             real::sigaction(signal, action, before)
         }),
-        Some(Err(errno)) => c::fail(errno),
+        Some(Err(errno)) => return c::fail(errno),
         Some(Ok(kept)) => {
             // SAFETY: the program's promise; null means that it does not want to know.
             if let Some(before) = unsafe { before.as_mut() } {
                 *before = kept;
             }
-            0
+            return 0;
         }
+    };
+    if kept == 0
+        // SAFETY: as above.
+        && let Some(before) = unsafe { before.as_mut() }
+    {
+        fault::unmask(signal, before);
     }
+    kept
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    let kept = (number == libc::SIGBUS && handler != libc::SIG_ERR)
-        .then(|| keep(handler, libc::SA_RESTART))
+    let kept = (handler != libc::SIG_ERR)
+        .then(|| keep(number, handler, libc::SA_RESTART))
         .flatten();
     // SAFETY: passed on.
     kept.unwrap_or_else(|| note(number, || unsafe { real::signal(number, handler) }))
 }
 
-/// Set the program's action for SIGBUS, if the signal is ours. Returns the handler before.
-fn keep(handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
+/// Set the program's action for a signal, if that is ours. Returns the handler before.
+fn keep(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
     // SAFETY: sigaction is plain integers, for which zero is a value.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = handler;
     action.sa_flags = flags;
-    Some(match fault::program_action(Some(&action))? {
+    Some(match program_action(signal, Some(&action))? {
         Ok(kept) => kept.sa_sigaction,
         Err(errno) => {
             errno.set();
@@ -78,18 +110,18 @@ const HOLD: sighandler_t = 2;
 pub unsafe extern "C" fn sigset(number: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: passed on.
     let kernel = |handler| note(number, || unsafe { real::sigset(number, handler) });
-    if number != libc::SIGBUS || [libc::SIG_ERR, HOLD].contains(&handler) {
+    if [libc::SIG_ERR, HOLD].contains(&handler) {
         return kernel(handler);
     }
-    let Some(kept) = keep(handler, 0) else {
+    let Some(kept) = keep(number, handler, 0) else {
         return kernel(handler);
     };
     // SAFETY: a set is plain integers, for which zero is a value.
-    let [mut bus, mut before]: [libc::sigset_t; 2] = unsafe { core::mem::zeroed() };
+    let [mut alone, mut before]: [libc::sigset_t; 2] = unsafe { core::mem::zeroed() };
     // SAFETY: the set is writable.
-    unsafe { libc::sigaddset(&raw mut bus, number) };
+    unsafe { libc::sigaddset(&raw mut alone, number) };
     // SAFETY: both sets outlive the call.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const bus, &raw mut before) };
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const alone, &raw mut before) };
     // SAFETY: the set has been filled in.
     match unsafe { libc::sigismember(&raw const before, number) } {
         1 => HOLD,
@@ -99,8 +131,7 @@ pub unsafe extern "C" fn sigset(number: c_int, handler: sighandler_t) -> sighand
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
-    let kept = (number == libc::SIGBUS).then(|| keep(libc::SIG_IGN, 0));
-    match kept.flatten() {
+    match keep(number, libc::SIG_IGN, 0) {
         Some(libc::SIG_ERR) => -1,
         Some(_) => 0,
         // SAFETY: passed on.
@@ -110,8 +141,12 @@ pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+    let flags = libc::SA_RESETHAND | libc::SA_NODEFER;
+    let kept = (handler != libc::SIG_ERR)
+        .then(|| keep(number, handler, flags))
+        .flatten();
     // SAFETY: passed on.
-    note(number, || unsafe { real::sysv_signal(number, handler) })
+    kept.unwrap_or_else(|| note(number, || unsafe { real::sysv_signal(number, handler) }))
 }
 
 #[unsafe(no_mangle)]

@@ -6,276 +6,128 @@
 //! after which the receiver fetches them from memory. Which is faster depends on how far apart
 //! the two processors are; a virtual machine does not know, and its hypervisor moves it. So the
 //! sender measures (docs/decisions/copying.md).
+//!
+//! Buffers are where the program says, which may be nowhere. The instructions that touch them may fault
+//! ([`crosslane_sys::program`]), those that touch the ring may not.
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod large;
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[path = "copy/plain.rs"]
+mod pieces;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod pieces;
 
 use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_sys::program::Fault;
 
-const WORD_BYTES: usize = 8;
-const PAIR_BYTES: usize = 2 * WORD_BYTES;
+use crate::header::HEADER_BYTES;
 
 /// So many are copied in words, without a call: a function that calls nothing keeps its values in registers.
 const FEW_BYTES: usize = 4 * LINE_BYTES;
 
+/// What the first line of a record has room for.
+pub(crate) const FIRST_BYTES: usize = LINE_BYTES - HEADER_BYTES;
+
+/// Into the ring: what is read is the program's.
+const IN: bool = true;
+
+/// Out of the ring: what is written is the program's.
+const OUT: bool = false;
+
 /// Copy out of the ring.
 ///
+/// # Errors
+/// If the program's buffer is not there; then some of it may be spoilt.
+///
 /// # Safety
-/// As [`core::ptr::copy_nonoverlapping`], but the peer may spoil the bytes in the ring meanwhile.
-#[inline]
-pub(crate) unsafe fn out_of_ring(from: *const u8, to: *mut u8, bytes: usize) {
+/// As [`core::ptr::copy_nonoverlapping`], but the peer may spoil the bytes in the ring meanwhile, and the program's may not
+/// be there.
+#[inline(always)]
+pub(crate) unsafe fn out_of_ring(from: *const u8, to: *mut u8, bytes: usize) -> Result<(), Fault> {
     if bytes <= FEW_BYTES {
         // SAFETY: the caller's promise.
-        unsafe { few(from, to, bytes) };
+        unsafe { pieces::few::<OUT>(from, to, bytes) }
     } else {
         // SAFETY: the caller's promise.
-        unsafe { many(from, to, bytes) };
+        unsafe { many::<OUT>(from, to, bytes) }
     }
 }
 
 /// Copy more than a few bytes. Cold is not what it is: callers shall keep their registers for few bytes.
 ///
+/// # Errors
+/// As [`out_of_ring`].
+///
 /// # Safety
 /// As [`out_of_ring`].
 #[cold]
-unsafe fn many(from: *const u8, to: *mut u8, bytes: usize) {
+#[inline(never)]
+unsafe fn many<const INTO: bool>(from: *const u8, to: *mut u8, bytes: usize) -> Result<(), Fault> {
     // SAFETY: the caller's promise.
-    unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) };
+    unsafe { pieces::many::<INTO>(from, to, bytes) }
 }
 
 /// Copy into the ring, in an order that a store with release order ends.
 ///
+/// # Errors
+/// As [`out_of_ring`]; then some of the ring is spoilt.
+///
 /// # Safety
 /// As [`out_of_ring`].
-#[inline]
-pub(crate) unsafe fn into_ring(from: *const u8, to: *mut u8, bytes: usize) {
+#[inline(always)]
+pub(crate) unsafe fn into_ring(from: *const u8, to: *mut u8, bytes: usize) -> Result<(), Fault> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if bytes >= large::LEAST_BYTES {
         // SAFETY: the caller's promise.
         return unsafe { large::into_ring(from, to, bytes) };
     }
     // SAFETY: the caller's promise.
-    unsafe { out_of_ring(from, to, bytes) }
+    unsafe { through(from, to, bytes) }
 }
 
-/// Copy a few bytes, either way. Pieces may overlap.
+/// Copy into the ring through the cache.
+///
+/// # Errors
+/// As [`into_ring`].
 ///
 /// # Safety
 /// As [`out_of_ring`].
 #[inline]
-pub(crate) unsafe fn few(from: *const u8, to: *mut u8, bytes: usize) {
-    if bytes >= PAIR_BYTES {
-        // SAFETY: the caller's promise, and there is at least a pair of words.
-        unsafe { copy_pairs(from, to, bytes) };
-    } else if bytes >= WORD_BYTES {
-        // SAFETY: the caller's promise; the second word ends with the bytes.
-        unsafe { copy_piece::<WORD_BYTES>(from, to, 0) };
-        // SAFETY: as above.
-        unsafe { copy_piece::<WORD_BYTES>(from, to, bytes - WORD_BYTES) };
+unsafe fn through(from: *const u8, to: *mut u8, bytes: usize) -> Result<(), Fault> {
+    if bytes <= FEW_BYTES {
+        // SAFETY: the caller's promise.
+        unsafe { pieces::few::<IN>(from, to, bytes) }
     } else {
-        // SAFETY: the caller's promise, and there is less than a word.
-        unsafe { copy_less_than_word(from, to, bytes) };
-    }
-}
-
-/// Copy a half word, a quarter, a byte, as the bits of `bytes` say.
-///
-/// # Safety
-/// As [`out_of_ring`]; `bytes` must be less than a word.
-#[inline]
-unsafe fn copy_less_than_word(from: *const u8, to: *mut u8, bytes: usize) {
-    if bytes & 4 != 0 {
         // SAFETY: the caller's promise.
-        unsafe { copy_piece::<4>(from, to, 0) };
-    }
-    if bytes & 2 != 0 {
-        // SAFETY: as above.
-        unsafe { copy_piece::<2>(from, to, bytes & 4) };
-    }
-    if bytes & 1 != 0 {
-        // SAFETY: as above.
-        unsafe { copy_piece::<1>(from, to, bytes & 6) };
+        unsafe { many::<IN>(from, to, bytes) }
     }
 }
 
-/// Copy in pairs of words, of which the last may overlap those before.
+/// Copy a few bytes into the ring. Pieces may overlap.
+///
+/// # Errors
+/// As [`into_ring`].
 ///
 /// # Safety
-/// As [`out_of_ring`]; `bytes` must be at least a pair of words.
-#[inline]
-unsafe fn copy_pairs(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise; a piece ends at `bytes` at most.
-    let pair = |at| unsafe { copy_piece::<PAIR_BYTES>(from, to, at) };
-    // SAFETY: as above.
-    let line = |at| unsafe { copy_piece::<LINE_BYTES>(from, to, at) };
-    if bytes > LINE_BYTES {
-        let last = bytes - LINE_BYTES;
-        for at in (0..last).step_by(LINE_BYTES) {
-            line(at);
-        }
-        return line(last);
-    }
-    pair(0);
-    if bytes > 2 * PAIR_BYTES {
-        pair(PAIR_BYTES);
-        pair(bytes - 2 * PAIR_BYTES);
-    }
-    pair(bytes - PAIR_BYTES);
-}
-
-/// Copy `BYTES` bytes that begin at `at`.
-///
-/// # Safety
-/// As [`out_of_ring`], for these bytes.
+/// As [`out_of_ring`].
 #[inline(always)]
-unsafe fn copy_piece<const BYTES: usize>(from: *const u8, to: *mut u8, at: usize) {
-    let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
+pub(crate) unsafe fn few_in(from: *const u8, to: *mut u8, bytes: usize) -> Result<(), Fault> {
     // SAFETY: the caller's promise.
-    unsafe { core::ptr::copy_nonoverlapping(from, to, BYTES) };
+    unsafe { pieces::few::<IN>(from, to, bytes) }
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod large {
-    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-    use core::cell::Cell;
-
-    use crosslane_ctl::lane::LINE_BYTES;
-    use crosslane_sys::cpu::ticks;
-
-    use crate::header::MAX_RECORD_BYTES;
-    use crate::memory::full_fence;
-
-    /// Below this, going around the cache costs more than it saves.
-    pub(super) const LEAST_BYTES: usize = 4096;
-
-    /// One copy in so many is measured for each of the two ways, the first ones more often.
-    const PERIOD: u32 = 512;
-
-    /// What the two ways have cost this thread, in ticks per 64 lines.
-    #[derive(Clone, Copy, Default)]
-    struct Costs {
-        copies: u32,
-        through: u64,
-        around: u64,
-    }
-
-    thread_local! {
-        static COSTS: Cell<Costs> = const {
-            Cell::new(Costs { copies: 0, through: 0, around: 0 })
-        };
-    }
-
-    impl Costs {
-        /// Whether the next copy is to be measured: through the cache, then around it.
-        fn is_measured(&self) -> bool {
-            let pair = self.copies / 2;
-            pair.is_power_of_two() || pair.is_multiple_of(PERIOD / 2)
-        }
-
-        /// Whether to go around the cache. The receiver then waits for memory, which a message of
-        /// several records hides and a small one does not: there the gain must be a clear one.
-        fn favours_around(&self, bytes: usize) -> bool {
-            let handicap = if bytes < MAX_RECORD_BYTES { 2 } else { 1 };
-            self.around * handicap < self.through
-        }
-    }
-
-    /// What a way costs after one more measurement. Page faults and lost processors only make
-    /// copies slower, so the fastest counts, and is forgotten slowly.
-    fn settle(old: u64, new: u64) -> u64 {
-        if old == 0 {
-            return new;
-        }
-        new.min(old + old.div_ceil(8))
-    }
-
-    /// Copy a large piece in the way that has cost less lately.
-    ///
-    /// # Safety
-    /// As [`super::into_ring`].
-    pub(super) unsafe fn into_ring(from: *const u8, to: *mut u8, bytes: usize) {
-        let mut costs = COSTS.get();
-        costs.copies = costs.copies.wrapping_add(1);
-        if !costs.is_measured() {
-            let way = if costs.favours_around(bytes) {
-                around
-            } else {
-                through
-            };
-            // SAFETY: the caller's promise.
-            unsafe { way(from, to, bytes) };
-        } else if costs.copies.is_multiple_of(2) {
-            // SAFETY: the caller's promise.
-            let cost = unsafe { measure(through, from, to, bytes) };
-            costs.through = settle(costs.through, cost);
-        } else {
-            // SAFETY: the caller's promise.
-            let cost = unsafe { measure(around, from, to, bytes) };
-            costs.around = settle(costs.around, cost);
-        }
-        COSTS.set(costs);
-    }
-
-    /// Copy, and return the ticks per 64 lines until all is written.
-    ///
-    /// # Safety
-    /// As [`super::into_ring`].
-    unsafe fn measure(
-        way: unsafe fn(*const u8, *mut u8, usize),
-        from: *const u8,
-        to: *mut u8,
-        bytes: usize,
-    ) -> u64 {
-        full_fence();
-        let start = ticks();
-        // SAFETY: the caller's promise.
-        unsafe { way(from, to, bytes) };
-        full_fence();
-        ticks().saturating_sub(start) * 64 / (bytes / LINE_BYTES) as u64
-    }
-
-    /// Copy through the cache.
-    ///
-    /// # Safety
-    /// As [`super::into_ring`].
-    unsafe fn through(from: *const u8, to: *mut u8, bytes: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) };
-    }
-
-    /// Copy around the cache. Only whole lines: one that is written both ways goes back and forth.
-    ///
-    /// # Safety
-    /// As [`super::into_ring`].
-    pub(super) unsafe fn around(from: *const u8, to: *mut u8, bytes: usize) {
-        let head = to.align_offset(LINE_BYTES).min(bytes);
-        let lines = (bytes - head) / LINE_BYTES;
-        let tail = head + lines * LINE_BYTES;
-        // SAFETY: the caller's promise, for the first `head` bytes.
-        unsafe { through(from, to, head) };
-        for line in 0..lines {
-            let offset = head + line * LINE_BYTES;
-            // SAFETY: the line ends at `tail` at most, and is one of the target's.
-            unsafe { stream_line(from.wrapping_add(offset), to.wrapping_add(offset)) };
-        }
-        let (from, to) = (from.wrapping_add(tail), to.wrapping_add(tail));
-        // SAFETY: the caller's promise, for what is left.
-        unsafe { through(from, to, bytes - tail) };
-        // SAFETY: every x86-64 has SSE. Streaming stores are ordered by this fence only.
-        unsafe { _mm_sfence() };
-    }
-
-    /// Write one line.
-    ///
-    /// # Safety
-    /// As [`super::into_ring`] for a line; `to` must be aligned to it.
-    #[inline]
-    unsafe fn stream_line(from: *const u8, to: *mut u8) {
-        let (from, to) = (from.cast::<__m128i>(), to.cast::<__m128i>());
-        for quarter in 0..LINE_BYTES / size_of::<__m128i>() {
-            // SAFETY: a quarter of the line that the caller vouches for.
-            let value = unsafe { _mm_loadu_si128(from.wrapping_add(quarter)) };
-            // SAFETY: as above, and aligned.
-            unsafe { _mm_stream_si128(to.wrapping_add(quarter), value) };
-        }
-    }
+/// Copy [`FIRST_BYTES`] into the ring.
+///
+/// # Errors
+/// As [`into_ring`].
+///
+/// # Safety
+/// As [`out_of_ring`].
+#[inline(always)]
+pub(crate) unsafe fn first_in(from: *const u8, to: *mut u8) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    unsafe { pieces::first_in(from, to) }
 }
 
 #[cfg(test)]
@@ -284,7 +136,7 @@ mod tests {
 
     const MARGIN: usize = 130;
 
-    type Way = unsafe fn(*const u8, *mut u8, usize);
+    type Way = unsafe fn(*const u8, *mut u8, usize) -> Result<(), Fault>;
 
     /// Copy at every alignment, and look at what was written and what was not.
     fn check(way: Way, bytes: usize) {
@@ -293,7 +145,8 @@ mod tests {
             let (from, to) = (shift % 17, shift);
             let mut target = vec![0xee; to + bytes + MARGIN];
             // SAFETY: both vectors reach further than the copy.
-            unsafe { way(source[from..].as_ptr(), target[to..].as_mut_ptr(), bytes) };
+            let copied = unsafe { way(source[from..].as_ptr(), target[to..].as_mut_ptr(), bytes) };
+            assert_eq!(copied, Ok(()));
             assert_eq!(target[to..to + bytes], source[from..from + bytes]);
             let untouched = target[..to].iter().chain(&target[to + bytes..]);
             assert!(
@@ -303,8 +156,14 @@ mod tests {
         }
     }
 
+    unsafe fn first(from: *const u8, to: *mut u8, _: usize) -> Result<(), Fault> {
+        // SAFETY: the caller's promise.
+        unsafe { first_in(from, to) }
+    }
+
     #[test]
     fn small_copies_write_exactly_their_bytes() {
+        check(first, FIRST_BYTES);
         for bytes in 0..FEW_BYTES + 20 {
             check(out_of_ring, bytes);
             check(into_ring, bytes);
@@ -319,6 +178,43 @@ mod tests {
         }
         for bytes in 4090..4110 {
             check(into_ring, bytes);
+        }
+    }
+
+    /// Of buffers that end at a page that is not there, and begin there or some bytes before.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn what_is_not_there_is_told() {
+        const PAGE: usize = 1 << 14;
+        crosslane_sys::fault::take(libc::SIGSEGV).unwrap();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping.
+        let start =
+            unsafe { libc::mmap(core::ptr::null_mut(), 2 * PAGE, protection, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        let end = start.cast::<u8>().wrapping_add(PAGE);
+        // SAFETY: the second half of the mapping.
+        let closed = unsafe { libc::mprotect(end.cast(), PAGE, libc::PROT_NONE) };
+        assert_eq!(closed, 0);
+        let mut ring = vec![7; PAGE];
+        let ring = ring.as_mut_ptr();
+        let ways: [(Way, bool); 3] = [(out_of_ring, OUT), (into_ring, IN), (large::around, IN)];
+        for bytes in (1..300).chain([4090, 4096, 5000, 8184]) {
+            for there in [0, 1, bytes / 2, bytes - 1, bytes] {
+                let program = end.wrapping_sub(there);
+                for (way, into) in ways {
+                    let (from, to) = if into {
+                        (program, ring)
+                    } else {
+                        (ring, program)
+                    };
+                    // SAFETY: the ring is there, and the program's buffer or not.
+                    let copied = unsafe { way(from, to, bytes) };
+                    let is_there = there == bytes;
+                    assert_eq!(copied.is_ok(), is_there, "{there} of {bytes} bytes, {into}");
+                }
+            }
         }
     }
 }

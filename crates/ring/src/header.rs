@@ -10,6 +10,7 @@
 //! | 32-63 | when it was written, or 0: [`crate::moment`] |
 
 use crosslane_ctl::lane::{LINE_BYTES, SMALL_RING_LINES};
+use crosslane_sys::program::Fault;
 use thiserror::Error;
 
 use crate::moment;
@@ -35,6 +36,23 @@ pub enum Control {
     Stop = 3,
     /// The sender is closing: look at TCP for the end of the stream. The number is 0.
     Closing = 4,
+}
+
+/// Why nothing got into or out of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Failed {
+    /// The peer has lied.
+    #[error(transparent)]
+    Lied(#[from] PeerLied),
+    /// The program's buffer is not there.
+    #[error("the buffer is not there")]
+    Fault,
+}
+
+impl From<Fault> for Failed {
+    fn from(_: Fault) -> Self {
+        Self::Fault
+    }
 }
 
 /// The peer broke the rules of the ring.

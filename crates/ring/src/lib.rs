@@ -30,7 +30,7 @@ pub mod together;
 pub mod trace;
 
 pub use find::Found;
-pub use header::{Control, MAX_RECORD_BYTES, PeerLied};
+pub use header::{Control, Failed, MAX_RECORD_BYTES, PeerLied};
 pub use memory::{LaneMemory, WindowLane};
 pub use moment::Moment;
 pub use parts::{Part, Parts};

@@ -7,6 +7,7 @@ use crosslane_ctl::lane::{
     LANE_CONTROL_BYTES, LINE_BYTES, LaneControl, MAX_RING_LINES, MIN_RING_LINES, PAGE_BYTES,
 };
 use crosslane_ctl::layout::{LanePlace, PARTS, part_ends, part_of};
+use crosslane_sys::program::Fault;
 use crosslane_sys::store_wait::StoreWait;
 use crosslane_window::arena::LaneView;
 use crosslane_window::bytes::Bytes;
@@ -63,15 +64,21 @@ pub trait LaneMemory {
     /// Copy into the ring, from byte `offset` of the ring on, which is not wrapped here; ordered
     /// before the next `publish`.
     ///
+    /// # Errors
+    /// If the buffer is not there. Then some of the ring may be spoilt.
+    ///
     /// # Safety
-    /// `from` must be valid for reads of `bytes`.
-    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize);
+    /// `from` must be valid for reads of `bytes`, or where the program says that its buffer is.
+    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) -> Result<(), Fault>;
 
     /// Copy out of the ring, from byte `offset` of the ring on, which is not wrapped here.
     ///
+    /// # Errors
+    /// If the buffer is not there. Then some of it may be spoilt.
+    ///
     /// # Safety
-    /// `to` must be valid for writes of `bytes`.
-    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize);
+    /// `to` must be valid for writes of `bytes`, or where the program says that its buffer is.
+    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) -> Result<(), Fault>;
 
     /// What the receiver has said it has consumed.
     fn consumed(&self) -> u64;
@@ -276,39 +283,58 @@ impl WindowLane {
     pub fn put(&self, piece: Piece, from: Bytes<'_>) {
         assert!(from.len() <= piece.bytes);
         // SAFETY: the bytes are valid for as long as they are lent; `copy_in` checks the piece.
-        unsafe { self.copy_in(piece.offset, from.as_ptr(), from.len()) };
+        let copied = unsafe { self.copy_in(piece.offset, from.as_ptr(), from.len()) };
+        copied.expect("what is lent is there");
     }
 
     /// Copy out what lies in several pieces.
     ///
+    /// # Errors
+    /// As [`LaneMemory::copy_out`].
+    ///
     /// # Safety
-    /// `to` must be valid for writes of `bytes`, of which the ring must have so many.
+    /// As [`LaneMemory::copy_out`]; the ring must have so many bytes.
     #[cold]
-    unsafe fn copy_pieces_out(&self, offset: usize, to: *mut u8, bytes: usize) {
+    unsafe fn copy_pieces_out(
+        &self,
+        offset: usize,
+        to: *mut u8,
+        bytes: usize,
+    ) -> Result<(), Fault> {
         let mut done = 0;
         for piece in self.pieces(offset, bytes) {
-            // SAFETY: the pieces are `bytes` in all.
-            let rest = unsafe { to.add(done) };
+            // The pieces are `bytes` in all.
+            let rest = to.wrapping_add(done);
             // SAFETY: the caller's promise; the ring is no Rust object, so a racing peer can only spoil bytes.
-            unsafe { copy::out_of_ring(self.from(piece.offset).0, rest, piece.bytes) };
+            unsafe { copy::out_of_ring(self.from(piece.offset).0, rest, piece.bytes) }?;
             done += piece.bytes;
         }
+        Ok(())
     }
 
     /// As [`WindowLane::copy_pieces_out`], into the ring.
     ///
+    /// # Errors
+    /// As [`LaneMemory::copy_in`].
+    ///
     /// # Safety
-    /// `from` must be valid for reads of `bytes`, of which the ring must have so many.
+    /// As [`LaneMemory::copy_in`]; the ring must have so many bytes.
     #[cold]
-    unsafe fn copy_pieces_in(&self, offset: usize, from: *const u8, bytes: usize) {
+    unsafe fn copy_pieces_in(
+        &self,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<(), Fault> {
         let mut done = 0;
         for piece in self.pieces(offset, bytes) {
-            // SAFETY: the pieces are `bytes` in all.
-            let rest = unsafe { from.add(done) };
-            // SAFETY: as above.
-            unsafe { copy::into_ring(rest, self.from(piece.offset).0, piece.bytes) };
+            // The pieces are `bytes` in all.
+            let rest = from.wrapping_add(done);
+            // SAFETY: the caller's promise.
+            unsafe { copy::into_ring(rest, self.from(piece.offset).0, piece.bytes) }?;
             done += piece.bytes;
         }
+        Ok(())
     }
 
     /// Where a byte of the ring lies, and how many lie together from there on.
@@ -397,7 +423,7 @@ impl LaneMemory for WindowLane {
     }
 
     #[inline]
-    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) {
+    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) -> Result<(), Fault> {
         let (target, together) = self.from(offset);
         if bytes <= together {
             // SAFETY: the range lies inside the ring; the source is the caller's promise; the ring is
@@ -406,11 +432,11 @@ impl LaneMemory for WindowLane {
         }
         assert!(bytes <= self.lines as usize * LINE_BYTES);
         // SAFETY: the caller's promise, and just checked.
-        unsafe { self.copy_pieces_in(offset, from, bytes) };
+        unsafe { self.copy_pieces_in(offset, from, bytes) }
     }
 
     #[inline(always)]
-    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) {
+    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) -> Result<(), Fault> {
         let (source, together) = self.from(offset);
         if bytes <= together {
             // SAFETY: the range lies inside the ring; the target is the caller's promise.
@@ -419,7 +445,7 @@ impl LaneMemory for WindowLane {
         assert!(bytes <= self.lines as usize * LINE_BYTES);
         // A copy, so that the lane itself stays in registers.
         // SAFETY: the caller's promise, and just checked.
-        unsafe { { *self }.copy_pieces_out(offset, to, bytes) };
+        unsafe { { *self }.copy_pieces_out(offset, to, bytes) }
     }
 
     #[inline]

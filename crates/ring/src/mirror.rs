@@ -66,20 +66,18 @@ pub fn post_away(own: &WindowLane, remote: &impl Remote, at: usize, first: u64, 
 
 /// The lines from `first` on that fill `bytes`, which are whole lines, at most a ring.
 pub fn lines_out(lane: &WindowLane, first: u64, bytes: &mut [u8]) {
+    let offset = TxCursor::offset(lane, first);
     // SAFETY: the slice is valid for its length; `copy_out` wraps the range.
-    unsafe {
-        lane.copy_out(
-            TxCursor::offset(lane, first),
-            bytes.as_mut_ptr(),
-            bytes.len(),
-        )
-    };
+    let copied = unsafe { lane.copy_out(offset, bytes.as_mut_ptr(), bytes.len()) };
+    copied.expect("the slice is there");
 }
 
 /// Put whole lines, at most a ring, where the receiver will find them from line `first` on.
 pub fn lines_in(lane: &WindowLane, first: u64, bytes: &[u8]) {
+    let offset = TxCursor::offset(lane, first);
     // SAFETY: the slice is valid for its length; `copy_in` wraps the range.
-    unsafe { lane.copy_in(TxCursor::offset(lane, first), bytes.as_ptr(), bytes.len()) };
+    let copied = unsafe { lane.copy_in(offset, bytes.as_ptr(), bytes.len()) };
+    copied.expect("the slice is there");
 }
 
 /// Whether records stand without a gap from `position`, as a receiver tells it, up to line `end`.

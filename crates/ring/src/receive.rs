@@ -3,7 +3,7 @@
 use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::place::Place;
 
-use crate::header::{self, Control, HEADER_BYTES, PeerLied, Record, lines_for};
+use crate::header::{self, Control, Failed, HEADER_BYTES, PeerLied, Record, lines_for};
 use crate::memory::LaneMemory;
 use crate::moment::Moment;
 use crate::parts::{Parts, of_slice_mut};
@@ -94,7 +94,8 @@ impl RxCursor {
                 let mut value = [0; 8];
                 let offset = Self::offset(lane, self.head) + HEADER_BYTES;
                 // SAFETY: the array is valid for its length.
-                unsafe { lane.copy_out(offset, value.as_mut_ptr(), value.len()) };
+                let copied = unsafe { lane.copy_out(offset, value.as_mut_ptr(), value.len()) };
+                copied.expect("the array is there");
                 Ok(Next::Control(kind, u64::from_ne_bytes(value)))
             }
         }
@@ -128,11 +129,7 @@ impl RxCursor {
     /// # Errors
     /// If a header is none that a correct sender writes. What was copied before it stays unread.
     #[inline]
-    pub fn read(
-        &mut self,
-        lane: &impl LaneMemory,
-        parts: &mut Parts<'_>,
-    ) -> Result<Taken, PeerLied> {
+    pub fn read(&mut self, lane: &impl LaneMemory, parts: &mut Parts<'_>) -> Result<Taken, Failed> {
         let taken = self.read_if(lane, parts, || true)?;
         Ok(taken.unwrap_or_default())
     }
@@ -148,7 +145,7 @@ impl RxCursor {
         lane: &impl LaneMemory,
         parts: &mut Parts<'_>,
         is_valid: impl FnOnce() -> bool,
-    ) -> Result<Option<Taken>, PeerLied> {
+    ) -> Result<Option<Taken>, Failed> {
         let start = *self;
         let mut cursor = *self;
         let copied = cursor.copy(lane, parts);
@@ -179,7 +176,7 @@ impl RxCursor {
         &mut self,
         lane: &impl LaneMemory,
         bytes: &mut [u8],
-    ) -> Result<Taken, PeerLied> {
+    ) -> Result<Taken, Failed> {
         of_slice_mut(bytes, |parts| self.read(lane, parts))
     }
 
@@ -191,7 +188,7 @@ impl RxCursor {
         &self,
         lane: &impl LaneMemory,
         parts: &mut Parts<'_>,
-    ) -> Result<usize, PeerLied> {
+    ) -> Result<usize, Failed> {
         let mut cursor = *self;
         cursor.copy(lane, parts).map(|(bytes, _)| bytes)
     }
@@ -205,7 +202,7 @@ impl RxCursor {
         &mut self,
         lane: &impl LaneMemory,
         parts: &mut Parts<'_>,
-    ) -> Result<(usize, bool), PeerLied> {
+    ) -> Result<(usize, bool), Failed> {
         self.copy(lane, parts)
     }
 
@@ -261,7 +258,7 @@ impl RxCursor {
         &mut self,
         lane: &impl LaneMemory,
         parts: &mut Parts<'_>,
-    ) -> Result<(usize, bool), PeerLied> {
+    ) -> Result<(usize, bool), Failed> {
         let (mut total, mut goes_on) = (0, false);
         while parts.left() > 0 {
             let Next::Data(left) = self.come_to_next(lane)? else {
@@ -271,10 +268,17 @@ impl RxCursor {
             mark(Point::Found);
             let bytes = left.min(parts.left());
             let mut offset = Self::offset(lane, self.head) + HEADER_BYTES + self.taken;
-            let mut rest = bytes;
+            let (mut rest, before) = (bytes, parts.clone());
             while let Some((to, piece)) = parts.take(rest) {
                 // SAFETY: `take` hands out valid pieces, by the promise of whoever made it.
-                unsafe { lane.copy_out(offset, to, piece) };
+                if unsafe { lane.copy_out(offset, to, piece) }.is_err() {
+                    *parts = before;
+                    // As the kernel: of what was copied before it tells now, and the next call finds out.
+                    return match total {
+                        0 => Err(Failed::Fault),
+                        _ => Ok((total, goes_on)),
+                    };
+                }
                 offset += piece;
                 rest -= piece;
             }

@@ -1,11 +1,12 @@
 //! The sending side of a lane.
 
-use crate::header::{self, Control, HEADER_BYTES, MAX_RECORD_BYTES, PeerLied, lines_for};
+use crate::header::{self, Control, Failed, HEADER_BYTES, MAX_RECORD_BYTES, PeerLied, lines_for};
 use crate::memory::LaneMemory;
 use crate::parts::{Parts, of_slice};
 use crate::trace::{Point, mark};
 use crosslane_ctl::lane::{LINE_BYTES, SMALL_RING_LINES};
 use crosslane_ctl::place::Place;
+use crosslane_sys::program::Fault;
 
 /// Lines that data may not take: one that stays cleared after the last record, and one kept for a
 /// control record, so that a sender can always stop.
@@ -189,7 +190,7 @@ impl TxCursor {
         &mut self,
         lane: &impl LaneMemory,
         parts: &mut Parts<'_>,
-    ) -> Result<usize, PeerLied> {
+    ) -> Result<usize, Failed> {
         let wanted = parts.left().min(MAX_RECORD_BYTES);
         if wanted == 0 {
             return Ok(0);
@@ -214,13 +215,17 @@ impl TxCursor {
         let flag = if goes_on { header::GOES_ON } else { 0 };
         let header = header::data(bytes, start, lane.lines()) | flag;
         let offset = Self::offset(lane, start) + HEADER_BYTES;
+        let before = parts.clone();
         // The receiver polls the first line and takes it away at every look. So a record of one
         // line is written at last and at once, with the next header cleared before.
         if lines == 1 {
             lane.clear(Self::wrapped(lane, next));
-            Self::copy_in(lane, offset, parts, bytes);
-        } else {
-            Self::copy_in(lane, offset, parts, bytes);
+        }
+        if let Err(fault) = Self::copy_in(lane, offset, parts, bytes) {
+            *parts = before;
+            return Err(fault.into());
+        }
+        if lines > 1 {
             lane.clear(Self::wrapped(lane, next));
         }
         mark(Point::CopiedIn);
@@ -235,7 +240,7 @@ impl TxCursor {
     /// # Errors
     /// As [`TxCursor::refresh`].
     #[inline]
-    pub fn write_slice(&mut self, lane: &impl LaneMemory, bytes: &[u8]) -> Result<usize, PeerLied> {
+    pub fn write_slice(&mut self, lane: &impl LaneMemory, bytes: &[u8]) -> Result<usize, Failed> {
         of_slice(bytes, |parts| self.write_record(lane, parts))
     }
 
@@ -259,7 +264,8 @@ impl TxCursor {
         let value = value.to_ne_bytes();
         let offset = Self::offset(lane, self.tail) + HEADER_BYTES;
         // SAFETY: the array is valid for its length.
-        unsafe { lane.copy_in(offset, value.as_ptr(), value.len()) };
+        let copied = unsafe { lane.copy_in(offset, value.as_ptr(), value.len()) };
+        copied.expect("the array is there");
         lane.clear(Self::wrapped(lane, self.tail + 1));
         let header = header::control(kind, self.tail, lane.lines());
         lane.publish(Self::wrapped(lane, self.tail), header);
@@ -269,14 +275,20 @@ impl TxCursor {
 
     /// Copy the next `bytes` of `parts` to `offset` of the ring.
     #[inline]
-    fn copy_in(lane: &impl LaneMemory, mut offset: usize, parts: &mut Parts<'_>, bytes: usize) {
+    fn copy_in(
+        lane: &impl LaneMemory,
+        mut offset: usize,
+        parts: &mut Parts<'_>,
+        bytes: usize,
+    ) -> Result<(), Fault> {
         let mut rest = bytes;
         while let Some((from, piece)) = parts.take(rest) {
             // SAFETY: `take` hands out valid pieces, by the promise of whoever made the cursor.
-            unsafe { lane.copy_in(offset, from, piece) };
+            unsafe { lane.copy_in(offset, from, piece) }?;
             offset += piece;
             rest -= piece;
         }
+        Ok(())
     }
 
     #[inline]

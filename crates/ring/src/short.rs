@@ -1,6 +1,7 @@
 //! Messages that are one record, from or into one buffer, in few instructions. What is not
 //! done here is for [`TxCursor::write_record`] and [`RxCursor::read`], which do all.
 
+use crate::copy::FIRST_BYTES;
 use crate::header::{self, HEADER_BYTES, MAX_RECORD_BYTES, Record, lines_for};
 use crate::memory::LaneMemory;
 use crate::receive::RxCursor;
@@ -8,6 +9,7 @@ use crate::send::{TxCursor, worth_waking};
 use crate::together::Lines;
 use crate::trace::{Point, mark};
 use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_sys::program::Fault;
 
 /// Most bytes of a short message.
 pub const SHORT_BYTES: usize = MAX_RECORD_BYTES;
@@ -17,9 +19,6 @@ pub const FEW_LINES: usize = 4;
 
 /// Most payload of few lines.
 const FEW_BYTES: usize = FEW_LINES * LINE_BYTES - HEADER_BYTES;
-
-/// Payload of a record's first line.
-const FIRST_BYTES: usize = LINE_BYTES - HEADER_BYTES;
 
 /// A record that has been taken whole, with nothing behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +31,10 @@ pub struct Whole {
 
 impl TxCursor {
     /// Append `bytes` as one record. False, with nothing written, if they are none or too
-    /// many, if there is not known to be room, or if it would not lie together.
+    /// many, if there is not known to be room, if it would not lie together, or if they are not there.
     ///
     /// # Safety
-    /// `from` must be valid for reads of `bytes`.
+    /// `from` must be valid for reads of `bytes`, or where the program says that its buffer is.
     #[inline(always)]
     pub unsafe fn write_short(
         &mut self,
@@ -55,7 +54,9 @@ impl TxCursor {
         };
         let header = header::data(bytes, tail, lane.lines());
         // SAFETY: the caller's promise, and the spot has the record's lines and one more.
-        unsafe { put(spot, from, bytes) };
+        if unsafe { put(spot, from, bytes) }.is_err() {
+            return false;
+        }
         mark(Point::CopiedIn);
         // SAFETY: as above.
         unsafe { spot.publish(header) };
@@ -70,13 +71,14 @@ impl TxCursor {
 /// # Safety
 /// As [`TxCursor::write_short`], and the spot must have the record's lines and one more.
 #[inline]
-unsafe fn put(spot: impl Lines, from: *const u8, bytes: usize) {
+unsafe fn put(spot: impl Lines, from: *const u8, bytes: usize) -> Result<(), Fault> {
     let next = lines_for(bytes);
     if bytes > FEW_BYTES {
         // SAFETY: the caller's promise.
-        unsafe { put_many(spot, from, bytes) };
+        unsafe { put_many(spot, from, bytes) }?;
         // SAFETY: the caller's promise.
-        return unsafe { spot.clear(next) };
+        unsafe { spot.clear(next) };
+        return Ok(());
     }
     // The receiver polls the first line and takes it away at every look. So it is written at last
     // and at once.
@@ -90,13 +92,13 @@ unsafe fn put(spot: impl Lines, from: *const u8, bytes: usize) {
     while done < bytes {
         let (rest, piece) = (from.wrapping_add(done), (bytes - done).min(LINE_BYTES));
         // SAFETY: the caller's promise, from `done` on.
-        unsafe { spot.copy_few_in(HEADER_BYTES + done, rest, piece) };
+        unsafe { spot.copy_few_in(HEADER_BYTES + done, rest, piece) }?;
         done += piece;
     }
     // SAFETY: the caller's promise.
     unsafe { spot.clear(next) };
     // SAFETY: the caller's promise, of a whole line.
-    unsafe { spot.copy_few_in(HEADER_BYTES, from, FIRST_BYTES) };
+    unsafe { spot.copy_first_in(from) }
 }
 
 /// Copy a payload of many lines. Not cold at all, but what few lines take shall be in registers.
@@ -104,9 +106,9 @@ unsafe fn put(spot: impl Lines, from: *const u8, bytes: usize) {
 /// # Safety
 /// As [`put`].
 #[cold]
-unsafe fn put_many(spot: impl Lines, from: *const u8, bytes: usize) {
+unsafe fn put_many(spot: impl Lines, from: *const u8, bytes: usize) -> Result<(), Fault> {
     // SAFETY: the caller's promise.
-    unsafe { spot.copy_in(HEADER_BYTES, from, bytes) };
+    unsafe { spot.copy_in(HEADER_BYTES, from, bytes) }
 }
 
 impl RxCursor {
@@ -125,7 +127,7 @@ impl RxCursor {
     /// [`RxCursor::read`] to find.
     ///
     /// # Safety
-    /// `to` must be valid for writes of `most` bytes.
+    /// `to` must be valid for writes of `most` bytes, or where the program says that its buffer is.
     #[inline(always)]
     pub unsafe fn read_short<L: LaneMemory>(
         &mut self,
@@ -147,7 +149,7 @@ impl RxCursor {
         }
         mark(Point::Found);
         // SAFETY: the caller's promise, there are at most `most`, and the spot has the record's lines.
-        unsafe { spot.copy_out(HEADER_BYTES, to, bytes) };
+        unsafe { spot.copy_out(HEADER_BYTES, to, bytes) }.ok()?;
         mark(Point::CopiedOut);
         let next = self.head + lines;
         let passed = self.head ^ next;

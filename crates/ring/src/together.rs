@@ -4,8 +4,10 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crosslane_ctl::lane::LINE_BYTES;
+use crosslane_sys::program::Fault;
 
 use crate::copy;
+use crate::header::HEADER_BYTES;
 use crate::memory::{LaneMemory, full_fence};
 
 /// Lines of a ring that lie together, counted from the first.
@@ -30,25 +32,47 @@ pub trait Lines: Copy {
 
     /// Copy into the lines, from byte `at` on; ordered before the next `publish`.
     ///
+    /// # Errors
+    /// As [`LaneMemory::copy_in`].
+    ///
     /// # Safety
-    /// There must be so many bytes, and `from` must be valid for reads of as many.
-    unsafe fn copy_in(self, at: usize, from: *const u8, bytes: usize);
+    /// There must be so many bytes, and `from` must be as [`LaneMemory::copy_in`] demands.
+    unsafe fn copy_in(self, at: usize, from: *const u8, bytes: usize) -> Result<(), Fault>;
 
     /// As [`Lines::copy_in`], at most a line.
+    ///
+    /// # Errors
+    /// As [`LaneMemory::copy_in`].
     ///
     /// # Safety
     /// As [`Lines::copy_in`].
     #[inline]
-    unsafe fn copy_few_in(self, at: usize, from: *const u8, bytes: usize) {
+    unsafe fn copy_few_in(self, at: usize, from: *const u8, bytes: usize) -> Result<(), Fault> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy_in(at, from, bytes) };
+        unsafe { self.copy_in(at, from, bytes) }
+    }
+
+    /// As [`Lines::copy_in`], what the first line has room for behind its header.
+    ///
+    /// # Errors
+    /// As [`LaneMemory::copy_in`].
+    ///
+    /// # Safety
+    /// As [`Lines::copy_in`].
+    #[inline]
+    unsafe fn copy_first_in(self, from: *const u8) -> Result<(), Fault> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_in(HEADER_BYTES, from, copy::FIRST_BYTES) }
     }
 
     /// Copy out of the lines, from byte `at` on.
     ///
+    /// # Errors
+    /// As [`LaneMemory::copy_out`].
+    ///
     /// # Safety
-    /// There must be so many bytes, and `to` must be valid for writes of as many.
-    unsafe fn copy_out(self, at: usize, to: *mut u8, bytes: usize);
+    /// There must be so many bytes, and `to` must be as [`LaneMemory::copy_out`] demands.
+    unsafe fn copy_out(self, at: usize, to: *mut u8, bytes: usize) -> Result<(), Fault>;
 }
 
 /// Lines of a lane that have no address.
@@ -88,14 +112,14 @@ impl<L: LaneMemory> Lines for ByLine<'_, L> {
         self.0.publish(self.1, header);
     }
 
-    unsafe fn copy_in(self, at: usize, from: *const u8, bytes: usize) {
+    unsafe fn copy_in(self, at: usize, from: *const u8, bytes: usize) -> Result<(), Fault> {
         // SAFETY: the caller's promise.
-        unsafe { self.0.copy_in(self.offset(at), from, bytes) };
+        unsafe { self.0.copy_in(self.offset(at), from, bytes) }
     }
 
-    unsafe fn copy_out(self, at: usize, to: *mut u8, bytes: usize) {
+    unsafe fn copy_out(self, at: usize, to: *mut u8, bytes: usize) -> Result<(), Fault> {
         // SAFETY: the caller's promise.
-        unsafe { self.0.copy_out(self.offset(at), to, bytes) };
+        unsafe { self.0.copy_out(self.offset(at), to, bytes) }
     }
 }
 
@@ -143,20 +167,26 @@ impl Lines for Spot {
     }
 
     #[inline]
-    unsafe fn copy_in(self, at: usize, from: *const u8, bytes: usize) {
+    unsafe fn copy_in(self, at: usize, from: *const u8, bytes: usize) -> Result<(), Fault> {
         // SAFETY: the caller's promise; the ring is no Rust object, so a racing peer can only spoil bytes.
-        unsafe { copy::into_ring(from, self.0.wrapping_add(at), bytes) };
+        unsafe { copy::into_ring(from, self.0.wrapping_add(at), bytes) }
     }
 
     #[inline]
-    unsafe fn copy_few_in(self, at: usize, from: *const u8, bytes: usize) {
+    unsafe fn copy_few_in(self, at: usize, from: *const u8, bytes: usize) -> Result<(), Fault> {
         // SAFETY: as above.
-        unsafe { copy::few(from, self.0.wrapping_add(at), bytes) };
+        unsafe { copy::few_in(from, self.0.wrapping_add(at), bytes) }
+    }
+
+    #[inline]
+    unsafe fn copy_first_in(self, from: *const u8) -> Result<(), Fault> {
+        // SAFETY: as above.
+        unsafe { copy::first_in(from, self.0.wrapping_add(HEADER_BYTES)) }
     }
 
     #[inline(always)]
-    unsafe fn copy_out(self, at: usize, to: *mut u8, bytes: usize) {
+    unsafe fn copy_out(self, at: usize, to: *mut u8, bytes: usize) -> Result<(), Fault> {
         // SAFETY: as above.
-        unsafe { copy::out_of_ring(self.0.wrapping_add(at), to, bytes) };
+        unsafe { copy::out_of_ring(self.0.wrapping_add(at), to, bytes) }
     }
 }

@@ -7,7 +7,7 @@ use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::CLOSED;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
-use crosslane_ring::PeerLied;
+use crosslane_ring::{Failed, PeerLied};
 use crosslane_sys::{Errno, kernel};
 
 use crate::asleep::take_bells;
@@ -143,6 +143,24 @@ pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
     end.note_ending(Ending::Reset);
     close::reset(end);
     Errno::CONNRESET
+}
+
+/// What is told of a receive that has got nothing out of its lane.
+#[cold]
+pub(crate) fn failed(end: &End, failed: Failed) -> Errno {
+    match failed {
+        Failed::Lied(lie) => lied(end, lie),
+        Failed::Fault => Errno::FAULT,
+    }
+}
+
+/// As [`failed`], of a send.
+#[cold]
+pub(crate) fn failed_to_send(end: &End, failed: Failed) -> Errno {
+    match failed {
+        Failed::Lied(lie) => lied_to_sender(end, lie),
+        Failed::Fault => Errno::FAULT,
+    }
 }
 
 /// As [`lied`], for a send, which is told once; over AF_UNIX the error is for a receive.

@@ -5,11 +5,11 @@ use core::sync::atomic::Ordering;
 
 use crosslane_ctl::lane::NO_REPLAY;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
-use crosslane_ring::{Control, LaneMemory, Next, Part, Parts, RxCursor, WindowLane};
-use crosslane_sys::{Errno, kernel};
+use crosslane_ring::{Control, Failed, LaneMemory, Next, Part, Parts, RxCursor, WindowLane};
+use crosslane_sys::{Errno, kernel, program};
 
 use crate::beside::Beside;
-use crate::ending::{self, lied};
+use crate::ending::{self, failed, lied};
 use crate::family::Family;
 use crate::receive::Options;
 use crate::step::receive_parts;
@@ -87,7 +87,9 @@ fn peek_once(
                 }
                 // The next call's, as the bytes come first.
                 Err(errno) if has_some => {
-                    ending::note_error(end, errno);
+                    if errno != Errno::FAULT {
+                        ending::note_error(end, errno);
+                    }
                     has_ended = true;
                     Ok(0)
                 }
@@ -96,7 +98,11 @@ fn peek_once(
         }
         Place::Ring(lane, cursor) => {
             let copied = cursor.copy_on(lane, parts);
-            let (bytes, goes_on) = copied.map_err(|lie| lied(end, lie))?;
+            if copied == Err(Failed::Fault) && parts.left() < asked {
+                has_ended = true;
+                return Ok(0);
+            }
+            let (bytes, goes_on) = copied.map_err(|why| failed(end, why))?;
             rest = goes_on.then_some((*lane, *cursor));
             Ok(bytes as u64)
         }
@@ -341,7 +347,7 @@ fn peek_tcp(
         && piece > 0
     {
         // SAFETY: `take` hands out valid pieces, and the rest has so many bytes.
-        unsafe { core::ptr::copy_nonoverlapping(rest.as_ptr(), to, piece) };
+        unsafe { program::copy(rest.as_ptr(), to, piece) }?;
         rest = &rest[piece..];
     }
     Ok((copied as u64, is_last))

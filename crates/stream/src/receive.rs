@@ -8,11 +8,11 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{Part, Parts};
-use crosslane_sys::{Errno, cancel, kernel};
+use crosslane_sys::{Errno, cancel, kernel, program};
 
 use crate::asleep::{must_look, take_late_bells, wait_readable};
 use crate::beside::Beside;
-use crate::ending::{at_end, lied, look_at_kernel};
+use crate::ending::{at_end, failed, look_at_kernel};
 use crate::family::Family;
 use crate::interrupt::Interrupt;
 use crate::stay::Stay;
@@ -137,7 +137,7 @@ fn read_ring(end: &End, parts: &mut Parts<'_>) -> Result<usize, Errno> {
         let before = end.has_flags(end_flags::FAR).then(|| parts.clone());
         let taken = cursor
             .read_if(&lane, parts, || !lost::is_found(end))
-            .map_err(|lie| lied(end, lie))?;
+            .map_err(|why| failed(end, why))?;
         let Some(taken) = taken else {
             *parts = before.unwrap_or_else(|| parts.clone());
             return Ok(0);
@@ -333,9 +333,16 @@ fn peeked<'a>(
             return Ok(None);
         }
     }
-    let is_enough =
-        parts.left() == 0 || !options.wait_all || is_over || !waits_for_more(end, options, waiting);
+    let is_all = || parts.left() == 0 || !options.wait_all || is_over || !is_room(whole);
+    let is_enough = is_all() || !waits_for_more(end, options, waiting);
     Ok(is_enough.then_some(bytes))
+}
+
+/// Whether more can be stored than is there by now.
+fn is_room(whole: &Parts<'_>) -> bool {
+    let mut rest = whole.clone();
+    let mut pieces = std::iter::from_fn(|| rest.take(usize::MAX));
+    pieces.all(|(start, bytes)| program::writable(start, bytes) == bytes)
 }
 
 /// Whether the kernel has seen the end of the stream.

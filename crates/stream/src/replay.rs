@@ -283,7 +283,8 @@ fn replay_record(end: &End, lane: &WindowLane, at: &mut RxCursor) -> Result<bool
     let Some(mut parts) = (unsafe { crosslane_ring::Parts::new(&part) }) else {
         return Ok(false);
     };
-    at.copy_only(lane, &mut parts).map_err(spoilt)?;
+    at.copy_only(lane, &mut parts)
+        .map_err(|why| ending::failed(end, why))?;
     // SAFETY: the first `left` bytes are initialised and valid for reads.
     let sent = match unsafe { kernel::send(end.fd(), bytes.as_ptr(), left, 0) } {
         Ok(sent) => sent,

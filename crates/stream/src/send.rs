@@ -10,7 +10,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::short::FEW_LINES;
 use crosslane_ring::trace::{Point, mark};
-use crosslane_ring::{LaneMemory, Parts, WindowLane, may_go_on, worth_waking};
+use crosslane_ring::{Failed, LaneMemory, Parts, WindowLane, may_go_on, worth_waking};
 use crosslane_sys::{Errno, cancel, cpu, kernel};
 
 use crate::end::add;
@@ -161,8 +161,9 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
         let before = cursor.tail;
         let bytes = match cursor.write_record(&lane, parts) {
             Ok(bytes) => bytes,
-            Err(_) if lost::is_found(end) => 0,
-            Err(lie) => return Err(ending::lied_to_sender(end, lie)),
+            Err(Failed::Fault) if total > 0 => break,
+            Err(Failed::Lied(_)) if lost::is_found(end) => 0,
+            Err(failed) => return Err(ending::failed_to_send(end, failed)),
         };
         if bytes == 0 {
             break;
@@ -389,8 +390,8 @@ pub(crate) fn time_limit(end: &End) -> Option<Duration> {
 /// An error that a send meets after it has sent something is the next call's.
 pub fn keep_error(end: &End, errno: Errno) {
     match errno {
-        // A descriptor that is closed may name another connection by now.
-        Errno::AGAIN | Errno::INTR | Errno::RESTART | Errno::PIPE | Errno::BADF => {}
+        // A descriptor that is closed may name another connection by now, and buffers are the call's own.
+        Errno::AGAIN | Errno::INTR | Errno::RESTART | Errno::PIPE | Errno::BADF | Errno::FAULT => {}
         Errno::CONNRESET if end.family() == Family::Tcp => ending::note_error(end, errno),
         errno => end.entry.wait.error.store(errno.0, Ordering::Relaxed),
     }

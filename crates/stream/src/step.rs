@@ -11,7 +11,7 @@ use crosslane_sys::{Errno, kernel};
 
 use crate::beside::{Beside, ends_a_receive};
 use crate::end::add;
-use crate::ending::{has_peer_ended, lied, look_behind_bells, look_for_end, note_error};
+use crate::ending::{failed, has_peer_ended, lied, look_behind_bells, look_for_end, note_error};
 use crate::family::Family;
 use crate::lock::{self, COUNTING, Mark, PASSAGE};
 use crate::pieces::Pieces;
@@ -104,7 +104,7 @@ fn step_ring(
         Next::Data(_) if peek => {
             let bytes = cursor
                 .copy_only(lane, parts)
-                .map_err(|lie| lied(end, lie))?;
+                .map_err(|why| failed(end, why))?;
             if lost::is_found(end) {
                 return Ok(Passage::Out(Step::Nothing));
             }
@@ -113,7 +113,7 @@ fn step_ring(
         Next::Data(_) => {
             let taken = cursor
                 .read_if(lane, parts, || !lost::is_found(end))
-                .map_err(|lie| lied(end, lie))?;
+                .map_err(|why| failed(end, why))?;
             let Some(taken) = taken else {
                 return Ok(Passage::Out(Step::Nothing));
             };
@@ -293,7 +293,7 @@ fn read_frozen(
         false => match cursor.read_if(lane, parts, || !lost::is_found(end)) {
             Ok(None) => return Ok(None),
             Ok(Some(taken)) => Ok(taken.bytes),
-            Err(lie) => Err(lie),
+            Err(why) => Err(why),
         },
     };
     if lost::is_found(end) {
@@ -303,7 +303,7 @@ fn read_frozen(
     let flags = &lane.control().receiver.flags;
     flags.fetch_or(FROZEN, Ordering::SeqCst); // SYNC: frozen
     posted::tell_flags(end);
-    let bytes = bytes.map_err(|lie| lied(end, lie))?;
+    let bytes = bytes.map_err(|why| failed(end, why))?;
     if !peek {
         add(&end.entry.rx.ring_bytes, bytes as u64);
     }

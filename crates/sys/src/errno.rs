@@ -23,6 +23,8 @@ impl Errno {
     pub const NOTSOCK: Self = Self(libc::ENOTSOCK);
     /// Bad file descriptor.
     pub const BADF: Self = Self(libc::EBADF);
+    /// Bad address.
+    pub const FAULT: Self = Self(libc::EFAULT);
     /// Invalid argument.
     pub const INVAL: Self = Self(libc::EINVAL);
     /// Out of memory.

@@ -5,14 +5,20 @@
 //! The word is set before the zeroes can be read, so that whoever finds it unset *after* a read
 //! has read the memory itself.
 //!
-//! SIGBUS belongs to the program all the same: what happens elsewhere goes to its own action, which
+//! And memory of the program that may never have been there ([`crate::program`]).
+//!
+//! The signals belong to the program all the same: what happens elsewhere goes to its own action, which
 //! is kept here ([`program_action`]).
 
-use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+mod action;
 
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+pub use action::{is_ours, program_action, take, unmask};
+
+use crate::Errno;
 use crate::raw::syscall;
-use crate::{Errno, real};
 
 /// Mappings that can be watched at a time.
 const PLACES: usize = 1024;
@@ -44,7 +50,7 @@ impl Watch {
     /// # Errors
     /// ENOSPC when too many are watched; the kernel's, when it takes no handler.
     pub fn new(start: usize, bytes: usize) -> Result<Self, Errno> {
-        take_signal()?;
+        action::take_in_any_case(libc::SIGBUS)?;
         let is_taken = |place: &&Place| {
             let start = &place.start;
             start
@@ -80,92 +86,16 @@ impl Drop for Watch {
     }
 }
 
-/// What the program has asked for on SIGBUS.
-static PROGRAM_HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
-static PROGRAM_FLAGS: AtomicI32 = AtomicI32::new(0);
-static PROGRAM_MASK: AtomicU64 = AtomicU64::new(0);
-
 /// A fault of an address that nothing is behind, in `si_code`.
 const BUS_ADRERR: c_int = 2;
 
 /// The last faults of threads where nothing is watched.
 static LAST_FAULTS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
-/// Whether the signal is ours.
-static TAKEN: AtomicBool = AtomicBool::new(false);
-
-fn take_signal() -> Result<(), Errno> {
-    if TAKEN.swap(true, Ordering::SeqCst) {
-        return Ok(());
-    }
-    // SAFETY: sigaction is plain integers, for which zero is a value.
-    let mut before: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: the structure outlives the call.
-    if unsafe { real::sigaction(libc::SIGBUS, core::ptr::null(), &raw mut before) } != 0 {
-        TAKEN.store(false, Ordering::SeqCst);
-        return Err(Errno::last());
-    }
-    set_program_action(&before)
-}
-
-/// The program sets its action, if SIGBUS is ours; `None` if it is not, and the call is the kernel's
-/// to do. Returns the action before.
-pub fn program_action(new: Option<&libc::sigaction>) -> Option<Result<libc::sigaction, Errno>> {
-    if !TAKEN.load(Ordering::SeqCst) {
-        return None;
-    }
-    let before = kept();
-    Some(match new {
-        Some(new) => set_program_action(new).map(|()| before),
-        None => Ok(before),
-    })
-}
-
-fn kept() -> libc::sigaction {
-    // SAFETY: sigaction is plain integers, for which zero is a value.
-    let mut kept: libc::sigaction = unsafe { core::mem::zeroed() };
-    kept.sa_sigaction = PROGRAM_HANDLER.load(Ordering::SeqCst);
-    kept.sa_flags = PROGRAM_FLAGS.load(Ordering::SeqCst);
-    *mask_of(&mut kept) = PROGRAM_MASK.load(Ordering::SeqCst);
-    kept
-}
-
-/// The kernel's part of a signal set.
-fn mask_of(action: &mut libc::sigaction) -> &mut u64 {
-    let mask = core::ptr::from_mut(&mut action.sa_mask).cast::<u64>();
-    // SAFETY: a signal set is longer than 64 bits, aligned as them, and plain integers.
-    unsafe { &mut *mask }
-}
-
-/// Keep the program's action, and have ours run as it wants its own to run.
-fn set_program_action(action: &libc::sigaction) -> Result<(), Errno> {
-    let mut ours = *action;
-    PROGRAM_MASK.store(*mask_of(&mut ours), Ordering::SeqCst);
-    PROGRAM_FLAGS.store(action.sa_flags, Ordering::SeqCst);
-    PROGRAM_HANDLER.store(action.sa_sigaction, Ordering::SeqCst);
-    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
-    ours.sa_sigaction = handler as *const () as usize;
-    ours.sa_flags = (action.sa_flags | libc::SA_SIGINFO) & !libc::SA_RESETHAND;
-    // SAFETY: the handler keeps to what may be done in one.
-    match unsafe { real::sigaction(libc::SIGBUS, &raw const ours, core::ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(Errno::last()),
-    }
-}
-
-extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
-    let info_at = unsafe { &*info };
-    let is_fault = info_at.si_code > 0;
-    // SAFETY: a fault's information has an address.
-    let address = is_fault.then(|| unsafe { info_at.si_addr() }.addr());
+/// Whether a fault has been seen to, so that its thread can go on.
+fn is_seen_to(signal: c_int, code: c_int, address: usize) -> bool {
     // Of an error of the memory itself the kernel may tell once only.
-    let comes_again = info_at.si_code == BUS_ADRERR;
-    let is_seen_to = |address| put_zeroes(address) || comes_again && is_new(address);
-    if address.is_some_and(is_seen_to) {
-        return;
-    }
-    pass_on(signal, info, context, is_fault);
+    signal == libc::SIGBUS && (put_zeroes(address) || code == BUS_ADRERR && is_new(address))
 }
 
 /// Of a fault where nothing is watched, whether the thread has had it for the first time. Another thread may have had the same
@@ -207,36 +137,6 @@ fn put_zeroes(address: usize) -> bool {
     ];
     // SAFETY: who watches a range owns it, and has raw pointers into it only, which stay valid.
     unsafe { syscall(libc::SYS_mmap, args) }.is_ok()
-}
-
-/// What the program would have seen without us.
-fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_fault: bool) {
-    match PROGRAM_HANDLER.load(Ordering::SeqCst) {
-        libc::SIG_IGN if !is_fault => {}
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // A fault happens again when this returns; a signal that was sent is sent again.
-            // SAFETY: sigaction is plain integers, for which zero is a value: SIG_DFL.
-            let default: libc::sigaction = unsafe { core::mem::zeroed() };
-            // SAFETY: the structure outlives the call.
-            unsafe { real::sigaction(signal, &raw const default, core::ptr::null_mut()) };
-            if !is_fault {
-                // SAFETY: raise has no preconditions.
-                unsafe { libc::raise(signal) };
-            }
-        }
-        handler => {
-            let flags = PROGRAM_FLAGS.load(Ordering::SeqCst);
-            if flags & libc::SA_RESETHAND != 0 {
-                PROGRAM_HANDLER.store(libc::SIG_DFL, Ordering::SeqCst);
-            }
-            let handler = core::ptr::with_exposed_provenance::<()>(handler);
-            type Action = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-            // SAFETY: the program has named this function as a handler; one that takes the signal alone
-            // ignores the other registers.
-            let handler = unsafe { core::mem::transmute::<*const (), Action>(handler) };
-            handler(signal, info, context);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -288,7 +188,7 @@ mod tests {
         let field = (&raw mut info).wrapping_byte_add(16).cast::<usize>();
         // SAFETY: where a fault's address is.
         unsafe { field.write(at) };
-        on_signal(libc::SIGBUS, &raw mut info, core::ptr::null_mut());
+        action::on_signal(libc::SIGBUS, &raw mut info, core::ptr::null_mut());
         let watch = Watch::new(at, BYTES).unwrap();
         file.set_len(0).unwrap();
         assert_eq!((byte(&mapping, 0), watch.is_lost()), (0, true));
@@ -310,7 +210,7 @@ mod tests {
         // SAFETY: the child makes system calls only.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let _ = program_action(Some(&own));
+            let _ = program_action(libc::SIGBUS, Some(&own));
             let _ = byte(&mapping, 0);
             // SAFETY: _exit has no preconditions.
             unsafe { libc::_exit(1) };

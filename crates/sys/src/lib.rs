@@ -20,6 +20,7 @@ pub mod kernel;
 pub mod lock;
 pub mod memory;
 pub mod process;
+pub mod program;
 pub mod raw;
 pub mod real;
 pub mod signals;

@@ -22,9 +22,9 @@ impl Nowhere {
         Self(std::ptr::without_provenance_mut(usize::MAX - 0xffff))
     }
 
-    /// A page that was mapped once.
+    /// A page that was mapped once, where nothing is mapped unless by that address.
     pub fn unmapped() -> Self {
-        let page = Self::page(libc::PROT_READ);
+        let page = Self::map_at(1 << 40, 1, libc::PROT_READ);
         // SAFETY: nobody uses the page.
         unsafe { libc::munmap(page.0, PAGE) };
         page
@@ -40,7 +40,11 @@ impl Nowhere {
     }
 
     fn map(count: usize, protection: c_int) -> Self {
-        let (nowhere, bytes) = (std::ptr::null_mut(), count * PAGE);
+        Self::map_at(0, count, protection)
+    }
+
+    fn map_at(address: usize, count: usize, protection: c_int) -> Self {
+        let (nowhere, bytes) = (std::ptr::without_provenance_mut(address), count * PAGE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping, wherever there is room.
         let start = unsafe { libc::mmap(nowhere, bytes, protection, flags, -1, 0) };
@@ -50,6 +54,104 @@ impl Nowhere {
 }
 
 const PAGE: usize = 4096;
+
+/// A buffer of which the second half is nowhere.
+#[derive(Clone, Copy)]
+pub struct HalfThere {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl HalfThere {
+    /// A buffer of so many bytes, behind whose first half nothing may be read or written; that begins as `there` does.
+    pub fn new(bytes: usize, there: &[u8]) -> Self {
+        let half = bytes / 2;
+        let pages = half.div_ceil(PAGE);
+        let Nowhere(start) = Nowhere::pages(pages + bytes.div_ceil(PAGE) + 1);
+        let end = start.wrapping_byte_add(pages * PAGE);
+        // SAFETY: nobody uses these pages.
+        let closed = unsafe { libc::mprotect(end, bytes.div_ceil(PAGE) * PAGE, libc::PROT_NONE) };
+        assert_eq!(closed, 0, "a page can be closed");
+        let start = end.cast::<u8>().wrapping_sub(half);
+        // SAFETY: the half is writable, and nobody else's.
+        unsafe { start.copy_from_nonoverlapping(there.as_ptr(), half.min(there.len())) };
+        Self { start, bytes }
+    }
+
+    /// What stands at its beginning, which must be in the first half.
+    pub fn there(&self, bytes: usize) -> Vec<u8> {
+        assert!(
+            bytes <= self.bytes / 2,
+            "{bytes} of {} are there",
+            self.bytes
+        );
+        // SAFETY: the half is readable.
+        unsafe { std::slice::from_raw_parts(self.start, bytes) }.to_vec()
+    }
+
+    fn part(&self) -> libc::iovec {
+        libc::iovec {
+            iov_base: self.start.cast(),
+            iov_len: self.bytes,
+        }
+    }
+}
+
+/// A call that is given such a buffer.
+pub type HalfCall = fn(RawFd, HalfThere) -> Answer;
+
+/// Calls that receive, and do not wait.
+#[expect(
+    clippy::undocumented_unsafe_blocks,
+    reason = "the same for all of them: the kernel checks the address and answers EFAULT"
+)]
+pub const RECEIVE_HALF: [(&str, HalfCall); 4] = [
+    ("read", |fd, half| {
+        answer(unsafe { libc::read(fd, half.start.cast(), half.bytes) })
+    }),
+    ("recv", |fd, half| {
+        answer(unsafe { libc::recv(fd, half.start.cast(), half.bytes, libc::MSG_DONTWAIT) })
+    }),
+    ("readv", |fd, half| {
+        let (mut none, rest) = (half.part(), half.part());
+        none.iov_len = 0;
+        answer(unsafe { libc::readv(fd, [none, rest].as_ptr(), 2) })
+    }),
+    ("recvmsg", |fd, half| {
+        let mut message = message_of(half);
+        answer(unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_DONTWAIT) })
+    }),
+];
+
+/// Calls that send.
+#[expect(
+    clippy::undocumented_unsafe_blocks,
+    reason = "the same for all of them: the kernel checks the address and answers EFAULT"
+)]
+pub const SEND_HALF: [(&str, HalfCall); 4] = [
+    ("write", |fd, half| {
+        answer(unsafe { libc::write(fd, half.start.cast(), half.bytes) })
+    }),
+    ("send", |fd, half| {
+        answer(unsafe { libc::send(fd, half.start.cast(), half.bytes, libc::MSG_NOSIGNAL) })
+    }),
+    ("writev", |fd, half| {
+        let part = half.part();
+        answer(unsafe { libc::writev(fd, &raw const part, 1) })
+    }),
+    ("sendmsg", |fd, half| {
+        let message = message_of(half);
+        answer(unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) })
+    }),
+];
+
+fn message_of(half: HalfThere) -> libc::msghdr {
+    // SAFETY: a message of zeros is an empty one.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = Box::into_raw(Box::new(half.part()));
+    message.msg_iovlen = 1;
+    message
+}
 
 /// epoll_ctl(2) with EPOLL_CTL_DEL and an event that is nowhere.
 pub fn epoll_delete_by(epoll: RawFd, fd: RawFd, at: Nowhere) -> Answer {
@@ -251,4 +353,11 @@ pub fn accept_into(listener: RawFd, at: Nowhere) -> Answer {
     let mut length = 16;
     // SAFETY: the kernel checks the address and answers EFAULT.
     answer_int(unsafe { libc::accept(listener, at.0.cast(), &raw mut length) })
+}
+
+/// recv(2) of so many bytes into memory that may only be read.
+pub fn recv_constant(fd: RawFd, bytes: usize) -> Answer {
+    let Nowhere(at) = Nowhere::map(bytes.div_ceil(PAGE), libc::PROT_READ);
+    // SAFETY: the kernel checks the address and answers EFAULT.
+    answer(unsafe { libc::recv(fd, at, bytes, libc::MSG_DONTWAIT) })
 }

@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use core::time::Duration;
 
 use crosslane_stream::process;
-use crosslane_sys::{cancel, real};
+use crosslane_sys::{Errno, cancel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::wait::{answer, ringed, wait_set, wait_without_rings};
@@ -23,8 +23,20 @@ unsafe fn slice<'a>(
     if !c::may_be(events, 1) {
         return None;
     }
+    // As the kernel, which tells of those for which there is room.
+    let bytes = count.saturating_mul(size_of::<epoll_event>());
+    let count = c::room(events, bytes) / size_of::<epoll_event>();
     // SAFETY: the caller's promise.
-    Some(unsafe { core::slice::from_raw_parts_mut(events.cast(), count) })
+    (count > 0).then(|| unsafe { core::slice::from_raw_parts_mut(events.cast(), count) })
+}
+
+/// A wait with an array of events that is nowhere. The kernel refuses that when it has something to tell, but cannot know where
+/// there are rings.
+fn refuse(epoll: c_int, count: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
+    match ringed(epoll) {
+        Some(_) if count > 0 => c::fail(Errno::FAULT),
+        _ => kernel(),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -54,7 +66,9 @@ pub unsafe extern "C" fn epoll_pwait(
     // SAFETY: the program's promise.
     let Some(out) = (unsafe { slice(events, count) }) else {
         // SAFETY: passed on, for the kernel to refuse.
-        return unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) };
+        return refuse(epoll, count, || unsafe {
+            real::epoll_pwait(epoll, events, count, timeout, mask)
+        });
     };
     let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
     cancel::test();
@@ -75,21 +89,26 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's promise; null means no limit.
-    let time = unsafe { timeout.as_ref() };
-    let legal = time.is_none_or(poll::is_legal);
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) };
+    let is_bad_time = !timeout.is_null() && !c::may_be(timeout, 1);
+    let time = match is_bad_time {
+        true => None,
+        // SAFETY: the program's promise; null means no limit.
+        false => unsafe { timeout.as_ref() },
+    };
+    if is_bad_time || !time.is_none_or(poll::is_legal) {
+        // For the kernel to refuse.
+        return kernel();
+    }
     // SAFETY: the program's promise.
-    let Some(out) = (unsafe { slice(events, count) }).filter(|_| legal) else {
-        // SAFETY: passed on, for the kernel to refuse.
-        return unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) };
+    let Some(out) = (unsafe { slice(events, count) }) else {
+        return refuse(epoll, count, kernel);
     };
     let limit = time.map(poll::duration);
     cancel::test();
     if let Some(set) = ringed(epoll) {
         return answer(wait_set(set, out, limit, mask));
     }
-    wait_without_rings(epoll, out, limit, mask, || {
-        // SAFETY: passed on.
-        unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) }
-    })
+    wait_without_rings(epoll, out, limit, mask, kernel)
 }

@@ -5,6 +5,7 @@ use crosslane_ctl::lane::{LINE_BYTES, MIN_RING_LINES};
 use crosslane_ring::receive::Next;
 use crosslane_ring::together::ByLine;
 use crosslane_ring::{LaneMemory, MAX_RECORD_BYTES, Part, Parts, RxCursor, TxCursor, WindowLane};
+use crosslane_sys::program::Fault;
 
 use crate::support::memory::{Edge, Memory};
 use crate::support::pair::forged_header;
@@ -155,12 +156,12 @@ impl LaneMemory for Uncleared {
         self.0.publish(line, header);
     }
 
-    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) {
+    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) -> Result<(), Fault> {
         // SAFETY: the caller's promise.
         unsafe { self.0.copy_in(offset, from, bytes) }
     }
 
-    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) {
+    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) -> Result<(), Fault> {
         // SAFETY: the caller's promise.
         unsafe { self.0.copy_out(offset, to, bytes) }
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crosslane_ctl::lane::{LANE_CONTROL_BYTES, LINE_BYTES, MIN_RING_LINES};
 use crosslane_ring::together::ByLine;
 use crosslane_ring::{Control, LaneMemory, MAX_RECORD_BYTES, PeerLied, RxCursor, TxCursor};
+use crosslane_sys::program::Fault;
 
 use crate::support::hostile::{Dice, Suffered, Target, Victim};
 use crate::support::memory::{Edge, Memory};
@@ -97,9 +98,13 @@ impl LaneMemory for Endless {
 
     fn publish(&self, _line: u32, _header: u64) {}
 
-    unsafe fn copy_in(&self, _offset: usize, _from: *const u8, _bytes: usize) {}
+    unsafe fn copy_in(&self, _: usize, _: *const u8, _: usize) -> Result<(), Fault> {
+        Ok(())
+    }
 
-    unsafe fn copy_out(&self, _offset: usize, _to: *mut u8, _bytes: usize) {}
+    unsafe fn copy_out(&self, _: usize, _: *mut u8, _: usize) -> Result<(), Fault> {
+        Ok(())
+    }
 
     fn consumed(&self) -> u64 {
         0

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ring::LaneMemory;
 use crosslane_ring::together::ByLine;
+use crosslane_sys::program::Fault as NoBuffer;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicU64, fence};
@@ -168,25 +169,27 @@ impl LaneMemory for LoomLane {
         }
     }
 
-    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) {
+    unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) -> Result<(), NoBuffer> {
         // SAFETY: the caller's promise.
         let from = unsafe { std::slice::from_raw_parts(from, bytes) };
         if self.has(Fault::HeaderFirst) {
             let bytes = (offset..).zip(from.iter().copied());
             self.0.held_back.lock().unwrap().extend(bytes);
-            return;
+            return Ok(());
         }
         for (offset, start, end) in pieces(offset, bytes) {
             self.put(offset, &from[start..end]);
         }
+        Ok(())
     }
 
-    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) {
+    unsafe fn copy_out(&self, offset: usize, to: *mut u8, bytes: usize) -> Result<(), NoBuffer> {
         // SAFETY: the caller's promise; a test's buffers are initialised.
         let to = unsafe { std::slice::from_raw_parts_mut(to, bytes) };
         for (offset, start, end) in pieces(offset, bytes) {
             self.get(offset, &mut to[start..end]);
         }
+        Ok(())
     }
 
     fn consumed(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! Programs of many kinds, as people run them: their own servers and clients, with every byte
 //! compared.
 
+mod faults;
 mod fetch;
 mod filter;
 mod go;

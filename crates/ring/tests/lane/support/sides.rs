@@ -4,7 +4,9 @@
 
 use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ring::receive::Taken;
-use crosslane_ring::{Control, Found, LaneMemory, MAX_RECORD_BYTES, PeerLied, RxCursor, TxCursor};
+use crosslane_ring::{
+    Control, Failed, Found, LaneMemory, MAX_RECORD_BYTES, PeerLied, RxCursor, TxCursor,
+};
 
 use super::scatter::Scatter;
 
@@ -55,7 +57,7 @@ impl<L: LaneMemory> SendSide<L> {
             let mut records = Vec::new();
             loop {
                 let left = parts.left();
-                let bytes = self.cursor.write_record(&self.lane, parts)?;
+                let bytes = self.cursor.write_record(&self.lane, parts).map_err(lie)?;
                 assert_eq!(
                     parts.left(),
                     left - bytes,
@@ -108,7 +110,8 @@ impl<L: LaneMemory> SendSide<L> {
         {
             let part = &payload[at..payload.len().min(at + piece.bytes)];
             // SAFETY: a slice is valid for its length.
-            unsafe { self.lane.copy_in(piece.offset, part.as_ptr(), part.len()) };
+            let copied = unsafe { self.lane.copy_in(piece.offset, part.as_ptr(), part.len()) };
+            assert_eq!(copied, Ok(()));
         }
         self.cursor.commit(&self.lane, &reservation, payload.len());
         self.check_cursor();
@@ -187,7 +190,9 @@ impl<L: LaneMemory> ReceiveSide<L> {
         let mut scatter = Scatter::empty(sizes);
         let taken = scatter.with_parts(|parts| self.cursor.read(&self.lane, parts));
         scatter.check_gaps();
-        let taken = taken.inspect_err(|_| assert_eq!(self.cursor, before, "nothing was read"))?;
+        let taken = taken
+            .inspect_err(|_| assert_eq!(self.cursor, before, "nothing was read"))
+            .map_err(lie)?;
         Ok((Self::first(&scatter, taken.bytes), taken))
     }
 
@@ -196,7 +201,7 @@ impl<L: LaneMemory> ReceiveSide<L> {
         let mut scatter = Scatter::empty(sizes);
         let copied = scatter.with_parts(|parts| self.cursor.copy_only(&self.lane, parts));
         scatter.check_gaps();
-        Ok(Self::first(&scatter, copied?))
+        Ok(Self::first(&scatter, copied.map_err(lie)?))
     }
 
     /// Find at most `places` records, read them in place, and consume as many of `most` bytes as
@@ -211,10 +216,11 @@ impl<L: LaneMemory> ReceiveSide<L> {
             while let Some(piece) = record.piece(self.lane.lines(), skipped) {
                 let mut part = vec![0; piece.bytes];
                 // SAFETY: the vector has so many bytes.
-                unsafe {
+                let copied = unsafe {
                     self.lane
                         .copy_out(piece.offset, part.as_mut_ptr(), part.len())
                 };
+                assert_eq!(copied, Ok(()));
                 bytes.extend(part);
                 skipped += piece.bytes;
             }
@@ -232,5 +238,13 @@ impl<L: LaneMemory> ReceiveSide<L> {
         assert!(bytes <= gathered.len(), "{bytes} bytes do not fit");
         gathered.truncate(bytes);
         gathered
+    }
+}
+
+/// The buffers are there.
+fn lie(failed: Failed) -> PeerLied {
+    match failed {
+        Failed::Lied(lie) => lie,
+        Failed::Fault => panic!("a buffer is not there"),
     }
 }

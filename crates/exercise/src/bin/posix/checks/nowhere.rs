@@ -1,14 +1,15 @@
 //! Pointers to where nothing is.
 
 use crosslane_exercise::calls::{
-    Call, Nowhere, OF_ARGUMENTS, OF_BYTES, getsockname, read_beyond_all, recv_beyond_all,
-    write_beyond_all,
+    Call, HalfThere, Nowhere, OF_ARGUMENTS, OF_BYTES, RECEIVE_HALF, SEND_HALF, getsockname,
+    read_beyond_all, recv_beyond_all, recv_constant, send, write_beyond_all,
 };
+use crosslane_exercise::{Answer, Errno};
 use libc::POLLIN;
 
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::data;
+use crate::stage::{data, pattern, take};
 
 /// Near: what calls answer that are given an address that nobody's memory has.
 fn refused(s: &mut Stage, calls: &[(&str, Call)]) {
@@ -16,6 +17,8 @@ fn refused(s: &mut Stage, calls: &[(&str, Call)]) {
     for (name, call) in calls {
         s.say(name, call(s.fd, Nowhere::low()));
         s.say("far off", call(s.fd, Nowhere::high()));
+        s.say("mapped once", call(s.fd, Nowhere::unmapped()));
+        s.say("closed", call(s.fd, Nowhere::page(libc::PROT_NONE)));
     }
     // Neither has moved anything, nor made the connection another.
     s.say("named", getsockname(s.fd).is_ok());
@@ -30,7 +33,84 @@ fn untouched(s: &mut Stage) {
     s.read(100);
 }
 
+/// Near: receive into buffers of which half is there, and send from such.
+fn halves(s: &mut Stage, bytes: usize) {
+    let whole = pattern(bytes);
+    s.wait();
+    s.until(POLLIN);
+    for (name, call) in &RECEIVE_HALF {
+        s.say(name, call(s.fd, HalfThere::new(bytes, b"")));
+    }
+    s.say("constant", recv_constant(s.fd, bytes));
+    s.read_exactly(bytes);
+    for (name, call) in &SEND_HALF {
+        s.say(name, call(s.fd, HalfThere::new(bytes, &whole)));
+    }
+    s.send(b"unharmed");
+}
+
+/// Far: have something to receive there, and see that nothing was sent by mistake.
+fn whole(s: &mut Stage, bytes: usize) {
+    s.send(&pattern(bytes));
+    s.go();
+    s.read(2 * bytes + 100);
+}
+
+/// Many at a time, of which some may be moved before what is not there is found: what was is told of, and the stream goes on
+/// behind it.
+const MANY: usize = 1 << 16;
+
+fn many_halves(s: &mut Stage) {
+    s.wait();
+    let whole = pattern(MANY);
+    let mut found = Vec::new();
+    for (name, call) in &RECEIVE_HALF {
+        let half = HalfThere::new(MANY - found.len(), b"");
+        match call(s.fd, half) {
+            Ok(got) => found.extend(half.there(got)),
+            Err(Errno(libc::EFAULT)) => {}
+            Err(errno) => s.say(name, Answer::Err(errno)),
+        }
+    }
+    let rest = take(s.fd, MANY - found.len()).unwrap_or_default();
+    s.say("whole", [found, rest].concat() == whole);
+    let mut sent = 0;
+    for (name, call) in &SEND_HALF {
+        match call(s.fd, HalfThere::new(MANY - sent, &whole[sent..])) {
+            Ok(taken) => sent += taken,
+            Err(Errno(libc::EFAULT)) => {}
+            Err(errno) => s.say(name, Answer::Err(errno)),
+        }
+    }
+    let rest = send(s.fd, &whole[sent..], 0);
+    s.say("rest", rest == Ok(MANY - sent));
+}
+
 pub const CHECKS: &[Check] = &[
+    pair(
+        "buffers_of_a_word_that_are_half_there",
+        |s| halves(s, 8),
+        |s| whole(s, 8),
+    ),
+    pair(
+        "buffers_of_a_line_that_are_half_there",
+        |s| halves(s, 64),
+        |s| whole(s, 64),
+    ),
+    pair(
+        "buffers_of_a_page_that_are_half_there",
+        |s| halves(s, 4096),
+        |s| whole(s, 4096),
+    ),
+    pair(
+        "buffers_of_many_pages_that_are_half_there",
+        many_halves,
+        |s| {
+            s.send(&pattern(MANY));
+            s.go();
+            s.read_exactly(MANY);
+        },
+    ),
     pair(
         "bytes_that_are_nowhere",
         |s| refused(s, &OF_BYTES),
