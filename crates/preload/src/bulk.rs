@@ -65,12 +65,12 @@ unsafe fn send_file(
         return moved.unwrap_or_else(|| with_plain([input], kernel));
     }
     let may_move = offset.is_null() || c::may_be(offset, 1);
-    if may_move && !offset.is_null() && c::room(offset, size_of::<off_t>()) == 0 {
-        // The kernel finds that out when it has sent.
-        return c::fail(Errno::FAULT);
-    }
     while let Some(end) = End::of(out).filter(|_| may_move) {
         if is_granted_to_send(&end) && end.tx_mode() == Mode::Ring {
+            if !offset.is_null() && c::room(offset, size_of::<off_t>()) < size_of::<off_t>() {
+                // The kernel finds that out when it has sent.
+                return c::fail(Errno::FAULT);
+            }
             // SAFETY: the program's promise; null means the file's own position.
             match copy_file(&end, input, unsafe { offset.as_mut() }, bytes) {
                 Err(Errno::RESTART) => continue,
@@ -79,11 +79,14 @@ unsafe fn send_file(
         }
         // The kernel may have told the library already what it would tell the program.
         match is_granted(&end).then(|| send::enter(&end, end.is_nonblocking())) {
-            Some(Ok(true) | Err(Errno::RESTART)) => continue,
-            Some(Err(errno)) => return output::refuse(errno, 0),
+            Some(Ok(true)) => continue,
+            Some(Err(errno)) => match output::refuse_or_restart(&end, errno, 0) {
+                Some(refused) => return refused,
+                None => continue,
+            },
             Some(Ok(false)) | None => {}
         }
-        if let Some(sent) = raw::send(&end, bytes, &kernel) {
+        if let Some(sent) = output::by_tcp(&end, bytes, &kernel) {
             return sent;
         }
     }

@@ -147,7 +147,7 @@ pub unsafe fn tell<T: Copy>(to: *mut T, value: T) -> Result<(), Errno> {
     unsafe { program::write(to, value) }.map_err(Errno::from)
 }
 
-/// How many bytes of the program's can be written, from `start` on; another thread must not write there meanwhile.
+/// How many bytes of the program's can be written, from `start` on.
 #[inline]
 pub fn room<T>(start: *mut T, bytes: usize) -> usize {
     let start = start.cast::<u8>();
@@ -166,12 +166,13 @@ pub const OF_32_BITS: c_int = c_int::MIN;
 /// The buffers must be valid as the manual of the calling function demands.
 #[inline]
 pub unsafe fn cursor(parts: &[Part]) -> Result<Parts<'_>, Errno> {
-    // As the kernel: what stands before a bad address is transferred.
     let is_bad = |part: &Part| !is_plausible(&self::part(part.start.cast(), part.bytes));
     let parts = match parts.iter().position(is_bad) {
         None => parts,
-        Some(bad) if parts[..bad].iter().any(|part| part.bytes > 0) => &parts[..bad],
-        Some(_) => return Err(Errno::FAULT),
+        Some(bad) if parts[..bad].iter().all(|part| part.bytes == 0) => return Err(Errno::FAULT),
+        // Whoever copies finds it.
+        Some(_) if signals::take() => parts,
+        Some(bad) => &parts[..bad],
     };
     // SAFETY: the caller's promise.
     let mut cursor = unsafe { Parts::new(parts) }.ok_or(Errno::INVAL)?;

@@ -4,7 +4,6 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use crosslane_ring::Part;
 use crosslane_stream::close as closing;
 use crosslane_sys::real;
 use libc::{CLONE_FILES, CLONE_NEWPID, CLONE_SETTLS, CLONE_VFORK, CLONE_VM};
@@ -92,11 +91,7 @@ unsafe fn arguments_of_clone3(arguments: c_long, bytes: c_long) -> Option<(u64, 
     const WORDS: usize = 8; // CLONE_ARGS_SIZE_VER0
     const STACK: usize = 5;
     let words = at::<[u64; WORDS]>(arguments);
-    let part = Part {
-        start: words.cast(),
-        bytes: size_of::<[u64; WORDS]>(),
-    };
-    if size(bytes) < part.bytes || !c::is_plausible(&part) {
+    if size(bytes) < size_of::<[u64; WORDS]>() || !c::may_be(words, 1) {
         return None;
     }
     // SAFETY: the caller's promise.

@@ -94,9 +94,10 @@ fn transmit_by(
                 Err(errno) => Some(refuse(errno, flags)),
             };
         }
-        if let Some(sent) = sent.or_else(|| raw::send(end, bytes_of(parts), &mut kernel)) {
-            note_short(end);
-            return Some(sent);
+        let sent = sent.or_else(|| raw::send(end, bytes_of(parts), &mut kernel));
+        note_short(end);
+        if sent.is_some() {
+            return sent;
         }
     }
 }
@@ -178,20 +179,28 @@ fn by_kernel_only(end: &End, flags: c_int, mut kernel: impl FnMut() -> ssize_t) 
     // As the kernel, which looks when a call begins.
     let dont_wait = flags & libc::MSG_DONTWAIT != 0 || end.is_nonblocking();
     loop {
-        if let Err(errno) = replay::finish_replay(end, dont_wait) {
-            return refuse_or_restart(errno, flags);
+        if let Err(errno) = replay::finish_replay_first(end, dont_wait) {
+            return refuse_or_restart(end, errno, flags);
         }
-        if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
+        if let Some(sent) = by_tcp(end, usize::MAX, &mut kernel) {
             return Some(sent);
         }
         if let Err(errno) = send::leave_ring(end, dont_wait) {
-            return refuse_or_restart(errno, flags);
+            return refuse_or_restart(end, errno, flags);
         }
     }
 }
 
+/// As [`raw::send`], of which the epoll set learns if it was short.
+pub fn by_tcp(end: &End, bytes: usize, kernel: impl FnOnce() -> ssize_t) -> Option<ssize_t> {
+    let sent = raw::send(end, bytes, kernel);
+    note_short(end);
+    sent
+}
+
 /// As [`refuse`]. None: a signal begins the call again.
-fn refuse_or_restart(errno: Errno, flags: c_int) -> Option<ssize_t> {
+pub fn refuse_or_restart(end: &End, errno: Errno, flags: c_int) -> Option<ssize_t> {
+    note_short(end);
     (errno != Errno::RESTART).then(|| refuse(errno, flags))
 }
 
@@ -378,9 +387,9 @@ fn pass_along(
             if is_granted(end)
                 && let Err(errno) = send::leave_ring(end, dont_wait)
             {
-                return refuse_or_restart(errno, flags);
+                return refuse_or_restart(end, errno, flags);
             }
-            if let Some(sent) = raw::send(end, usize::MAX, &mut kernel) {
+            if let Some(sent) = by_tcp(end, usize::MAX, &mut kernel) {
                 return Some(sent);
             }
         }
@@ -389,9 +398,11 @@ fn pass_along(
 
 /// Whether control data goes along, as descriptors do.
 fn pass_anything(messages: *const mmsghdr, count: u32) -> bool {
-    // SAFETY: the program's promise about so many messages.
-    let has_control = |at| unsafe { (*messages.add(at)).msg_hdr.msg_controllen > 0 };
-    (0..count.min(MOST_MESSAGES) as usize).any(has_control)
+    let mut there = (0..count.min(MOST_MESSAGES) as usize)
+        .map(|at| messages.wrapping_add(at))
+        .take_while(|message| c::may_be(*message, 1));
+    // SAFETY: they have just been looked at.
+    there.any(|message| unsafe { (*message).msg_hdr.msg_controllen } > 0)
 }
 
 #[unsafe(no_mangle)]
@@ -422,7 +433,7 @@ pub unsafe extern "C" fn sendmmsg(
             return sent;
         }
     }
-    if !c::may_be(messages, 1) || !pass_anything(messages, count) {
+    if !pass_anything(messages, count) {
         // SAFETY: passed on.
         return by_unknown(fd, flags, || unsafe {
             real::sendmmsg(fd, messages, count, flags)

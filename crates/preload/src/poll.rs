@@ -452,13 +452,15 @@ unsafe fn slice<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]>
     Some(unsafe { core::slice::from_raw_parts_mut(fds, count) })
 }
 
-/// Whether what is found can be told. Looked at are fields that no other thread writes.
+/// Whether what is found can be told.
 fn has_room(fds: &mut [pollfd]) -> bool {
     let bytes = size_of_val(fds);
-    fds.first_mut().is_none_or(|first| {
-        let before = core::mem::offset_of!(pollfd, revents);
-        c::room(&raw mut first.revents, bytes - before) == bytes - before
-    })
+    c::room(fds.as_mut_ptr(), bytes) == bytes
+}
+
+/// Whether a mask is for the kernel to refuse.
+pub fn is_bad_mask(mask: *const sigset_t) -> bool {
+    !mask.is_null() && !c::may_be(mask.cast::<u64>(), 1)
 }
 
 #[unsafe(no_mangle)]
@@ -497,7 +499,7 @@ pub unsafe extern "C" fn ppoll(
         // SAFETY: the program's promise; null means no limit.
         false => unsafe { timeout.as_ref() },
     };
-    if is_bad || !time.is_none_or(is_legal) {
+    if is_bad || !time.is_none_or(is_legal) || is_bad_mask(mask) {
         // SAFETY: passed on, for the kernel to refuse.
         return unsafe { real::ppoll(fds, count, timeout, mask) };
     }

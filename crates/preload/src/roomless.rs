@@ -85,18 +85,22 @@ pub unsafe fn receive_from(
     address: *mut sockaddr,
     length: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: the program's promise.
-    let room = unsafe { length.as_ref() }.filter(|_| !address.is_null());
     // SAFETY: msghdr is plain integers and pointers, for which zero is a value.
     let mut message: msghdr = unsafe { core::mem::zeroed() };
-    if let Some(room) = room {
-        (message.msg_name, message.msg_namelen) = (address.cast(), *room);
+    let is_named = !address.is_null();
+    if is_named && c::may_be(length, 1) {
+        // SAFETY: it has just been looked at.
+        (message.msg_name, message.msg_namelen) = (address.cast(), unsafe { *length });
     }
     // SAFETY: the name is the program's, by its promise.
     let received = unsafe { input::recvmsg(fd, &raw mut message, flags) };
-    if received >= 0 && !message.msg_name.is_null() {
-        // SAFETY: there is one where there is room for a name.
-        unsafe { *length = message.msg_namelen };
+    if received < 0 || !is_named {
+        return received;
     }
-    received
+    // As the kernel, which finds a bad one when it has received.
+    // SAFETY: the program's promise.
+    match unsafe { c::tell(length, message.msg_namelen) } {
+        Ok(()) => received,
+        Err(errno) => c::fail(errno),
+    }
 }

@@ -271,6 +271,7 @@ pub unsafe extern "C" fn pselect(
     let time = unsafe { timeout.as_ref() };
     let mut asleep = None;
     if time.is_none_or(poll::is_legal)
+        && !poll::is_bad_mask(mask)
         && !is_kernels()
         && let Some(sets) = Sets::new(count, read, write, except)
     {

@@ -35,6 +35,11 @@ fn note<T>(signal: c_int, call: impl FnOnce() -> T) -> T {
     outcome
 }
 
+/// As [`note`], and the program is told its own handler of before.
+fn tell(signal: c_int, call: impl FnOnce() -> sighandler_t) -> sighandler_t {
+    fault::unmask_handler(signal, note(signal, call))
+}
+
 /// The action that the program has for a signal that is ours, and the one that it sets, if any. `None` if the signal is not
 /// ours, or the caller is a child of vfork.
 fn program_action(
@@ -85,7 +90,7 @@ pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighand
         .then(|| keep(number, handler, libc::SA_RESTART))
         .flatten();
     // SAFETY: passed on.
-    kept.unwrap_or_else(|| note(number, || unsafe { real::signal(number, handler) }))
+    kept.unwrap_or_else(|| tell(number, || unsafe { real::signal(number, handler) }))
 }
 
 /// Set the program's action for a signal, if that is ours. Returns the handler before.
@@ -109,7 +114,7 @@ const HOLD: sighandler_t = 2;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigset(number: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: passed on.
-    let kernel = |handler| note(number, || unsafe { real::sigset(number, handler) });
+    let kernel = |handler| tell(number, || unsafe { real::sigset(number, handler) });
     if [libc::SIG_ERR, HOLD].contains(&handler) {
         return kernel(handler);
     }
@@ -146,7 +151,7 @@ pub unsafe extern "C" fn sysv_signal(number: c_int, handler: sighandler_t) -> si
         .then(|| keep(number, handler, flags))
         .flatten();
     // SAFETY: passed on.
-    kept.unwrap_or_else(|| note(number, || unsafe { real::sysv_signal(number, handler) }))
+    kept.unwrap_or_else(|| tell(number, || unsafe { real::sysv_signal(number, handler) }))
 }
 
 #[unsafe(no_mangle)]

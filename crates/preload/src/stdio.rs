@@ -141,7 +141,7 @@ unsafe fn is_ours(stream: *mut FILE) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     // SAFETY: the program's promise.
-    if c::may_be(stream.cast::<u8>(), 1) && !unsafe { is_ours(stream) } {
+    if !unsafe { is_ours(stream) } {
         // SAFETY: as above.
         let fd = unsafe { stream.cast::<c_int>().byte_add(FILENO_OFFSET).read() };
         if End::of(fd).is_some() || epoll::is_known(fd) {

@@ -8,7 +8,7 @@ use crosslane_ctl::lane::receiver_flags::CLOSED;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::{Failed, PeerLied};
-use crosslane_sys::{Errno, kernel};
+use crosslane_sys::{Errno, cpu, kernel};
 
 use crate::asleep::take_bells;
 use crate::family::Family;
@@ -143,6 +143,20 @@ pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
     end.note_ending(Ending::Reset);
     close::reset(end);
     Errno::CONNRESET
+}
+
+/// Ask the kernel whether the peer has gone. An error stays there for who is told of it.
+pub(crate) fn look_for_reset(end: &End) {
+    if end.family() == Family::Unix {
+        return gone::look(end);
+    }
+    end.local.life_seen.store(cpu::ticks(), Ordering::Relaxed);
+    let found = kernel::poll_now(end.fd(), libc::POLLRDHUP);
+    if found & (libc::POLLERR | libc::POLLHUP) != 0 {
+        end.note_ending(Ending::Reset);
+    } else if found & libc::POLLRDHUP != 0 {
+        end.note_ending(Ending::Eof);
+    }
 }
 
 /// What is told of a receive that has got nothing out of its lane.

@@ -342,12 +342,15 @@ fn peek_tcp(
     let (held, is_last) = receive_parts(end, &whole, true, beside)?;
     let is_last = is_last && !(held == wanted && stands_behind(end, held));
     let mut rest = bytes.get(skipped..held).unwrap_or_default();
-    let copied = rest.len();
+    let (copied, before) = (rest.len(), parts.clone());
     while let Some((to, piece)) = parts.take(rest.len())
         && piece > 0
     {
         // SAFETY: `take` hands out valid pieces, and the rest has so many bytes.
-        unsafe { program::copy(rest.as_ptr(), to, piece) }?;
+        if let Err(fault) = unsafe { program::copy(rest.as_ptr(), to, piece) } {
+            *parts = before;
+            return Err(fault.into());
+        }
         rest = &rest[piece..];
     }
     Ok((copied as u64, is_last))

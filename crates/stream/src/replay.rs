@@ -332,6 +332,14 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
     }
 }
 
+/// As [`finish_replay`], for a call that does nothing else where that fails: it is told of room that it has missed.
+///
+/// # Errors
+/// As [`finish_replay`].
+pub fn finish_replay_first(end: &End, dont_wait: bool) -> Result<(), Errno> {
+    finish_replay(end, dont_wait).inspect_err(|errno| send::note_missed(end, *errno))
+}
+
 /// Sleep until the kernel has room or sends no more, for as long as is `left`, under another mask of signals than the thread's own
 /// if one is given.
 pub(crate) fn wait_for_tcp(

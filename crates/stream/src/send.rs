@@ -51,7 +51,7 @@ pub enum Sent {
 #[inline]
 pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, Errno> {
     if end.tx_mode() != Mode::Ring {
-        match enter(end, true) {
+        match replay::finish_replay(end, true).and_then(|()| enter_behind(end)) {
             Ok(true) => {}
             Ok(false) => return Ok(Sent::ByKernel),
             // What is to be sent again comes first, and finds no room.
@@ -59,12 +59,11 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
             Err(errno) => return Err(errno),
         }
     }
-    let bytes = parts.left();
     let (done, token) = write_ring(end, parts)?;
     after_sending(end);
     if parts.left() == 0 {
         end.note_room();
-        return Ok(Sent::Bytes(bytes));
+        return Ok(Sent::Bytes(done));
     }
     if done == 0 && end.tx_mode() == Mode::Tcp {
         // The receiver has just asked for TCP, where the program's flags count.
@@ -92,7 +91,12 @@ pub(crate) fn after_sending(end: &End) {
 /// As send(2), and as [`replay::finish_replay`].
 #[cold]
 pub fn enter(end: &End, dont_wait: bool) -> Result<bool, Errno> {
-    replay::finish_replay(end, dont_wait)?;
+    replay::finish_replay_first(end, dont_wait)?;
+    enter_behind(end)
+}
+
+/// As [`enter`], behind a replay.
+fn enter_behind(end: &End) -> Result<bool, Errno> {
     switch::advance(end);
     // The kernel has told the library already what it would tell the program.
     check_open(end)?;
@@ -119,7 +123,7 @@ pub fn await_room(end: &End) -> Result<(), Errno> {
 /// As send(2).
 pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
     let dont_wait = dont_wait || end.is_nonblocking();
-    replay::finish_replay(end, dont_wait)?;
+    replay::finish_replay_first(end, dont_wait)?;
     let mut waits = Waits::default();
     while end.tx_mode() == Mode::Ring {
         check_ring(end)?;
@@ -145,7 +149,7 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
 #[inline]
 fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
     if parts.left() == 0 {
-        look_for_reset(end);
+        ending::look_for_reset(end);
     }
     check_ring(end)?;
     let _tx = end.lock_tx();
@@ -161,7 +165,11 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
         let before = cursor.tail;
         let bytes = match cursor.write_record(&lane, parts) {
             Ok(bytes) => bytes,
-            Err(Failed::Fault) if total > 0 => break,
+            Err(Failed::Fault) if total > 0 => {
+                // What cannot be read ends the call behind what has been sent.
+                parts.truncate(0);
+                break;
+            }
             Err(Failed::Lied(_)) if lost::is_found(end) => 0,
             Err(failed) => return Err(ending::failed_to_send(end, failed)),
         };
@@ -245,21 +253,7 @@ fn check_broken(end: &End) -> Result<(), Errno> {
 #[cold]
 fn provoke_reset(end: &End) {
     bell::probe(end, 0);
-    look_for_reset(end);
-}
-
-/// Ask the kernel whether the peer has gone. An error stays there for who is told of it.
-pub(crate) fn look_for_reset(end: &End) {
-    if end.family() == Family::Unix {
-        return gone::look(end);
-    }
-    end.local.life_seen.store(cpu::ticks(), Ordering::Relaxed);
-    let found = kernel::poll_now(end.fd(), libc::POLLRDHUP);
-    if found & (libc::POLLERR | libc::POLLHUP) != 0 {
-        end.note_ending(Ending::Reset);
-    } else if found & libc::POLLRDHUP != 0 {
-        end.note_ending(Ending::Eof);
-    }
+    ending::look_for_reset(end);
 }
 
 #[inline(always)]
@@ -278,7 +272,7 @@ fn note_lines(end: &End, lines: u64) {
 fn look_for_peer(end: &End) {
     end.entry.tx.unchecked_lines.store(0, Ordering::Relaxed);
     if gone::is_look_due(end) && !gone::has_moved(end) {
-        look_for_reset(end);
+        ending::look_for_reset(end);
     }
     if config::get().chaos.is_some() {
         end.local.chaos.fetch_add(1, Ordering::Relaxed);
@@ -527,7 +521,7 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
     deadline.begin_wait(end);
     while !has_room(end) {
         interrupt.check()?;
-        look_for_reset(end);
+        ending::look_for_reset(end);
         check_open(end)?;
         if stands_still(end) {
             if !switch::go_by_tcp(end, Reason::Overflow) {

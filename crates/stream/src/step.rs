@@ -178,10 +178,7 @@ fn step_drain(end: &End) -> Result<Passage, Errno> {
                 end.count(Counter::BellsTaken, taken as u64);
                 posted::note_taken(end);
             }
-            Err(errno) => {
-                kernel_said(end, errno);
-                return Ok(Passage::Out(Step::Nothing));
-            }
+            Err(errno) => return Ok(Passage::Out(kernel_said(end, errno))),
         }
     }
 }
@@ -405,10 +402,7 @@ fn step_tcp(
                 // An urgent byte that stands alone, which the kernel takes away. Who has sent one rings no
                 // more.
                 Err(Errno::AGAIN) if is_urgent() => usize::MAX,
-                Err(errno) => {
-                    kernel_said(end, errno);
-                    return Ok(Passage::Out(Step::Nothing));
-                }
+                Err(errno) => return Ok(Passage::Out(kernel_said(end, errno))),
             };
         } else if let Err(errno) = held {
             kernel_said(end, errno);
@@ -458,10 +452,9 @@ fn take_from_kernel(
             return Ok(Step::Nothing);
         }
         Ok(received) => received,
-        Err(errno) => {
-            kernel_said(end, errno);
-            return Ok(Step::Nothing);
-        }
+        // Of the buffer, not of the connection.
+        Err(Errno::FAULT) => return Err(Errno::FAULT),
+        Err(errno) => return Ok(kernel_said(end, errno)),
     };
     let is_cut = options.peek && bytes == most;
     let is_last = is_last && !(is_cut && peek::stands_behind(end, bytes));
@@ -575,10 +568,12 @@ fn enter_ring(end: &End, lane: &WindowLane) {
     look_behind_bells(end);
 }
 
-fn kernel_said(end: &End, errno: Errno) {
+/// The step that has come to this.
+fn kernel_said(end: &End, errno: Errno) -> Step {
     if errno != Errno::AGAIN && errno != Errno::INTR {
         note_error(end, errno);
     }
+    Step::Nothing
 }
 
 /// Take passages that need no bytes: START, STOP, drained doorbells.

@@ -21,7 +21,7 @@ use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::{Control, LaneMemory, WindowLane};
 
 use crate::bell::Bells;
-use crate::ending::has_peer_ended;
+use crate::ending::{has_peer_ended, look_for_reset};
 use crate::family::Family;
 use crate::kernel_view::{self, Count};
 use crate::lock::{self, PASSAGE};
@@ -312,7 +312,7 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
             // Nobody may have seen the record, which the kernel would have answered with a reset.
             bell::probe_locked(end, lane);
         }
-        send::look_for_reset(end);
+        look_for_reset(end);
     }
     // On AF_UNIX the kernel is asked before each send.
     let closed = flags & CLOSED != 0 && end.family() == Family::Tcp;

@@ -15,7 +15,7 @@ mod action;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-pub use action::{is_ours, program_action, take, unmask};
+pub use action::{is_ours, program_action, take, unmask, unmask_handler};
 
 use crate::Errno;
 use crate::raw::syscall;
@@ -95,7 +95,8 @@ static LAST_FAULTS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 /// Whether a fault has been seen to, so that its thread can go on.
 fn is_seen_to(signal: c_int, code: c_int, address: usize) -> bool {
     // Of an error of the memory itself the kernel may tell once only.
-    signal == libc::SIGBUS && (put_zeroes(address) || code == BUS_ADRERR && is_new(address))
+    let is_needed = signal == libc::SIGBUS && action::is_needed(signal);
+    is_needed && (put_zeroes(address) || code == BUS_ADRERR && is_new(address))
 }
 
 /// Of a fault where nothing is watched, whether the thread has had it for the first time. Another thread may have had the same

@@ -142,8 +142,8 @@ pub fn is_readable(start: *const u8, bytes: usize) -> bool {
     there(start, bytes, is_byte_readable) == bytes
 }
 
-/// How many of the program's bytes there can be written, up to the first that cannot. Nobody else may write the first byte,
-/// and the first one of a page, meanwhile.
+/// How many of the program's bytes there can be written, up to the first that cannot. What is there stays as it is, whoever
+/// writes there meanwhile.
 #[inline]
 pub fn writable(start: *const u8, bytes: usize) -> usize {
     there(start, bytes, is_byte_writable)
@@ -186,7 +186,7 @@ fn is_byte_writable(at: *const u8) -> bool {
     // SAFETY: the byte stays as it is.
     unsafe {
         core::arch::asm!(
-            "2: or byte ptr [{at}], 0",
+            "2: lock or byte ptr [{at}], 0",
             may_fault!("2b"),
             at = in(reg) at,
             fault = label { return false },

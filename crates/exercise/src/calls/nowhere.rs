@@ -89,6 +89,19 @@ impl HalfThere {
         unsafe { std::slice::from_raw_parts(self.start, bytes) }.to_vec()
     }
 
+    /// The half that is there, and another below all that can be mapped.
+    fn and_nowhere(&self) -> [libc::iovec; 2] {
+        let there = libc::iovec {
+            iov_base: self.start.cast(),
+            iov_len: self.bytes / 2,
+        };
+        let nowhere = libc::iovec {
+            iov_base: Nowhere::low().0,
+            iov_len: self.bytes - self.bytes / 2,
+        };
+        [there, nowhere]
+    }
+
     fn part(&self) -> libc::iovec {
         libc::iovec {
             iov_base: self.start.cast(),
@@ -105,7 +118,7 @@ pub type HalfCall = fn(RawFd, HalfThere) -> Answer;
     clippy::undocumented_unsafe_blocks,
     reason = "the same for all of them: the kernel checks the address and answers EFAULT"
 )]
-pub const RECEIVE_HALF: [(&str, HalfCall); 4] = [
+pub const RECEIVE_HALF: [(&str, HalfCall); 5] = [
     ("read", |fd, half| {
         answer(unsafe { libc::read(fd, half.start.cast(), half.bytes) })
     }),
@@ -121,6 +134,9 @@ pub const RECEIVE_HALF: [(&str, HalfCall); 4] = [
         let mut message = message_of(half);
         answer(unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_DONTWAIT) })
     }),
+    ("readv of two", |fd, half| {
+        answer(unsafe { libc::readv(fd, half.and_nowhere().as_ptr(), 2) })
+    }),
 ];
 
 /// Calls that send.
@@ -128,7 +144,7 @@ pub const RECEIVE_HALF: [(&str, HalfCall); 4] = [
     clippy::undocumented_unsafe_blocks,
     reason = "the same for all of them: the kernel checks the address and answers EFAULT"
 )]
-pub const SEND_HALF: [(&str, HalfCall); 4] = [
+pub const SEND_HALF: [(&str, HalfCall); 5] = [
     ("write", |fd, half| {
         answer(unsafe { libc::write(fd, half.start.cast(), half.bytes) })
     }),
@@ -142,6 +158,9 @@ pub const SEND_HALF: [(&str, HalfCall); 4] = [
     ("sendmsg", |fd, half| {
         let message = message_of(half);
         answer(unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) })
+    }),
+    ("writev of two", |fd, half| {
+        answer(unsafe { libc::writev(fd, half.and_nowhere().as_ptr(), 2) })
     }),
 ];
 

@@ -11,7 +11,10 @@ use libc::{epoll_event, sigset_t, timespec};
 use super::wait::{answer, ringed, wait_set, wait_without_rings};
 use crate::{c, poll};
 
-/// The program's array of events.
+/// Events that are told at a time at most, so that no more memory is looked at than is used.
+const MOST_EVENTS: usize = 1024;
+
+/// The program's array of events. Where there are rings, it is taken [`with_room`].
 ///
 /// # Safety
 /// As epoll_wait(2) demands.
@@ -23,11 +26,19 @@ unsafe fn slice<'a>(
     if !c::may_be(events, 1) {
         return None;
     }
-    // As the kernel, which tells of those for which there is room.
-    let bytes = count.saturating_mul(size_of::<epoll_event>());
-    let count = c::room(events, bytes) / size_of::<epoll_event>();
     // SAFETY: the caller's promise.
-    (count > 0).then(|| unsafe { core::slice::from_raw_parts_mut(events.cast(), count) })
+    Some(unsafe { core::slice::from_raw_parts_mut(events.cast(), count) })
+}
+
+/// As the kernel, which tells of those events for which there is room.
+pub(super) fn with_room(
+    events: &mut [MaybeUninit<epoll_event>],
+) -> Result<&mut [MaybeUninit<epoll_event>], Errno> {
+    let wanted = events.len().min(MOST_EVENTS) * size_of::<epoll_event>();
+    match c::room(events.as_mut_ptr(), wanted) / size_of::<epoll_event>() {
+        0 => Err(Errno::FAULT),
+        count => Ok(&mut events[..count]),
+    }
 }
 
 /// A wait with an array of events that is nowhere. The kernel refuses that when it has something to tell, but cannot know where
@@ -63,22 +74,21 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) };
+    if poll::is_bad_mask(mask) {
+        return kernel();
+    }
     // SAFETY: the program's promise.
     let Some(out) = (unsafe { slice(events, count) }) else {
-        // SAFETY: passed on, for the kernel to refuse.
-        return refuse(epoll, count, || unsafe {
-            real::epoll_pwait(epoll, events, count, timeout, mask)
-        });
+        return refuse(epoll, count, kernel);
     };
     let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
     cancel::test();
     if let Some(set) = ringed(epoll) {
         return answer(wait_set(set, out, limit, mask));
     }
-    wait_without_rings(epoll, out, limit, mask, || {
-        // SAFETY: passed on.
-        unsafe { real::epoll_pwait(epoll, events, count, timeout, mask) }
-    })
+    wait_without_rings(epoll, out, limit, mask, kernel)
 }
 
 #[unsafe(no_mangle)]
@@ -97,7 +107,7 @@ pub unsafe extern "C" fn epoll_pwait2(
         // SAFETY: the program's promise; null means no limit.
         false => unsafe { timeout.as_ref() },
     };
-    if is_bad_time || !time.is_none_or(poll::is_legal) {
+    if is_bad_time || !time.is_none_or(poll::is_legal) || poll::is_bad_mask(mask) {
         // For the kernel to refuse.
         return kernel();
     }

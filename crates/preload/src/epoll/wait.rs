@@ -17,6 +17,7 @@ use libc::{epoll_event, sigset_t};
 
 use super::asleep::{Asleep, block, has_sleepers};
 use super::beacon;
+use super::calls::with_room;
 use super::control::pass_on;
 use super::kept::Waiting;
 use super::kernels::sync;
@@ -78,6 +79,7 @@ pub fn wait_set(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Result<usize, Errno> {
+    let out = with_room(out)?;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     beacon::refresh();
     watcher::tend();

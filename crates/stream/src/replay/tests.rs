@@ -111,3 +111,23 @@ fn who_closes_sends_again_for_others_who_make_no_call() {
     });
     table.take_back(at, other);
 }
+
+/// Else nobody tells a set of epoll of the room that there is later.
+#[test]
+fn whoever_gives_up_behind_what_is_to_be_sent_again_has_missed_room() {
+    type Call = fn(&End) -> Result<(), Errno>;
+    let calls: [(&str, Call); 4] = [
+        ("send", |end| slices::send(end, b"more", true).map(|_| ())),
+        ("enter", |end| send::enter(end, true).map(|_| ())),
+        ("leave the ring", |end| send::leave_ring(end, true)),
+        ("reserve", |end| {
+            crate::reserve::reserve(end, 10, true).map(|_| ())
+        }),
+    ];
+    for (name, call) in calls {
+        let ([near, _far], _sockets) = ends_in_replay();
+        let before = near.refusals();
+        assert_eq!(call(&near), Err(Errno::AGAIN), "{name}");
+        assert!(near.is_blocked() && near.refusals() != before, "{name}");
+    }
+}

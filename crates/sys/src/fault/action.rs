@@ -17,6 +17,9 @@ const THEIRS: u8 = 0;
 const BECOMING_OURS: u8 = 1;
 const OURS: u8 = 2;
 
+/// An error in memory that no instruction of the thread has touched yet: told as a signal that is sent is.
+const BUS_MCEERR_AO: c_int = 5;
+
 /// What the program has asked for.
 struct Kept {
     state: AtomicU8,
@@ -81,10 +84,10 @@ impl Kept {
         ours
     }
 
-    /// Keep the program's action, and have ours run instead.
-    fn set(&self, signal: c_int, action: &libc::sigaction) -> Result<(), Errno> {
+    /// Keep the program's action, and have ours run instead. Returns what the kernel had before.
+    fn set(&self, signal: c_int, action: &libc::sigaction) -> Result<libc::sigaction, Errno> {
         self.keep(action);
-        exchange(signal, Some(&self.ours(action))).map(|_| ())
+        exchange(signal, Some(&self.ours(action)))
     }
 }
 
@@ -123,6 +126,11 @@ fn exchange(signal: c_int, new: Option<&libc::sigaction>) -> Result<libc::sigact
     }
 }
 
+/// Whether a signal is handled here for what has been watched.
+pub(super) fn is_needed(signal: c_int) -> bool {
+    Kept::of(signal).is_some_and(|kept| kept.is_needed.load(Ordering::SeqCst))
+}
+
 /// Whether the signal is handled here, if anywhere.
 #[inline]
 pub fn is_ours(signal: c_int) -> bool {
@@ -145,7 +153,7 @@ pub(super) fn take_in_any_case(signal: c_int) -> Result<(), Errno> {
     take(signal)?;
     match Kept::of(signal) {
         Some(kept) if !kept.is_needed.swap(true, Ordering::SeqCst) => {
-            kept.set(signal, &kept.kept())
+            kept.set(signal, &kept.kept()).map(|_| ())
         }
         _ => Ok(()),
     }
@@ -164,9 +172,12 @@ fn take_from_program(signal: c_int, kept: &'static Kept) -> Result<(), Errno> {
         exchange(signal, Some(&kept.ours(&found)))
     });
     match taken {
-        // What another thread has set meanwhile counts.
-        Ok(before) if before.sa_sigaction != address() => kept.set(signal, &before),
-        Ok(_) => Ok(()),
+        // What another thread has set meanwhile counts, by either way.
+        Ok(before) => {
+            let is_ours = before.sa_sigaction == address();
+            let set = if is_ours { kept.kept() } else { before };
+            kept.set(signal, &set).map(|_| ())
+        }
         Err(errno) => {
             state.store(THEIRS, Ordering::SeqCst);
             Err(errno)
@@ -182,10 +193,28 @@ pub fn program_action(
 ) -> Option<Result<libc::sigaction, Errno>> {
     let kept = Kept::of(signal).filter(|kept| kept.is_ours())?;
     let before = kept.kept();
-    Some(match new {
-        Some(new) => kept.set(signal, new).map(|()| before),
-        None => Ok(before),
-    })
+    let found = match new {
+        // What we are was told to somebody by a call that does not come by us: it stands for what is kept.
+        Some(new) if new.sa_sigaction == address() => exchange(signal, None),
+        Some(new) => kept.set(signal, new),
+        None => exchange(signal, None),
+    };
+    // Nor may the action that the kernel has.
+    Some(found.map(|found| {
+        if found.sa_sigaction == address() {
+            before
+        } else {
+            found
+        }
+    }))
+}
+
+/// As [`unmask`], of a handler alone.
+pub fn unmask_handler(signal: c_int, handler: usize) -> usize {
+    let mut action = none();
+    action.sa_sigaction = handler;
+    unmask(signal, &mut action);
+    action.sa_sigaction
 }
 
 /// The program's action, for what the kernel says of ours: to a child of vfork, which has actions of its own.
@@ -238,7 +267,7 @@ pub(super) extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context:
 extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> usize {
     // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
     let told = unsafe { &*info };
-    let is_fault = told.si_code > 0;
+    let is_fault = told.si_code > 0 && told.si_code != BUS_MCEERR_AO;
     if is_fault {
         // SAFETY: a fault's information has an address.
         let address = unsafe { told.si_addr() }.addr();

@@ -86,7 +86,38 @@ fn many_halves(s: &mut Stage) {
     s.say("rest", rest == Ok(MANY - sent));
 }
 
+/// More than rings hold: while nobody reads, the rest is sent another way.
+const MORE: usize = 12 << 20;
+
+/// Near: bad buffers before, in and behind what has come by either way.
+fn nowhere_on_each_way(s: &mut Stage) {
+    const STEP: usize = 1 << 20;
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let whole = pattern(MORE);
+    let mut found = Vec::new();
+    while found.len() < MORE {
+        for (name, call) in &OF_BYTES {
+            let is_receive = name.starts_with("re");
+            if is_receive && call(s.fd, Nowhere::unmapped()) != Err(Errno(libc::EFAULT)) {
+                s.say(name, "no EFAULT");
+            }
+        }
+        let step = STEP.min(MORE - found.len());
+        found.extend(take(s.fd, step).unwrap_or_default());
+    }
+    s.say("whole", found == whole);
+    s.send(b"unharmed");
+}
+
 pub const CHECKS: &[Check] = &[
+    pair(
+        "nowhere_while_more_comes_than_rings_hold",
+        nowhere_on_each_way,
+        |s| {
+            s.send(&pattern(MORE));
+            s.read(100);
+        },
+    ),
     pair(
         "buffers_of_a_word_that_are_half_there",
         |s| halves(s, 8),
