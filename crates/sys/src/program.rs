@@ -52,6 +52,7 @@ pub(crate) fn after_fault_at(instruction: usize) -> Option<usize> {
     unsafe {
         core::arch::asm!(
             ".pushsection crosslane_faults, \"aR\", @progbits",
+            ".balign 4",
             ".popsection",
             ".hidden __start_crosslane_faults",
             ".hidden __stop_crosslane_faults",
