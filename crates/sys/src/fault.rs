@@ -195,6 +195,52 @@ mod tests {
         assert_eq!((byte(&mapping, 0), watch.is_lost()), (0, true));
     }
 
+    /// What a child exits with.
+    fn status_of(child: impl FnOnce() -> c_int) -> c_int {
+        // SAFETY: the child makes system calls only.
+        let process = unsafe { libc::fork() };
+        if process == 0 {
+            let status = child();
+            // SAFETY: _exit has no preconditions.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: the status outlives the call.
+        let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
+        assert_eq!(waited, process);
+        libc::WEXITSTATUS(status)
+    }
+
+    /// Whoever is told of ours, by a call that does not come by us, has the program's; whoever sets its own that way has it.
+    #[test]
+    fn actions_that_are_set_around_us_are_told() {
+        const FIRST: usize = 1 << 20;
+        const SECOND: usize = 1 << 21;
+        take(libc::SIGSEGV).unwrap();
+        let status = status_of(|| {
+            // SAFETY: sigaction is plain integers.
+            let [mut own, mut around]: [libc::sigaction; 2] = unsafe { core::mem::zeroed() };
+            own.sa_sigaction = FIRST;
+            let told = |new: Option<&libc::sigaction>| {
+                let before = program_action(libc::SIGSEGV, new);
+                before
+                    .and_then(Result::ok)
+                    .map(|action| action.sa_sigaction)
+            };
+            let _ = told(Some(&own));
+            // SAFETY: the structure outlives the call.
+            unsafe { libc::sigaction(libc::SIGSEGV, core::ptr::null(), &raw mut around) };
+            let is_kept = told(Some(&around)) == Some(FIRST) && told(None) == Some(FIRST);
+            let is_unmasked = unmask_handler(libc::SIGSEGV, around.sa_sigaction) == FIRST;
+            around.sa_sigaction = SECOND;
+            // SAFETY: as above; nothing faults.
+            unsafe { libc::sigaction(libc::SIGSEGV, &raw const around, core::ptr::null_mut()) };
+            let is_told = told(None) == Some(SECOND);
+            c_int::from(is_kept) + 2 * c_int::from(is_unmasked) + 4 * c_int::from(is_told)
+        });
+        assert_eq!(status, 7);
+    }
+
     #[test]
     fn what_is_watched_no_more_is_the_programs() {
         extern "C" fn leave(_: c_int) {
@@ -208,17 +254,10 @@ mod tests {
         let handler: extern "C" fn(c_int) = leave;
         own.sa_sigaction = handler as *const () as usize;
         file.set_len(0).unwrap();
-        // SAFETY: the child makes system calls only.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        let status = status_of(|| {
             let _ = program_action(libc::SIGBUS, Some(&own));
-            let _ = byte(&mapping, 0);
-            // SAFETY: _exit has no preconditions.
-            unsafe { libc::_exit(1) };
-        }
-        let mut status = 0;
-        // SAFETY: the status outlives the call.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(libc::WEXITSTATUS(status), 37);
+            byte(&mapping, 0).into()
+        });
+        assert_eq!(status, 37);
     }
 }

@@ -172,6 +172,18 @@ fn message_of(half: HalfThere) -> libc::msghdr {
     message
 }
 
+/// sendmmsg(2) of two messages, of which the second is nowhere.
+pub fn send_two_of_one(fd: RawFd) -> Answer {
+    // SAFETY: a message of zeros is an empty one.
+    let first: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    let bytes = size_of_val(&first);
+    // SAFETY: integers and pointers, and what is between them is zero.
+    let there = unsafe { std::slice::from_raw_parts((&raw const first).cast(), bytes) };
+    let both = HalfThere::new(2 * bytes, there);
+    // SAFETY: the kernel checks the address and says how many it has sent.
+    answer_int(unsafe { libc::sendmmsg(fd, both.start.cast(), 2, 0) })
+}
+
 /// epoll_ctl(2) with EPOLL_CTL_DEL and an event that is nowhere.
 pub fn epoll_delete_by(epoll: RawFd, fd: RawFd, at: Nowhere) -> Answer {
     // SAFETY: EPOLL_CTL_DEL does not look at the event.
@@ -247,7 +259,7 @@ fn message(at: Nowhere) -> libc::msghdr {
     clippy::undocumented_unsafe_blocks,
     reason = "the same for all of them: the kernel checks the address and answers EFAULT"
 )]
-pub const OF_ARGUMENTS: [(&str, Call); 23] = [
+pub const OF_ARGUMENTS: [(&str, Call); 26] = [
     ("readv's parts", |fd, at| {
         answer(unsafe { libc::readv(fd, at.0.cast(), 2) })
     }),
@@ -311,6 +323,29 @@ pub const OF_ARGUMENTS: [(&str, Call); 23] = [
                 at.0.cast(),
             )
         })
+    }),
+    ("recvfrom's length, of no bytes", |fd, at| {
+        let mut name = [0_u8; 16];
+        let (none, name) = (std::ptr::null_mut(), name.as_mut_ptr().cast());
+        answer(unsafe { libc::recvfrom(fd, none, 0, 0, name, at.0.cast()) })
+    }),
+    ("ppoll's mask", |fd, at| {
+        let mut entry = libc::pollfd {
+            fd,
+            events: libc::POLLPRI,
+            revents: 0,
+        };
+        let none = std::ptr::null();
+        answer_int(unsafe { libc::ppoll(&raw mut entry, 1, none, at.0.cast()) })
+    }),
+    ("epoll_pwait's mask", |fd, at| {
+        let epoll = super::epoll_create().expect("a set can be made");
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        let event = &raw mut event;
+        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, event) };
+        let answer = answer_int(unsafe { libc::epoll_pwait(epoll, event, 1, -1, at.0.cast()) });
+        unsafe { libc::close(epoll) };
+        answer
     }),
     ("poll", |_, at| {
         answer_int(unsafe { libc::poll(at.0.cast(), 1, 0) })

@@ -193,13 +193,11 @@ pub fn program_action(
 ) -> Option<Result<libc::sigaction, Errno>> {
     let kept = Kept::of(signal).filter(|kept| kept.is_ours())?;
     let before = kept.kept();
-    let found = match new {
-        // What we are was told to somebody by a call that does not come by us: it stands for what is kept.
-        Some(new) if new.sa_sigaction == address() => exchange(signal, None),
+    // Ours was told to somebody by a call that does not come by us, and stands for what is kept.
+    let found = match new.filter(|new| new.sa_sigaction != address()) {
         Some(new) => kept.set(signal, new),
         None => exchange(signal, None),
     };
-    // Nor may the action that the kernel has.
     Some(found.map(|found| {
         if found.sa_sigaction == address() {
             before

@@ -1,13 +1,16 @@
 //! Pointers to where nothing is.
 
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+
 use crosslane_exercise::calls::{
     Call, HalfThere, Nowhere, OF_ARGUMENTS, OF_BYTES, RECEIVE_HALF, SEND_HALF, getsockname,
-    read_beyond_all, recv_beyond_all, recv_constant, send, write_beyond_all,
+    read_beyond_all, recv_beyond_all, recv_constant, send, send_two_of_one, write_beyond_all,
 };
 use crosslane_exercise::{Answer, Errno};
 use libc::POLLIN;
 
-use super::{Check, pair};
+use super::{Check, pair, solo};
 use crate::Stage;
 use crate::stage::{data, pattern, take};
 
@@ -152,6 +155,10 @@ pub const CHECKS: &[Check] = &[
         |s| refused(s, &OF_ARGUMENTS),
         untouched,
     ),
+    solo("messages_elsewhere_of_which_the_second_is_nowhere", |s| {
+        let (one, _other) = UnixDatagram::pair().expect("a pair can be made");
+        s.say("sent", send_two_of_one(one.as_raw_fd()));
+    }),
     pair(
         "counts_beyond_all",
         |s| {
