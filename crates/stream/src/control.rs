@@ -19,6 +19,7 @@ use crosslane_ctl::message::{
     ANY_LANES, ClientMessage, Grant, HEADER_BYTES, MESSAGE_BYTES, MessageError, MonitorMessage,
 };
 use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::EndPhase;
 use crosslane_sys::{Errno, cancel, cpu, kernel};
 use crosslane_window::arena::Arena;
 
@@ -124,41 +125,25 @@ pub fn poll(process: &'static Process) {
     }
 }
 
-/// Ask the monitor for the other end of `end`, which is registered when this returns `Ok`, or is closed by another thread.
+/// Ask the monitor for the other end of `end`, unless another thread talks to it just then or has had the end registered.
+/// Why it stays on TCP for now is the end's reason then.
 ///
 /// # Errors
-/// The reason for which it stays on TCP for now.
+/// The reason for which it stays on TCP for good.
 pub fn register(end: &End) -> Result<(), Reason> {
-    let mut control = CONTROL.try_lock().map_err(|_| Reason::TooYoung)?;
-    let is_fresh = control.socket.is_none() && !control.has_just_failed();
-    control.connect(end.process()).inspect_err(|reason| {
-        if is_fresh && !end.family().is_kernels(end.fd) {
-            strict::fell_back(end.fd, *reason);
-        }
-    })?;
-    // The last to be asked: it takes a dozen system calls.
-    if end.family().is_kernels(end.fd) {
-        return Err(Reason::Option);
-    }
-    control.expect_releases(end.process());
-    if !register::begin(end) {
+    // Another thread talks to the monitor, perhaps about this end.
+    let Ok(mut control) = CONTROL.try_lock() else {
         return Ok(());
-    }
-    let token = end.token();
-    let sent = control.send(&ClientMessage::Register { token }, Some(end.fd));
-    sent.inspect_err(|reason| {
-        register::unregister(end);
-        if control.socket.is_some() {
-            // It is there, but has stopped reading.
-            strict::fell_back(end.fd, *reason);
+    };
+    match control.register(end) {
+        Err(Reason::Option) => Err(Reason::Option),
+        Err(reason) if end.phase() == EndPhase::Plain => {
+            // Nobody has it registered before the lock is given back.
+            end.set_reason(reason);
+            Ok(())
         }
-    })?;
-    register::registered(end);
-    control
-        .waiting
-        .get_or_insert_with(BTreeSet::new)
-        .insert(token);
-    Ok(())
+        _ => Ok(()),
+    }
 }
 
 /// Whether this process has asked for rings for an end, and has no answer yet.
@@ -289,6 +274,35 @@ impl Control {
             unread: VecDeque::new(),
             beyond: None,
         }
+    }
+
+    fn register(&mut self, end: &End) -> Result<(), Reason> {
+        let is_fresh = self.socket.is_none() && !self.has_just_failed();
+        self.connect(end.process()).inspect_err(|reason| {
+            if is_fresh && !end.family().is_kernels(end.fd) {
+                strict::fell_back(end.fd, *reason);
+            }
+        })?;
+        // The last to be asked: it takes a dozen system calls.
+        if end.family().is_kernels(end.fd) {
+            return Err(Reason::Option);
+        }
+        self.expect_releases(end.process());
+        if !register::begin(end) {
+            return Ok(());
+        }
+        let token = end.token();
+        let sent = self.send(&ClientMessage::Register { token }, Some(end.fd));
+        sent.inspect_err(|reason| {
+            register::unregister(end);
+            if self.socket.is_some() {
+                // It is there, but has stopped reading.
+                strict::fell_back(end.fd, *reason);
+            }
+        })?;
+        register::registered(end);
+        self.waiting.get_or_insert_with(BTreeSet::new).insert(token);
+        Ok(())
     }
 
     fn connect(&mut self, process: &'static Process) -> Result<(), Reason> {

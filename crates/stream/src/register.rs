@@ -243,10 +243,8 @@ fn progress_plain(end: &End, goes_on: bool) {
         end.set_reason(Reason::Shared);
         return;
     }
-    match cancel::never(|| control::register(end)) {
-        Ok(()) => {}
-        Err(Reason::Option) => switch::pin(end, Reason::Option),
-        Err(reason) => end.set_reason(reason),
+    if let Err(reason) = cancel::never(|| control::register(end)) {
+        switch::pin(end, reason);
     }
 }
 

@@ -37,7 +37,7 @@ pub use process::{Output, Process};
 pub use program::Program;
 pub use sides::{Sides, Witnesses};
 pub use skip::{forgiven, skipped, tell};
-pub use wait::wait_until;
+pub use wait::{wait_or_tell, wait_until};
 
 /// Whether this test runs as root.
 pub fn is_root() -> bool {

@@ -1,6 +1,7 @@
 use core::time::Duration;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::MutexGuard;
 
 use super::*;
 use crate::close;
@@ -54,15 +55,34 @@ fn a_conversation_is_registered_when_it_goes_on() {
     assert!(sends(&end, 9000, 2100), "and answers again");
 }
 
+/// Nobody else talks to the monitor.
+fn hold() -> MutexGuard<'static, control::Control> {
+    loop {
+        match control::try_hold() {
+            Some(control) => return control,
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn who_is_too_late_to_register_leaves_the_reason_alone() {
+    let (end, _sockets) = tracked();
+    let talks = hold();
+    assert!(begin(&end));
+    registered(&end);
+    hasten(&end);
+    // It has seen the end before.
+    progress_plain(&end, false);
+    assert_eq!(end.reason(), Reason::NoPeer);
+    unregister(&end);
+    drop(talks);
+}
+
 #[test]
 fn a_close_waits_for_who_is_about_to_register() {
     let (end, _sockets) = tracked();
-    let talks = loop {
-        match control::try_hold() {
-            Some(control) => break control,
-            None => std::thread::yield_now(),
-        }
-    };
+    let talks = hold();
     let token = end.token();
     assert!(begin(&end));
     std::thread::scope(|scope| {

@@ -140,8 +140,8 @@ fn told(line: &str) -> Option<(bool, u64)> {
     Some((word == "moved", pause))
 }
 
-/// What has gone wrong with lost windows.
-fn tell(rack: &Rack) -> String {
+/// What the connections are, and what has gone wrong with lost windows.
+pub fn tell(rack: &Rack) -> String {
     let of = |at: usize| {
         let stats = rack.hosts[at].stats();
         let count = |name| format!("{name} {}", stats.count(name));

@@ -1,7 +1,7 @@
 //! Who may use the window, how much of it, and what happens to the others.
 
 use crosslane_testkit::rack::{Plan, Rack, can_run};
-use crosslane_testkit::{End, wait_until};
+use crosslane_testkit::{End, wait_or_tell, wait_until};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
 use crate::talk::{TALK_PORT, Talk};
@@ -74,18 +74,23 @@ fn lanes_that_the_other_host_declines_are_taken_back_and_the_reason_is_told() {
         let is_told = |end: &&End| end.reason.as_deref() == Some(reason);
         ends.iter().filter(is_told).count()
     };
-    wait_until("all to wait for a window", || {
+    let all_wait = || {
         (told(0, "no-window") == CONNECTIONS && told(1, "no-window") == CONNECTIONS).then_some(())
+    };
+    wait_or_tell("all to wait for a window", all_wait, || {
+        counters::tell(&rack)
     });
     rack.give_window(0);
-    wait_until("one in the window, and why the others are not", || {
+    let one_goes = || {
         let fast = rack
             .ends(0, COUNT_PORT)
             .iter()
             .filter(|end| end.is_accelerated())
             .count();
         (fast == 1 && told(0, "peer-policy") == 2 && told(1, "rack-quota") == 2).then_some(())
-    });
+    };
+    let what = "one in the window, and why the others are not";
+    wait_or_tell(what, one_goes, || counters::tell(&rack));
     counters::pauses(&mut sides, &rack, "after it");
     let dealt = rack.hosts[0].stats().monitor_count("paired");
     assert!(dealt > 1, "{dealt} dealt out: nothing was declined");
