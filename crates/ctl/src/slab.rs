@@ -165,6 +165,8 @@ pub mod end_flags {
     pub const ENDED: u32 = 1 << 23;
     /// The chaos knob is about to act.
     pub const CHAOS: u32 = 1 << 24;
+    /// Between hosts: the other end has been told that it may enter the lane.
+    pub const INVITED: u32 = 1 << 25;
 }
 
 /// How far the upgrade of an end has come.

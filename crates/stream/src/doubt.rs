@@ -9,8 +9,6 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
-use crosslane_ctl::lane::LaneControl;
-use crosslane_ctl::lane::receiver_flags::ENTERED;
 use crosslane_ctl::message::ClientMessage;
 use crosslane_ctl::slab::{EndPhase, Ending, end_flags};
 use crosslane_ring::{RxCursor, WindowLane};
@@ -19,7 +17,7 @@ use crosslane_sys::{cpu, kernel};
 use crate::process::Process;
 use crate::{End, control, lost, posted, register};
 
-use end_flags::{FAR, LOST, READ_OUT, SURE};
+use end_flags::{FAR, INVITED, LOST, READ_OUT, SURE};
 
 /// How often the monitor is asked.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -74,32 +72,34 @@ fn may_doubt(end: &End) -> bool {
     end.ending() == Ending::Eof && flags & (LOST | SURE | READ_OUT) == 0
 }
 
-/// Where writes are posted: whether the peer has ever been told that it may enter the lane.
+/// The peer is about to be told that it may enter the lane.
+pub(crate) fn note_invited(end: &End) {
+    if end.has_flags(FAR) {
+        end.add_flags(INVITED);
+    }
+}
+
+/// Whether the peer has ever been told that it may enter the lane, also where that has been taken back: it may not have
+/// seen that, and where it is, the window may not have shown.
 fn may_have_entered(end: &End) -> bool {
-    let flags = |lane: WindowLane| flags_of(lane.control());
-    end.rx_cursor() != RxCursor::default() || end.rx_lane().map(flags) != Some(0)
+    end.has_flags(INVITED) || end.rx_cursor() != RxCursor::default()
 }
 
 fn is_open_far(end: &End) -> bool {
     if !may_doubt(end) {
         return false;
     }
-    let (Some(rx), Some(tx)) = (end.rx_lane(), end.tx_lane()) else {
-        return false;
-    };
-    end.phase() == EndPhase::Granted && is_missing(end, &rx, &tx)
+    let is_missing = |rx: WindowLane| is_missing(end, &rx);
+    end.phase() == EndPhase::Granted && end.rx_lane().is_some_and(is_missing)
 }
 
-/// Whether the peer, which has been in these lanes, may have sent more there than has come.
-fn is_missing(end: &End, rx: &WindowLane, tx: &WindowLane) -> bool {
+/// Whether the peer, which may have been in these lanes, may have sent more there than has come.
+fn is_missing(end: &End, rx: &WindowLane) -> bool {
     if posted::is_posted(end) {
         return is_behind(end, rx);
     }
     let cursor = end.rx_cursor();
-    let has_entered = cursor != RxCursor::default()
-        || flags_of(rx.control()) & ENTERED != 0
-        || flags_of(tx.control()) != 0;
-    has_entered && !cursor.has_record(rx) && !is_told(rx, cursor.head)
+    may_have_entered(end) && !cursor.has_record(rx) && !is_told(rx, cursor.head)
 }
 
 /// The same over posted writes, which the end overtakes: the START may be missing, too, and the answer to a freeze.
@@ -126,10 +126,6 @@ fn position(end: &End, rx: &WindowLane) -> u64 {
 fn is_answered(end: &End, rx: &WindowLane) -> bool {
     let seen = end.entry.wait.replay_seen.load(Ordering::Relaxed);
     rx.control().sender.replay_seq.load(Ordering::SeqCst) != seen // SYNC: frozen
-}
-
-fn flags_of(control: &LaneControl) -> u32 {
-    control.receiver.flags.load(Ordering::Relaxed)
 }
 
 /// Whether the sender has said that nothing comes behind this line.

@@ -438,7 +438,8 @@ pub(crate) fn enter(
     let was_armed = end.entry.wait.armed.load(Ordering::Relaxed) != 0;
     reset_directions(end.entry);
     // Of other lanes, which a lost window may have taken away.
-    end.clear_flags(end_flags::COUNTED | end_flags::AWAITED | end_flags::FROZEN);
+    let of_lanes = end_flags::COUNTED | end_flags::AWAITED | end_flags::INVITED;
+    end.clear_flags(of_lanes | end_flags::FROZEN);
     if !occupy(end, arena, lanes, grant.pair) {
         return end.set_reason(Reason::NoMemory);
     }

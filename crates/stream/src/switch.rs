@@ -26,8 +26,8 @@ use crate::family::Family;
 use crate::kernel_view::{self, Count};
 use crate::lock::{self, PASSAGE};
 use crate::{
-    End, bell, config, cut_short, entering, gone, lost, posted, register, replay, rest, send, step,
-    unconsumed, watcher,
+    End, bell, config, cut_short, doubt, entering, gone, lost, posted, register, replay, rest,
+    send, step, unconsumed, watcher,
 };
 
 /// Take what steps towards the rings are possible now. Called on the program's own calls while a
@@ -79,11 +79,10 @@ fn become_ready(end: &End) {
     }
     match kernel_view::compare_received(end, &lane) {
         Count::Agrees => {
+            doubt::note_invited(end);
             flags.fetch_or(READY, Ordering::SeqCst); // SYNC: ready
             posted::tell_flags(end);
-            if end.has_flags(end_flags::FAR) {
-                watcher::stir();
-            }
+            entering::expect(end);
         }
         Count::Moving => {}
         Count::Differs => give_up(end, Reason::Uncounted),

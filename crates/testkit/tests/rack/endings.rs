@@ -5,6 +5,8 @@ use std::time::Instant;
 use crosslane_testkit::rack::{ADDRESSES, Plan, Rack, can_run};
 use crosslane_testkit::{End, Process, wait_until};
 
+use crate::puppets::{self, Puppets};
+
 const PORT: u16 = 6702;
 
 /// What a client sends last.
@@ -136,6 +138,43 @@ pub fn end_while_it_stands_still(rack: &Rack) {
             rack.wait_for_window();
         }
         server.kill();
+    }
+}
+
+/// The same of a peer that has come into its lane in that time, too, where it has never been seen.
+#[test]
+fn nothing_is_missing_without_an_error_of_a_peer_that_has_come_too_late() {
+    if can_run() {
+        let rack = Rack::with(&Plan {
+            kind: "bar",
+            window_bytes: 8 << 20,
+            ..Plan::default()
+        });
+        rack.wait_for_window();
+        enter_while_it_stands_still(&rack);
+    }
+}
+
+/// Come into a window that carries nothing, which nobody knows yet, and end the stream.
+pub fn enter_while_it_stands_still(rack: &Rack) {
+    let mut stall = rack.stall();
+    for (how, expected) in [
+        ("close", "0 reset".to_owned()),
+        ("kill", "0 reset".to_owned()),
+        ("shutdown", format!("{LAST} end")),
+    ] {
+        let mut puppets = Puppets::new(rack);
+        puppets.deal_lanes(rack);
+        puppets::tell(&mut puppets.client, "try", "nothing");
+        stall.begin(1);
+        puppets::tell(&mut puppets.server, "try", "nothing");
+        puppets::tell(&mut puppets.server, &format!("send {LAST}"), "ok");
+        puppets.server.write_line(how);
+        puppets.client.write_line("read");
+        let told = puppets.client.next_line();
+        assert_eq!(told, Some(expected), "{how}");
+        stall.end();
+        rack.wait_for_window();
     }
 }
 

@@ -11,6 +11,7 @@ mod losses;
 mod monitors;
 mod posted;
 mod programs;
+mod puppets;
 mod reads;
 mod reload;
 mod sandbox;
