@@ -5,9 +5,9 @@
 //! the program is to see nothing, must not have it look.
 
 use crosslane_ctl::slab::Mode;
-use crosslane_stream::End;
 use crosslane_stream::ready::{self, SeenByTcp};
 use crosslane_stream::stay::Stay;
+use crosslane_stream::{End, gone};
 use libc::pollfd;
 
 /// The connections of one call.
@@ -20,6 +20,8 @@ struct One {
     stay: Stay,
     /// What had come when it last woke the call in vain.
     woke: Option<Arrivals>,
+    /// As [`gone::shutdowns`] tells, when the call last looked.
+    shutdowns: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -47,16 +49,26 @@ impl Kept {
         }
         let stays = fds.iter().enumerate().filter_map(|(place, one)| {
             let stay = Stay::begin(&End::of(one.fd)?).ok()?;
-            let woke = None;
-            Some(One { place, stay, woke })
+            Some(One {
+                place,
+                shutdowns: gone::shutdowns(&stay.end()),
+                stay,
+                woke: None,
+            })
         });
         self.0 = stays.collect();
     }
 
-    /// Those whose number names something else. One that wakes the call does so once.
+    /// Those whose number names something else. One that wakes the call does so once, as does a shutdown of any.
     pub fn strays(&mut self, fds: &[pollfd]) -> Vec<Stray> {
+        let is_shut = self
+            .0
+            .iter_mut()
+            .fold(false, |is_shut, one| is_shut | one.is_shut());
         let strays = self.0.iter_mut().filter(|one| !one.stay.has_name());
-        strays.map(|one| one.look(fds[one.place].events)).collect()
+        let mut strays: Vec<Stray> = strays.map(|one| one.look(fds[one.place].events)).collect();
+        strays.iter_mut().for_each(|stray| stray.wakes |= is_shut);
+        strays
     }
 
     /// What the call has begun with, with its places.
@@ -66,6 +78,12 @@ impl Kept {
 }
 
 impl One {
+    /// Whether it has been shut down since this was last asked, for which the kernel wakes everybody.
+    fn is_shut(&mut self) -> bool {
+        let shutdowns = gone::shutdowns(&self.stay.end());
+        core::mem::replace(&mut self.shutdowns, shutdowns) != shutdowns
+    }
+
     fn look(&mut self, wanted: i16) -> Stray {
         let end = self.stay.end();
         let is_ready = ready::look(&end, wanted, true) != 0;

@@ -18,8 +18,8 @@ use crate::end::KEPT;
 use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
-    End, bell, control, doubt, due, ending, entering, heir, ledger, lost, posted, register, replay,
-    stay, step, stir, switch, watcher, within,
+    End, bell, control, doubt, due, ending, entering, gone, heir, ledger, lost, posted, register,
+    replay, stay, step, stir, switch, watcher, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -389,8 +389,7 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
         let _tx = writes.then(|| end.lock_tx());
         end.add_flags(flags);
     }
-    // Also one that changes nothing: the kernel wakes everybody for each.
-    end.entry.wait.shutdowns.fetch_add(1, Ordering::Relaxed);
+    gone::note_shutdown(end);
     if writes {
         if !replay::push_replay(end, Instant::now() + replay::PATIENCE)
             && end.family() == Family::Tcp

@@ -19,7 +19,7 @@ use crosslane_ring::WindowLane;
 use crosslane_sys::{Errno, cpu, kernel};
 
 use crate::family::Family;
-use crate::{End, ending, unconsumed};
+use crate::{End, ending, stir, unconsumed};
 
 /// What the kernel tells of a peer that is not there any more, and of two shutdowns.
 const BROKEN: i16 = libc::POLLHUP | libc::POLLERR;
@@ -103,6 +103,13 @@ fn is_closed(end: &End, lane: &WindowLane) -> bool {
 
 /// Above the flags of an end that shutdowns set.
 const TIMES_SHIFT: u32 = 6;
+
+/// Somebody shuts down the end, perhaps what is shut: the kernel wakes everybody for it, and our polls look at what their
+/// numbers name by now.
+pub(crate) fn note_shutdown(end: &End) {
+    end.entry.wait.shutdowns.fetch_add(1, Ordering::Relaxed);
+    stir::wake(end);
+}
 
 /// What has been shut down and how often, for which the kernel wakes everybody: by whatever process has the end, and
 /// reading by the peer of an AF_UNIX stream. Only good to be compared.

@@ -44,6 +44,10 @@ impl Patience {
 
     /// Whether the kernel's own limit is not the call's.
     pub fn is_outdated(self, end: &End) -> bool {
+        self.has_changed(end) && time_limit(end) != limit_before(end)
+    }
+
+    fn has_changed(self, end: &End) -> bool {
         end.local.limits.count.load(Ordering::Acquire) != self.changes
     }
 
@@ -57,12 +61,17 @@ impl Patience {
 
     /// How long all its sleeps may last.
     fn limit(self, end: &End) -> Option<Duration> {
-        if !self.is_outdated(end) {
-            return time_limit(end);
+        match self.has_changed(end) {
+            true => limit_before(end),
+            false => time_limit(end),
         }
-        let before = end.local.limits.before.load(Ordering::Relaxed);
-        (before != 0).then(|| Duration::from_micros(before))
     }
+}
+
+/// What the limit was before the last change under a call.
+fn limit_before(end: &End) -> Option<Duration> {
+    let before = end.local.limits.before.load(Ordering::Relaxed);
+    (before != 0).then(|| Duration::from_micros(before))
 }
 
 /// Until when a send may wait (SO_SNDTIMEO), from its first sleep on.

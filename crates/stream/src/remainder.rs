@@ -10,9 +10,10 @@ use crosslane_ctl::slab::Mode;
 use crosslane_ring::Parts;
 use crosslane_sys::{Errno, cancel, errno, kernel};
 
+use crate::family::Family;
 use crate::interrupt::Waits;
 use crate::pieces::Pieces;
-use crate::{End, raw, replay, send};
+use crate::{End, ending, raw, replay, send};
 
 /// Between two looks at a kernel that shows room and takes nothing.
 const NAP: Duration = Duration::from_millis(1);
@@ -33,6 +34,11 @@ pub(crate) fn send(
     waits.in_vain &= replay::position(end) == before;
     match replayed.and_then(|()| by_kernel(end, parts, dont_wait)) {
         Err(Errno::AGAIN) if !dont_wait => wait(end, waits).map(|()| 0),
+        Err(Errno::PIPE) if waits.has_some && end.family() == Family::Tcp => {
+            // Why is for the next call: this one tells what it has sent.
+            ending::note_refused(end, Errno::PIPE);
+            Err(Errno::PIPE)
+        }
         sent => {
             waits.in_vain = false;
             sent

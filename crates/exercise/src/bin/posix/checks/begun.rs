@@ -1,21 +1,24 @@
 //! Calls of several parts that end, or lose their descriptor, in the middle.
 
 use std::io::IoSlice;
-use std::os::fd::RawFd;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::{sleep, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crosslane_exercise::calls::{
-    cancel_in, close, close_range, file_of, pipe, poll_one, read, send, sendfile, sendmmsg,
-    sendmsg_with_name_length, shutdown, splice, write,
+    cancel_in, close, close_range, file_of, getsockopt, pipe, poll, poll_one, read, send, sendfile,
+    sendmmsg, sendmsg_with_name_length, shutdown, splice, thread_id, write,
 };
-use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SA_RESTART, SHUT_WR};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SA_RESTART, SHUT_WR, SO_ERROR, SOL_SOCKET, pollfd};
 
+use super::refused::until_asleep;
 use super::signals::interrupted;
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::{data, digest, drain, hears, pattern, says};
+use crate::stage::{data, digest, drain, events_text, hears, pattern, says};
 
 /// Longer than any call of the near side waits.
 const LONG: Duration = Duration::from_millis(250);
@@ -63,7 +66,70 @@ fn in_order_late(s: &mut Stage) {
     s.say("in order", is_so);
 }
 
+/// Far: read nothing for long, end the stream, and close with all of it unread.
+fn leave_unread(s: &mut Stage) {
+    s.wait();
+    sleep(LONG);
+    s.say("shutdown", shutdown(s.fd, SHUT_WR));
+    sleep(SHORT);
+    s.say("close", close(s.fd));
+}
+
+/// A connection beside the one of the stage, and its other end.
+fn another() -> (RawFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let address = listener.local_addr().expect("it is bound");
+    let near = TcpStream::connect(address).expect("somebody listens");
+    let (far, _) = listener.accept().expect("somebody has connected");
+    (near.into_raw_fd(), far)
+}
+
 pub const CHECKS: &[Check] = &[
+    pair(
+        "send_that_a_reset_behind_the_end_cuts_short",
+        |s| {
+            s.go();
+            let sent = send(s.fd, &vec![7; MUCH], MSG_NOSIGNAL);
+            s.say("sent some", sent.map(|sent| sent > 0 && sent < MUCH));
+            s.poll();
+            s.read(1);
+            s.say("pending", getsockopt(s.fd, SOL_SOCKET, SO_ERROR));
+            s.say("told", getsockopt(s.fd, SOL_SOCKET, SO_ERROR));
+        },
+        leave_unread,
+    ),
+    pair(
+        "poll_that_loses_one_and_sees_another_shut_down",
+        |s| {
+            let (fd, (lost, _peer)) = (s.fd, another());
+            let wish = |fd| pollfd {
+                fd,
+                events: POLLIN,
+                revents: 0,
+            };
+            let (tells, told) = channel();
+            let poller = spawn(move || {
+                let _ = tells.send(thread_id());
+                let mut both = [lost, fd].map(wish);
+                // In vain it finds the one that is lost, too, when its time is over.
+                let (began, limit) = (Instant::now(), Duration::from_secs(10));
+                let found = poll(&mut both, i32::try_from(limit.as_millis()).ok());
+                (found, both.map(|one| one.revents), began.elapsed() < limit)
+            });
+            until_asleep(told.recv().expect("it is sent"));
+            s.say("close", close(lost));
+            sleep(SHORT);
+            s.say("still polls", !poller.is_finished());
+            s.say("shutdown", shutdown(fd, SHUT_WR));
+            let (found, [one, other], is_woken) = poller.join().expect("it does not panic");
+            s.say("poll", found);
+            s.say("woken", is_woken);
+            s.say("lost", events_text(one));
+            s.say("other", events_text(other));
+            s.go();
+        },
+        |s| s.wait(),
+    ),
     pair(
         "messages_behind_one_that_a_signal_cuts_short",
         |s| {

@@ -38,7 +38,7 @@ fn fill(s: &Stage) {
 }
 
 /// Wait until a thread sleeps in a call.
-fn until_asleep(thread: i32) {
+pub(super) fn until_asleep(thread: i32) {
     let state = || {
         let path = format!("/proc/self/task/{thread}/stat");
         let stat = std::fs::read_to_string(path).unwrap_or_default();
