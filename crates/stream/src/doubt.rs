@@ -5,8 +5,11 @@
 //! goes ([`SenderLine::ended`](crosslane_ctl::lane::SenderLine::ended)). Where the lane is empty and does not say so, the
 //! peer was killed, or the window stands still: the program is told nothing until the monitor has seen the window
 //! carry what the other host has written since, which takes milliseconds, or finds it lost.
+//!
+//! The same is asked before a socket is given to somebody who may read TCP alone: a peer that cannot see that would go on
+//! by the lane.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use crosslane_ctl::message::ClientMessage;
@@ -15,12 +18,15 @@ use crosslane_ring::{RxCursor, WindowLane};
 use crosslane_sys::{cpu, kernel};
 
 use crate::process::Process;
-use crate::{End, control, lost, posted, register};
+use crate::{End, control, lost, posted, register, switch};
 
 use end_flags::{FAR, INVITED, LOST, READ_OUT, SURE};
 
 /// How often the monitor is asked.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Between two looks by who waits for the monitor.
+const NAP: Duration = Duration::from_micros(200);
 
 /// Monitors that talk find within a second that a window carries nothing. Where they do not, nobody knows better
 /// than TCP.
@@ -31,7 +37,17 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 pub(crate) struct Clock {
     began: AtomicU64,
     asked: AtomicU64,
+    /// One of the words below.
+    word: AtomicU32,
 }
+
+/// Who gives the socket away waits for no word of the monitor's, waits for one, or has been told.
+const NO_WORD: u32 = 0;
+const WANTED: u32 = 1;
+const GIVEN: u32 = 2;
+
+/// When such a word was last waited for in vain, in ticks; 0 for never.
+static IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the stream has ended, and something may be missing before its end.
 #[inline]
@@ -175,17 +191,67 @@ fn ask(end: &End, clock: &Clock, began: u64) {
         settle(end);
     } else if lost::has_passed(clock.asked.load(Ordering::Relaxed), ASK_AGAIN) {
         clock.asked.store(cpu::ticks(), Ordering::Relaxed);
-        let (token, pair) = (end.token(), lost::pair_of(end));
-        control::tell(end.process(), &ClientMessage::Doubt { token, pair }, None);
+        tell_doubt(end);
     }
 }
 
-/// The window carries what has been written before we asked.
+/// The window carries what has been written before we asked. Of an end that is being given away that may have been before
+/// its stream has ended: a doubt asks again.
 pub(crate) fn hear_carried(process: &'static Process, token: u64, pair: u64) {
     let is_meant = |end: &End| end.has_flags(FAR) && lost::pair_of(end) == pair;
     if let Some(end) = register::find(process, token).filter(is_meant) {
-        settle(&end);
+        let relaxed = Ordering::Relaxed;
+        let word = &end.local.doubt.word;
+        if word
+            .compare_exchange(WANTED, GIVEN, relaxed, relaxed)
+            .is_err()
+        {
+            settle(&end);
+        }
     }
+}
+
+/// Wait until the peer has answered what stands in the window, or can see it as far as the monitors know, or the window is
+/// lost. Where no monitor says so, nobody knows better. The caller holds neither direction.
+pub(crate) fn await_word(end: &End) {
+    let is_open =
+        || end.phase() == EndPhase::Granted && !end.has_flags(LOST) && end.ending() == Ending::Open;
+    if !end.has_flags(FAR) || !end.process().is_current() || !is_open() || was_in_vain() {
+        return;
+    }
+    let word = &end.local.doubt.word;
+    word.store(WANTED, Ordering::Relaxed);
+    let began = cpu::ticks();
+    let mut asked = 0;
+    while is_open() && !switch::is_plain(end) && word.load(Ordering::Relaxed) == WANTED {
+        if lost::has_passed(began, PATIENCE) {
+            IN_VAIN.store(cpu::ticks(), Ordering::Relaxed);
+            break;
+        }
+        if lost::has_passed(asked, ASK_AGAIN) && tell_doubt(end) {
+            asked = cpu::ticks();
+        }
+        control::poll(end.process());
+        lost::look(end);
+        kernel::nap(NAP);
+    }
+    word.store(NO_WORD, Ordering::Relaxed);
+}
+
+fn was_in_vain() -> bool {
+    #[cfg(test)]
+    if crate::posted::tests::schedules::is_played() {
+        // Nobody else would have a turn.
+        return true;
+    }
+    let when = IN_VAIN.load(Ordering::Relaxed);
+    when != 0 && !lost::has_passed(when, PATIENCE)
+}
+
+/// Returns whether the monitor has been asked.
+fn tell_doubt(end: &End) -> bool {
+    let (token, pair) = (end.token(), lost::pair_of(end));
+    control::tell(end.process(), &ClientMessage::Doubt { token, pair }, None)
 }
 
 /// What the lane shows now is all. What has come meanwhile is read first.

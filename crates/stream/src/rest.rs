@@ -18,7 +18,9 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, WindowLane};
 
 use crate::due::CALLS_BEFORE_REGISTERING;
-use crate::{End, bell, close, cut_short, ending, entering, lost, posted, register, step, switch};
+use crate::{
+    End, bell, close, cut_short, doubt, ending, entering, lost, posted, register, step, switch,
+};
 
 /// A rest is twice as long as the one before, in calls, so many times. A peer that goes to and fro
 /// cannot make us follow it often.
@@ -39,6 +41,8 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
     begin_alone(end, reason);
     object(end);
     switch::leave(end, reason);
+    // A peer that cannot see this would go on by the lane.
+    doubt::await_word(end);
     let is_plain = close::await_plain(end, patience);
     if !is_plain && end.has_flags(end_flags::LOST) {
         // Nobody else can have what is behind the lost window.

@@ -178,6 +178,43 @@ pub fn enter_while_it_stands_still(rack: &Rack) {
     }
 }
 
+/// A program that knows nothing of lanes goes on with a socket, and the peer cannot see that.
+#[test]
+fn a_program_that_takes_over_a_socket_hears_all_from_a_window_that_stands_still() {
+    if can_run() {
+        let rack = Rack::with(&Plan {
+            kind: "bar",
+            window_bytes: 8 << 20,
+            ..Plan::default()
+        });
+        rack.wait_for_window();
+        exec_while_it_stands_still(&rack);
+    }
+}
+
+/// Become another program while the window carries nothing, which nobody knows yet, and while it carries all.
+pub fn exec_while_it_stands_still(rack: &Rack) {
+    let mut stall = rack.stall();
+    for stands_still in [false, true] {
+        let mut puppets = Puppets::new(rack);
+        puppets.go_to_lanes(rack);
+        if stands_still {
+            stall.begin(1);
+        }
+        let since = Instant::now();
+        puppets::tell(&mut puppets.server, "exec", "ok");
+        println!("stands still: {stands_still}, exec: {:?}", since.elapsed());
+        puppets::tell(&mut puppets.client, &format!("send {LAST}"), "ok");
+        puppets::tell(&mut puppets.client, "close", "ok");
+        let expected = Some(format!("{LAST} end"));
+        assert_eq!(puppets.server.next_line(), expected, "{stands_still}");
+        if stands_still {
+            stall.end();
+            rack.wait_for_window();
+        }
+    }
+}
+
 /// Nothing is in doubt where the window carries what is written, whoever ends the stream, and how.
 #[test]
 fn a_stream_ends_behind_all_its_bytes() {

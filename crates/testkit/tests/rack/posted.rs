@@ -51,6 +51,13 @@ fn nothing_is_missing_without_an_error_from_a_window_that_stands_still() {
     }
 }
 
+#[test]
+fn a_program_that_takes_over_a_socket_hears_all_from_a_window_that_stands_still() {
+    if can_run() {
+        endings::exec_while_it_stands_still(&Rack::of_kind(POSTED));
+    }
+}
+
 /// A monitor that is killed takes nothing along.
 #[test]
 fn connections_outlive_their_monitors() {

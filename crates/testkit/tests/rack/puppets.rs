@@ -1,14 +1,25 @@
 //! Two programs that do what they are told, one call at a time, at both ends of one connection.
 
 use crosslane_testkit::rack::{ADDRESSES, Rack};
-use crosslane_testkit::{Process, wait_or_tell};
+use crosslane_testkit::{End, Process, wait_or_tell};
 
 const PORT: u16 = 6703;
 
 /// `send N` bytes, `receive N`, or look (`try`) whether there are some; `close`, `shutdown`, `kill`; `read` to the end of
-/// the stream and say what it was, behind how many bytes.
+/// the stream and say what it was, behind how many bytes; become a program that does that knowing of TCP alone (`exec`).
 const PUPPET: &str = r#"
 import os, signal, socket, sys
+READ = """
+import socket, sys
+connection, count = socket.socket(fileno=int(sys.argv[1])), 0
+print("ok", flush=True)
+try:
+    while data := connection.recv(512):
+        count += len(data)
+    print(count, "end", flush=True)
+except ConnectionResetError:
+    print(count, "reset", flush=True)
+"""
 role, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if role == "server":
     listener = socket.create_server((address, port))
@@ -46,6 +57,10 @@ for line in sys.stdin:
         os.kill(os.getpid(), signal.SIGKILL)
     if word == "read":
         answer = read()
+    if word == "exec":
+        connection.set_inheritable(True)
+        plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        os.execve(sys.executable, ["python3", "-c", READ, str(connection.fileno())], plain)
     print(answer, flush=True)
 "#;
 
@@ -91,5 +106,21 @@ impl Puppets {
         let ends = || format!("{:#?}, {:#?}", rack.ends(0, PORT), rack.ends(1, PORT));
         let both = || (is_dealt(0) && is_dealt(1)).then_some(());
         wait_or_tell("lanes for both ends", both, ends);
+    }
+
+    /// Talk until all goes by the lanes.
+    pub fn go_to_lanes(&mut self, rack: &Rack) {
+        let is_fast = |at: usize| rack.ends(at, PORT).iter().any(End::is_accelerated);
+        let ends = || format!("{:#?}, {:#?}", rack.ends(0, PORT), rack.ends(1, PORT));
+        let talk = || {
+            for _ in 0..50 {
+                tell(&mut self.client, "send 1", "ok");
+                tell(&mut self.server, "receive 1", "ok");
+                tell(&mut self.server, "send 1", "ok");
+                tell(&mut self.client, "receive 1", "ok");
+            }
+            (is_fast(0) && is_fast(1)).then_some(())
+        };
+        wait_or_tell("an accelerated connection", talk, ends);
     }
 }

@@ -2,8 +2,9 @@
 //! and then, and says in the session that it stands there. What has been said and does not show is not in the
 //! window; a host that is slow or stopped says nothing.
 //!
-//! A program whose peer's stream has ended may have to know at once whether all has come that stood before the end: then
-//! the other host is asked for a beat, and what it has written before that shows with it.
+//! A program whose peer's stream has ended may have to know at once whether all has come that stood before the end, and one
+//! that gives a socket away whether the peer can see that. Then the other host is sent a beat and asked for one, which it
+//! writes when ours shows: what either has written before is seen by the other then.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ use crate::server::Monitor;
 /// What has been said and does not show after so long is lost.
 const OVERDUE: Duration = Duration::from_millis(500);
 
+/// Between two looks for a beat behind which ours is wanted.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 /// Ends that may wait for a beat in one window; they ask again.
 const MOST_DOUBTS: usize = 1 << 12;
 
@@ -29,8 +33,12 @@ pub(super) struct Beats {
     sent: u64,
     /// The first of the other host's that does not show, and when it is overdue.
     missing: Option<(u64, Instant)>,
+    /// The last that the other host has said stands there.
+    heard: u64,
     /// The last beat that the other host has wanted of us.
     wanted: u64,
+    /// When to look whether what it has said shows, behind which the beat comes that it has wanted.
+    owed: Option<Instant>,
     /// The last that we have wanted of it, and whether its answer is yet to show.
     asked: u64,
     is_asking: bool,
@@ -53,12 +61,13 @@ struct Doubt {
 impl Beats {
     /// When to look again.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.missing.map(|(_, due)| due)
+        let missing = self.missing.map(|(_, due)| due);
+        missing.into_iter().chain(self.owed).min()
     }
 
     /// What is missing is not looked for any more.
     pub(super) fn forget_missing(&mut self) {
-        self.missing = None;
+        (self.missing, self.owed) = (None, None);
     }
 
     /// An end wants to know. Of its questions the first counts.
@@ -182,7 +191,23 @@ impl Rack {
     ) {
         let wanted = &mut self.windows[index].beats.wanted;
         *wanted = number.max(*wanted);
-        self.beat(index, registry, epoll);
+        self.answer_wish(index, registry, epoll, Instant::now());
+    }
+
+    /// Write the beat that is wanted, unless something of the other host's is on its way.
+    fn answer_wish(
+        &mut self,
+        index: usize,
+        registry: &mut Registry<Memories>,
+        epoll: &OwnedFd,
+        now: Instant,
+    ) {
+        let heard = self.windows[index].beats.heard;
+        let is_there = heard == 0 || self.shows(index, heard, registry);
+        self.windows[index].beats.owed = (!is_there).then_some(now + LOOK_AGAIN);
+        if is_there {
+            self.beat(index, registry, epoll);
+        }
     }
 
     /// The other host says that a beat stands in the window.
@@ -193,6 +218,8 @@ impl Rack {
         registry: &mut Registry<Memories>,
         epoll: &OwnedFd,
     ) {
+        let heard = &mut self.windows[index].beats.heard;
+        *heard = beat.max(*heard);
         if !self.shows(index, beat, registry) {
             let missing = &mut self.windows[index].beats.missing;
             missing.get_or_insert((beat, Instant::now() + OVERDUE));
@@ -203,7 +230,7 @@ impl Rack {
                 registry.tell_of_carriage(doubt.client, doubt.token, doubt.pair);
             }
         }
-        self.ask_for_beat(index, epoll);
+        self.ask_for_beat(index, registry, epoll);
     }
 
     /// Whether the windows have answered in which the end may be.
@@ -226,10 +253,11 @@ impl Rack {
 
     /// An end wants to know whether all has come. The lanes that an earlier monitor has dealt out may be in any window,
     /// so all have to answer; and of one that is not open nobody can say anything.
-    fn note_doubt(
+    pub(super) fn note_doubt(
         &mut self,
         window: Option<usize>,
         (client, lanes): (ClientId, (u64, u64)),
+        registry: &mut Registry<Memories>,
         epoll: &OwnedFd,
     ) {
         let all = self.all_open().filter(|_| window.is_none());
@@ -246,7 +274,7 @@ impl Rack {
                 && state.phase == Phase::Open
             {
                 state.beats.note_doubt(client, lanes, all);
-                self.ask_for_beat(index, epoll);
+                self.ask_for_beat(index, registry, epoll);
             }
         }
     }
@@ -266,13 +294,15 @@ impl Rack {
         windows.any(|state| state.beats.doubts.iter().any(is_it))
     }
 
-    fn ask_for_beat(&mut self, index: usize, epoll: &OwnedFd) {
-        let state = &mut self.windows[index];
-        if let Some(number) = state.beats.next_question() {
-            let epoch = state.epoch;
-            let message = HostMessage::BeatWanted { epoch, number };
-            self.links.say(state.host, &message, epoll);
-        }
+    fn ask_for_beat(&mut self, index: usize, registry: &mut Registry<Memories>, epoll: &OwnedFd) {
+        let Some(number) = self.windows[index].beats.next_question() else {
+            return;
+        };
+        self.beat(index, registry, epoll);
+        let state = &self.windows[index];
+        let epoch = state.epoch;
+        let message = HostMessage::BeatWanted { epoch, number };
+        self.links.say(state.host, &message, epoll);
     }
 
     /// Look again for a beat that is missing.
@@ -283,6 +313,11 @@ impl Rack {
         epoll: &OwnedFd,
         now: Instant,
     ) {
+        let state = &self.windows[index];
+        let is_owed = state.beats.owed.is_some_and(|due| due <= now);
+        if is_owed && state.phase == Phase::Open {
+            self.answer_wish(index, registry, epoll, now);
+        }
         let state = &self.windows[index];
         let missing = state.beats.missing.filter(|(_, due)| *due <= now);
         let Some((beat, _)) = missing.filter(|_| state.phase == Phase::Open) else {
@@ -307,12 +342,13 @@ impl Rack {
 }
 
 impl Monitor {
-    /// The stream of an end's peer has ended, and the end wants to know whether all has come.
+    /// An end wants to know whether the window carries what it, and its peer, have written.
     pub(in crate::server) fn doubted(&mut self, member: Member, lanes: (u64, u64)) {
         let window = self.registry.window_of(lanes.1);
         let window = window.and_then(|window| usize::try_from(window.0).ok());
         if let Some(rack) = &mut self.rack {
-            rack.note_doubt(window, (member.client, lanes), &self.epoll);
+            let asker = (member.client, lanes);
+            rack.note_doubt(window, asker, &mut self.registry, &self.epoll);
         }
     }
 }
@@ -391,13 +427,38 @@ mod tests {
         }
     }
 
+    /// What the other host has said stands there may be what it asks about.
+    #[test]
+    fn a_beat_is_wanted_in_vain_before_what_was_said_shows() {
+        let mut test = TestRack::new(1);
+        let epoch = test.rack.windows[0].epoch;
+        let said = HostMessage::Beat {
+            epoch,
+            beat: 1,
+            answers: 0,
+        };
+        test.hear(&said).unwrap();
+        let wish = HostMessage::BeatWanted { epoch, number: 1 };
+        test.hear(&wish).unwrap();
+        let state = |test: &TestRack| {
+            let beats = &test.rack.windows[0].beats;
+            (beats.wanted, beats.sent, beats.owed.is_some())
+        };
+        assert_eq!(state(&test), (1, 0, true));
+        test.show(0, 1);
+        let later = Instant::now() + LOOK_AGAIN;
+        test.rack
+            .look_for_beat(0, &mut test.registry, &test.epoll, later);
+        assert_eq!(state(&test), (1, 1, false));
+    }
+
     /// Its lanes were dealt out by an earlier monitor.
     #[test]
     fn who_may_be_in_any_window_is_told_when_all_have_answered() {
         let mut test = TestRack::new(2);
         let doubt = (ONE, (7, 70));
-        test.rack.note_doubt(None, doubt, &test.epoll);
-        test.rack.note_doubt(None, doubt, &test.epoll);
+        test.doubt(None, doubt);
+        test.doubt(None, doubt);
         test.answer(0, 1);
         assert_eq!(carried(&mut test), []);
         test.answer(1, 1);
@@ -408,18 +469,18 @@ mod tests {
     fn of_a_window_that_was_lost_meanwhile_nobody_is_told_that_it_has_carried_all() {
         let mut test = TestRack::new(2);
         let doubt = (ONE, (7, 70));
-        test.rack.note_doubt(None, doubt, &test.epoll);
+        test.doubt(None, doubt);
         // It is open again, before the other one has answered.
         test.rack.windows[0].beats = Beats::default();
         test.rack.windows[0].epoch += 1000;
         test.answer(1, 1);
         assert_eq!(carried(&mut test), []);
         test.rack.windows[0].phase = Phase::Lost;
-        test.rack.note_doubt(None, doubt, &test.epoll);
+        test.doubt(None, doubt);
         test.answer(1, 2);
         assert_eq!(carried(&mut test), []);
         // Whose window is known waits for none but that.
-        test.rack.note_doubt(Some(1), doubt, &test.epoll);
+        test.doubt(Some(1), doubt);
         test.answer(1, 2);
         assert_eq!(carried(&mut test), [(ONE, 7, 70)]);
     }

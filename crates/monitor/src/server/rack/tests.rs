@@ -135,12 +135,24 @@ impl TestRack {
         state.epoch = 100 + index as u64;
     }
 
-    /// The other host's beat stands in a window, and answers these of our questions.
-    pub(super) fn answer(&mut self, index: usize, answers: u64) {
+    /// An end wants to know whether a window carries what has been written.
+    pub(super) fn doubt(&mut self, window: Option<usize>, end: (ClientId, (u64, u64))) {
+        self.rack
+            .note_doubt(window, end, &mut self.registry, &self.epoll);
+    }
+
+    /// A beat of the other host's stands in a window.
+    pub(super) fn show(&mut self, index: usize, beat: u64) {
         let epoch = self.rack.windows[index].epoch;
         let is_owner = self.rack.matching.is_owner(HostId(0));
         let open = self.registry.backing().open(window_id(index)).unwrap();
-        open.window.beat(!is_owner, epoch, answers).unwrap();
+        open.window.beat(!is_owner, epoch, beat).unwrap();
+    }
+
+    /// The same, which answers these of our questions.
+    pub(super) fn answer(&mut self, index: usize, answers: u64) {
+        self.show(index, answers);
+        let epoch = self.rack.windows[index].epoch;
         let beat = HostMessage::Beat {
             epoch,
             beat: answers,
