@@ -195,7 +195,8 @@ impl Process {
             let local = self.local(index);
             local.shares.forget();
             if local.calls.load(Ordering::Relaxed) != 0 {
-                for word in [&local.calls, &local.polls, &local.stirred] {
+                let sleeps = &local.place.sleeps;
+                for word in [&local.calls, &local.polls, &local.stirred, sleeps] {
                     word.store(0, Ordering::Relaxed);
                 }
             }

@@ -5,9 +5,9 @@
 //! Begun again it would sleep by whatever the number names by then, in a ring perhaps, where nobody rings for it. So
 //! whoever takes the number away under a sleep spoils the place that the look is to write to: that fails at once.
 
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
-use crosslane_sys::{Errno, errno, real, signals};
+use crosslane_sys::{Errno, cancel, errno, real, signals};
 
 use crate::{End, stay};
 
@@ -23,6 +23,8 @@ static SCRATCH: AtomicU8 = AtomicU8::new(0);
 pub(crate) struct Place {
     start: AtomicPtr<u8>,
     bytes: AtomicUsize,
+    /// Sleeps that look there.
+    pub sleeps: AtomicU32,
 }
 
 impl Place {
@@ -30,9 +32,23 @@ impl Place {
         self.bytes.load(Ordering::SeqCst) == SPOILT
     }
 
-    fn prepare(&self) {
+    /// For another sleep. False while there are some for whom the place must stay spoilt.
+    fn prepare(&self) -> bool {
+        if self.sleeps.fetch_add(1, Ordering::SeqCst) > 0 && self.is_spoilt() {
+            self.leave();
+            return false;
+        }
         self.start.store(SCRATCH.as_ptr(), Ordering::Relaxed);
         self.bytes.store(1, Ordering::SeqCst);
+        true
+    }
+
+    /// In the child of a fork by a handler they count from 0.
+    fn leave(&self) {
+        let less = |sleeps: u32| sleeps.checked_sub(1);
+        let _ = self
+            .sleeps
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
 
     /// A number that sleeps have come by is about to name something else.
@@ -41,20 +57,24 @@ impl Place {
     }
 }
 
-/// Before a sleep in [`peek`]. Returns whether that may be: the descriptor still names the connection, and nobody sleeps
-/// for whom the place must stay spoilt.
+/// Before [`peek`]. Returns whether that may be: the descriptor still names the connection, and nobody sleeps for whom the
+/// place must stay spoilt.
 pub(crate) fn prepare(end: &End) -> bool {
-    if end.local.place.is_spoilt() && stay::do_others_sleep(end) {
+    let place = &end.local.place;
+    if !place.prepare() {
         return false;
     }
-    end.local.place.prepare();
     // Who takes the name away from here on spoils the place.
     fence(Ordering::SeqCst);
-    stay::has_name(end)
+    let is_named = stay::has_name(end);
+    if !is_named {
+        place.leave();
+    }
+    is_named
 }
 
 /// Sleep until there is something to read, and leave it: a doorbell is for all who sleep here, and signals and
-/// SO_RCVTIMEO do what they do to the program's own receive.
+/// SO_RCVTIMEO do what they do to the program's own receive. Follows [`prepare`].
 ///
 /// # Errors
 /// As recv(2), and [`Errno::RESTART`].
@@ -63,9 +83,12 @@ pub(crate) fn peek(end: &End) -> Result<usize, Errno> {
     let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
     header.msg_iov = (&raw const end.local.place).cast_mut().cast();
     header.msg_iovlen = 1;
+    let leave = || end.local.place.leave();
     // SAFETY: the place lives as long as the process, and names one byte of ours or is refused.
-    let peeked = unsafe { real::recvmsg(end.fd, &raw mut header, libc::MSG_PEEK) };
-    errno::check(peeked).map_err(|errno| match errno {
+    let look = || unsafe { real::recvmsg(end.fd, &raw mut header, libc::MSG_PEEK) };
+    let peeked = errno::check(cancel::undone(leave, look));
+    leave();
+    peeked.map_err(|errno| match errno {
         Errno::INVAL => Errno::RESTART,
         Errno::BADF | Errno(libc::ENOTSOCK) if !stay::has_name(end) => Errno::RESTART,
         errno => errno,

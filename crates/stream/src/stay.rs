@@ -102,11 +102,6 @@ pub fn is_asleep(end: &End) -> bool {
     end.local.calls.load(Ordering::SeqCst) > 0
 }
 
-/// Whether another call than the caller's does.
-pub(crate) fn do_others_sleep(end: &End) -> bool {
-    end.local.calls.load(Ordering::SeqCst) > 1
-}
-
 /// Whether the descriptor by which the call came still names the connection.
 pub(crate) fn has_name(end: &End) -> bool {
     end.process().index_of(end.fd) == Some(end.index)
