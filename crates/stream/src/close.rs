@@ -19,7 +19,7 @@ use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
     End, bell, control, doubt, due, ending, entering, gone, heir, ledger, lost, posted, register,
-    replay, stay, step, stir, switch, watcher, within,
+    replay, reset, stay, step, stir, switch, watcher, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -31,8 +31,6 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// How often a close looks for a doorbell at once, and how long it rests between later looks.
 const BUSY_ROUNDS: u32 = 32;
 const BELL_NAP: Duration = Duration::from_micros(200);
-/// How often a reset is attempted that the kernel refuses.
-const RESET_ATTEMPTS: u32 = 5;
 
 /// The program is closing `fd`, which names `end`. Call this before the kernel's close.
 pub fn before_close(end: &End) {
@@ -129,7 +127,7 @@ fn let_go(end: &End) {
         say_end(end);
     }
     if !await_registration(end) {
-        let _ = kernel::shutdown(end.fd(), libc::SHUT_RDWR);
+        reset::or_shut_down(end);
     }
     take_leave(end, |_| true);
 }
@@ -186,7 +184,7 @@ fn take_leave(end: &End, may: impl FnOnce(&End) -> bool) -> bool {
 /// What cannot be sent again ends the connection as an error does, where that is possible.
 fn finish_replay(end: &End, deadline: Instant) {
     if !replay::push_replay(end, deadline) && end.family() == Family::Tcp {
-        reset_on_close(end);
+        reset::at_close(end);
     }
 }
 
@@ -220,7 +218,7 @@ fn finish_rings(end: &End, (bells_until, deadline): (Instant, Instant)) {
         && matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_));
     // The peer of an AF_UNIX stream sees in the lane what was not read.
     if unread && end.family() == Family::Tcp {
-        reset_on_close(end);
+        reset::at_close(end);
     }
 }
 
@@ -285,45 +283,6 @@ fn are_bells_over(end: &End) -> bool {
             && bell::has_stop(end, &lane)
     };
     is_over && is_heard || has_peer_ended(end) && !has_left()
-}
-
-/// Make the kernel reset the connection when its last descriptor is closed.
-pub(crate) fn reset_on_close(end: &End) {
-    let at_once = libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    let _ = kernel::setsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
-}
-
-/// Reset the connection now. Not shut down alone, which the peer would take for an end in good order.
-pub(crate) fn reset(end: &End) {
-    reset_on_close(end);
-    let is_reset = disconnect(end);
-    if end.phase() == EndPhase::Granted {
-        // The library tells the error, once.
-        let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
-    }
-    // Wakes whoever sleeps; what comes behind the error is the end.
-    let how = if is_reset {
-        libc::SHUT_RDWR
-    } else {
-        libc::SHUT_RD
-    };
-    let _ = kernel::shutdown(end.fd(), how);
-}
-
-/// Some kernels refuse it while other threads are in a call on the socket. Those are woken by the end of what
-/// comes; if they do not go, closing the last descriptor resets the connection.
-fn disconnect(end: &End) -> bool {
-    for _ in 0..RESET_ATTEMPTS {
-        if kernel::disconnect(end.fd()) != Err(Errno::BUSY) {
-            return true;
-        }
-        let _ = kernel::shutdown(end.fd(), libc::SHUT_RD);
-        kernel::nap(BELL_NAP);
-    }
-    false
 }
 
 /// A hint for a peer that reads without asking the kernel: look at TCP for the end. Between hosts, how far the stream
@@ -395,7 +354,7 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
             && end.family() == Family::Tcp
         {
             ending::note_error(end, Errno::CONNRESET);
-            reset(end);
+            reset::now(end);
         }
         // After our FIN we cannot ring a peer that waits for space, so its direction goes back
         // to TCP, where the kernel does that.

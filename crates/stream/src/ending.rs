@@ -12,7 +12,7 @@ use crosslane_sys::{Errno, cpu, kernel};
 
 use crate::asleep::take_bells;
 use crate::family::Family;
-use crate::{End, bell, close, gone, kernel_view, lost, unconsumed};
+use crate::{End, bell, gone, kernel_view, lost, reset, unconsumed};
 
 /// What to say when the stream has ended and nothing is left: the error, once, or its end.
 pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
@@ -141,7 +141,7 @@ pub(crate) fn lied(end: &End, _lie: PeerLied) -> Errno {
     let error = &end.entry.wait.error;
     error.store(Errno::CONNRESET.0, Ordering::Relaxed);
     end.note_ending(Ending::Reset);
-    close::reset(end);
+    reset::now(end);
     Errno::CONNRESET
 }
 
@@ -311,7 +311,7 @@ mod tests {
             // Until it sleeps in the kernel.
             std::thread::sleep(Duration::from_millis(100));
             note_error(&near, Errno::CONNRESET);
-            close::reset(&near);
+            reset::now(&near);
             assert_eq!(receiver.join().unwrap(), Err(Errno::CONNRESET));
         });
     }

@@ -25,7 +25,7 @@ use crosslane_sys::{Errno, kernel};
 use crate::family::Family;
 use crate::holders::Member;
 use crate::lock::{self, COUNTING, Guard, PASSAGE};
-use crate::{End, bell, close, kernel_view, posted, unconsumed};
+use crate::{End, bell, kernel_view, posted, reset, unconsumed};
 
 /// Between two looks at a direction that is not waited for without limit.
 const NAP: Duration = Duration::from_micros(200);
@@ -260,7 +260,7 @@ fn give_up(end: &End) {
     if end.family() == Family::Unix {
         spoil(end);
     }
-    close::reset(end);
+    reset::now(end);
 }
 
 /// AF_UNIX would show the peer an end in good order: it finds in its lane what no sender says there, and takes that for an error.

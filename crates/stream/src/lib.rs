@@ -68,6 +68,7 @@ mod relief;
 pub mod remainder;
 pub mod replay;
 pub mod reserve;
+mod reset;
 pub mod rest;
 pub mod restart;
 pub mod room;

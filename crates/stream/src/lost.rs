@@ -44,7 +44,7 @@ use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{Errno, cancel, cpu, kernel};
 
 use crate::{
-    End, bell, close, control, doubt, ending, entering, posted, rest, spare, switch, watcher,
+    End, bell, control, doubt, ending, entering, posted, reset, rest, spare, switch, watcher,
 };
 
 pub(crate) use hear::{hear_alone, hear_left, hear_lost, hear_position, hear_remainder};
@@ -378,7 +378,7 @@ pub(crate) fn give_up(end: &End) {
     // After the error, which a receive would miss that finds nothing missing any more.
     end.add_flags(end_flags::PINNED | SHIPPED | REFILLED | CONFIRMED);
     end.clear_flags(end_flags::RESTING);
-    close::reset(end);
+    reset::now(end);
 }
 
 /// Returns whether it has been said.
@@ -504,7 +504,7 @@ pub(crate) fn finish(end: &End, deadline: Instant) {
         nap(end);
     }
     if !is_shipped(end) {
-        close::reset_on_close(end);
+        reset::at_close(end);
     }
 }
 

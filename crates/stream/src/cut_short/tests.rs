@@ -152,7 +152,7 @@ fn it_is_before_a_reset() {
         let mut read = send_message(&both, &sockets);
         freeze(&both[1]);
         take(&both, taken, &mut read);
-        crate::close::reset_on_close(&both[0]);
+        crate::reset::at_close(&both[0]);
         kernel::disconnect(both[0].fd()).unwrap();
         let told = read_on_to_end(&both[1], &mut read);
         assert_eq!(told, Err(Errno::CONNRESET));
