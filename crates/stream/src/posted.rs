@@ -461,6 +461,16 @@ pub(crate) fn is_heard(end: &End, lane: &WindowLane) -> bool {
     is_echoed(lane)
 }
 
+/// Whether nothing has ever come of the other end in these lanes, where that is posted: neither a word of ours has been
+/// merged there, without which nobody enters, nor has it said anything as a receiver.
+pub(crate) fn is_deserted(end: &End, lane: &WindowLane) -> bool {
+    let has_spoken =
+        |(lane, _): (WindowLane, There)| lane.control().receiver.posted.load(Ordering::SeqCst) != 0;
+    there(end, lane, RECEIVED).is_some()
+        && !sent_there(end).is_some_and(has_spoken)
+        && lane.control().sender.echo.load(Ordering::Acquire) == 0
+}
+
 fn is_echoed(lane: &WindowLane) -> bool {
     let control = lane.control();
     let (number, _) = posted_flags::of(control.receiver.posted.load(Ordering::SeqCst));

@@ -19,7 +19,8 @@ use crate::end::End;
 use crate::family::Family;
 use crate::process::{self, Process};
 use crate::{
-    bell, config, control, due, ledger, lost, raw, rest, spare, standard, stay, strict, switch,
+    bell, config, control, due, ledger, lost, posted, raw, rest, spare, standard, stay, strict,
+    switch,
 };
 
 /// A registered end looks at the control socket in each of its first calls, and later in every
@@ -516,9 +517,11 @@ fn takes_grant(process: &Process, end: &End) -> bool {
 }
 
 /// Have the peer begin in the earlier lanes no more. False where it has begun, and where the window is lost:
-/// then it has yet to be told what stood there, and whether it had begun.
+/// then it has yet to be told what stood there, and whether it had begun. Where it has never come to these lanes, it
+/// has been registered anew since they were dealt out, or nobody would deal again: it would never say that it has heard.
 fn takes_leave(end: &End) -> bool {
-    let is_taken_back = |lane| switch::take_ready_back(end, &lane);
+    let is_taken_back =
+        |lane| switch::take_ready_back(end, &lane) || posted::is_deserted(end, &lane);
     // In this order: READY may have been looked for in a place that is no window any more.
     !end.has_flags(end_flags::LOST)
         && end.rx_lane().is_none_or(is_taken_back)

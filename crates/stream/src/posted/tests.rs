@@ -455,3 +455,65 @@ fn a_receive_ends_before_a_passage_that_tcp_never_comes_to() {
         }
     });
 }
+
+/// Two sockets that are connected, and the end of the first.
+fn granted(first: &'static Arena) -> (End, [TcpStream; 2]) {
+    process::resolve();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    let end = enter(&near, 0, first);
+    // As a receive does that has found nothing.
+    let lane = end.rx_lane().unwrap();
+    lane.control()
+        .receiver
+        .flags
+        .fetch_or(READY, Ordering::SeqCst);
+    tell_flags(&end);
+    (end, [near, far])
+}
+
+/// Whether an end in lanes that were dealt out before goes over into these.
+fn follows_into(end: &End, arena: &'static Arena) -> bool {
+    let grant = Grant {
+        token: end.token(),
+        arena: 7,
+        slot: 0,
+        role: 0,
+        geometry: GEOMETRY,
+        location: Location::default(),
+        pair: 7,
+    };
+    register::granted(end.process(), &grant, arena);
+    let (control, ..) = end.rx_lane().unwrap().into_raw();
+    arena.contains(control.addr())
+}
+
+/// The peer was still leaving a lost window when these lanes were dealt out, and has been registered anew since.
+#[test]
+fn lanes_that_the_peer_never_came_to_are_left_for_those_that_are_dealt_next() {
+    let (first, next) = (Memory(arenas()), Memory(arenas()));
+    let (end, _sockets) = granted(first.0[0]);
+    assert!(follows_into(&end, next.0[0]));
+}
+
+#[test]
+fn lanes_that_the_peer_has_come_to_are_kept_until_it_has_heard() {
+    let said: [fn(&End); 2] = [
+        |end| {
+            let lane = end.rx_lane().unwrap();
+            lane.control().sender.echo.store(1, Ordering::SeqCst);
+        },
+        |end| {
+            let lane = end.tx_lane().unwrap();
+            let word = posted_flags::next(0, READY);
+            lane.control().receiver.posted.store(word, Ordering::SeqCst);
+        },
+    ];
+    for say in said {
+        let (first, next) = (Memory(arenas()), Memory(arenas()));
+        let (end, _sockets) = granted(first.0[0]);
+        say(&end);
+        assert!(!follows_into(&end, next.0[0]));
+    }
+}
