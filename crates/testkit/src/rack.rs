@@ -11,7 +11,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{End, Host, Output, Program, Route, binary, is_root, skipped, wait_until};
+use crate::{
+    End, Host, Output, Program, Route, binary, is_root, skipped, wait_or_tell, wait_until,
+};
 pub use huge::{HUGE_PAGE_BYTES, HugePages};
 use network::Network;
 pub use stall::Stall;
@@ -341,12 +343,20 @@ impl Rack {
     /// Wait until both hosts show `count` accelerated connections of `port`.
     pub fn wait_for_accelerated(&self, port: u16, count: usize) {
         for (at, name) in NAMES.iter().enumerate() {
-            wait_until(&format!("{count} at {name}"), || {
+            let look = || {
                 let ends = self.ends(at, port);
                 let fast = ends.iter().filter(|end| end.is_accelerated()).count();
                 (fast >= count).then_some(())
-            });
+            };
+            let tell = || [0, 1].map(|at| self.tell(at, port)).concat();
+            wait_or_tell(&format!("{count} accelerated at {name}"), look, tell);
         }
+    }
+
+    /// What there is at host `at`, for who has waited in vain.
+    fn tell(&self, at: usize, port: u16) -> String {
+        let (name, status, ends) = (NAMES[at], self.status(at), self.ends(at, port));
+        format!("{name}: {status:#}\n{ends:#?}\n")
     }
 }
 

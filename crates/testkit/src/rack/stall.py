@@ -144,6 +144,7 @@ def main():
             for pid, ranges in parked.items():
                 if pid in stopped:
                     heal(stopped[pid], ranges)
+            parked = {}
         else:
             inode = os.stat(f"/run/netns/{namespace[0]}").st_ino
             inside = [pid for pid in stopped if os.stat(f"/proc/{pid}/ns/net").st_ino == inode]
