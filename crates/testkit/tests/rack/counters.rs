@@ -1,18 +1,21 @@
 //! Connections on which both sides count, and check every byte.
 
+use std::time::SystemTime;
+
 use crosslane_testkit::Process;
 use crosslane_testkit::rack::{ADDRESSES, Rack};
 
 /// Counts on: what each side receives must be the numbers from 0 on, as many as each likes to send at a
 /// time. Whenever a line comes in, looks for a while whether all of them move, and prints that and the
 /// longest time between two receives, in milliseconds, since it was last told, or from the last receive
-/// until now; at `longest` does so without looking.
+/// until now; at `longest` does so without looking, and at `since MOMENT` of what lies behind that moment only.
 const COUNT: &str = r#"
-import array, random, select, socket, sys, threading, time
+import array, collections, random, select, socket, sys, threading, time
 role, address, port, connections = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 longest = [0.0] * connections
 received = [0] * connections
 last = [time.monotonic()] * connections
+gaps = [collections.deque(maxlen=1 << 14) for _ in range(connections)]
 lock = threading.Lock()
 def send(connection, seed):
     dice, number = random.Random(seed), 0
@@ -29,6 +32,8 @@ def receive(connection, index):
         with lock:
             now = time.monotonic()
             longest[index] = max(longest[index], now - last[index])
+            if now - last[index] > 0.001:
+                gaps[index].append((last[index], now))
             last[index] = now
         data = rest + data
         whole = len(data) // 8 * 8
@@ -48,6 +53,13 @@ def tell(word):
         pause = max(longest + [now - then for then in last])
         longest[:] = [0.0] * connections
     print(word, int(pause * 1000), flush=True)
+def tell_since(moment):
+    with lock:
+        now = time.monotonic()
+        moment -= time.time() - now
+        both = [gap for index in range(connections) for gap in [*gaps[index], (last[index], now)]]
+        pause = max(until - max(since, moment) for since, until in both)
+    print("since", int(max(pause, 0) * 1000), flush=True)
 def serve(connection, index):
     threading.Thread(target=send, args=(connection, index), daemon=True).start()
     threading.Thread(target=receive, args=(connection, index), daemon=True).start()
@@ -60,6 +72,9 @@ print("there", flush=True)
 for line in sys.stdin:
     if line.strip() == "longest":
         tell("longest")
+        continue
+    if line.startswith("since "):
+        tell_since(float(line.split()[1]))
         continue
     before = list(received)
     time.sleep(0.15)
@@ -118,8 +133,19 @@ pub fn pauses(sides: &mut [Process; 2], rack: &Rack, when: &str) -> [u64; 2] {
 
 /// The same without seeing that they move: who still waits is counted up to now.
 pub fn longest_pauses(sides: &mut [Process; 2]) -> [u64; 2] {
+    ask(sides, "longest")
+}
+
+/// The same of what lies behind a moment. Pauses of less than a millisecond count as none.
+pub fn pauses_since(sides: &mut [Process; 2], moment: SystemTime) -> [u64; 2] {
+    let since = moment.duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = since.expect("it is later").as_secs_f64();
+    ask(sides, &format!("since {seconds:.6}"))
+}
+
+fn ask(sides: &mut [Process; 2], question: &str) -> [u64; 2] {
     for side in &mut *sides {
-        side.write_line("longest");
+        side.write_line(question);
     }
     sides.each_mut().map(|side| {
         let line = side.next_line().unwrap_or_default();
@@ -135,7 +161,7 @@ pub fn longest_pause(sides: &mut [Process; 2]) -> u64 {
 
 fn told(line: &str) -> Option<(bool, u64)> {
     let (word, pause) = line.split_once(' ')?;
-    let is_pause = matches!(word, "moved" | "stands" | "longest");
+    let is_pause = matches!(word, "moved" | "stands" | "longest" | "since");
     let pause = pause.parse().ok().filter(|_| is_pause)?;
     Some((word == "moved", pause))
 }

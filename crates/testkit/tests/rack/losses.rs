@@ -6,13 +6,17 @@ use crosslane_testkit::rack::{Plan, Rack, WINDOWS, can_run};
 use crosslane_testkit::{tell, wait_until};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
+use crate::pauses::{Pauses, Returns};
 use crate::talk::Talk;
 
 /// Moments at which the window is lost, by each of the connections.
 const LOSSES: usize = 200;
 
-/// After so long traffic must have gone on over TCP, 99 times in 100. Who touches a window that is gone has detected it.
-const GOES_ON_WITHIN_MS: u64 = 100;
+/// How many losses a test is to see: what it usually does, or `CROSSLANE_TEST_LOSSES`.
+pub fn asked_for(usual: usize) -> usize {
+    let given = std::env::var("CROSSLANE_TEST_LOSSES");
+    given.map_or(usual, |losses| losses.parse().expect("a number of losses"))
+}
 
 #[test]
 fn a_connection_goes_back_to_tcp_when_its_window_is_lost_and_over_the_next_one() {
@@ -76,10 +80,10 @@ fn a_connection_goes_back_to_tcp_also_when_a_monitor_is_new() {
 }
 
 /// Moments that are the same in each run (SplitMix64).
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed ^ mixed >> 27
@@ -90,41 +94,23 @@ impl Dice {
 #[test]
 fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
     if can_run() {
-        lose_at_random(&Rack::new(), LOSSES, CONNECTIONS);
+        lose_at_random(&Rack::new(), asked_for(LOSSES), CONNECTIONS);
     }
 }
 
-/// Pauses of programs, in milliseconds: for each of them the longest of its connections.
-#[derive(Default)]
-struct Pauses(Vec<u64>);
-
-impl Pauses {
-    fn at(&self, percent: usize) -> u64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        sorted[(sorted.len() - 1) * percent / 100]
-    }
-
-    fn tell(&self, what: &str) {
-        let [half, most, all] = [50, 99, 100].map(|percent| self.at(percent));
-        tell(&format!(
-            "pauses {what}: p50 {half} ms, p99 {most} ms, longest {all} ms"
-        ));
-    }
-}
-
-/// Lose the window so often under connections that count, at least so many of which are in it each time.
+/// Lose the window so often under connections that count, at least so many of which are in it each time. Who touches a window
+/// that is gone has detected it.
 pub fn lose_at_random(rack: &Rack, losses: usize, inside: usize) {
     let mut sides = counters::start(rack, CONNECTIONS);
-    let (mut lost, mut back) = (Pauses::default(), Pauses::default());
+    let (mut lost, mut back) = (Returns::watch(), Pauses::default());
     let mut dice = Dice(7);
     for loss in 1..=losses {
         rack.wait_for_accelerated(COUNT_PORT, inside);
         back.0.extend(counters::longest_pauses(&mut sides));
         std::thread::sleep(Duration::from_micros(dice.next() % 20_000));
+        lost.begin();
         rack.lose_window();
-        let pauses = counters::pauses(&mut sides, rack, &format!("loss {loss}"));
-        lost.0.extend(pauses);
+        lost.note(counters::pauses(&mut sides, rack, &format!("loss {loss}")));
         for at in 0..2 {
             wait_until(&format!("loss {loss} of each connection in it"), || {
                 let count = rack.hosts[at].stats().count("windows_lost");
@@ -132,10 +118,8 @@ pub fn lose_at_random(rack: &Rack, losses: usize, inside: usize) {
             });
         }
     }
-    lost.tell(&format!("of {losses} losses"));
-    back.tell("from TCP into the next window");
-    let most = lost.at(99);
-    assert!(most <= GOES_ON_WITHIN_MS, "p99 of the pauses is {most} ms");
+    back.tell("pauses from TCP into the next window");
+    lost.conclude(&format!("pauses of {losses} losses"));
     for at in 0..2 {
         let stats = rack.hosts[at].stats();
         let lost = stats.count("windows_lost");

@@ -1,13 +1,23 @@
 //! Windows in which each host has a memory of its own, and only writes the other's. The scenarios of `redis`, `http`, `mixed`
 //! and the others run over them in their own suites.
 
-use crosslane_testkit::rack::{POSTED, Rack, can_run};
+use crosslane_testkit::rack::{POSTED, Plan, Rack, can_run};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
 use crate::{endings, losses, programs, stalls};
 
 /// Losses under load here; coherent windows are lost more often.
-const LOSSES: usize = 40;
+const LOSSES: usize = 80;
+
+fn small() -> Rack {
+    let rack = Rack::with(&Plan {
+        kind: POSTED,
+        window_bytes: 8 << 20,
+        ..Plan::default()
+    });
+    rack.wait_for_window();
+    rack
+}
 
 #[test]
 fn redis_here_and_its_clients_there() {
@@ -33,14 +43,17 @@ fn a_connection_goes_back_to_tcp_when_its_window_is_lost_and_over_the_next_one()
 #[test]
 fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
     if can_run() {
-        losses::lose_at_random(&Rack::of_kind(POSTED), LOSSES, 1);
+        let losses = losses::asked_for(LOSSES);
+        losses::lose_at_random(&Rack::of_kind(POSTED), losses, CONNECTIONS);
     }
 }
 
+/// Each direction has a memory of its own, of which either may be the one that stands still, or both.
 #[test]
-fn a_window_that_carries_nothing_is_lost_and_used_again_when_it_does() {
+fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_stands_still() {
     if can_run() {
-        stalls::stand_still(&Rack::of_kind(POSTED));
+        let ways = |rack: &Rack| [0, 1].map(|at| rack.stall_of(&rack.memory(at))).into();
+        stalls::lose_at_random(small, ways);
     }
 }
 
