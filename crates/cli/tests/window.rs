@@ -201,6 +201,30 @@ fn the_bench_measures_every_kind() {
     assert_eq!(kinds, wanted.into_iter().collect());
     let is_figure = |row: &Value| row["ns"].as_f64().is_some() || row["gbps"].as_f64().is_some();
     assert!(rows[1..].iter().all(is_figure), "{rows:?}");
+    for kind in ["read", "write", "write_read"] {
+        let rows = rows.iter().filter(|row| row["kind"] == kind);
+        let of = |key: &str| {
+            let numbers = rows.clone().map(|row| row[key].as_u64().unwrap());
+            numbers.collect::<BTreeSet<_>>()
+        };
+        assert_eq!(of("bytes"), BTreeSet::from([8, 64, 512, 2048]), "{kind}");
+        let offsets = BTreeSet::from([0, 8, 56, 60, 63]);
+        assert_eq!(of("offset"), offsets, "{kind}");
+    }
+}
+
+/// Node 0 is everywhere.
+#[test]
+fn a_named_window_is_measured_by_the_processors_of_a_node() {
+    let window = Window::new("of-a-node", 16 << 10);
+    let place = window.0.to_str().unwrap();
+    let bench = ["bench", "window", place, "--overwrite", "--quick", "--json"];
+    let rows = lines(&run(crosslane(&[&bench[..], &["--node", "0"]].concat())));
+    assert_eq!((&rows[0]["node"], rows.len() > 10), (&0.into(), true));
+    let refused = run(crosslane(&[&bench[..], &["--node", "1000"]].concat()));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let words = "there is no NUMA node 1000: this machine has 0";
+    assert!(!refused.status.success() && said.contains(words), "{said}");
 }
 
 /// Two processes share nothing but the window, as two hosts do.

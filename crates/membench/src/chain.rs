@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::kernel::{LINE, fence, flush, load, store};
+use crate::kernel::{LINE, fence, flush, load, load_words, store, store_words};
 use crate::map::Mapping;
 
 /// The order in which lines follow one another.
@@ -40,17 +40,29 @@ const TIMED: usize = 4096;
 pub struct Chain<'a> {
     window: &'a Mapping,
     layout: Layout,
+    /// What each step loads or stores: a word that says where the next one is, and zeros.
+    transfer_bytes: usize,
     first: usize,
     places: usize,
 }
 
 impl<'a> Chain<'a> {
-    /// Writes the chain; what was in the window is lost.
+    /// Writes the chain; what was in the window is lost. Each place is a word.
     ///
     /// # Panics
     /// If the layout does not fit into the window.
     #[must_use]
     pub fn lay(window: &'a Mapping, layout: Layout) -> Self {
+        Self::of_transfers(window, layout, 8)
+    }
+
+    /// Writes a chain of longer places, each of which is loaded or stored as a whole, in words: the next step needs all of
+    /// them. They are further apart than the layout says where they would overlap.
+    ///
+    /// # Panics
+    /// If the layout does not fit into the window, or a place is no whole words.
+    #[must_use]
+    pub fn of_transfers(window: &'a Mapping, layout: Layout, transfer_bytes: usize) -> Self {
         assert!(
             layout.window_bytes <= window.bytes(),
             "the layout fits into the window"
@@ -59,27 +71,31 @@ impl<'a> Chain<'a> {
             layout.offset_bytes < LINE && layout.stride_bytes >= LINE,
             "a word in a line"
         );
-        // A word that straddles the last line would leave the window.
-        let room = layout.window_bytes
-            - if layout.offset_bytes + 8 > LINE {
-                LINE
-            } else {
-                0
-            };
-        let places = (room / layout.stride_bytes).max(1);
+        assert!(
+            transfer_bytes >= 8 && transfer_bytes.is_multiple_of(8),
+            "whole words"
+        );
+        let touched = (layout.offset_bytes + transfer_bytes).next_multiple_of(LINE);
+        let stride = layout.stride_bytes.max(touched);
+        let places = (layout.window_bytes / stride).max(1);
         let order = order(places, layout.order);
         // One line per page is spread over the page, so that the lines do not fall into the same cache sets.
-        let at = |place: usize| {
-            let colour = place * LINE % layout.stride_bytes;
-            place * layout.stride_bytes + colour + layout.offset_bytes
+        let colours = (stride - touched) / LINE + 1;
+        let at = |place: usize| place * stride + place % colours * LINE + layout.offset_bytes;
+        let lay = |from: usize, to: usize| {
+            store_words(
+                window,
+                at(order[from]),
+                transfer_bytes,
+                at(order[to]) as u64,
+            );
         };
-        for pair in order.windows(2) {
-            store(window, at(pair[0]), at(pair[1]) as u64);
-        }
-        store(window, at(order[places - 1]), at(order[0]) as u64);
+        (1..places).for_each(|place| lay(place - 1, place));
+        lay(places - 1, 0);
         Self {
             window,
             layout,
+            transfer_bytes,
             first: at(order[0]),
             places,
         }
@@ -92,9 +108,25 @@ impl<'a> Chain<'a> {
         let mut at = from;
         for _ in 0..steps {
             // A peer that changed the window can only make the bounds check fail.
-            at = load(self.window, at) as usize;
+            at = self.read(at) as usize;
         }
         at
+    }
+
+    #[inline]
+    fn read(&self, at: usize) -> u64 {
+        match self.transfer_bytes {
+            8 => load(self.window, at),
+            bytes => load_words(self.window, at, bytes),
+        }
+    }
+
+    #[inline]
+    fn write(&self, at: usize, next: u64) {
+        match self.transfer_bytes {
+            8 => store(self.window, at, next),
+            bytes => store_words(self.window, at, bytes, next),
+        }
     }
 
     /// Mean ns per load, warm: the median of five timings or more, of at least `steps` loads in all.
@@ -128,12 +160,13 @@ impl<'a> Chain<'a> {
         times
     }
 
-    /// Mean ns per load when every line was flushed before; thrice around, at most `steps` loads each.
+    /// Mean ns per load when every line was flushed before; thrice around or more often, at most `steps` loads each.
     #[must_use]
     pub fn flushed_ns(&self, steps: usize) -> f64 {
         let steps = self.places.min(steps);
         let mut times = Vec::new();
-        for _ in 0..3 {
+        // Few places are told little of by three times around.
+        for _ in 0..(TIMED / steps.max(1)).clamp(3, 64) {
             flush(self.window, 0, self.layout.window_bytes);
             let (mut at, mut left) = (self.first, steps);
             while left > 0 {
@@ -154,14 +187,15 @@ impl<'a> Chain<'a> {
     pub fn write_ns(&self, steps: usize) -> f64 {
         let around = self.places.min(steps).max(1);
         let walk = self.walk(around);
+        let laps = (TIMED.min(steps) / around).max(1);
         let mut times: Vec<f64> = (0..5)
             .map(|_| {
                 let start = Instant::now();
-                for (at, next) in &walk {
-                    store(self.window, *at, *next);
+                for (at, next) in (0..laps).flat_map(|_| &walk) {
+                    self.write(*at, *next);
                     fence();
                 }
-                nanoseconds(start) / as_f64(around)
+                nanoseconds(start) / as_f64(laps * around)
             })
             .collect();
         median(&mut times)
@@ -181,8 +215,8 @@ impl<'a> Chain<'a> {
                 let laps = (TIMED.min(steps) / piece.len()).max(1);
                 let start = Instant::now();
                 for _ in 0..laps {
-                    let write = |at, next| store(self.window, at, next);
-                    write_and_read(piece, write, |at| load(self.window, at));
+                    let write = |at, next| self.write(at, next);
+                    write_and_read(piece, write, |at| self.read(at));
                 }
                 nanoseconds(start) / as_f64(laps * piece.len())
             })
@@ -195,7 +229,7 @@ impl<'a> Chain<'a> {
     fn walk(&self, steps: usize) -> Vec<(usize, u64)> {
         let mut at = self.first;
         let mut step = || {
-            let next = load(self.window, at);
+            let next = self.read(at);
             (std::mem::replace(&mut at, next as usize), next)
         };
         (0..steps).map(|_| step()).collect()
@@ -306,6 +340,32 @@ mod tests {
             at = chain.follow(at, 1);
         }
         assert_eq!((done.borrow().len(), at), (2 * chain.places, chain.first));
+    }
+
+    /// What was in the window before is not taken for a part of the chain.
+    #[test]
+    fn longer_places_are_loaded_whole_and_do_not_overlap() {
+        let window = Mapping::anonymous(1 << 18, Pages::Small).unwrap();
+        for (bytes, offset, stride) in [(16, 0, 64), (64, 8, 64), (256, 0, 64), (2048, 0, 4096)] {
+            (0..1 << 18)
+                .step_by(8)
+                .for_each(|at| store(&window, at, u64::MAX));
+            let chain = Chain::of_transfers(&window, layout(Order::Random, stride, offset), bytes);
+            assert!(chain.write_ns(1000) > 0.0 && chain.write_read_ns(1000) > 0.0);
+            let (mut at, mut seen) = (chain.first, std::collections::BTreeSet::new());
+            while seen.insert(at) {
+                let words = (0..bytes).step_by(8).map(|word| load(&window, at + word));
+                assert_eq!(words.fold(0, std::ops::BitOr::bitor), chain.read(at));
+                at = chain.follow(at, 1);
+            }
+            let apart = (offset + bytes).next_multiple_of(LINE).max(stride);
+            assert_eq!((seen.len(), at), ((1 << 18) / apart, chain.first));
+            let seen: Vec<_> = seen.into_iter().collect();
+            assert!(seen.windows(2).all(|pair| pair[1] - pair[0] >= bytes));
+            // Any of the words is waited for.
+            store(&window, at + bytes - 8, 1 << 40);
+            assert_ne!(chain.read(at) & 1 << 40, 0);
+        }
     }
 
     #[test]

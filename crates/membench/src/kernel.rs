@@ -61,6 +61,20 @@ pub fn store(window: &Mapping, offset: usize, value: u64) {
     }
 }
 
+/// Loads so many bytes, word by word, at any offset. Returns the words, ORed, so that it depends on each of them.
+#[inline]
+#[must_use]
+pub fn load_words(window: &Mapping, offset: usize, bytes: usize) -> u64 {
+    (0..bytes / 8).fold(0, |all, word| all | load(window, offset + word * 8))
+}
+
+/// Stores so many bytes, word by word, at any offset: a value, and zeros behind it.
+#[inline]
+pub fn store_words(window: &Mapping, offset: usize, bytes: usize, value: u64) {
+    store(window, offset, value);
+    (1..bytes / 8).for_each(|word| store(window, offset + word * 8, 0));
+}
+
 /// Loads a whole aligned line.
 #[inline]
 pub fn load_line(window: &Mapping, offset: usize) {

@@ -1,7 +1,7 @@
 //! Measures memory windows through the CPU: any mapping, a DAX file, a PCI BAR.
 //!
-//! * [`map::Mapping`] is a window; [`kernel`] has the few instructions that touch it, the only unsafe
-//!   code here, each access checked against the window's bounds.
+//! * [`map::Mapping`] is a window; [`kernel`] has the few instructions that touch it, each access checked against the
+//!   window's bounds. [`node`] says where the thread runs that does so.
 //! * [`chain`] lays dependent loads through a window and times them; [`stream`] times bulk moves.
 //! * [`knee`] finds where a sweep leaves a plateau, and [`topology`] what the kernel says is there,
 //!   so that a knee gets a name.
@@ -13,6 +13,7 @@ pub mod chain;
 pub mod kernel;
 pub mod knee;
 pub mod map;
+pub mod node;
 mod pages;
 pub mod stream;
 pub mod topology;

@@ -10,6 +10,8 @@ use crosslane_window::view::View;
 use rustix::mm::{MapFlags, ProtFlags};
 use thiserror::Error;
 
+use crate::node::{mask, online};
+
 /// Smallest window: one page.
 pub const MIN_BYTES: usize = 4096;
 
@@ -210,11 +212,8 @@ impl Mapping {
     /// # Errors
     /// [`MapError::Node`] if there is no such node.
     pub fn bind(&self, node: u32) -> Result<(), MapError> {
-        let mut mask = [0_u64; 16];
-        let slot = mask
-            .get_mut(node as usize / 64)
-            .ok_or_else(|| no_node(node, std::io::ErrorKind::InvalidInput.into()))?;
-        *slot = 1 << (node % 64);
+        let none = || no_node(node, std::io::ErrorKind::InvalidInput.into());
+        let mask = mask(node).ok_or_else(none)?;
         // SAFETY: mbind(2) reads `maxnode` bits at `mask`, which has that many, and changes only the
         // placement of this mapping's pages.
         let result = unsafe {
@@ -308,11 +307,9 @@ fn check(bytes: usize) -> Result<(), MapError> {
 }
 
 fn no_node(node: u32, cause: std::io::Error) -> MapError {
-    let online = std::fs::read_to_string("/sys/devices/system/node/online");
     MapError::Node {
         node,
-        // Kernels without NUMA show no nodes, and have one.
-        online: online.map_or_else(|_| "0".to_owned(), |nodes| nodes.trim().to_owned()),
+        online: online(),
         cause,
     }
 }

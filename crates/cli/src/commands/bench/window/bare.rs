@@ -1,5 +1,6 @@
 //! One processor and the window: pcie-bench's kinds of measurement, with loads and stores for DMA.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crosslane_membench::chain::{Chain, Layout, Order};
@@ -14,6 +15,10 @@ use crate::commands::bench::output::number;
 /// Sizes of the parts of a window that are gone through.
 const PARTS: [usize; 5] = [8 << 10, 256 << 10, 4 << 20, 64 << 20, 1 << 30];
 
+/// Sizes of transfers beyond one word, in words; no device cuts them into packets, so that none lies just beside another.
+const TRANSFERS: [usize; 8] = [16, 32, 64, 128, 256, 512, 1024, 2048];
+const QUICK_TRANSFERS: [usize; 3] = [64, 512, 2048];
+
 /// Offsets of a word in its line; the last two lie in two lines.
 const OFFSETS: [usize; 5] = [0, 8, 56, 60, 63];
 
@@ -23,7 +28,8 @@ const ORDERS: [(Order, &str); 2] = [(Order::Random, "random"), (Order::Sequentia
 pub fn measure(window: &Mapping, quick: bool) -> Vec<Row> {
     let steps = if quick { 20_000 } else { 400_000 };
     let mut rows = Vec::new();
-    for window_bytes in PARTS.into_iter().filter(|bytes| *bytes <= window.bytes()) {
+    let parts = || PARTS.into_iter().filter(|bytes| *bytes <= window.bytes());
+    for window_bytes in parts() {
         for (order, name) in ORDERS {
             let layout = Layout {
                 window_bytes,
@@ -42,7 +48,39 @@ pub fn measure(window: &Mapping, quick: bool) -> Vec<Row> {
         }
         rows.extend(streams(window, window_bytes, quick));
     }
+    let sized: BTreeSet<_> = parts()
+        .next()
+        .into_iter()
+        .chain(parts().next_back())
+        .collect();
+    for window_bytes in sized {
+        rows.extend(transfers(window, window_bytes, quick, steps));
+    }
     rows.extend(offsets(window, steps));
+    rows
+}
+
+/// Latency of longer transfers, as many bytes of each size.
+fn transfers(window: &Mapping, window_bytes: usize, quick: bool, steps: usize) -> Vec<Row> {
+    let sizes: &[usize] = if quick { &QUICK_TRANSFERS } else { &TRANSFERS };
+    let mut rows = Vec::new();
+    for &bytes in sizes {
+        let layout = Layout {
+            window_bytes,
+            stride_bytes: LINE,
+            offset_bytes: 0,
+            order: Order::Random,
+        };
+        let chain = Chain::of_transfers(window, layout, bytes);
+        let steps = steps / (bytes / 8);
+        let row = |kind, variant: &str| Row::new(kind, variant, bytes, window_bytes);
+        rows.push(row("read", "random").ns(chain.warm_ns(steps)));
+        rows.push(row("write_read", "random").ns(chain.write_read_ns(steps)));
+        rows.push(row("write", "random").ns(chain.write_ns(steps)));
+        if CAN_FLUSH {
+            rows.push(row("read", "random, cold").ns(chain.flushed_ns(steps)));
+        }
+    }
     rows
 }
 
@@ -58,7 +96,7 @@ fn distribution(chain: &Chain<'_>, name: &str, window_bytes: usize, steps: usize
 
 fn offsets(window: &Mapping, steps: usize) -> Vec<Row> {
     let window_bytes = (16 << 10).min(window.bytes());
-    let row = |offset_bytes| {
+    let of_offset = |offset_bytes| {
         let layout = Layout {
             window_bytes,
             // Words that lie in two lines would overlap their neighbours' first bytes.
@@ -66,13 +104,18 @@ fn offsets(window: &Mapping, steps: usize) -> Vec<Row> {
             offset_bytes,
             order: Order::Random,
         };
-        Row {
+        let chain = Chain::lay(window, layout);
+        let row = |kind, ns| Row {
             offset: offset_bytes,
-            ..Row::new("read", "offset", 8, window_bytes)
-                .ns(Chain::lay(window, layout).warm_ns(steps))
-        }
+            ..Row::new(kind, "offset", 8, window_bytes).ns(ns)
+        };
+        [
+            row("read", chain.warm_ns(steps)),
+            row("write_read", chain.write_read_ns(steps)),
+            row("write", chain.write_ns(steps)),
+        ]
     };
-    OFFSETS.map(row).into()
+    OFFSETS.into_iter().flat_map(of_offset).collect()
 }
 
 fn streams(window: &Mapping, window_bytes: usize, quick: bool) -> Vec<Row> {

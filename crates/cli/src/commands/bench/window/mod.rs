@@ -15,6 +15,7 @@ use anyhow::{Context, ensure};
 use crosslane_benchkit::{Folder, Machine, stop_children_on_signals};
 use crosslane_ctl::lane::MIN_RING_LINES;
 use crosslane_membench::map::Mapping;
+use crosslane_membench::node::bind_thread;
 use crosslane_window::backend::{
     Memory, Place, Window, half_bytes, lasting_view, open, open_bridge,
 };
@@ -44,8 +45,9 @@ pub struct Args {
     /// Largest part of the window, 128K to 1G
     #[arg(long, default_value = "16M", value_name = "BYTES", value_parser = parse_bytes)]
     max_window: u64,
-    /// NUMA node of the file that is made
-    #[arg(long, value_name = "N", conflicts_with = "place")]
+    /// NUMA node on whose processors this runs, and where its own buffers are, as well as the file if one is made. A window
+    /// that is named stays where it is
+    #[arg(long, value_name = "N")]
     node: Option<u32>,
     /// Send messages to the other host, which runs the same with --answer. Over a bridge that is always so
     #[arg(long, requires = "place")]
@@ -120,6 +122,8 @@ impl Row {
 struct Preamble<'a> {
     bench: &'static str,
     window: &'a str,
+    /// As the person says.
+    node: Option<u32>,
     #[serde(flatten)]
     machine: Machine,
 }
@@ -133,6 +137,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (128 << 10..=1 << 30).contains(&bytes) && bytes.is_multiple_of(4096),
         "largest part {bytes} is outside 128K to 1G, or no whole pages"
     );
+    if let Some(node) = args.node
+        && bind_thread(node)?.is_empty()
+        && node != 0
+    {
+        let lack = format!("NUMA node {node} has no processors: only memory is taken there");
+        crate::output::note(&format!("crosslane: {lack}"));
+    }
     stop_children_on_signals()?;
     let target = Target::of(args, bytes)?;
     // As all windows of lanes, it stays mapped as long as the process lives.
@@ -151,12 +162,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let preamble = Preamble {
             bench,
             window: &description,
+            node: args.node,
             machine,
         };
         args.output.print("", &[preamble], 2)?;
     }
-    args.output
-        .print(&format!("window: {description}"), &rows, 1)?;
+    let node = args.node.map(|node| format!(", by NUMA node {node}"));
+    let title = format!("window: {description}{}", node.unwrap_or_default());
+    args.output.print(&title, &rows, 1)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -165,7 +178,7 @@ fn alone(args: &Args, window: &'static dyn Window, most_bytes: usize) -> anyhow:
     let bytes = most_bytes.min(2 * half_bytes(window));
     let view = lasting_view(window, 0, bytes).context("both halves lie inside the window")?;
     let mapping = Mapping::of_view(view);
-    if let Some(node) = args.node {
+    if let (Some(node), None) = (args.node, &args.place) {
         mapping.bind(node)?;
     }
     let mut rows = bare::measure(&mapping, args.quick);

@@ -48,6 +48,14 @@ fn assert_measured(rows: &[Row], kinds_of_messages: bool) {
     let messages = ["one_way", "one_way_best", "overhead", "overhead_best"];
     let messages = messages.into_iter().filter(|_| kinds_of_messages);
     assert_eq!(kinds(rows), accesses.into_iter().chain(messages).collect());
+    let of_2048 = rows
+        .iter()
+        .filter(|row| row.bytes == 2048 && row.gbps.is_none());
+    let lengthened = accesses
+        .into_iter()
+        .filter(|kind| !kind.contains("bandwidth"));
+    let of_2048: BTreeSet<_> = of_2048.map(|row| row.kind).collect();
+    assert_eq!(of_2048, lengthened.collect());
     let is_figure = |row: &Row| row.ns.or(row.gbps).is_some_and(f64::is_finite);
     assert!(rows.iter().all(is_figure), "{rows:?}");
 }
