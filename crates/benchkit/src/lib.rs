@@ -20,7 +20,7 @@ mod verdict;
 
 pub use crosslane::{Crosslane, CrosslaneError, End, plain};
 pub use folder::Folder;
-pub use machine::Machine;
+pub use machine::{Machine, Took};
 pub use process::{Exit, Process, ProcessError};
 pub use registry::{stop_benches_on_signals, stop_children_on_signals};
 pub use verdict::Verdict;

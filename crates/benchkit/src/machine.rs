@@ -1,9 +1,9 @@
 //! The machine and the moment, without which a number means nothing.
 
 use std::process::Command;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What every result file says about where it was made.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -27,6 +27,48 @@ pub struct Machine {
     pub command: String,
     /// When they were produced: RFC 3339, UTC.
     pub date: String,
+    /// Seconds since then, when this is written: what a bench has taken that tells of its machine first and writes it at
+    /// the end. Results from before this was told have none.
+    #[serde(default)]
+    pub took_s: Took,
+}
+
+/// A time that runs until it is read or written, in seconds; of a file, what was written there.
+#[derive(Clone, Copy, Debug)]
+pub enum Took {
+    /// It runs.
+    Since(Instant),
+    /// It has been read from a file.
+    Told(Option<f64>),
+}
+
+impl Took {
+    /// So far.
+    #[must_use]
+    pub fn seconds(&self) -> Option<f64> {
+        match self {
+            Self::Since(start) => Some((start.elapsed().as_secs_f64() * 10.0).round() / 10.0),
+            Self::Told(seconds) => *seconds,
+        }
+    }
+}
+
+impl Default for Took {
+    fn default() -> Self {
+        Self::Told(None)
+    }
+}
+
+impl Serialize for Took {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.seconds().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Took {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(Self::Told)
+    }
 }
 
 impl Machine {
@@ -47,6 +89,7 @@ impl Machine {
             os: field("/etc/os-release", "PRETTY_NAME", '=').unwrap_or_else(|| "unknown".into()),
             command: shell_words::join(std::env::args()),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            took_s: Took::Since(Instant::now()),
         }
     }
 }
@@ -91,6 +134,8 @@ fn commit() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -100,5 +145,21 @@ mod tests {
         assert!(machine.memory_gib > 0.0);
         assert!(machine.kernel.starts_with("Linux "), "{}", machine.kernel);
         assert!(machine.date.ends_with('Z'), "{}", machine.date);
+    }
+    #[test]
+    fn what_was_taken_runs_until_it_is_written_and_stays_what_was_read() {
+        let mut machine = Machine::here();
+        machine.took_s = Took::Since(Instant::now() - Duration::from_millis(2_340));
+        let written = serde_json::to_value(&machine).unwrap();
+        assert!(written["took_s"].as_f64() >= Some(2.3), "{written}");
+        let mut old = written.clone();
+        old["took_s"] = 7.5.into();
+        let read = |value: &serde_json::Value| {
+            let machine: Machine = serde_json::from_value(value.clone()).unwrap();
+            machine.took_s.seconds()
+        };
+        assert_eq!(read(&old), Some(7.5));
+        old.as_object_mut().unwrap().remove("took_s");
+        assert_eq!(read(&old), None);
     }
 }

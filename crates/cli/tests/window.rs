@@ -184,6 +184,7 @@ fn the_bench_measures_every_kind() {
     ]);
     let rows = lines(&run(bench));
     assert_eq!(rows[0]["bench"], "machine");
+    assert!(rows[0]["took_s"].is_number(), "{}", rows[0]);
     let kinds: BTreeSet<_> = rows[1..]
         .iter()
         .filter_map(|row| row["kind"].as_str())

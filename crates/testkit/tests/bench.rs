@@ -16,6 +16,7 @@ fn lines(bench: &str, arguments: &[&str]) -> Vec<Value> {
         assert!(!lines[0][key].is_null(), "{key} is missing: {}", lines[0]);
     }
     assert!(lines.iter().all(|line| line["bench"] == bench));
+    number(&lines[0], "took_s");
     for line in &lines[1..] {
         assert!(line["error"].is_null(), "{line}");
         // What ends after one request stays on TCP.

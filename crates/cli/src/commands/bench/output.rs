@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use crosslane_benchkit::{Machine, stats};
+use crosslane_benchkit::{Machine, Took, stats};
 use serde::Serialize;
 
 use crate::output::note;
@@ -22,7 +22,7 @@ pub fn show_progress(line: &str) {
     }
 }
 
-/// The first line of a table: where and when.
+/// The first line of a table: where and when, and how long it has taken.
 pub fn heading(machine: &Machine) -> String {
     let Machine {
         cpu,
@@ -30,10 +30,18 @@ pub fn heading(machine: &Machine) -> String {
         kernel,
         date,
         commit,
+        took_s,
         ..
     } = machine;
     let commit = commit.as_deref().unwrap_or("unknown");
-    format!("{cpu}, {cores} CPUs, {kernel}; commit {commit}, {date}\n")
+    let took = took(*took_s);
+    format!("{cpu}, {cores} CPUs, {kernel}; commit {commit}, {date}{took}\n")
+}
+
+/// What a bench has taken, for the end of a heading.
+pub fn took(time: Took) -> String {
+    let seconds = time.seconds();
+    seconds.map_or_else(String::new, |seconds| format!("; in {seconds:.1} s"))
 }
 
 /// The preamble and the rows, an object a line.

@@ -22,6 +22,7 @@ use crosslane_window::backend::{
 use crosslane_window::discover::Roots;
 use serde::Serialize;
 
+use crate::commands::bench::output::took;
 use crate::commands::pcie::args::parse_bytes;
 use crate::commands::pcie::output::OutputArgs;
 use hosts::Side;
@@ -157,6 +158,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => alone(args, window, bytes)?,
         false => hosts::ask(&side(args, window, 0), args.quick, bytes)?,
     };
+    let took = took(machine.took_s);
     if args.output.is_json() {
         let bench = "machine";
         let preamble = Preamble {
@@ -168,7 +170,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.output.print("", &[preamble], 2)?;
     }
     let node = args.node.map(|node| format!(", by NUMA node {node}"));
-    let title = format!("window: {description}{}", node.unwrap_or_default());
+    let title = format!("window: {description}{}{took}", node.unwrap_or_default());
     args.output.print(&title, &rows, 1)?;
     Ok(ExitCode::SUCCESS)
 }
