@@ -28,7 +28,7 @@ mod skip;
 mod wait;
 mod watchdog;
 
-pub use binaries::binary;
+pub use binaries::{binary, test_binary};
 pub use crosslane_benchkit::End;
 pub use host::{Host, Route};
 pub use observe::{Stats, Witness};

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use crosslane_testkit::guest::{Device, Image, Machine, Parts, Rack};
-use crosslane_testkit::{Host, Route, Stats, binary, tell, wait_until};
+use crosslane_testkit::{Host, Route, Stats, binary, tell, test_binary, wait_until};
 use serde_json::Value;
 
 /// Where the programs of this project lie in a machine.
@@ -63,11 +63,13 @@ fn tell_time() {
 #[test]
 fn hosts_reach_each_other_by_network_and_by_memory() {
     LazyLock::force(&BEGAN);
+    let suite = test_binary("crosslane-ring", "windows");
     let host = Host::without_monitor(Route::Tcp);
     let parts = Parts::unpacked();
     let image = VFIO.iter().fold(image(&parts), |image, module| {
         image.with_module(&parts, module)
     });
+    let image = image.with(suite, &format!("{OWN}/windows"));
     let mut rack = Rack::boot(&host, &parts, image, Device::Plain);
     let [first, second] = &mut rack.machines;
 
@@ -78,6 +80,7 @@ fn hosts_reach_each_other_by_network_and_by_memory() {
         a_token_passes_through(bar, first, second);
     }
     the_window_is_found_and_passes_its_test(first, second);
+    the_windows_own_suite_passes_on_the_device(first);
     the_window_passes_its_test_by_vfio(first, second);
     a_file_is_lent_and_the_region_mapped_beside_vfio(first);
     huge_pages_pass_the_test_and_may_be_a_window_of_a_rack(first);
@@ -130,6 +133,15 @@ fn the_window_is_found_and_passes_its_test(first: &mut Machine, second: &mut Mac
         println!("{output}");
         assert_eq!(status, 0, "{output}");
     }
+}
+
+/// What every window must do, of both sides in this machine, as programs write it without and with write combining.
+fn the_windows_own_suite_passes_on_the_device(machine: &mut Machine) {
+    let tested = machine.run(&format!(
+        "CROSSLANE_TEST_WINDOWS=only:{BAR},{COMBINING_BAR} windows --test-threads 1 conformance"
+    ));
+    println!("{tested}");
+    assert!(tested.contains("test result: ok. 5 passed"), "{tested}");
 }
 
 /// A file of two pages of 2 MiB: both sides in this machine, as nobody else has it.

@@ -9,7 +9,7 @@ use crosslane_window::backend::{half_bytes, halves};
 use crosslane_window::inbound::Inbound;
 use crosslane_window::outbound::Outbound;
 
-use crate::windows::{Opened, of_memory};
+use crate::windows::{Opened, all};
 
 const WATCHDOG: Duration = Duration::from_secs(60);
 
@@ -19,8 +19,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn each(name: &str, test: fn(&str, Opened)) {
     // One at a time: there may be only one of a real device.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (windows, _folders) = of_memory(name);
-    assert!(windows.len() >= 8);
+    let (windows, _folders) = all(name);
     for (window, opened) in windows {
         clear(&opened);
         let (done, is_done) = mpsc::channel();

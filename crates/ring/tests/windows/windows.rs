@@ -95,8 +95,27 @@ fn twice<W: Window + 'static>(open: impl Fn() -> W) -> Opened {
     [Box::new(open()), Box::new(open())]
 }
 
+/// All windows that there are to test, or those alone that somebody has named, where that is asked for.
+pub fn all(name: &str) -> (Vec<(String, Opened)>, Vec<Folder>) {
+    let names = std::env::var("CROSSLANE_TEST_WINDOWS").ok();
+    let named_alone = names
+        .as_deref()
+        .and_then(|names| names.strip_prefix("only:"));
+    if let Some(names) = named_alone {
+        return (named(names), Vec::new());
+    }
+    let (mut windows, folders) = of_memory(name);
+    assert!(windows.len() >= 8);
+    match names {
+        Some(names) => windows.extend(named(&names)),
+        None => SKIPPED_DEVICES
+            .call_once(|| skipped("windows of real devices: CROSSLANE_TEST_WINDOWS names none")),
+    }
+    (windows, folders)
+}
+
 /// Memory, by each way in which windows are written and read.
-pub fn of_memory(name: &str) -> (Vec<(String, Opened)>, Vec<Folder>) {
+fn of_memory(name: &str) -> (Vec<(String, Opened)>, Vec<Folder>) {
     let folder = Folder::new(Path::new("/dev/shm"), name);
     let root = &folder.0;
     let (_, object) = FileWindow::memfd(BYTES).unwrap();
@@ -135,7 +154,6 @@ pub fn of_memory(name: &str) -> (Vec<(String, Opened)>, Vec<Folder>) {
         windows.push(("hugetlbfs".to_owned(), huge));
         folders.push(folder);
     }
-    windows.extend(named());
     (windows, folders)
 }
 
@@ -188,18 +206,15 @@ fn of_huge_pages(name: &str) -> Option<(Opened, Folder)> {
 
 /// All tests of a run lack them, or none.
 static SKIPPED_HUGE: Once = Once::new();
+static SKIPPED_DEVICES: Once = Once::new();
 
 /// Say what does not run here past the capture of the test runner, which drops what tests print that pass.
 fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }
 
-/// Devices that somebody has named.
-fn named() -> Vec<(String, Opened)> {
-    let Ok(names) = std::env::var("CROSSLANE_TEST_WINDOWS") else {
-        eprintln!("SKIPPED: real devices: CROSSLANE_TEST_WINDOWS names none");
-        return Vec::new();
-    };
+/// Devices by their names, between commas.
+fn named(names: &str) -> Vec<(String, Opened)> {
     let opened = |name: &str| {
         let window = || open(&Place::of(name), &Roots::system(), false).unwrap();
         (name.to_owned(), [window(), window()])
