@@ -96,6 +96,15 @@ fn both_sides_of_a_test_agree_and_what_was_there_before_means_nothing() {
             .collect();
         assert_eq!(checks.len(), 10, "{rows:?}");
         assert!(rows.iter().all(|row| row["ok"] == true), "{rows:?}");
+        let measured = rows.iter().filter(|row| !row["ns"].is_null());
+        let measured: Vec<_> = measured
+            .map(|row| (row["check"].as_str(), row["declared_ns"].as_u64()))
+            .collect();
+        assert_eq!(
+            measured,
+            [(Some("latency"), Some(100))],
+            "as memory declares"
+        );
         let lanes = rows.iter().filter(|row| row["check"] == "lanes");
         assert!(
             lanes

@@ -25,8 +25,8 @@ pub struct Traits {
     /// Whether it is seen through a write-combining mapping, too, whose loads processors may do early and in
     /// any order, so that each look at a word ends with a fence.
     pub fences_loads: bool,
-    /// What to expect for a write to arrive, in ns: an order of magnitude for timers, measured by
-    /// `crosslane window test`, promised by nobody.
+    /// What to expect for a write to arrive, in ns: an order of magnitude, beside which `crosslane window test` shows what it
+    /// measures. No timer depends on it.
     pub posted_latency_ns: u32,
 }
 

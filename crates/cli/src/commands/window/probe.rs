@@ -10,6 +10,7 @@ use crosslane_window::discover::pci::{self, Bar, PciDevice, Role};
 use crosslane_window::discover::{Roots, dax};
 use crosslane_window::ntb::gen4::REVISIONS;
 use crosslane_window::ntb::is_driven;
+use crosslane_window::policy::Traits;
 use serde::Serialize;
 
 use crate::commands::pcie::output::{OutputArgs, emit};
@@ -29,6 +30,8 @@ struct Row {
     place: String,
     bytes: Option<u64>,
     writes: &'static str,
+    /// What to expect for a write to arrive: what such windows declare, not what this one takes.
+    posted_latency_ns: u32,
     numa_node: Option<u32>,
     usable: bool,
     /// What is missing, and what to do.
@@ -102,16 +105,18 @@ fn of_device(device: &PciDevice, roots: &Roots) -> Option<Row> {
         (_, true) => "vfio:",
         _ => "",
     };
+    let (writes, traits) = match bar {
+        _ if is_vfio => ("uncached", Traits::UNCACHED_BAR),
+        Some(bar) if bar.can_combine => ("combined", Traits::COMBINED_BAR),
+        Some(bar) if bar.is_prefetchable => ("uncached (no resourceN_wc)", Traits::UNCACHED_BAR),
+        _ => ("uncached", Traits::UNCACHED_BAR),
+    };
     Some(Row {
         kind: device.role.name(),
         place: format!("{way}{}", device.address),
         bytes: bar.map(|bar| bar.bytes),
-        writes: match bar {
-            _ if is_vfio => "uncached",
-            Some(bar) if bar.can_combine => "combined",
-            Some(bar) if bar.is_prefetchable => "uncached (no resourceN_wc)",
-            _ => "uncached",
-        },
+        writes,
+        posted_latency_ns: traits.posted_latency_ns,
         numa_node: device.numa_node,
         usable: missing.is_none(),
         missing,
@@ -194,6 +199,7 @@ fn of_dax(device: &dax::DaxDevice) -> Row {
         place: device.path.display().to_string(),
         bytes: Some(device.bytes),
         writes: "flushed",
+        posted_latency_ns: Traits::FLUSHED.posted_latency_ns,
         numa_node: device.node,
         usable: missing.is_none(),
         missing,
@@ -215,15 +221,16 @@ fn of_mount(mount: &Mount) -> Row {
         (_, Some(0)) => Some("it is full".to_owned()),
         _ => None,
     };
+    let (writes, traits) = match mount.kind {
+        Kind::FsDax => ("flushed", Traits::FLUSHED),
+        _ => ("coherent", Traits::MEMORY),
+    };
     Row {
         kind: mount.kind.name(),
         place: format!("{}/...", mount.path.display()),
         bytes,
-        writes: if mount.kind == Kind::FsDax {
-            "flushed"
-        } else {
-            "coherent"
-        },
+        writes,
+        posted_latency_ns: traits.posted_latency_ns,
         numa_node: None,
         usable: missing.is_none(),
         missing,
@@ -285,6 +292,9 @@ mod tests {
             .map(|row| (row.kind, row.bytes.is_some()))
             .collect();
         assert_eq!(kinds, [("ivshmem-plain", true), ("tmpfs", true)]);
+        let declared = [Traits::UNCACHED_BAR, Traits::MEMORY].map(|of| of.posted_latency_ns);
+        let shown: Vec<_> = found.iter().map(|row| row.posted_latency_ns).collect();
+        assert_eq!(shown, declared);
         assert_eq!(found[0].bytes, Some(4 << 20));
         assert!(found[0].missing.as_ref().unwrap().contains("echo 1 >"));
         let found = rows(&played(folder.path(), "1")).unwrap();

@@ -75,6 +75,7 @@ pub fn all(session: &mut Session, time: Duration, bytes: usize) -> anyhow::Resul
             ok,
             count: found.count,
             ns: found.ns,
+            declared_ns: None,
             note: found.note,
         });
         if !ok {

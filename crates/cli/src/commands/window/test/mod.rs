@@ -61,6 +61,8 @@ struct Row {
     count: u64,
     /// What was measured on the way, in ns.
     ns: Option<f64>,
+    /// What such windows declare of that, an order of magnitude.
+    declared_ns: Option<u32>,
     /// What failed, or what the count counts.
     note: String,
 }
@@ -169,5 +171,10 @@ fn play(args: &Args, window: &'static dyn Window, side: u8) -> anyhow::Result<Ve
     let remedy = format!("`crosslane window test --side {}`", 1 - side);
     let mut session = Session::meet(side, window, patience, &remedy)?;
     let time = Duration::from_secs_f64(args.seconds);
-    checks::all(&mut session, time, args.bytes)
+    let mut rows = checks::all(&mut session, time, args.bytes)?;
+    let declared = window.traits().posted_latency_ns;
+    for row in rows.iter_mut().filter(|row| row.ns.is_some()) {
+        row.declared_ns = Some(declared);
+    }
+    Ok(rows)
 }
