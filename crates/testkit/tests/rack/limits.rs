@@ -1,5 +1,7 @@
 //! Who may use the window, how much of it, and what happens to the others.
 
+use std::os::unix::fs::PermissionsExt;
+
 use crosslane_testkit::rack::{Plan, Rack, can_run};
 use crosslane_testkit::{End, wait_or_tell, wait_until};
 
@@ -47,6 +49,76 @@ fn a_user_has_as_many_connections_as_allowed() {
         });
         let fast = rack.ends(strict, TALK_PORT);
         assert_eq!(fast.iter().filter(|end| end.is_accelerated()).count(), 1);
+    }
+}
+
+/// Where a second server listens.
+const OTHER_PORT: u16 = TALK_PORT + 1;
+
+#[test]
+fn a_port_that_is_not_allowed_stays_on_tcp_beside_one_that_is() {
+    if !can_run() {
+        return;
+    }
+    let first = "[[allow]]\nports = [\"6690-6700\"]\nusers = [0]\n";
+    for strict in 0..2 {
+        let mut plan = Plan::default();
+        plan.allow[strict] = Some(first);
+        let rack = Rack::with(&plan);
+        rack.wait_for_window();
+        let mut allowed = Talk::new(&rack);
+        let mut other = Talk::at(&rack, OTHER_PORT, None);
+        assert_eq!(other.reason(strict), "rack-policy");
+        assert_eq!(other.reason(1 - strict), "peer-policy");
+        wait_until("the port that is allowed", || {
+            allowed.go("more");
+            allowed.is_accelerated().then_some(())
+        });
+        assert!(!other.is_accelerated());
+    }
+}
+
+#[test]
+fn a_user_at_its_limit_leaves_other_users_theirs() {
+    if !can_run() {
+        return;
+    }
+    let [one, other] = [65_534, 1];
+    let both = "[[allow]]\nusers = [65534, 1]\n";
+    for strict in 0..2 {
+        let mut plan = Plan {
+            allow: [Some(both); 2],
+            ..Plan::default()
+        };
+        plan.quota[strict] = Some(1);
+        let rack = Rack::with(&plan);
+        rack.wait_for_window();
+        for host in &rack.hosts {
+            let mode = PermissionsExt::from_mode(0o711);
+            std::fs::set_permissions(host.folder(), mode).expect("the folder is ours");
+        }
+        let fast = |port| {
+            let ends = rack.ends(strict, port).into_iter();
+            ends.filter(End::is_accelerated).count()
+        };
+        let mut first = Talk::at(&rack, TALK_PORT, Some(one));
+        wait_until("the first user's only connection in the window", || {
+            first.go("more");
+            first.is_accelerated().then_some(())
+        });
+        let mut second = first.another();
+        wait_until("the first user's other one to be refused", || {
+            second.go("more");
+            let ends = rack.ends(strict, TALK_PORT);
+            let is_refused = |end: &End| end.reason.as_deref() == Some("rack-quota");
+            ends.iter().any(is_refused).then_some(())
+        });
+        let mut of_other = Talk::at(&rack, OTHER_PORT, Some(other));
+        wait_until("the other user's in the window", || {
+            of_other.go("more");
+            of_other.is_accelerated().then_some(())
+        });
+        assert_eq!((fast(TALK_PORT), fast(OTHER_PORT)), (1, 1));
     }
 }
 

@@ -51,31 +51,49 @@ pub const TALK_PORT: u16 = 6700;
 /// A client, and the echo unless another client has it.
 pub struct Talk<'a> {
     rack: &'a Rack,
+    who: Who,
     client: Process,
     server: Option<Process>,
 }
 
-fn client(rack: &Rack) -> Process {
-    let port = TALK_PORT.to_string();
-    let client = rack.hosts[1].program("python3");
-    client
-        .args(["-c", TALK, ADDRESSES[0], &port])
-        .with_open_input()
-        .start()
+/// Where an echo listens, and which user it and its clients are, if not root.
+#[derive(Clone, Copy)]
+struct Who {
+    port: u16,
+    user: Option<u32>,
+}
+
+impl Who {
+    fn start(self, rack: &Rack, at: usize, script: &str) -> Process {
+        let python = match self.user {
+            None => rack.hosts[at].program("python3"),
+            Some(user) => rack.hosts[at]
+                .program("setpriv")
+                .arg(format!("--reuid={user}"))
+                .arg(format!("--regid={user}"))
+                // Another python3 may be where only root can go.
+                .args(["--clear-groups", "--", "/usr/bin/python3"]),
+        };
+        let python = python.args(["-c", script, ADDRESSES[0], &self.port.to_string()]);
+        python.with_open_input().start()
+    }
 }
 
 impl<'a> Talk<'a> {
     /// An echo on alpha, and a client on beta.
     pub fn new(rack: &'a Rack) -> Self {
-        let port = TALK_PORT.to_string();
-        let server = rack.hosts[0]
-            .program("python3")
-            .args(["-c", ECHO, ADDRESSES[0], &port])
-            .start();
-        server.wait_for_port(TALK_PORT);
+        Self::at(rack, TALK_PORT, None)
+    }
+
+    /// The same at another port, and as another user, to whom the hosts' folders must be open.
+    pub fn at(rack: &'a Rack, port: u16, user: Option<u32>) -> Self {
+        let who = Who { port, user };
+        let server = who.start(rack, 0, ECHO);
+        server.wait_for_port(port);
         Self {
             rack,
-            client: client(rack),
+            who,
+            client: who.start(rack, 1, TALK),
             server: Some(server),
         }
     }
@@ -84,7 +102,8 @@ impl<'a> Talk<'a> {
     pub fn another(&self) -> Self {
         Self {
             rack: self.rack,
-            client: client(self.rack),
+            who: self.who,
+            client: self.who.start(self.rack, 1, TALK),
             server: None,
         }
     }
@@ -99,7 +118,7 @@ impl<'a> Talk<'a> {
     pub fn is_accelerated(&self) -> bool {
         let is_fast = |at| {
             self.rack
-                .ends(at, TALK_PORT)
+                .ends(at, self.who.port)
                 .iter()
                 .any(End::is_accelerated)
         };
@@ -118,7 +137,7 @@ impl<'a> Talk<'a> {
     pub fn reason(&mut self, at: usize) -> String {
         wait_until("a reason", || {
             self.go("more");
-            let ends = self.rack.ends(at, TALK_PORT);
+            let ends = self.rack.ends(at, self.who.port);
             let mut reasons = ends.iter().filter_map(|end| end.reason.clone());
             reasons.find(|reason| reason != "too-young" && reason != "no-peer")
         })
