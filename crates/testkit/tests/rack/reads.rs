@@ -11,13 +11,16 @@ use std::process::Command;
 use std::thread::JoinHandle;
 
 use crosslane_testkit::rack::{ADDRESSES, POSTED, Rack, can_run};
-use crosslane_testkit::{Process, binary, skipped, tell};
+use crosslane_testkit::{Program, binary, skipped, tell};
 
 const PORT: u16 = 6702;
 const PAGE: u64 = 4096;
 
 /// What the program does over a connection of its own: round trips of one record and of several, and a stream that fills its ring.
 const CASES: [(&str, u64); 3] = [("rtt", 64), ("rtt", 20_000), ("stream", 4096)];
+
+/// The host of each side's program.
+const SIDES: [(usize, &str); 2] = [(1, "the client"), (0, "the server")];
 
 /// How long, warm-up and measurement each. Under valgrind on a busy machine the first may be over before the connection is in the window.
 const MILLISECONDS: [u64; 3] = [500, 2_000, 8_000];
@@ -50,20 +53,26 @@ fn can_count() -> bool {
     has_valgrind && can_run()
 }
 
+/// By the client on beta as by the server on alpha.
 #[test]
 fn nobody_reads_the_other_hosts_memory() {
     if !can_count() {
         return;
     }
-    let rack = Rack::of_kind(POSTED);
-    let server = serve(&rack);
-    for case in CASES {
-        let [there, here] = accesses(&rack, case, [&rack.memory(0), &rack.memory(1)]);
-        tell(&format!("{case:?}: there {there:?}, here {here:?}"));
-        assert_eq!(there.loads, 0, "{case:?} read the other host's memory");
-        assert!(there.stores >= ENOUGH && here.loads > 0);
+    for (side, name) in SIDES {
+        // One for each, as hosts live for so long only.
+        let rack = Rack::of_kind(POSTED);
+        for case in CASES {
+            let files = [&*rack.memory(1 - side), &*rack.memory(side)];
+            let [there, here] = accesses(&rack, side, case, files);
+            tell(&format!("{case:?}, {name}: there {there:?}, here {here:?}"));
+            assert_eq!(
+                there.loads, 0,
+                "{case:?}: {name} reads the other host's memory"
+            );
+            assert!(there.stores >= ENOUGH && here.loads > 0);
+        }
     }
-    server.assert_running();
 }
 
 /// Of memory that both hosts read and write, the same count finds what there must not be of the other's.
@@ -73,33 +82,23 @@ fn reads_are_counted_where_there_are_some() {
         return;
     }
     let rack = Rack::of_kind("file");
-    let server = serve(&rack);
-    let [both] = accesses(&rack, CASES[0], [rack.window(0)]);
-    tell(&format!("{:?}: {both:?}", CASES[0]));
-    assert!(both.loads > 0 && both.stores > 0);
-    server.assert_running();
+    for (side, name) in SIDES {
+        let [both] = accesses(&rack, side, CASES[0], [rack.window(0)]);
+        tell(&format!("{:?}, {name}: {both:?}", CASES[0]));
+        assert!(both.loads > 0 && both.stores > 0);
+    }
 }
 
-fn serve(rack: &Rack) -> Process {
-    let server = rack.hosts[0]
-        .program(binary("crosslane-sockbench"))
-        .run_option("--eager", "1-65535")
-        .args(["server", "--listen"])
-        .arg(format!("tcp:{}:{PORT}", ADDRESSES[0]))
-        .start();
-    server.wait_for_port(PORT);
-    server
-}
-
-/// Run a case on beta, from the first byte to the close, and count its accesses to the memory that is mapped from these files.
+/// From the first byte to the close, count the accesses of one side's program to the memory that is mapped from these files.
 fn accesses<const FILES: usize>(
     rack: &Rack,
+    side: usize,
     case: (&str, u64),
     files: [&Path; FILES],
 ) -> [Accesses; FILES] {
     let mut tried = MILLISECONDS
         .iter()
-        .map(|time| run(rack, case, *time, files));
+        .map(|time| run(rack, side, case, *time, files));
     let found = tried.find(|found| {
         let mut each = found.iter();
         each.all(|found| found.loads + found.stores >= ENOUGH)
@@ -110,22 +109,24 @@ fn accesses<const FILES: usize>(
 /// Once, for so many milliseconds.
 fn run<const FILES: usize>(
     rack: &Rack,
+    side: usize,
     (case, bytes): (&str, u64),
     time: u64,
     files: [&Path; FILES],
 ) -> [Accesses; FILES] {
     let trace = format!("{case}-{bytes}-{time}.trace");
-    let trace = rack.hosts[1].folder().join(trace);
+    let trace = rack.hosts[side].folder().join(trace);
     let made = Command::new("mkfifo").arg(&trace).status();
     assert!(made.expect("mkfifo is installed").success());
     let counting = count(&trace);
+    let traced = |at| (at == side).then_some(&*trace);
+    let server = sockbench(rack, 0, traced(0))
+        .args(["server", "--listen"])
+        .arg(format!("tcp:{}:{PORT}", ADDRESSES[0]))
+        .start();
+    server.wait_for_port(PORT);
     let (bytes, time) = (bytes.to_string(), time.to_string());
-    let mut client = rack.hosts[1]
-        .program("valgrind")
-        .run_option("--eager", "1-65535")
-        .args(["--tool=lackey", "--trace-mem=yes", "--trace-syscalls=yes"])
-        .arg(format!("--log-file={}", trace.display()))
-        .arg(binary("crosslane-sockbench"))
+    let mut client = sockbench(rack, 1, traced(1))
         .arg("client")
         .arg(format!("--connect=tcp:{}:{PORT}", ADDRESSES[0]))
         .args(["--case", case, "--bytes", &bytes])
@@ -134,9 +135,12 @@ fn run<const FILES: usize>(
         .start();
     let result = client.next_line();
     assert!(result.is_some(), "{}", client.log());
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", client.pid()));
+    let pid = [server.pid(), client.pid()][side];
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
     let maps = maps.expect("it holds the connection");
     let _ = client.finish().expect_success();
+    server.assert_running();
+    let _ = server.stop();
     let pages = counting.join().expect("the trace is read to its end");
     files.map(|file| {
         let mut sum = Accesses::default();
@@ -145,6 +149,20 @@ fn run<const FILES: usize>(
         }
         sum
     })
+}
+
+/// The program, to be traced into this file if any.
+fn sockbench<'a>(rack: &'a Rack, at: usize, trace: Option<&Path>) -> Program<'a> {
+    let name = binary("crosslane-sockbench");
+    let program = match trace {
+        None => rack.hosts[at].program(name),
+        Some(trace) => rack.hosts[at]
+            .program("valgrind")
+            .args(["--tool=lackey", "--trace-mem=yes", "--trace-syscalls=yes"])
+            .arg(format!("--log-file={}", trace.display()))
+            .arg(name),
+    };
+    program.run_option("--eager", "1-65535")
 }
 
 /// The pages of a process that are mapped from a file, by proc_pid_maps(5).
