@@ -6,7 +6,7 @@ use crosslane_testkit::rack::{Plan, Rack, WINDOWS, can_run};
 use crosslane_testkit::{tell, wait_until};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
-use crate::pauses::{Pauses, Returns};
+use crate::pauses::Pauses;
 use crate::talk::Talk;
 
 /// Moments at which the window is lost, by each of the connections.
@@ -102,15 +102,15 @@ fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
 /// that is gone has detected it.
 pub fn lose_at_random(rack: &Rack, losses: usize, inside: usize) {
     let mut sides = counters::start(rack, CONNECTIONS);
-    let (mut lost, mut back) = (Returns::watch(), Pauses::default());
+    let (mut lost, mut back) = (Pauses::default(), Pauses::default());
     let mut dice = Dice(7);
     for loss in 1..=losses {
         rack.wait_for_accelerated(COUNT_PORT, inside);
         back.0.extend(counters::longest_pauses(&mut sides));
         std::thread::sleep(Duration::from_micros(dice.next() % 20_000));
-        lost.begin();
         rack.lose_window();
-        lost.note(counters::pauses(&mut sides, rack, &format!("loss {loss}")));
+        lost.0
+            .extend(counters::pauses(&mut sides, rack, &format!("loss {loss}")));
         for at in 0..2 {
             wait_until(&format!("loss {loss} of each connection in it"), || {
                 let count = rack.hosts[at].stats().count("windows_lost");

@@ -8,7 +8,6 @@ mod endings;
 mod huge;
 mod limits;
 mod losses;
-mod machine;
 mod monitors;
 mod pauses;
 mod posted;

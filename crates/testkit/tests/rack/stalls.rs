@@ -7,7 +7,7 @@ use crosslane_testkit::{Process, wait_until};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
 use crate::losses::{self, Dice};
-use crate::pauses::{Pauses, Returns};
+use crate::pauses::Pauses;
 
 /// What the monitors promise.
 const FOUND_WITHIN: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ struct Seen {
     /// From the loss until the first host has found it.
     found: Pauses,
     /// Of the programs, from then on.
-    returns: Returns,
+    returns: Pauses,
     /// The same from the loss on.
     whole: Pauses,
 }
@@ -87,7 +87,7 @@ pub fn lose_at_random(links: impl Fn() -> Rack, ways: impl Fn(&Rack) -> Vec<Stal
     let mut dice = Dice(11);
     let mut seen = Seen {
         found: Pauses::default(),
-        returns: Returns::watch(),
+        returns: Pauses::default(),
         whole: Pauses::default(),
     };
     let losses = losses::asked_for(LOSSES);
@@ -133,7 +133,6 @@ fn lose(
     let before = [0, 1].map(|at| findings(rack, at).len());
     counters::longest_pauses(sides);
     let only = usize::try_from(dice.next() % (ways.len() as u64 + 1)).expect("it is small");
-    seen.returns.begin();
     let since = SystemTime::now();
     let all = ways.len();
     for (way, stall) in ways.iter_mut().enumerate() {
@@ -151,7 +150,7 @@ fn lose(
     let state = &rack.status(0)["hosts"][0]["windows"][0]["state"];
     assert_ne!(state, "open", "after loss {loss}");
     seen.whole.0.extend(whole);
-    seen.returns.note(counters::pauses_since(sides, found));
+    seen.returns.0.extend(counters::pauses_since(sides, found));
     let after = found.duration_since(since).unwrap_or_default();
     let after = u64::try_from(after.as_millis()).expect("it is short");
     seen.found.0.push(after);
