@@ -9,6 +9,7 @@ use crosslane_sys::kernel;
 
 use super::*;
 use crate::both::{ends, queued};
+use crate::close;
 use crate::slices;
 use crate::switch;
 

@@ -22,7 +22,7 @@ use host::Host;
 use results::{Key, Results, Transport};
 
 const ROUNDS: u8 = 3;
-const QUICK_ROUNDS: u8 = 2;
+const QUICK_ROUNDS: u8 = 1;
 const SPAN: Span = Span {
     warmup: Duration::from_millis(200),
     measure: Duration::from_millis(1000),

@@ -31,7 +31,7 @@ use results::{Key, Results};
 use transport::Transport;
 
 const ROUNDS: u8 = 5;
-const QUICK_ROUNDS: u8 = 3;
+const QUICK_ROUNDS: u8 = 2;
 const SPAN: Span = Span {
     warmup: Duration::from_millis(200),
     measure: Duration::from_millis(1000),
