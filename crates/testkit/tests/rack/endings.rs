@@ -158,10 +158,12 @@ fn nothing_is_missing_without_an_error_of_a_peer_that_has_come_too_late() {
 /// Come into a window that carries nothing, which nobody knows yet, and end the stream.
 pub fn enter_while_it_stands_still(rack: &Rack) {
     let mut stall = rack.stall();
+    // Where it has come into its lane after the call that sends, TCP has brought all, of which nobody can be sure.
+    let resets = ["0 reset".to_owned(), format!("{LAST} reset")];
     for (how, expected) in [
-        ("close", "0 reset".to_owned()),
-        ("kill", "0 reset".to_owned()),
-        ("shutdown", format!("{LAST} end")),
+        ("close", &resets[..]),
+        ("kill", &resets),
+        ("shutdown", &[format!("{LAST} end")]),
     ] {
         let mut puppets = Puppets::new(rack);
         puppets.deal_lanes(rack);
@@ -171,8 +173,8 @@ pub fn enter_while_it_stands_still(rack: &Rack) {
         puppets::tell(&mut puppets.server, &format!("send {LAST}"), "ok");
         puppets.server.write_line(how);
         puppets.client.write_line("read");
-        let told = puppets.client.next_line();
-        assert_eq!(told, Some(expected), "{how}");
+        let told = puppets.client.next_line().unwrap_or_default();
+        assert!(expected.contains(&told), "{how}: {told}");
         stall.end();
         rack.wait_for_window();
     }
