@@ -126,7 +126,7 @@ pub fn poll(process: &'static Process) {
 }
 
 /// Ask the monitor for the other end of `end`, unless another thread talks to it just then or has had the end registered.
-/// Why it stays on TCP for now is the end's reason then.
+/// What keeps it on TCP meanwhile becomes the end's reason.
 ///
 /// # Errors
 /// The reason for which it stays on TCP for good.

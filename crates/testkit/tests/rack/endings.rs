@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use crosslane_testkit::rack::{ADDRESSES, Plan, Rack, can_run};
+use crosslane_testkit::rack::{ADDRESSES, Rack, can_run};
 use crosslane_testkit::{End, Process, wait_until};
 
 use crate::puppets::{self, Puppets};
+use crate::stalls;
 
 const PORT: u16 = 6702;
 
@@ -109,13 +110,7 @@ fn client(rack: &Rack) -> Process {
 #[test]
 fn nothing_is_missing_without_an_error_from_a_window_that_stands_still() {
     if can_run() {
-        let rack = Rack::with(&Plan {
-            kind: "bar",
-            window_bytes: 8 << 20,
-            ..Plan::default()
-        });
-        rack.wait_for_window();
-        end_while_it_stands_still(&rack);
+        end_while_it_stands_still(&stalls::mapped());
     }
 }
 
@@ -145,13 +140,7 @@ pub fn end_while_it_stands_still(rack: &Rack) {
 #[test]
 fn nothing_is_missing_without_an_error_of_a_peer_that_has_come_too_late() {
     if can_run() {
-        let rack = Rack::with(&Plan {
-            kind: "bar",
-            window_bytes: 8 << 20,
-            ..Plan::default()
-        });
-        rack.wait_for_window();
-        enter_while_it_stands_still(&rack);
+        enter_while_it_stands_still(&stalls::mapped());
     }
 }
 
@@ -184,13 +173,7 @@ pub fn enter_while_it_stands_still(rack: &Rack) {
 #[test]
 fn a_program_that_takes_over_a_socket_hears_all_from_a_window_that_stands_still() {
     if can_run() {
-        let rack = Rack::with(&Plan {
-            kind: "bar",
-            window_bytes: 8 << 20,
-            ..Plan::default()
-        });
-        rack.wait_for_window();
-        exec_while_it_stands_still(&rack);
+        exec_while_it_stands_still(&stalls::mapped());
     }
 }
 

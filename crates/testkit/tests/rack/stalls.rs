@@ -22,7 +22,7 @@ const LOSSES: usize = 20;
 const LOSSES_PER_RACK: usize = 20;
 
 /// Two hosts whose monitors map the window, as they do with a device's.
-fn mapped() -> Rack {
+pub fn mapped() -> Rack {
     let rack = Rack::with(&Plan {
         kind: "bar",
         window_bytes: 8 << 20,
