@@ -53,17 +53,18 @@ pub(crate) fn goes_on(end: &End) -> bool {
     needs_lane(end) && has_ended(end)
 }
 
-/// Go on in the lane if the stream has ended too early. Returns whether it goes on there. The direction is on TCP.
+/// Go on in the lane if the stream has ended too early. Returns whether it goes on there. The direction is on TCP. What nobody
+/// can know is lost when the end `is_told`: who adopts the socket may know.
 #[inline]
-pub(crate) fn take_up(end: &End, lane: &WindowLane) -> Result<bool, Errno> {
+pub(crate) fn take_up(end: &End, lane: &WindowLane, is_told: bool) -> Result<bool, Errno> {
     match end.has_flags(end_flags::FROZEN) && !has_all_come(end, lane) {
-        true => take_up_at_end(end, lane),
+        true => take_up_at_end(end, lane, is_told),
         false => Ok(false),
     }
 }
 
 #[cold]
-fn take_up_at_end(end: &End, lane: &WindowLane) -> Result<bool, Errno> {
+fn take_up_at_end(end: &End, lane: &WindowLane, is_told: bool) -> Result<bool, Errno> {
     // In this order: who has ended says nothing more.
     if !has_ended(end) || has_all_come(end, lane) || is_given_up(end) {
         return Ok(false);
@@ -84,7 +85,9 @@ fn take_up_at_end(end: &End, lane: &WindowLane) -> Result<bool, Errno> {
             Ok(true)
         }
         (None, Some(_)) => {
-            lose(end, lane, behind);
+            if is_told {
+                lose(end, lane, behind);
+            }
             Ok(false)
         }
     }

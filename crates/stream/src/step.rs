@@ -48,12 +48,15 @@ pub(crate) fn step(
     // A window may be gone when something has been copied from it.
     let before = end.has_flags(end_flags::FAR).then(|| parts.clone());
     let peek = options.peek;
+    let is_told = parts.left() > 0;
     let mut closing = false;
     // A lap has room for so many control records; only a liar has more.
     for _ in 0..=lane.lines() {
         let outcome = match end.rx_mode() {
             Mode::Ring => step_ring(end, &lane, parts, peek),
-            Mode::Drain | Mode::Tcp if cut_short::take_up(end, &lane)? => Ok(Passage::Again),
+            Mode::Drain | Mode::Tcp if cut_short::take_up(end, &lane, is_told)? => {
+                Ok(Passage::Again)
+            }
             Mode::Drain => step_drain(end),
             Mode::Replay => step_replay(end, &lane, parts, peek),
             Mode::Tcp if goes_on && ends_at_mark(end, &lane)? => Ok(Passage::Out(Step::Last(0))),

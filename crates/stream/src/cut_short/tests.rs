@@ -194,6 +194,24 @@ fn an_end_of_which_nobody_knows_what_is_missing_is_told_as_a_reset_over_af_unix(
     assert_eq!(slices::receive(far, &mut [0; 10], false), Ok(0));
 }
 
+/// A look by who gives the socket away tells nobody the end, and takes nothing from who adopts it.
+#[test]
+fn what_nobody_knows_while_the_socket_is_on_its_way_is_known_to_who_adopts_it() {
+    let (both, sockets) = unix_ends();
+    let [near, far] = &both;
+    let read = send_message(&both, &sockets);
+    far.entry.wait.away.store(1, Ordering::SeqCst);
+    freeze(far);
+    let lane = near.tx_lane().unwrap();
+    assert!(replay::claim_freeze(near, &lane));
+    replay::answer_freeze(near, &lane, near.entry.tx.tcp_bytes.load(Ordering::Relaxed));
+    end_stream(near);
+    assert!(switch::is_plain(far));
+    assert_eq!(far.entry.wait.error.load(Ordering::Relaxed), 0);
+    far.entry.wait.away.store(0, Ordering::SeqCst);
+    check_all(far, read);
+}
+
 #[test]
 fn all_that_came_by_tcp_is_an_end_in_good_order_whoever_has_read_it() {
     let (both, sockets) = unix_ends();
