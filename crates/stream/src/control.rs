@@ -169,24 +169,11 @@ pub fn release(token: u64, pair: u64) {
     }
 }
 
-/// Wait for a word of the monitor's, at most for `patience`, and no longer than until something is to be
-/// read from `waker`.
-pub(crate) fn await_word(patience: Duration, waker: RawFd) {
-    let socket = CONTROL
-        .lock()
-        .ok()
-        .and_then(|control| control.socket.as_ref().map(OwnFd::number));
-    // The kernel passes over a negative number.
-    let mut both = [socket.unwrap_or(-1), waker].map(|fd| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    });
-    let time = libc::timespec {
-        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(1),
-        tv_nsec: i64::from(patience.subsec_nanos()),
-    };
-    let _ = kernel::poll(&mut both, Some(time));
+/// What the monitor says comes by this number; -1 if there is none.
+pub(crate) fn number() -> RawFd {
+    let control = CONTROL.lock().ok();
+    let socket = control.and_then(|control| control.socket.as_ref().map(OwnFd::number));
+    socket.unwrap_or(-1)
 }
 
 /// Say something to the monitor, if there is one and nobody else talks to it just now. Returns whether

@@ -25,7 +25,7 @@ use crate::step::lie_at;
 use crate::switch::drop_claim;
 use crate::{
     End, asleep, bell, ending, gone, heir, kernel_view, posted, rest, restart, room, send, spare,
-    stir, switch,
+    stir, switch, watcher,
 };
 
 /// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
@@ -67,17 +67,21 @@ fn push_now() {
     // Before it is looked: another thread may say so anew.
     SEEN.store(process.times_put_off(), Ordering::SeqCst);
     IS_ONE_LEFT.store(false, Ordering::SeqCst);
-    let is_left = |end: &End| end.phase() == EndPhase::Granted && is_under_way(end);
-    for end in process.ends().filter(is_left) {
+    for end in process.ends().filter(is_put_off) {
         push_one(&end);
-        if is_left(&end) {
+        if is_put_off(&end) {
             IS_ONE_LEFT.store(true, Ordering::SeqCst);
         }
     }
 }
 
+/// Whether something waits for room on TCP.
+pub(crate) fn is_put_off(end: &End) -> bool {
+    end.phase() == EndPhase::Granted && is_under_way(end)
+}
+
 /// Who holds the direction sends, or leaves it for a later call.
-fn push_one(end: &End) {
+pub(crate) fn push_one(end: &End) {
     let Some(_tx) = end.try_lock_tx() else {
         return;
     };
@@ -225,6 +229,7 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
             Ok(true) => {}
             Ok(false) | Err(Errno::AGAIN) => {
                 IS_ONE_LEFT.store(true, Ordering::SeqCst);
+                watcher::send_again(end.process());
                 return Err(Errno::AGAIN);
             }
             Err(errno) => {

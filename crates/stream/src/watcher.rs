@@ -3,11 +3,15 @@
 //! does not touch its window does not notice. A forked child has its own from the first call on in which it
 //! could sleep on a connection.
 //!
+//! Other processes have it while something that is to be sent again waits for room on TCP, as the program may make no call for
+//! long.
+//!
 //! The thread handles no signal, holds no lock while it waits, and ends with the process, or before
 //! the program restricts what its threads may call.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
 use core::time::Duration;
+use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -28,6 +32,8 @@ const BUSY: Duration = Duration::from_millis(5);
 const SOON: Duration = Duration::from_millis(1);
 /// Between two looks at whether it has ended.
 const EXIT_NAP: Duration = Duration::from_micros(50);
+/// The same at most while something that is sent again waits for room. A receiver that reads nothing costs little.
+const FULL: Duration = Duration::from_millis(20);
 /// To look after one end takes less. A handler may have interrupted who holds a direction that the thread waits for.
 const TEND_PATIENCE: Duration = Duration::from_millis(10);
 /// What was posted longer ago has arrived, or beats have found the window lost.
@@ -108,7 +114,7 @@ fn call() {
 /// Have it in this process.
 #[inline]
 pub(crate) fn start(process: &'static Process) {
-    if !runs() {
+    if !runs() || !IS_NEEDED.load(Ordering::Relaxed) {
         start_now(process);
     }
 }
@@ -116,10 +122,24 @@ pub(crate) fn start(process: &'static Process) {
 #[cold]
 fn start_now(process: &'static Process) {
     // In a child of vfork the parent's is at work.
-    if !process.is_current() {
-        return;
+    if process.is_current() {
+        // As SEQ_CST as the thread's own look before it ends: one of both sees the other.
+        IS_NEEDED.store(true, Ordering::SeqCst);
+        run(process);
     }
-    IS_NEEDED.store(true, Ordering::Relaxed);
+}
+
+/// Something that is to be sent again waits for room: have the thread until it has been sent.
+pub(crate) fn send_again(process: &'static Process) {
+    fence(Ordering::SeqCst);
+    // Unit tests show what calls do without it.
+    if !cfg!(test) && !runs() && process.is_current() {
+        run(process);
+    }
+}
+
+#[cold]
+fn run(process: &'static Process) {
     // Where it is taken, another thread starts it, or the process is being left.
     let Ok(mut thread) = THREAD.try_lock() else {
         return;
@@ -205,23 +225,28 @@ pub fn stop_before_exit(deadline: Instant) -> bool {
 /// now, as it waits for what the caller, a handler, has interrupted, may go on, or ends and is started by a later call.
 pub fn go_on(process: &'static Process, had_thread: bool) {
     IS_OVER.store(false, Ordering::SeqCst);
-    if had_thread {
+    if had_thread && process.is_current() {
         // As SEQ_CST as the thread's own look: one of both sees the other.
-        start_now(process);
+        run(process);
     }
 }
 
 fn watch(process: &'static Process, waker: i32) {
     let mut losses = lost::all_losses();
+    let mut room = Room::default();
     loop {
         kernel::lower_event(waker);
         // In this order: the event is raised after it is said.
-        if IS_OVER.load(Ordering::SeqCst) {
-            RUNS.store(false, Ordering::SeqCst);
-            // In this order: who has it go on looks for it afterwards.
-            if IS_OVER.load(Ordering::SeqCst) || RUNS.swap(true, Ordering::SeqCst) {
+        if IS_OVER.load(Ordering::SeqCst) && ends_unless(|| !IS_OVER.load(Ordering::SeqCst)) {
+            return;
+        }
+        room.look(process);
+        if !IS_NEEDED.load(Ordering::SeqCst) {
+            if !room.is_awaited && ends_unless(|| is_wanted(process)) {
                 return;
             }
+            sleep(-1, waker, room.patience);
+            continue;
         }
         LOOKS.store(true, Ordering::SeqCst);
         let is_idle = has_been_idle();
@@ -246,9 +271,77 @@ fn watch(process: &'static Process, waker: i32) {
         }
         // A child has no connection to the monitor until it needs one, and may sleep when it is to be told.
         control::introduce(process);
-        control::await_word(patience(is_busy, looks_soon), waker);
+        let patience = patience(is_busy, looks_soon).min(room.patience);
+        sleep(control::number(), waker, patience);
         control::poll(process);
     }
+}
+
+/// The thread ends, unless there is a reason to go on by now, which is looked for when all others can see that it does not run.
+/// Returns whether it ends.
+fn ends_unless(goes_on: impl FnOnce() -> bool) -> bool {
+    RUNS.store(false, Ordering::SeqCst);
+    !goes_on() || RUNS.swap(true, Ordering::SeqCst)
+}
+
+fn is_wanted(process: &'static Process) -> bool {
+    IS_NEEDED.load(Ordering::SeqCst) || process.ends().any(|end| replay::is_put_off(&end))
+}
+
+/// What waits for room on TCP.
+struct Room {
+    is_awaited: bool,
+    /// How far all that is sent again has come.
+    position: u64,
+    /// Until the next look.
+    patience: Duration,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            is_awaited: false,
+            position: 0,
+            patience: IDLE,
+        }
+    }
+}
+
+impl Room {
+    fn look(&mut self, process: &'static Process) {
+        let before = (self.is_awaited, self.position);
+        (self.is_awaited, self.position) = (false, 0);
+        for end in process.ends().filter(replay::is_put_off) {
+            if begin_at(&end) {
+                replay::push_one(&end);
+            }
+            AT.store(NOBODY, Ordering::SeqCst);
+            self.is_awaited |= replay::is_put_off(&end);
+            let (line, taken) = replay::position(&end);
+            self.position = self.position.wrapping_add(line << 16).wrapping_add(taken);
+        }
+        let moves = before != (true, self.position);
+        self.patience = match self.is_awaited {
+            false => IDLE,
+            true if moves => SOON,
+            true => (self.patience * 2).min(FULL),
+        };
+    }
+}
+
+/// Until something comes by one of the numbers.
+fn sleep(word: RawFd, waker: RawFd, patience: Duration) {
+    // The kernel passes over a negative number.
+    let mut both = [word, waker].map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let time = libc::timespec {
+        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(1),
+        tv_nsec: i64::from(patience.subsec_nanos()),
+    };
+    let _ = kernel::poll(&mut both, Some(time));
 }
 
 /// Whether the end still has the number by which it was found: whoever drops a name waits from here on.

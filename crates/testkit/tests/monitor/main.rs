@@ -5,11 +5,11 @@ mod handed_on;
 mod idle;
 mod killed;
 mod lack;
-
 mod lies;
 mod lost_window;
 mod memory;
 mod musl;
+mod put_off;
 mod restart;
 mod scribble;
 mod strict;

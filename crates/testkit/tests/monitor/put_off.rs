@@ -1,0 +1,109 @@
+//! A sender makes no call on a socket any more while it has yet to send again what stood unread in the ring.
+
+use crosslane_testkit::{Host, Route};
+
+use crate::talk::PYTHON;
+
+/// A connection whose reader's socket goes to another program, which reads it while the sender waits for a pipe. `{PROGRAM}` starts
+/// Python. Says how much was read, and how many threads the sender has then.
+const PASSED: &str = r#"
+import os, socket, subprocess, sys, time
+
+SENDER = """
+import os, socket, sys, time
+family, address = eval(sys.argv[1])
+peer = socket.socket(family)
+peer.connect(address)
+for _ in range(1000):
+    peer.sendall(b"word")
+    peer.recv(4, socket.MSG_WAITALL)
+peer.setblocking(False)
+sent = 0
+try:
+    while sent < 3_000_000:
+        sent += peer.send(b"".join(b"%07d " % at for at in range(sent // 8, sent // 8 + 1000))[sent % 8:])
+except BlockingIOError:
+    pass
+peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+print(sent, flush=True)
+deadline = time.monotonic() + 1
+while time.monotonic() < deadline:
+    try:
+        peer.recv(1)
+    except BlockingIOError:
+        time.sleep(0.01)
+print("waits", flush=True)
+os.read(0, 1)
+"""
+
+READER = """
+import socket, sys
+connection = socket.socket(fileno=socket.recv_fds(socket.socket(fileno=int(sys.argv[1])), 1, 1)[1][0])
+sys.stdin.readline()
+connection.settimeout(30)
+at = 0
+while at < int(sys.argv[2]):
+    data = connection.recv(100_000)
+    words = b"".join(b"%07d " % word for word in range(at // 8, (at + len(data)) // 8 + 1))
+    assert data and words[at % 8:].startswith(data), at
+    at += len(data)
+print(at)
+"""
+
+def start(program, *arguments, **more):
+    arguments = [*program, "-c", *map(str, arguments)]
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **more)
+
+def threads(pid):
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+family = getattr(socket, sys.argv[1])
+listener = socket.socket(family)
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000)
+listener.bind(("127.0.0.1", 0) if family == socket.AF_INET else sys.argv[2])
+listener.listen()
+sender = start([sys.executable], SENDER, (int(family), listener.getsockname()))
+connection = listener.accept()[0]
+for _ in range(1000):
+    connection.sendall(connection.recv(4, socket.MSG_WAITALL))
+sent = int(sender.stdout.readline())
+ours, theirs = socket.socketpair()
+reader = start({PROGRAM}, READER, theirs.fileno(), sent, pass_fds=[theirs.fileno()])
+socket.send_fds(ours, [b"."], [connection.fileno()])
+connection.close()
+assert sender.stdout.readline() == "waits\n"
+read = int(reader.communicate("go\n", timeout=60)[0])
+print("read", read - sent, "too many")
+deadline = time.monotonic() + 10
+while threads(sender.pid) > 1 and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(threads(sender.pid), "thread")
+sender.communicate(".")
+"#;
+
+fn all_comes(family: &str, program: &str) {
+    let host = Host::new(Route::Crosslane);
+    let path = host.folder().join("listener").display().to_string();
+    let script = PASSED.replace("{PROGRAM}", program);
+    let said = host
+        .program(PYTHON)
+        .run_flag("--unix")
+        .args(["-c", &script, family, &path])
+        .run()
+        .text();
+    println!("{said}");
+    assert!(said.ends_with("read 0 too many\n1 thread\n"));
+    assert!(host.stats().count("replays") > 0, "nothing was sent again");
+}
+
+#[test]
+fn what_is_to_be_sent_again_comes_while_its_sender_waits_for_something_else() {
+    for family in ["AF_INET", "AF_UNIX"] {
+        for program in [
+            "[sys.executable]",
+            r#"["env", "-u", "LD_PRELOAD", sys.executable]"#,
+        ] {
+            all_comes(family, program);
+        }
+    }
+}
