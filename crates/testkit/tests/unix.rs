@@ -209,3 +209,110 @@ fn redis_over_its_socket_file() {
         .run();
     assert_by_ring(&host);
 }
+
+/// As Docker's engine talks to its clients: HTTP over a socket file, with answers of known length, chunked ones of unknown
+/// length, and connections that are taken over for a raw stream.
+const ENGINE: &str = r#"
+import http.server, json, socketserver, sys
+
+class Engine(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def address_string(self):
+        return "local"
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+    def do_GET(self):
+        if self.path == "/logs":
+            self.answer(200, Transfer_Encoding="chunked")
+            for line in [b"line %d\n" % line for line in range(2000)] + [b""]:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
+            return
+        body = json.dumps({"path": self.path}).encode()
+        self.answer(200, Content_Length=str(len(body)))
+        self.wfile.write(body)
+
+    def do_POST(self):
+        if self.headers["Upgrade"] == "tcp":
+            self.answer(101, Connection="Upgrade", Upgrade="tcp")
+            while line := self.rfile.readline():
+                self.wfile.write(line.upper())
+            self.close_connection = True
+            return
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(201, Content_Length=str(len(body)))
+        self.wfile.write(body[::-1])
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+Server(sys.argv[1], Engine).serve_forever()
+"#;
+
+const ENGINES_CLIENT: &str = r#"
+import http.client, json, socket, sys
+
+class Local(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(sys.argv[1])
+
+engine = Local("engine")
+def ask(method, path, body=None):
+    engine.request(method, path, body)
+    return engine.getresponse().read()
+
+for round in range(300):
+    assert json.loads(ask("GET", f"/containers/{round}")) == {"path": f"/containers/{round}"}
+layer = bytes(range(256)) * 20_000
+assert ask("POST", "/load", layer) == layer[::-1]
+for _ in range(3):
+    assert ask("GET", "/logs") == b"".join(b"line %d\n" % line for line in range(2000))
+engine.request("POST", "/attach", headers={"Connection": "Upgrade", "Upgrade": "tcp"})
+assert engine.getresponse().status == 101
+stream = engine.sock.makefile("rwb")
+for round in range(300):
+    stream.write(b"word %d\n" % round)
+    stream.flush()
+    assert stream.readline() == b"WORD %d\n" % round
+engine.sock.shutdown(socket.SHUT_WR)
+assert stream.read() == b""
+print("all")
+"#;
+
+#[test]
+fn http_over_a_socket_file_as_dockers_engine_has_it() {
+    for route in [Route::Tcp, Route::Crosslane] {
+        let host = Host::new(route);
+        let socket = host.folder().join("engine.socket");
+        let socket = socket
+            .to_str()
+            .expect("a temporary folder has a plain name");
+        let program = |path| host.program(path).run_flag("--unix");
+        let _engine = program(PYTHON).args(["-c", ENGINE, socket]).start();
+        crosslane_testkit::wait_until("the engine's socket", || {
+            std::os::unix::net::UnixStream::connect(socket).ok()
+        });
+        let client = program(PYTHON).args(["-c", ENGINES_CLIENT, socket]);
+        assert_eq!(client.run().text(), "all\n");
+        let curl = program("curl").args(["-sS", "--unix-socket", socket]);
+        let pages: Vec<String> = (0..200)
+            .map(|page| format!("http://engine/{page}"))
+            .collect();
+        let answers: String = (0..200)
+            .map(|page| format!("{{\"path\": \"/{page}\"}}"))
+            .collect();
+        assert_eq!(curl.args(&pages).run().text(), answers);
+        if route == Route::Crosslane {
+            assert_by_ring(&host);
+        }
+    }
+}
