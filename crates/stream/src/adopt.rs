@@ -24,7 +24,7 @@ use crate::control::{self, OwnFd};
 use crate::family::Family;
 use crate::process::{Member, Process};
 use crate::table::{Home, Identity, Table};
-use crate::{End, close, config, entering, register, rest, standard, switch};
+use crate::{End, close, config, entering, put_off, register, rest, standard, switch};
 
 /// A copy of an end's socket that has been given away.
 pub struct Given {
@@ -146,6 +146,7 @@ pub fn adopt(fd: RawFd) {
             let end = End::at(process, known, fd);
             close::add_name(&end, fd);
             standard::keep_on_tcp(&end);
+            put_off::note_adopted(&end);
         }
         None if found => {
             process.name(fd, Some(index));
@@ -154,6 +155,7 @@ pub fn adopt(fd: RawFd) {
             end.note_size();
             standard::keep_on_tcp(&end);
             rest::look_now(&end);
+            put_off::note_adopted(&end);
             return;
         }
         None => {}
@@ -282,13 +284,14 @@ pub(crate) fn complete(
     }
     own.local.home.store(home.word(), Ordering::Release);
     let end = End::at(process, own.index, own.fd);
+    // Before: a copy of which others have is known from here on.
+    end.entry.wait.away.fetch_sub(1, Ordering::SeqCst); // SYNC: away
     if lanes.is_some() {
         end.local.adopted.store(1, Ordering::Release);
-        switch::unfreeze(&end);
+        rest::unfreeze(&end);
         entering::expect(&end);
     }
     // Whoever had registered it is told nothing any more.
     register::unregister(&end);
-    end.entry.wait.away.fetch_sub(1, Ordering::SeqCst); // SYNC: away
     true
 }

@@ -19,7 +19,7 @@ use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
     End, bell, control, doubt, due, ending, entering, gone, heir, ledger, lost, posted, register,
-    replay, reset, stay, step, stir, switch, watcher, within,
+    replay, reset, rest, stay, step, stir, switch, watcher, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -126,7 +126,7 @@ fn let_go(end: &End) {
     } else {
         say_end(end);
     }
-    if !await_registration(end) {
+    if !await_registration(end) && !has_copies(end) {
         reset::or_shut_down(end);
     }
     take_leave(end, |_| true);
@@ -225,8 +225,12 @@ fn finish_rings(end: &End, (bells_until, deadline): (Instant, Instant)) {
 /// Whether the close may be left to others who have a copy of the socket, of whom nothing is known. What stands in the lane
 /// comes by TCP for them, at the peer's next call.
 fn is_away(end: &End) -> bool {
+    has_copies(end) && end.rx_mode() != Mode::Ring
+}
+
+/// Whether others have copies of the socket, of whom nothing is known.
+pub(crate) fn has_copies(end: &End) -> bool {
     end.entry.wait.away.load(Ordering::SeqCst) != 0 // SYNC: away
-        && end.rx_mode() != Mode::Ring
 }
 
 /// A peer that has seen our end must not ring to learn whether we live.
@@ -363,7 +367,7 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
     }
     if how != libc::SHUT_WR && end.family() == Family::Unix {
         // Nothing can be sent again to an end that has shut down: what has come stays where it is.
-        switch::unfreeze(end);
+        rest::unfreeze_shut(end);
         say_shut(end);
     }
     let both = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
@@ -523,7 +527,7 @@ pub fn before_exec(survives: impl Fn(&End) -> bool) {
     process
         .ends()
         .filter(|end| end.tx_mode() == Mode::Replay && !survives(end))
-        .filter(|end| is_to_be_closed(end, Instant::now() + PATIENCE))
+        .filter(|end| is_kept(end, Instant::now() + PATIENCE).is_some())
         .for_each(|end| _ = replay::push_replay(&end, deadline));
 }
 

@@ -444,6 +444,8 @@ impl Control {
             MonitorMessage::Lendable { token } => self.conclude(token, true),
             MonitorMessage::Lent(loan) => self.note_loan(process, loan, fd),
             MonitorMessage::Refused { token, .. } if self.has_asked(token) => {
+                // Or its registration has been, which went before.
+                register::refused_in_flight(process, token);
                 self.conclude(token, false);
             }
             MonitorMessage::Grant(grant) if self.loan(grant.token).is_some() => {

@@ -18,7 +18,7 @@ use crate::ending::{lied, look_for_end};
 use crate::family::Family;
 use crate::lock::{self, PASSAGE};
 use crate::step::{self, lie_at};
-use crate::{End, kernel_view, lost};
+use crate::{End, close, kernel_view, lost};
 
 /// The sender has said where on TCP its replay begins: doorbells are discarded up to there. Returns false if the window is
 /// gone. The caller holds the receiving direction, as for what follows.
@@ -46,6 +46,18 @@ pub(crate) fn expect(end: &End, lane: &WindowLane, begins: u64) -> Result<bool, 
 pub(crate) fn needs_lane(end: &End) -> bool {
     let lacks_some = |lane: WindowLane| !has_all_come(end, &lane);
     end.has_flags(end_flags::FROZEN) && end.rx_lane().is_some_and(lacks_some)
+}
+
+/// Whoever uses the end next goes around the library: what nobody can know is lost now.
+pub(crate) fn conclude(end: &End) {
+    if !needs_lane(end) {
+        return;
+    }
+    if let Some((lane, _rx)) = end.hold_rx_lane()
+        && matches!(end.rx_mode(), Mode::Drain | Mode::Tcp)
+    {
+        let _ = take_up(end, &lane, true);
+    }
 }
 
 /// Whether the stream, of which TCP has just brought the last bytes, goes on in the lane.
@@ -134,9 +146,9 @@ fn is_given_up(end: &End) -> bool {
 /// Bytes that TCP has brought in all, doorbells included. `None` where somebody may have taken some whom nobody counts.
 fn brought(end: &End) -> Option<u64> {
     let counted = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
-    let is_away = end.entry.wait.away.load(Ordering::SeqCst) != 0; // SYNC: away
     let is_others = matches!(end.reason(), Reason::Call | Reason::Stdio | Reason::Sandbox);
-    let is_counted = !is_away && !is_others && !end.has_flags(end_flags::OTHERS_READ);
+    let is_counted =
+        !close::has_copies(end) && !is_others && !end.has_flags(end_flags::OTHERS_READ);
     match end.family() {
         Family::Tcp => kernel_view::brought_before_end(end, counted, is_counted),
         Family::Unix => is_counted.then_some(counted),
@@ -193,16 +205,20 @@ fn read_on(end: &End, lane: &WindowLane, tcp_bytes: u64, rest: RxCursor) {
 }
 
 /// Something is missing, and nobody knows what: not an end in good order. Told once, as any reset; not to who has shut down.
+/// Who adopts a copy of the socket that is on its way may know.
 fn lose(end: &End, lane: &WindowLane, behind: u64) {
-    if end.has_flags(end_flags::SHUT_READ) {
+    let has_copies = close::has_copies(end);
+    if end.has_flags(end_flags::SHUT_READ) || has_copies && end.ending() == Ending::Reset {
         return;
     }
-    let behind = RxCursor {
-        head: behind,
-        taken: 0,
-    };
-    pass_to(end, lane, behind);
-    step::thaw_on_tcp(end, lane);
+    if !has_copies {
+        let behind = RxCursor {
+            head: behind,
+            taken: 0,
+        };
+        pass_to(end, lane, behind);
+        step::thaw_on_tcp(end, lane);
+    }
     let error = &end.entry.wait.error;
     error.store(Errno::CONNRESET.0, Ordering::Relaxed);
     end.note_ending(Ending::Reset);

@@ -110,6 +110,12 @@ impl Local {
     pub fn names(&self) -> u32 {
         self.fds.load(Ordering::SeqCst) & !KEPT
     }
+
+    /// The descriptor that is kept for calls that sleep, if there is one.
+    pub(crate) fn kept_number(&self) -> Option<RawFd> {
+        let kept = self.kept.load(Ordering::Acquire).checked_sub(1)?;
+        Some(kept.cast_signed())
+    }
 }
 
 /// Values of [`Local::blocked`].

@@ -60,6 +60,7 @@ mod pieces;
 pub mod place;
 mod posted;
 pub mod process;
+mod put_off;
 pub mod raw;
 pub mod ready;
 pub mod receive;

@@ -352,8 +352,8 @@ impl Process {
     pub(crate) fn kept_ends(&'static self) -> impl Iterator<Item = End> {
         (0..self.entries_used()).filter_map(move |index| {
             let local = self.local(index);
-            let kept = local.kept.load(Ordering::Acquire).checked_sub(1)?;
-            (local.names() == 0).then(|| End::at(self, index, kept.cast_signed()))
+            let kept = local.kept_number()?;
+            (local.names() == 0).then(|| End::at(self, index, kept))
         })
     }
 

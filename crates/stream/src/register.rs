@@ -364,6 +364,13 @@ pub(crate) fn is_in_flight(end: &End) -> bool {
     end.phase() == EndPhase::Registered && end.entry.id.cookie.load(Ordering::Relaxed) == 0
 }
 
+/// As [`refused`], if nothing has been answered to the end's registration yet.
+pub(crate) fn refused_in_flight(process: &'static Process, token: u64) {
+    if find(process, token).is_some_and(|end| is_in_flight(&end)) {
+        refused(process, token, Reason::Refused);
+    }
+}
+
 /// The monitor will not find rings for this end.
 pub(crate) fn refused(process: &'static Process, token: u64, reason: Reason) {
     if let Some(end) = find(process, token)

@@ -24,8 +24,8 @@ use crate::stay::Stay;
 use crate::step::lie_at;
 use crate::switch::drop_claim;
 use crate::{
-    End, asleep, bell, ending, gone, heir, kernel_view, posted, rest, restart, room, send, spare,
-    stir, switch, watcher,
+    End, asleep, bell, ending, gone, heir, kernel_view, posted, put_off, rest, restart, room, send,
+    spare, stir, switch,
 };
 
 /// How long an end waits for a receiver that reads nothing of what is sent again, and in all for one that
@@ -67,31 +67,27 @@ fn push_now() {
     // Before it is looked: another thread may say so anew.
     SEEN.store(process.times_put_off(), Ordering::SeqCst);
     IS_ONE_LEFT.store(false, Ordering::SeqCst);
-    for end in process.ends().filter(is_put_off) {
-        push_one(&end);
-        if is_put_off(&end) {
+    for end in put_off::all(process) {
+        push_one(&end, || true);
+        if put_off::is_put_off(&end) {
             IS_ONE_LEFT.store(true, Ordering::SeqCst);
         }
     }
 }
 
-/// Whether something waits for room on TCP.
-pub(crate) fn is_put_off(end: &End) -> bool {
-    end.phase() == EndPhase::Granted && is_under_way(end)
-}
-
-/// Who holds the direction sends, or leaves it for a later call.
-pub(crate) fn push_one(end: &End) {
-    let Some(_tx) = end.try_lock_tx() else {
+/// Who holds the direction sends, or leaves it for a later call. Ends with a record when it no longer `goes_on`, or its descriptor is
+/// about to be closed.
+pub(crate) fn push_one(end: &End, goes_on: impl Fn() -> bool) {
+    let Some(_tx) = heir::lock_tx_before(end, Instant::now()) else {
         return;
     };
     // Who drops a name waits for this: see `let_go`.
-    let is_named = end.process().index_of(end.fd) == Some(end.index);
-    if is_named
-        && end.tx_mode() == Mode::Replay
+    let is_kept = || end.local.names() == 0 && end.local.kept_number() == Some(end.fd);
+    let is_open = || end.process().index_of(end.fd) == Some(end.index) || is_kept();
+    if end.tx_mode() == Mode::Replay
         && let Some(lane) = end.tx_lane()
     {
-        let _ = continue_replay(end, &lane);
+        let _ = continue_replay_while(end, &lane, || is_open() && goes_on());
     }
 }
 
@@ -206,6 +202,15 @@ pub(crate) fn begin_replay(end: &End, lane: &WindowLane) {
 /// Send more of what the receiver did not consume; `Err(AGAIN)` when TCP is full. The caller
 /// holds the sending direction.
 pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno> {
+    continue_replay_while(end, lane, || true)
+}
+
+/// As [`continue_replay`], while it is wanted: `Err(AGAIN)` when not.
+fn continue_replay_while(
+    end: &End,
+    lane: &WindowLane,
+    is_wanted: impl Fn() -> bool,
+) -> Result<(), Errno> {
     let _passage = lock::mark(&end.entry.tx.lock, PASSAGE);
     if ending::is_broken(end) {
         // The error is for the program to be told.
@@ -219,6 +224,9 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
     };
     let tail = end.entry.tx.tail.load(Ordering::Relaxed);
     while at.head < tail {
+        if !is_wanted() {
+            return Err(Errno::AGAIN);
+        }
         let done = replay_record(end, lane, &mut at);
         end.entry.tx.credit.store(at.head, Ordering::Relaxed);
         end.entry
@@ -229,7 +237,7 @@ pub(crate) fn continue_replay(end: &End, lane: &WindowLane) -> Result<(), Errno>
             Ok(true) => {}
             Ok(false) | Err(Errno::AGAIN) => {
                 IS_ONE_LEFT.store(true, Ordering::SeqCst);
-                watcher::send_again(end.process());
+                put_off::note(end);
                 return Err(Errno::AGAIN);
             }
             Err(errno) => {

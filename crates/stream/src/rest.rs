@@ -10,6 +10,7 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::{ANSWERED, CLOSED, FROZEN, STOP_WANTED};
@@ -18,8 +19,10 @@ use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{LaneMemory, RxCursor, WindowLane};
 
 use crate::due::CALLS_BEFORE_REGISTERING;
+use crate::lock::{self, PASSAGE};
 use crate::{
-    End, bell, close, cut_short, doubt, ending, entering, lost, posted, register, step, switch,
+    End, bell, close, cut_short, doubt, ending, entering, lost, posted, register, replay, step,
+    switch,
 };
 
 /// A rest is twice as long as the one before, in calls, so many times. A peer that goes to and fro
@@ -43,6 +46,10 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
     switch::leave(end, reason);
     // A peer that cannot see this would go on by the lane.
     doubt::await_word(end);
+    if replay::is_under_way(end) {
+        // What others write would come amid what is sent again.
+        replay::push_replay(end, Instant::now() + replay::PATIENCE);
+    }
     let is_plain = close::await_plain(end, patience);
     if !is_plain && end.has_flags(end_flags::LOST) {
         // Nobody else can have what is behind the lost window.
@@ -135,7 +142,7 @@ pub(crate) fn look_now(end: &End) {
     let is_closing = end.entry.id.flags.load(Ordering::Relaxed) & closing != 0;
     if !end.has_flags(end_flags::RESTING)
         || end.has_flags(end_flags::LOST)
-        || end.entry.wait.away.load(Ordering::SeqCst) != 0 // SYNC: away
+        || close::has_copies(end)
         || is_closing
         || end.ending() != Ending::Open
         || end.process().is_shared(end.index)
@@ -193,9 +200,7 @@ fn return_to_lanes(end: &End) {
 /// Whether nothing has been given away meanwhile. The caller holds the sending direction, under
 /// which rests begin.
 fn may_end(end: &End) -> bool {
-    end.has_flags(end_flags::RESTING)
-        && !end.has_flags(end_flags::LOST)
-        && end.entry.wait.away.load(Ordering::SeqCst) == 0 // SYNC: away
+    end.has_flags(end_flags::RESTING) && !end.has_flags(end_flags::LOST) && !close::has_copies(end)
 }
 
 /// Object to the rings no more. Returns whether our receiving direction is ready for that.
@@ -203,7 +208,8 @@ fn withdraw(end: &End) -> bool {
     let Some((lane, _rx)) = end.hold_rx_lane() else {
         return false;
     };
-    if end.has_flags(end_flags::LOST) {
+    // With the direction held, which who gives a copy away takes after it has counted it.
+    if close::has_copies(end) || end.has_flags(end_flags::LOST) {
         return false;
     }
     let flags = &lane.control().receiver.flags;
@@ -255,6 +261,35 @@ pub(crate) fn tend(end: &End) -> bool {
         return false;
     }
     !posted::is_heard(end, &lane)
+}
+
+/// Take a freeze back for good, unless the sender has begun to answer it: all who have the socket from now on know the ring.
+/// What the kernel has stays with it. Not while others have copies, of whom nothing is known.
+pub fn unfreeze(end: &End) {
+    unfreeze_if(end, |end| !close::has_copies(end));
+}
+
+/// As [`unfreeze`], whoever has copies: there is nothing to receive any more by any of them.
+pub(crate) fn unfreeze_shut(end: &End) {
+    unfreeze_if(end, |_| true);
+}
+
+fn unfreeze_if(end: &End, may: impl FnOnce(&End) -> bool) {
+    let _rx = end.lock_rx();
+    let Some(lane) = end.rx_lane() else { return };
+    let is_frozen = end.phase() == EndPhase::Granted
+        && end.has_flags(end_flags::FROZEN)
+        && end.rx_mode() == Mode::Replay
+        && !end.has_flags(end_flags::LOST);
+    // With the direction held, which who gives a copy away takes after it has counted it.
+    if !is_frozen || !may(end) {
+        return;
+    }
+    bell::arm_again(end, &lane);
+    let _passage = lock::mark(&end.entry.rx.lock, PASSAGE);
+    if step::take_back_freeze(end, &lane) {
+        step::thaw(end, &lane);
+    }
 }
 
 /// Take a freeze back, or pass what its answer was about. The caller holds the receiving direction.

@@ -461,25 +461,6 @@ pub fn freeze(end: &End) {
     bell::probe(end, CLOSED);
 }
 
-/// Take a freeze back for good, unless the sender has begun to answer it: those who have the socket
-/// from now on know the ring. What the kernel has stays with it.
-pub fn unfreeze(end: &End) {
-    let _rx = end.lock_rx();
-    let Some(lane) = end.rx_lane() else { return };
-    let is_frozen = end.phase() == EndPhase::Granted
-        && end.has_flags(end_flags::FROZEN)
-        && end.rx_mode() == Mode::Replay
-        && !end.has_flags(end_flags::LOST);
-    if !is_frozen {
-        return;
-    }
-    bell::arm_again(end, &lane);
-    let _passage = lock::mark(&end.entry.rx.lock, PASSAGE);
-    if step::take_back_freeze(end, &lane) {
-        step::thaw(end, &lane);
-    }
-}
-
 /// A pinned end that is back on TCP both ways needs no rings any more. Returns whether it has been
 /// given up to the kernel. Not while its lane may be needed, should the stream end too early.
 pub fn retire(end: &End) -> bool {
@@ -488,6 +469,7 @@ pub fn retire(end: &End) -> bool {
 
 /// As [`retire`], where the kernel must have the end at once.
 pub fn retire_now(end: &End) -> bool {
+    cut_short::conclude(end);
     retire_if(end, |_| true)
 }
 

@@ -22,7 +22,7 @@ use crosslane_sys::{cancel, cpu};
 
 use crate::control::{self, OwnFd};
 use crate::process::{self, Process};
-use crate::{End, entering, lost, posted, replay, unheard};
+use crate::{End, entering, lost, posted, put_off, replay, unheard};
 
 /// How long it waits for a word of the monitor's before it looks by itself.
 const IDLE: Duration = Duration::from_secs(1);
@@ -32,8 +32,6 @@ const BUSY: Duration = Duration::from_millis(5);
 const SOON: Duration = Duration::from_millis(1);
 /// Between two looks at whether it has ended.
 const EXIT_NAP: Duration = Duration::from_micros(50);
-/// The same at most while something that is sent again waits for room. A receiver that reads nothing costs little.
-const FULL: Duration = Duration::from_millis(20);
 /// To look after one end takes less. A handler may have interrupted who holds a direction that the thread waits for.
 const TEND_PATIENCE: Duration = Duration::from_millis(10);
 /// What was posted longer ago has arrived, or beats have found the window lost.
@@ -56,6 +54,8 @@ static IS_OVER: AtomicBool = AtomicBool::new(false);
 static POSTED: AtomicU64 = AtomicU64::new(0);
 /// Whether the thread knows that something was.
 static LOOKS: AtomicBool = AtomicBool::new(false);
+/// Whether it could not be called for.
+static IS_MISSED: AtomicBool = AtomicBool::new(false);
 /// The number of the end that the thread looks after at this moment, or -1.
 static AT: AtomicI32 = AtomicI32::new(NOBODY);
 /// What to call when windows have been lost.
@@ -89,6 +89,11 @@ pub(crate) fn runs() -> bool {
         return true;
     }
     RUNS.load(Ordering::Relaxed)
+}
+
+/// Whether it is to end.
+pub(crate) fn is_over() -> bool {
+    IS_OVER.load(Ordering::Relaxed)
 }
 
 /// Something has been posted: look often for a while.
@@ -129,23 +134,43 @@ fn start_now(process: &'static Process) {
     }
 }
 
-/// Something that is to be sent again waits for room: have the thread until it has been sent.
-pub(crate) fn send_again(process: &'static Process) {
-    fence(Ordering::SeqCst);
+/// Something that is to be sent again waits for room: have the thread look, until it has been sent.
+#[cold]
+pub(crate) fn call_for_room(process: &'static Process) {
     // Unit tests show what calls do without it.
-    if !cfg!(test) && !runs() && process.is_current() {
-        run(process);
+    if cfg!(test) || !process.is_current() {
+        return;
+    }
+    if !runs() {
+        return run(process);
+    }
+    match THREAD.try_lock() {
+        Ok(thread) => {
+            let waker = thread.as_ref().map(|(_, waker)| waker.number());
+            let _ = waker.map(kernel::raise_event);
+        }
+        Err(_) => IS_MISSED.store(true, Ordering::SeqCst),
+    }
+}
+
+/// Somebody may have called for the thread in vain meanwhile.
+pub(crate) fn make_up(process: &'static Process) {
+    if IS_MISSED.load(Ordering::Relaxed) && IS_MISSED.swap(false, Ordering::SeqCst) {
+        call_for_room(process);
     }
 }
 
 #[cold]
 fn run(process: &'static Process) {
-    // Where it is taken, another thread starts it, or the process is being left.
+    // Where it is taken, another thread starts it, forks, or the process is being left.
     let Ok(mut thread) = THREAD.try_lock() else {
-        return;
+        return IS_MISSED.store(true, Ordering::SeqCst);
     };
+    if IS_OVER.load(Ordering::SeqCst) {
+        return IS_MISSED.store(true, Ordering::SeqCst);
+    }
     // Before: it may end at once.
-    if IS_OVER.load(Ordering::SeqCst) || RUNS.swap(true, Ordering::SeqCst) {
+    if RUNS.swap(true, Ordering::SeqCst) {
         return;
     }
     *thread = spawn(process);
@@ -168,6 +193,8 @@ pub(crate) fn leave_behind(thread: &mut Option<Thread>) {
     RUNS.store(false, Ordering::Relaxed);
     LOOKS.store(false, Ordering::Relaxed);
     AT.store(NOBODY, Ordering::Relaxed);
+    IS_MISSED.store(false, Ordering::Relaxed);
+    put_off::leave_behind();
     // Of an exec by another thread of the parent's.
     IS_OVER.store(false, Ordering::Relaxed);
 }
@@ -190,6 +217,7 @@ pub(crate) fn let_go(end: &End) {
     while AT.load(Ordering::SeqCst) == end.fd && Instant::now() < deadline {
         kernel::nap(EXIT_NAP);
     }
+    put_off::let_go(end);
     replay::let_go(end);
 }
 
@@ -229,23 +257,32 @@ pub fn go_on(process: &'static Process, had_thread: bool) {
         // As SEQ_CST as the thread's own look: one of both sees the other.
         run(process);
     }
+    make_up(process);
 }
 
 fn watch(process: &'static Process, waker: i32) {
     let mut losses = lost::all_losses();
-    let mut room = Room::default();
+    let mut room = put_off::Looks::default();
+    let mut is_last_due = Instant::now() + IDLE;
     loop {
         kernel::lower_event(waker);
         // In this order: the event is raised after it is said.
         if IS_OVER.load(Ordering::SeqCst) && ends_unless(|| !IS_OVER.load(Ordering::SeqCst)) {
             return;
         }
-        room.look(process);
-        if !IS_NEEDED.load(Ordering::SeqCst) {
-            if !room.is_awaited && ends_unless(|| is_wanted(process)) {
+        if Instant::now() >= is_last_due {
+            if crosslane_sys::process::is_last_thread() {
                 return;
             }
-            sleep(-1, waker, room.patience);
+            is_last_due = Instant::now() + IDLE;
+        }
+        let is_put_off = room.look(process);
+        if !IS_NEEDED.load(Ordering::SeqCst) {
+            if is_put_off {
+                sleep(NOBODY, waker, room.patience);
+            } else if ends_unless(|| is_wanted(process)) {
+                return;
+            }
             continue;
         }
         LOOKS.store(true, Ordering::SeqCst);
@@ -271,7 +308,10 @@ fn watch(process: &'static Process, waker: i32) {
         }
         // A child has no connection to the monitor until it needs one, and may sleep when it is to be told.
         control::introduce(process);
-        let patience = patience(is_busy, looks_soon).min(room.patience);
+        let mut patience = patience(is_busy, looks_soon);
+        if is_put_off {
+            patience = patience.min(room.patience);
+        }
         sleep(control::number(), waker, patience);
         control::poll(process);
     }
@@ -281,52 +321,12 @@ fn watch(process: &'static Process, waker: i32) {
 /// Returns whether it ends.
 fn ends_unless(goes_on: impl FnOnce() -> bool) -> bool {
     RUNS.store(false, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
     !goes_on() || RUNS.swap(true, Ordering::SeqCst)
 }
 
 fn is_wanted(process: &'static Process) -> bool {
-    IS_NEEDED.load(Ordering::SeqCst) || process.ends().any(|end| replay::is_put_off(&end))
-}
-
-/// What waits for room on TCP.
-struct Room {
-    is_awaited: bool,
-    /// How far all that is sent again has come.
-    position: u64,
-    /// Until the next look.
-    patience: Duration,
-}
-
-impl Default for Room {
-    fn default() -> Self {
-        Self {
-            is_awaited: false,
-            position: 0,
-            patience: IDLE,
-        }
-    }
-}
-
-impl Room {
-    fn look(&mut self, process: &'static Process) {
-        let before = (self.is_awaited, self.position);
-        (self.is_awaited, self.position) = (false, 0);
-        for end in process.ends().filter(replay::is_put_off) {
-            if begin_at(&end) {
-                replay::push_one(&end);
-            }
-            AT.store(NOBODY, Ordering::SeqCst);
-            self.is_awaited |= replay::is_put_off(&end);
-            let (line, taken) = replay::position(&end);
-            self.position = self.position.wrapping_add(line << 16).wrapping_add(taken);
-        }
-        let moves = before != (true, self.position);
-        self.patience = match self.is_awaited {
-            false => IDLE,
-            true if moves => SOON,
-            true => (self.patience * 2).min(FULL),
-        };
-    }
+    IS_NEEDED.load(Ordering::SeqCst) || put_off::is_any(process)
 }
 
 /// Until something comes by one of the numbers.

@@ -4,9 +4,8 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::sync::OnceLock;
 
-use crate::cancel;
-use crate::kernel;
 use crate::raw::syscall;
+use crate::{Errno, cancel, kernel};
 
 static SINGLE_THREADED: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -183,4 +182,36 @@ pub fn table_size() -> Option<usize> {
     let text = core::str::from_utf8(room.get(..read)?).ok()?;
     let size = text.lines().find_map(|line| line.strip_prefix("FDSize:"))?;
     size.trim().parse().ok()
+}
+
+/// Whether of the process's threads only the calling one is left, beside the first, which has ended by pthread_exit(3): the C library
+/// ends the process with its last thread.
+pub fn is_last_thread() -> bool {
+    is_first_thread_gone() && threads() == Some(2)
+}
+
+/// The first thread's memory is the process's, and it has none when it has ended.
+fn is_first_thread_gone() -> bool {
+    let (mut byte, there) = (0_u8, 1_u8);
+    let part = |at: *mut u8| libc::iovec {
+        iov_base: at.cast(),
+        iov_len: 1,
+    };
+    let (to, from) = (part(&raw mut byte), part((&raw const there).cast_mut()));
+    let at = |part: &libc::iovec| core::ptr::from_ref(part).addr();
+    let args = [pid() as usize, at(&to), 1, at(&from), 1, 0];
+    // SAFETY: both bytes outlive the call.
+    let read = unsafe { syscall(libc::SYS_process_vm_readv, args) };
+    read == Err(Errno(libc::ESRCH))
+}
+
+/// How many threads the process has, those included that have ended and are not waited for yet.
+fn threads() -> Option<u32> {
+    let mut room = [0; 2048];
+    let read = kernel::read_file(c"/proc/self/status", &mut room).ok()?;
+    let text = core::str::from_utf8(room.get(..read)?).ok()?;
+    let threads = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Threads:"))?;
+    threads.trim().parse().ok()
 }

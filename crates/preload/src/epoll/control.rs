@@ -6,7 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::end::Blocked;
-use crosslane_stream::{End, close as closing, ready, room, stay, switch, watcher};
+use crosslane_stream::{End, close as closing, ready, rest, room, stay, watcher};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
@@ -96,7 +96,7 @@ fn goes_to_tcp(end: &End) -> bool {
     // Whoever has not answered a first freeze is not waited for again.
     if !end.is_pinned() && !closing::make_plain(end, Reason::EpollUse, PATIENCE) {
         // Nobody reads it past the library, so what stands in the ring may be read there.
-        switch::unfreeze(end);
+        rest::unfreeze(end);
     }
     progress::hand_back_now(end)
 }

@@ -8,7 +8,7 @@ use crosslane_sys::kernel;
 use crosslane_window::arena::Arena;
 
 use super::{CONTROL, Control, OwnFd};
-use crate::process::{Children, Process};
+use crate::process::{self, Children, Process};
 use crate::{spare, stir, watcher, within};
 
 /// Held while the process forks, so that the child finds the control socket in order.
@@ -62,7 +62,12 @@ impl Control {
 impl Fork {
     /// Go on in the parent. Returns who the child is, if there is one.
     pub fn parent(self) -> Children {
-        self.child
+        let Self { child, watcher, .. } = self;
+        drop(watcher);
+        if let Some(process) = process::get() {
+            watcher::make_up(process);
+        }
+        child
     }
 
     /// Go on in the child, which has no connection to the monitor until it needs one.

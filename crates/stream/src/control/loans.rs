@@ -187,12 +187,42 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::IntoRawFd;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::{AsRawFd, IntoRawFd};
     use std::os::unix::net::UnixDatagram;
+
+    use crosslane_ctl::message::MonitorMessage;
+    use crosslane_ctl::reason::Reason;
+    use crosslane_ctl::slab::EndPhase;
 
     use super::*;
     use crate::control::OwnFd;
-    use crate::process;
+    use crate::family::Family;
+    use crate::{process, register};
+
+    /// It went before; and the close of an end that waits for its answer would wait in vain.
+    #[test]
+    fn a_refused_registration_is_heard_of_while_a_loan_is_asked_for() {
+        crosslane_sys::process::resolve();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let end = register::track(socket.as_raw_fd(), Family::Tcp, false, None).unwrap();
+        end.set_phase(EndPhase::Registered);
+        end.entry.id.cookie.store(0, Ordering::Relaxed);
+        assert!(register::is_in_flight(&end));
+        let token = end.token();
+        let mut control = Control::new();
+        control.asked = Some(BTreeMap::from([(token, Asked::default())]));
+        let reason = Reason::Refused as u32;
+        control.handle(
+            end.process(),
+            MonitorMessage::Refused { token, reason },
+            None,
+        );
+        assert!(!register::is_in_flight(&end));
+        let asked = control.asked.as_ref().and_then(|asked| asked.get(&token));
+        assert_eq!(asked.and_then(|asked| asked.outcome), Some(false));
+    }
 
     #[test]
     fn a_loan_whose_slab_cannot_be_had_is_over_at_once() {

@@ -34,6 +34,14 @@ fn freeze(far: &End) {
     switch::leave(far, Reason::Passed);
 }
 
+/// The near end says where it sends again, and sends nothing.
+fn answer_nothing(near: &End) {
+    let lane = near.tx_lane().unwrap();
+    assert!(replay::claim_freeze(near, &lane));
+    replay::answer_freeze(near, &lane, near.entry.tx.tcp_bytes.load(Ordering::Relaxed));
+    switch::drop_claim(&lane);
+}
+
 /// The far end has read `read` in all when it has taken `taken` bytes of what the near end sends again.
 fn take([near, far]: &[End; 2], taken: usize, read: &mut Vec<u8>) {
     let mut byte = [0];
@@ -138,9 +146,7 @@ fn it_is_if_the_answer_was_all() {
     let [near, far] = &both;
     let read = send_message(&both, &sockets);
     freeze(far);
-    let lane = near.tx_lane().unwrap();
-    assert!(replay::claim_freeze(near, &lane));
-    replay::answer_freeze(near, &lane, near.entry.tx.tcp_bytes.load(Ordering::Relaxed));
+    answer_nothing(near);
     end_stream(near);
     check_all(far, read);
 }
@@ -202,14 +208,65 @@ fn what_nobody_knows_while_the_socket_is_on_its_way_is_known_to_who_adopts_it() 
     let read = send_message(&both, &sockets);
     far.entry.wait.away.store(1, Ordering::SeqCst);
     freeze(far);
-    let lane = near.tx_lane().unwrap();
-    assert!(replay::claim_freeze(near, &lane));
-    replay::answer_freeze(near, &lane, near.entry.tx.tcp_bytes.load(Ordering::Relaxed));
+    answer_nothing(near);
     end_stream(near);
     assert!(switch::is_plain(far));
     assert_eq!(far.entry.wait.error.load(Ordering::Relaxed), 0);
     far.entry.wait.away.store(0, Ordering::SeqCst);
     check_all(far, read);
+}
+
+#[test]
+fn who_receives_meanwhile_is_told_a_reset_and_the_adopter_has_the_rest() {
+    let (both, sockets) = unix_ends();
+    let [near, far] = &both;
+    let read = send_message(&both, &sockets);
+    far.entry.wait.away.store(1, Ordering::SeqCst);
+    freeze(far);
+    answer_nothing(near);
+    end_stream(near);
+    let mut some = [0; 10];
+    assert_eq!(
+        slices::receive(far, &mut some, false),
+        Err(Errno::CONNRESET)
+    );
+    assert_eq!(slices::receive(far, &mut some, false), Ok(0));
+    far.entry.wait.away.store(0, Ordering::SeqCst);
+    check_all(far, read);
+}
+
+#[test]
+fn an_end_of_which_nobody_knows_what_is_missing_is_not_left_to_the_kernel() {
+    let (both, sockets) = unix_ends();
+    let [near, far] = &both;
+    let mut read = send_message(&both, &sockets);
+    far.entry.wait.away.store(1, Ordering::SeqCst);
+    freeze(far);
+    answer_nothing(near);
+    step::take_passages(near);
+    end_stream(near);
+    switch::pin(far, Reason::Passed);
+    assert!(switch::is_plain(far));
+    assert!(!switch::retire_now(far));
+    assert_eq!(read_on_to_end(far, &mut read), Err(Errno::CONNRESET));
+}
+
+#[test]
+fn a_freeze_stands_while_others_may_have_the_socket() {
+    let (both, sockets) = ends();
+    let [near, far] = &both;
+    let _read = send_message(&both, &sockets);
+    far.entry.wait.away.store(1, Ordering::SeqCst);
+    freeze(far);
+    rest::unfreeze(far);
+    assert!(far.has_flags(end_flags::FROZEN));
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| slices::send(near, b"more", false));
+        let mut plain = vec![0; BYTES - BEFORE + 4];
+        (&sockets[1]).read_exact(&mut plain).unwrap();
+        assert_eq!(sender.join().unwrap(), Ok(4));
+        assert!(plain[..BYTES - BEFORE] == message()[BEFORE..] && plain.ends_with(b"more"));
+    });
 }
 
 #[test]

@@ -97,6 +97,75 @@ fn who_waits_to_read_is_woken_by_room_for_what_is_to_be_sent_again() {
     });
 }
 
+/// It is about to be closed, or the thread that sends by it to end.
+#[test]
+fn nothing_more_is_sent_by_a_descriptor_when_it_is_not_wanted() {
+    let ([near, far], sockets) = ends();
+    for _ in 0..100 {
+        assert_eq!(slices::send(&near, b".", true), Ok(1));
+    }
+    switch::freeze(&far);
+    switch::pin(&far, Reason::Passed);
+    let lane = near.tx_lane().unwrap();
+    assert!(claim_freeze(&near, &lane));
+    answer_freeze(
+        &near,
+        &lane,
+        near.entry.tx.tcp_bytes.load(Ordering::Relaxed),
+    );
+    near.set_tx_mode(Mode::Replay);
+    let mut cursor = near.tx_cursor();
+    cursor.refresh(&lane).unwrap();
+    near.set_tx_cursor(cursor);
+    let asked = AtomicU32::new(0);
+    push_one(&near, || asked.fetch_add(1, Ordering::Relaxed) < 3);
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    assert!(is_under_way(&near));
+    let before = position(&near);
+    near.process().name(near.fd, None);
+    push_one(&near, || true);
+    assert_eq!(position(&near), before);
+    near.process().name(near.fd, Some(near.index));
+    push_one(&near, || true);
+    assert!(!is_under_way(&near));
+    sockets[1].set_read_timeout(Some(WATCHDOG)).unwrap();
+    (&sockets[1]).read_exact(&mut [0; 100]).unwrap();
+}
+
+/// They sleep with a descriptor of ours.
+#[test]
+fn what_is_closed_under_a_sleep_is_sent_again() {
+    let ([near, _far], [_socket, far_socket]) = ends_in_replay();
+    let stay = Stay::begin(&near).unwrap();
+    close::before_close(&near);
+    let is_near = |end: &End| end.index == near.index;
+    let kept = put_off::all(near.process()).find(is_near).unwrap();
+    assert_ne!(kept.fd, near.fd);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read_message(&far_socket));
+        while !reader.is_finished() {
+            push_one(&kept, || true);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    drop(stay);
+}
+
+#[test]
+fn who_becomes_another_program_sends_again_for_others() {
+    let ([near, _far], [_socket, far_socket]) = ends_in_replay();
+    let table = near.table();
+    let (_, at) = near.process().home(near.index);
+    let other = table.expect();
+    table.lend(at, other);
+    near.add_flags(end_flags::FORKED);
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_message(&far_socket));
+        close::before_exec(|end| end.index != near.index);
+    });
+    table.take_back(at, other);
+}
+
 #[test]
 fn who_closes_sends_again_for_others_who_make_no_call() {
     let ([near, _far], [_socket, far_socket]) = ends_in_replay();

@@ -1,10 +1,12 @@
 use core::sync::atomic::AtomicU32;
+use std::io::{Read, Write};
 use std::thread::{ScopedJoinHandle, yield_now};
 
 use crosslane_ctl::lane::receiver_flags::READY;
 
 use super::*;
-use crate::both::granted;
+use crate::both::{ends, granted};
+use crate::replay::tests::{ends_in_replay, read_message};
 
 /// Until a thread sleeps for a direction.
 fn await_waiter<T>(lock: &AtomicU32, thread: &ScopedJoinHandle<'_, T>) {
@@ -79,4 +81,41 @@ fn lanes_that_come_while_a_socket_is_given_away_are_frozen_as_others() {
     });
     assert!(near.has_flags(end_flags::FROZEN));
     assert!(near.is_pinned());
+}
+
+#[test]
+fn a_rest_does_not_end_when_the_socket_is_given_away_meanwhile() {
+    let ([_near, far], _sockets) = ends();
+    switch::freeze(&far);
+    begin(&far, Reason::Passed);
+    object(&far);
+    let held = far.lock_rx();
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| look_now(&far));
+        await_waiter(&far.entry.rx.lock, &looks);
+        far.entry.wait.away.store(1, Ordering::SeqCst);
+        drop(held);
+    });
+    let lane = far.rx_lane().unwrap();
+    let flags = &lane.control().receiver.flags;
+    let objections = STOP_WANTED | FROZEN;
+    assert_eq!(flags.load(Ordering::SeqCst) & objections, objections);
+    assert!(far.has_flags(end_flags::FROZEN));
+}
+
+/// What whoever gets it writes would stand amid what is sent again.
+#[test]
+fn what_is_sent_again_has_been_sent_when_the_senders_socket_is_given_away() {
+    let ([near, _far], [near_socket, far_socket]) = ends_in_replay();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            read_message(&far_socket);
+            let mut word = [0; 4];
+            (&far_socket).read_exact(&mut word).unwrap();
+            assert_eq!(&word, b"more");
+        });
+        give_away(&near, Reason::Passed, Duration::from_millis(1));
+        (&near_socket).write_all(b"more").unwrap();
+    });
 }

@@ -10,7 +10,7 @@ const PASSED: &str = r#"
 import os, socket, subprocess, sys, time
 
 SENDER = """
-import os, socket, sys, time
+import ctypes, os, socket, sys, time
 family, address = eval(sys.argv[1])
 peer = socket.socket(family)
 peer.connect(address)
@@ -32,8 +32,12 @@ while time.monotonic() < deadline:
         peer.recv(1)
     except BlockingIOError:
         time.sleep(0.01)
+# Which all threads take part in.
+os.setuid(os.getuid())
 print("waits", flush=True)
-os.read(0, 1)
+if sys.stdin.read(1) == "!":
+    # The others go on, which the program has none of.
+    ctypes.CDLL(None).pthread_exit(None)
 """
 
 READER = """
@@ -72,6 +76,12 @@ reader = start({PROGRAM}, READER, theirs.fileno(), sent, pass_fds=[theirs.fileno
 socket.send_fds(ours, [b"."], [connection.fileno()])
 connection.close()
 assert sender.stdout.readline() == "waits\n"
+if sys.argv[3] == "ends":
+    # With a reader that reads nothing.
+    sender.communicate("!", timeout=30)
+    reader.kill()
+    print("ended")
+    sys.exit()
 read = int(reader.communicate("go\n", timeout=60)[0])
 print("read", read - sent, "too many")
 deadline = time.monotonic() + 10
@@ -81,29 +91,35 @@ print(threads(sender.pid), "thread")
 sender.communicate(".")
 "#;
 
-fn all_comes(family: &str, program: &str) {
+/// What the script says in the end.
+fn play(family: &str, program: &str, then: &str) -> String {
     let host = Host::new(Route::Crosslane);
     let path = host.folder().join("listener").display().to_string();
     let script = PASSED.replace("{PROGRAM}", program);
     let said = host
         .program(PYTHON)
         .run_flag("--unix")
-        .args(["-c", &script, family, &path])
+        .args(["-c", &script, family, &path, then])
         .run()
         .text();
-    println!("{said}");
-    assert!(said.ends_with("read 0 too many\n1 thread\n"));
     assert!(host.stats().count("replays") > 0, "nothing was sent again");
+    said
 }
+
+const WITHOUT: &str = r#"["env", "-u", "LD_PRELOAD", sys.executable]"#;
 
 #[test]
 fn what_is_to_be_sent_again_comes_while_its_sender_waits_for_something_else() {
     for family in ["AF_INET", "AF_UNIX"] {
-        for program in [
-            "[sys.executable]",
-            r#"["env", "-u", "LD_PRELOAD", sys.executable]"#,
-        ] {
-            all_comes(family, program);
+        for program in ["[sys.executable]", WITHOUT] {
+            let said = play(family, program, "reads");
+            assert_eq!(said, "read 0 too many\n1 thread\n");
         }
     }
+}
+
+/// Its last thread ends the process, and that is not the library's.
+#[test]
+fn a_program_whose_threads_have_ended_ends_though_something_is_to_be_sent_again() {
+    assert_eq!(play("AF_INET", WITHOUT, "ends"), "ended\n");
 }
