@@ -7,10 +7,10 @@ use std::os::fd::RawFd;
 use std::time::Instant;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags;
+use crosslane_ctl::lane::{RINGING, receiver_flags};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
-use crosslane_ring::{Control, Next};
+use crosslane_ring::{Control, Next, WindowLane};
 use crosslane_sys::{Errno, kernel};
 
 use crate::bell::Bells;
@@ -28,6 +28,8 @@ const MONITOR_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a close waits for doorbells that are on their way.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// The same for one of which it is known that it is being rung: the peer has lost its processor in between.
+const RINGING_PATIENCE: Duration = Duration::from_secs(1);
 /// How often a close looks for a doorbell at once, and how long it rests between later looks.
 const BUSY_ROUNDS: u32 = 32;
 const BELL_NAP: Duration = Duration::from_micros(200);
@@ -248,18 +250,29 @@ fn await_last_bells(end: &End, deadline: Instant) {
     if let Some((lane, _tx)) = end.hold_tx_lane() {
         bell::want_no_space(end, &lane);
     }
+    let at_last = deadline + RINGING_PATIENCE;
     for round in 0.. {
         step::settle(end);
         if are_bells_over(end) {
             return;
         }
         if round > BUSY_ROUNDS {
-            if Instant::now() >= deadline {
+            let now = Instant::now();
+            if now >= deadline && !(now < at_last && is_being_rung(end)) {
                 return;
             }
             kernel::nap(BELL_NAP);
         }
     }
+}
+
+/// Whether the peer is about to send a doorbell, which the kernel would answer with a reset if the socket were closed before.
+fn is_being_rung(end: &End) -> bool {
+    let is_ringing = |lane: WindowLane| {
+        let told = lane.control().sender.tcp_total.load(Ordering::SeqCst); // SYNC: bells
+        told & RINGING != 0
+    };
+    matches!(end.rx_mode(), Mode::Ring | Mode::Replay) && end.rx_lane().is_some_and(is_ringing)
 }
 
 /// Whether no doorbell will come any more, or none that matters.

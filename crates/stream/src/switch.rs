@@ -347,6 +347,10 @@ pub(crate) fn stop_locked(end: &End, lane: &WindowLane, reason: Reason) {
     end.entry.wait.replayed.store(count + 1, Ordering::Relaxed);
     kernel_view::count_anew(end, lane);
     end.set_tx_mode(Mode::Tcp);
+    if end.has_flags(end_flags::FROZEN) {
+        // Another thread may have asked for space since the freeze: the answer would be data for whoever gets the socket.
+        bell::want_no_space(end, lane);
+    }
     drop_claim(lane);
     if reason != Reason::None {
         note_downgrade(end, reason);

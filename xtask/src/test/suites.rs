@@ -55,6 +55,7 @@ pub const ALL: [Suite; 20] = [
         name: "unix",
         needs: &[
             setup::PYTHON,
+            setup::CURL,
             setup::REDIS_SERVER,
             setup::REDIS_CLI,
             setup::REDIS_BENCHMARK,

@@ -36,6 +36,27 @@ fn the_last_doorbells_are_taken_from_a_peer_that_stops_when_it_sees_the_close() 
     assert_eq!(queued(&end), 0);
 }
 
+/// Who rings has said so, and has no processor for the call.
+#[test]
+fn a_close_waits_for_a_doorbell_that_is_being_rung() {
+    let ([near, far], [_near_socket, far_socket]) = ends();
+    bell::publish_total(&near, &near.tx_lane().unwrap(), RINGING);
+    std::thread::scope(|scope| {
+        let closes = scope.spawn(|| {
+            before_close(&far);
+            drop(far_socket);
+        });
+        std::thread::sleep(3 * PATIENCE);
+        let is_closed = closes.is_finished();
+        let (lane, _tx) = near.hold_tx_lane().unwrap();
+        near.entry.tx.bells_owed.store(1, Ordering::Relaxed);
+        assert!(bell::pay(&near));
+        bell::publish_total(&near, &lane, 0);
+        assert!(!is_closed);
+    });
+    assert_eq!(slices::receive(&near, &mut [0; 10], false), Ok(0));
+}
+
 /// Both have looked before either has gone.
 #[test]
 fn the_last_of_two_that_leave_at_the_same_time_closes() {

@@ -3,6 +3,7 @@ use std::io::{Read, Write};
 use std::thread::{ScopedJoinHandle, yield_now};
 
 use crosslane_ctl::lane::receiver_flags::READY;
+use crosslane_sys::kernel;
 
 use super::*;
 use crate::both::{ends, granted};
@@ -101,6 +102,19 @@ fn a_rest_does_not_end_when_the_socket_is_given_away_meanwhile() {
     let objections = STOP_WANTED | FROZEN;
     assert_eq!(flags.load(Ordering::SeqCst) & objections, objections);
     assert!(far.has_flags(end_flags::FROZEN));
+}
+
+#[test]
+fn a_wish_for_space_does_not_outlive_a_freeze() {
+    let ([near, far], _sockets) = ends();
+    switch::freeze(&far);
+    {
+        let (lane, _tx) = far.hold_tx_lane().unwrap();
+        bell::want_space(&far, &lane);
+    }
+    switch::leave(&far, Reason::Passed);
+    bell::answer_space(&near);
+    assert_eq!(kernel::queued(far.fd(), libc::FIONREAD), Ok(0));
 }
 
 /// What whoever gets it writes would stand amid what is sent again.

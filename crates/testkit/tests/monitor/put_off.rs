@@ -10,7 +10,7 @@ const PASSED: &str = r#"
 import os, socket, subprocess, sys, time
 
 SENDER = """
-import ctypes, os, socket, sys, time
+import ctypes, os, select, socket, sys, time
 family, address = eval(sys.argv[1])
 peer = socket.socket(family)
 peer.connect(address)
@@ -26,8 +26,12 @@ except BlockingIOError:
     pass
 peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
 print(sent, flush=True)
-deadline = time.monotonic() + 1
-while time.monotonic() < deadline:
+# Until the socket has been passed, and a little longer.
+passed = None
+while passed is None or time.monotonic() < passed + 0.2:
+    if passed is None and select.select([0], [], [], 0)[0]:
+        os.read(0, 1)
+        passed = time.monotonic()
     try:
         peer.recv(1)
     except BlockingIOError:
@@ -75,6 +79,8 @@ ours, theirs = socket.socketpair()
 reader = start({PROGRAM}, READER, theirs.fileno(), sent, pass_fds=[theirs.fileno()])
 socket.send_fds(ours, [b"."], [connection.fileno()])
 connection.close()
+sender.stdin.write("p")
+sender.stdin.flush()
 assert sender.stdout.readline() == "waits\n"
 if sys.argv[3] == "ends":
     # With a reader that reads nothing.
