@@ -44,6 +44,13 @@ fn grant([near, far]: [RawFd; 2], family: Family) -> [End; 2] {
     [(near, 0), (far, 1)].map(|(fd, role)| enter(fd, family, role, arena))
 }
 
+/// What another test has left unclosed by this number would be sent by it.
+fn name_nothing(fd: RawFd) {
+    if let Some(process) = crate::process::get() {
+        process.name(fd, None);
+    }
+}
+
 /// Two ends that have been granted lanes and are on TCP yet, and the sockets below.
 pub(crate) fn granted() -> ([End; 2], [TcpStream; 2]) {
     process::resolve();
@@ -51,6 +58,7 @@ pub(crate) fn granted() -> ([End; 2], [TcpStream; 2]) {
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (far, _) = listener.accept().unwrap();
     let fds = [near.as_raw_fd(), far.as_raw_fd()];
+    fds.map(name_nothing);
     (grant(fds, Family::Tcp), [near, far])
 }
 
@@ -65,6 +73,7 @@ pub(crate) fn ends() -> ([End; 2], [TcpStream; 2]) {
 pub(crate) fn unix_ends() -> ([End; 2], [UnixStream; 2]) {
     process::resolve();
     let (near, far) = UnixStream::pair().unwrap();
+    [near.as_raw_fd(), far.as_raw_fd()].map(name_nothing);
     let ends = grant([near.as_raw_fd(), far.as_raw_fd()], Family::Unix);
     go_to_lanes(ends);
     (ends, [near, far])

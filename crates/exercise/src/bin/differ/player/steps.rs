@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crosslane_exercise::Errno;
+
 use super::{Player, WAKING};
 use crate::act::Outcome;
 use crate::call::Call;
@@ -336,7 +338,11 @@ impl Player<'_> {
         self.world.emptied(by.0, by.1);
         let is_enough = |least| drained.text.starts_with("end after") && drained.bytes >= least;
         let ends = rest.least_before_end.is_some_and(is_enough);
-        Ok(Some(if ends { "end".into() } else { drained.text }))
+        Ok(Some(if ends {
+            "end".into()
+        } else {
+            rest_of_full(drained.text)
+        }))
     }
 
     /// Those who have come back although they were not to: what they did not send is not waited for.
@@ -402,4 +408,27 @@ impl Player<'_> {
 
 fn name(fd: i32) -> Handle {
     Handle(u32::try_from(fd).expect("it is open"))
+}
+
+/// What is compared of the rest of what another end has sent until it found no room. A reset takes away what the kernel has not
+/// delivered yet, which is a matter of its buffers.
+fn rest_of_full(drained: String) -> String {
+    let reset = Errno(libc::ECONNRESET).to_string();
+    match drained.split_once(" after ") {
+        Some((what, _)) if what == reset => reset,
+        _ => drained,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_much_comes_before_a_reset_is_not_compared() {
+        assert_eq!(rest_of_full("ECONNRESET after 126977".into()), "ECONNRESET");
+        for text in ["all", "end after 5", "nothing more after 5"] {
+            assert_eq!(rest_of_full(text.into()), text);
+        }
+    }
 }
