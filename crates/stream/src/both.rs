@@ -58,7 +58,7 @@ pub(crate) fn granted() -> ([End; 2], [TcpStream; 2]) {
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (far, _) = listener.accept().unwrap();
     let fds = [near.as_raw_fd(), far.as_raw_fd()];
-    fds.map(name_nothing);
+    fds.into_iter().for_each(name_nothing);
     (grant(fds, Family::Tcp), [near, far])
 }
 
@@ -73,7 +73,8 @@ pub(crate) fn ends() -> ([End; 2], [TcpStream; 2]) {
 pub(crate) fn unix_ends() -> ([End; 2], [UnixStream; 2]) {
     process::resolve();
     let (near, far) = UnixStream::pair().unwrap();
-    [near.as_raw_fd(), far.as_raw_fd()].map(name_nothing);
+    name_nothing(near.as_raw_fd());
+    name_nothing(far.as_raw_fd());
     let ends = grant([near.as_raw_fd(), far.as_raw_fd()], Family::Unix);
     go_to_lanes(ends);
     (ends, [near, far])
