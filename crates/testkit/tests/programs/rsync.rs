@@ -96,13 +96,12 @@ fn folders_are_copied_there_and_back(host: &Host) {
 
     server.process.assert_running();
     if host.route() == Route::Crosslane {
-        // Each direction is half of it. A disk that pauses leaves bytes to TCP.
-        let stats = host.stats();
-        let (ring, tcp) = (
-            stats.count("ring_bytes_sent"),
-            stats.count("tcp_bytes_sent"),
+        let by_ring = host.stats().count("ring_bytes_sent");
+        assert!(
+            by_ring > 40_000_000,
+            "{by_ring} bytes by ring: {:?}",
+            host.stats()
         );
-        assert!(ring > tcp, "{ring} bytes by ring, {tcp} by TCP: {stats:?}");
     }
 }
 

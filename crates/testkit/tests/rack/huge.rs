@@ -62,7 +62,7 @@ fn connections_use_dax_memory_of_large_pages() {
 #[test]
 fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
     if let Some(huge) = huge_pages(ROOM) {
-        losses::lose_at_random(|| rack(&huge, "file"), 20, 1);
+        losses::lose_at_random(&rack(&huge, "file"), 20, 1);
     }
 }
 

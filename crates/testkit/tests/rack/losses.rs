@@ -6,7 +6,7 @@ use crosslane_testkit::rack::{Plan, Rack, WINDOWS, can_run};
 use crosslane_testkit::{tell, wait_until};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
-use crate::pauses::{self, Pauses};
+use crate::pauses::Pauses;
 use crate::talk::Talk;
 
 /// Moments at which the window is lost, by each of the connections.
@@ -94,19 +94,13 @@ impl Dice {
 #[test]
 fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
     if can_run() {
-        lose_at_random(Rack::new, asked_for(LOSSES), CONNECTIONS);
+        lose_at_random(&Rack::new(), asked_for(LOSSES), CONNECTIONS);
     }
 }
 
 /// Lose the window so often under connections that count, at least so many of which are in it each time. Who touches a window
 /// that is gone has detected it.
-pub fn lose_at_random(rack: impl Fn() -> Rack, losses: usize, inside: usize) {
-    pauses::conclude(&format!("pauses of {losses} losses"), || {
-        pauses_at_random(&rack(), losses, inside)
-    });
-}
-
-fn pauses_at_random(rack: &Rack, losses: usize, inside: usize) -> Pauses {
+pub fn lose_at_random(rack: &Rack, losses: usize, inside: usize) {
     let mut sides = counters::start(rack, CONNECTIONS);
     let (mut lost, mut back) = (Pauses::default(), Pauses::default());
     let mut dice = Dice(7);
@@ -125,15 +119,15 @@ fn pauses_at_random(rack: &Rack, losses: usize, inside: usize) -> Pauses {
         }
     }
     back.tell("pauses from TCP into the next window");
+    lost.conclude(&format!("pauses of {losses} losses"));
     for at in 0..2 {
         let stats = rack.hosts[at].stats();
-        let windows = stats.count("windows_lost");
+        let lost = stats.count("windows_lost");
         let all = (losses * inside) as u64..=(losses * CONNECTIONS) as u64;
-        assert!(all.contains(&windows), "{windows} losses of {all:?}");
+        assert!(all.contains(&lost), "{lost} losses of {all:?}");
         assert_eq!(stats.count("windows_unsettled"), 0);
         assert_eq!(stats.count("peer_lies"), 0);
     }
-    lost
 }
 
 /// Wait until all connections of both hosts are in these windows, some in each.

@@ -16,8 +16,11 @@ impl Pauses {
         sorted[(sorted.len() - 1) * percent / 100]
     }
 
-    fn are_short(&self) -> bool {
-        self.at(99) <= GOES_ON_WITHIN_MS
+    /// Tell, and fail unless traffic has gone on in time.
+    pub fn conclude(&self, what: &str) {
+        self.tell(what);
+        let most = self.at(99);
+        assert!(most <= GOES_ON_WITHIN_MS, "p99 of those is {most} ms");
     }
 
     pub fn tell(&self, what: &str) {
@@ -26,21 +29,4 @@ impl Pauses {
             "{what}: p50 {half} ms, p99 {most} ms, longest {all} ms"
         ));
     }
-}
-
-/// Traffic has gone on in time at the end of some of so many plays: what others do with the processors meanwhile is in the pauses, too.
-const PLAYS: usize = 3;
-
-/// Fail unless the pauses of a play are short. What a play checks besides holds in each.
-pub fn conclude(what: &str, mut play: impl FnMut() -> Pauses) {
-    let mut is_short = || {
-        let pauses = play();
-        pauses.tell(what);
-        pauses.are_short()
-    };
-    let is_one = (0..PLAYS).any(|_| is_short());
-    assert!(
-        is_one,
-        "p99 was above {GOES_ON_WITHIN_MS} ms in {PLAYS} plays"
-    );
 }

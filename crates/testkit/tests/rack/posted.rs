@@ -44,7 +44,7 @@ fn a_connection_goes_back_to_tcp_when_its_window_is_lost_and_over_the_next_one()
 fn no_byte_is_lost_doubled_or_reordered_whenever_the_window_goes() {
     if can_run() {
         let losses = losses::asked_for(LOSSES);
-        losses::lose_at_random(|| Rack::of_kind(POSTED), losses, CONNECTIONS);
+        losses::lose_at_random(&Rack::of_kind(POSTED), losses, CONNECTIONS);
     }
 }
 

@@ -7,7 +7,7 @@ use crosslane_testkit::{Process, wait_until};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
 use crate::losses::{self, Dice};
-use crate::pauses::{self, Pauses};
+use crate::pauses::Pauses;
 
 /// What the monitors promise.
 const FOUND_WITHIN: Duration = Duration::from_secs(1);
@@ -84,23 +84,13 @@ struct Seen {
 /// Have links go dead at random moments under load, and come to life again; every byte is checked. `ways` are what may
 /// stand still, of which each loss takes one or all.
 pub fn lose_at_random(links: impl Fn() -> Rack, ways: impl Fn(&Rack) -> Vec<Stall>) {
-    let losses = losses::asked_for(LOSSES);
-    pauses::conclude(&format!("pauses of {losses} dead links once found"), || {
-        pauses_at_random(&links, &ways, losses)
-    });
-}
-
-fn pauses_at_random(
-    links: impl Fn() -> Rack,
-    ways: impl Fn(&Rack) -> Vec<Stall>,
-    losses: usize,
-) -> Pauses {
     let mut dice = Dice(11);
     let mut seen = Seen {
         found: Pauses::default(),
         returns: Pauses::default(),
         whole: Pauses::default(),
     };
+    let losses = losses::asked_for(LOSSES);
     for first in (0..losses).step_by(LOSSES_PER_RACK) {
         let rack = links();
         let mut ways = ways(&rack);
@@ -129,6 +119,7 @@ fn pauses_at_random(
         .tell(&format!("{losses} dead links were found after"));
     seen.whole.tell("pauses from the loss on");
     seen.returns
+        .conclude(&format!("pauses of {losses} dead links once found"));
 }
 
 /// One loss, until all goes on by TCP.
