@@ -19,6 +19,9 @@ const READ: i16 = POLLIN | POLLRDNORM;
 const WRITE: i16 = POLLOUT | POLLWRNORM;
 const BROKEN: i16 = POLLERR | POLLHUP;
 
+/// So often a look begins anew for a peer that comes and goes meanwhile.
+const MOST_LOOKS: u32 = 8;
+
 /// Whether the kernel alone answers for this end.
 #[inline]
 pub fn is_kernels(end: &End) -> bool {
@@ -59,7 +62,24 @@ pub fn at_once(end: &End, wanted: i16) -> i16 {
 /// What is ready of `wanted`, besides POLLERR and POLLHUP, without waiting. With `ask_kernel`,
 /// ends and errors that only the kernel knows are included; directions on TCP always are.
 pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
-    step::settle(end);
+    let mut found = 0;
+    for _ in 0..MOST_LOOKS {
+        step::settle(end);
+        found = look_settled(end, wanted, ask_kernel);
+        // What TCP has may be a doorbell, of a sender that has come into the lane since.
+        if found & READ == 0 || !is_before_start(end) {
+            break;
+        }
+    }
+    found
+}
+
+/// Whether a START stands in the lane that has yet to be found.
+fn is_before_start(end: &End) -> bool {
+    end.rx_mode() == Mode::Tcp && step::may_start(end) && end.has_record()
+}
+
+fn look_settled(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
     if is_kernels(end) {
         // Its modes tell nothing: a freeze may never have been answered.
         return kernel::poll_now(end.fd(), wanted) & (wanted | BROKEN);
@@ -71,7 +91,9 @@ pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
         return kernel::poll_now(end.fd(), asked) & asked;
     }
     let mut found = 0;
-    if rx == Mode::Ring && end.has_record() || rx == Mode::Replay && step::may_read_frozen(end) {
+    // Not a STOP that has come since.
+    let has_data = || end.has_record() && has_arrived_since(end, 0);
+    if rx == Mode::Ring && has_data() || rx == Mode::Replay && step::may_read_frozen(end) {
         found |= wanted & READ;
     }
     if tx == Mode::Ring && wanted & WRITE != 0 && send::is_writable(end) {
@@ -338,4 +360,56 @@ fn leads_to_data(mut at: RxCursor, lane: &WindowLane) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicBool;
+
+    use crosslane_ctl::reason::Reason;
+
+    use super::*;
+    use crate::both::{ends, queued};
+
+    /// A receiver that has just seen no START looks at TCP.
+    #[test]
+    fn a_doorbell_behind_a_start_is_nothing_to_read() {
+        let ([near, far], _sockets) = ends();
+        switch::leave(&near, Reason::Chaos);
+        while far.rx_mode() != Mode::Tcp || near.tx_mode() != Mode::Ring {
+            step::settle(&far);
+            switch::reenter(&near);
+            step::settle(&near);
+        }
+        bell::probe(&near, 0);
+        while queued(&far) == 0 {}
+        assert_eq!(look_settled(&far, POLLIN, false), POLLIN);
+        assert!(is_before_start(&far));
+        assert_eq!(look(&far, POLLIN, false), 0);
+    }
+
+    /// Of a sender that enters its lane, rings and leaves again and again, while the receiver looks.
+    #[test]
+    fn passages_are_nothing_to_read() {
+        let ([near, far], _sockets) = ends();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    bell::probe(&near, 0);
+                    switch::leave(&near, Reason::Chaos);
+                    while near.tx_mode() != Mode::Ring {
+                        switch::reenter(&near);
+                        step::settle(&near);
+                    }
+                }
+                is_over.store(true, Ordering::SeqCst);
+            });
+            let mut found = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                found |= look(&far, POLLIN, false);
+            }
+            assert_eq!(found, 0);
+        });
+    }
 }

@@ -352,7 +352,7 @@ fn ends_at_mark(end: &End, lane: &WindowLane) -> Result<bool, Errno> {
 }
 
 /// Whether a START is looked for.
-fn may_start(end: &End) -> bool {
+pub(crate) fn may_start(end: &End) -> bool {
     end.phase() == EndPhase::Granted
         && !end.has_flags(end_flags::FROZEN)
         && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
