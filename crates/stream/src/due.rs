@@ -7,6 +7,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::end_flags;
 
@@ -26,6 +27,8 @@ const BYTES_OF_A_CONVERSATION: u64 = 1024;
 const LINES_THAT_PAY: u64 = 16;
 /// Connections in a row that have hardly used their rings, before the next ones wait for longer.
 const BRIEF_ONES: u32 = 8;
+/// While nobody is met one in so many is tried as usual, as its peer may be.
+const ONE_IN_SO_MANY: u32 = 16;
 
 /// Whether an end asks for rings that has moved data in so many calls, and perhaps goes on with a conversation.
 pub(crate) fn is_due(end: &End, calls: u32, goes_on: bool) -> bool {
@@ -53,19 +56,27 @@ pub(crate) fn goes_on(end: &End) -> bool {
 
 /// Whether so many calls, of which `least` are enough, and the bytes that they have moved are worth a ring.
 fn is_worth(end: &End, calls: u32, least: u32) -> bool {
-    let (tx, rx) = (&end.entry.tx, &end.entry.rx);
-    let bytes = tx.tcp_data.load(Ordering::Relaxed) + rx.tcp_data.load(Ordering::Relaxed);
-    calls >= least || bytes >= BYTES_BEFORE_REGISTERING
+    calls >= least || bytes_on_tcp(end) >= BYTES_BEFORE_REGISTERING
 }
 
-/// The end is let go. Whether its rings were worth asking for is remembered; one that had to ask, or has met nobody, tells
-/// nothing.
+fn bytes_on_tcp(end: &End) -> u64 {
+    let (tx, rx) = (&end.entry.tx, &end.entry.rx);
+    tx.tcp_data.load(Ordering::Relaxed) + rx.tcp_data.load(Ordering::Relaxed)
+}
+
+/// The end is let go. Whether its rings were worth asking for is remembered; one that had to ask tells nothing.
 pub(crate) fn judge_use(end: &End) {
-    let has_asked = end.has_flags(end_flags::KNOWN) && !end.has_flags(end_flags::EAGER);
+    if end.has_flags(end_flags::EAGER) {
+        return;
+    }
+    let habit = end.process().habit();
+    let has_asked = end.has_flags(end_flags::KNOWN);
     if has_asked && end.reason() != Reason::NoPeer {
         let sent = end.entry.tx.tail.load(Ordering::Relaxed);
         let received = end.entry.rx.head.load(Ordering::Relaxed);
-        end.process().habit().note(sent.saturating_add(received));
+        habit.note(sent.saturating_add(received));
+    } else if bytes_on_tcp(end) / (LINE_BYTES as u64) < LINES_THAT_PAY {
+        habit.note_alone(has_asked);
     }
 }
 
@@ -84,12 +95,17 @@ pub(crate) fn judge_unmet(end: &End) {
 pub(crate) struct Habit {
     /// Connections in a row that asked for rings and hardly used any.
     brief: AtomicU32,
+    /// Brief connections that met nobody, since one did: their peers are without Crosslane, or on another host, from which rings
+    /// come too late. From [`BRIEF_ONES`] on also those that have not asked.
+    alone: AtomicU32,
 }
 
 impl Habit {
-    /// Whether connections have lately been too short for rings.
+    /// Whether connections have lately been too short for rings. Where nobody was met, one in some is tried all the same.
     pub fn is_brief(&self) -> bool {
-        self.brief.load(Ordering::Relaxed) >= BRIEF_ONES
+        let alone = self.alone.load(Ordering::Relaxed);
+        let is_tried = alone.is_multiple_of(ONE_IN_SO_MANY);
+        self.brief.load(Ordering::Relaxed) >= BRIEF_ONES || alone >= BRIEF_ONES && !is_tried
     }
 
     /// Calls that move data before a connection is registered.
@@ -100,11 +116,19 @@ impl Habit {
         }
     }
 
-    /// A connection is over that had asked for rings; so many lines went through them.
+    /// A brief connection is over that has met nobody, or has not asked for rings.
+    pub fn note_alone(&self, has_asked: bool) {
+        if has_asked || self.alone.load(Ordering::Relaxed) >= BRIEF_ONES {
+            self.alone.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection is over that had asked for rings, and met its peer; so many lines went through them.
     pub fn note(&self, lines: u64) {
+        self.alone.store(0, Ordering::Relaxed);
         match lines >= LINES_THAT_PAY {
             true => self.brief.store(0, Ordering::Relaxed),
-            false if self.is_brief() => {}
+            false if self.brief.load(Ordering::Relaxed) >= BRIEF_ONES => {}
             false => {
                 self.brief.fetch_add(1, Ordering::Relaxed);
             }
@@ -128,6 +152,27 @@ mod tests {
         assert!(habit.is_brief());
         habit.note(LINES_THAT_PAY);
         assert_eq!(habit.calls_before_registering(), CALLS_BEFORE_REGISTERING);
+    }
+
+    #[test]
+    fn brief_connections_that_meet_nobody_wait_but_for_one_in_some_and_a_met_one_ends_that() {
+        let habit = Habit::default();
+        for _ in 0..100 {
+            habit.note_alone(false);
+        }
+        assert!(!habit.is_brief(), "who does not ask tells nothing");
+        for _ in 0..BRIEF_ONES {
+            assert!(!habit.is_brief());
+            habit.note_alone(true);
+        }
+        let mut tried = 0;
+        for _ in 0..10 * ONE_IN_SO_MANY {
+            tried += u32::from(!habit.is_brief());
+            habit.note_alone(!habit.is_brief());
+        }
+        assert_eq!(tried, 10);
+        habit.note(0);
+        assert!(!habit.is_brief());
     }
 
     #[test]
