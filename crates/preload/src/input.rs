@@ -8,7 +8,7 @@ use crosslane_ring::Part;
 use crosslane_stream::beside::Beside;
 use crosslane_stream::family::Family;
 use crosslane_stream::receive::{self, Options};
-use crosslane_stream::short::{Missed, receive_in_any, receive_soon};
+use crosslane_stream::short::{Missed, far, receive_in_any, receive_soon};
 use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, ending, peek, raw, send};
 use crosslane_sys::{Errno, cancel, real};
@@ -55,8 +55,13 @@ pub fn receive_one(
     let mut missed = Missed::Unusual;
     cancel::test();
     if flags & !SHORT_FLAGS == 0 && part.bytes > 0 && c::is_plausible(&part) {
-        // SAFETY: the program's buffer, by the manual of its call.
-        if !has_looked && let Ok(bytes) = unsafe { receive_in_any(end, part) } {
+        let found = match has_looked {
+            // SAFETY: the program's buffer, by the manual of its call.
+            true => unsafe { far::receive(end, part) },
+            // SAFETY: as above.
+            false => unsafe { receive_in_any(end, part) },
+        };
+        if let Ok(bytes) = found {
             return c::count(Ok(bytes));
         }
         // SAFETY: as above.

@@ -9,7 +9,7 @@ use crosslane_ring::short::SHORT_BYTES;
 use crosslane_stream::end::Blocked;
 use crosslane_stream::family::Family;
 use crosslane_stream::send::{self, Sent};
-use crosslane_stream::short::send_in_any;
+use crosslane_stream::short::{far, send_in_any};
 use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, adopt, raw, remainder, replay, switch};
 use crosslane_sys::{Errno, cancel, kernel, real};
@@ -38,13 +38,16 @@ pub fn transmit_one(
     kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
     cancel::test();
-    if !has_tried
-        && flags & !RING_FLAGS == 0
+    let is_short = flags & !RING_FLAGS == 0
         && (1..=SHORT_BYTES).contains(&part.bytes)
-        && c::is_plausible(&part)
+        && c::is_plausible(&part);
+    let is_sent = || match has_tried {
         // SAFETY: the program's buffer, by the manual of its call.
-        && unsafe { send_in_any(end, part) }.is_ok()
-    {
+        true => unsafe { far::send(end, part) },
+        // SAFETY: as above.
+        false => unsafe { send_in_any(end, part) },
+    };
+    if is_short && is_sent().is_ok() {
         return c::count(Ok(part.bytes));
     }
     transmit(end, &[part], flags, kernel)

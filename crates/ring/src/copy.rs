@@ -94,7 +94,7 @@ pub(crate) unsafe fn into_ring(from: *const u8, to: *mut u8, bytes: usize) -> Re
 /// # Safety
 /// As [`out_of_ring`].
 #[inline]
-unsafe fn through(from: *const u8, to: *mut u8, bytes: usize) -> Result<(), Fault> {
+pub(crate) unsafe fn through(from: *const u8, to: *mut u8, bytes: usize) -> Result<(), Fault> {
     if bytes <= FEW_BYTES {
         // SAFETY: the caller's promise.
         unsafe { pieces::few::<IN>(from, to, bytes) }

@@ -185,6 +185,14 @@ impl WindowLane {
         how.rest(self.header_cell(line), ticks, is_due);
     }
 
+    /// Whether it is not one [`WindowLane::with_ring_of`] another.
+    #[inline]
+    fn has_own_ring(&self) -> bool {
+        // Control lines and head of one lane are less than a page apart, and memory of another arena is further away.
+        let [head, ..] = self.ring;
+        head.addr().wrapping_sub(self.control.addr()) < PAGE_BYTES
+    }
+
     #[inline]
     fn header_cell(&self, line: u32) -> &AtomicU64 {
         // SAFETY: inside the ring, aligned to a line, and an atomic may be changed by the peer.
@@ -312,6 +320,23 @@ impl WindowLane {
         Ok(())
     }
 
+    /// Copy into a part of the ring: of another lane's, which nobody else looks at, through the cache.
+    ///
+    /// # Errors
+    /// As [`LaneMemory::copy_in`].
+    ///
+    /// # Safety
+    /// As [`LaneMemory::copy_in`]; the part must have so many bytes.
+    #[inline]
+    unsafe fn copy_part_in(&self, from: *const u8, to: *mut u8, bytes: usize) -> Result<(), Fault> {
+        match self.has_own_ring() {
+            // SAFETY: the caller's promise; the ring is no Rust object, so a racing peer can only spoil bytes.
+            true => unsafe { copy::into_ring(from, to, bytes) },
+            // SAFETY: as above.
+            false => unsafe { copy::through(from, to, bytes) },
+        }
+    }
+
     /// As [`WindowLane::copy_pieces_out`], into the ring.
     ///
     /// # Errors
@@ -331,7 +356,7 @@ impl WindowLane {
             // The pieces are `bytes` in all.
             let rest = from.wrapping_add(done);
             // SAFETY: the caller's promise.
-            unsafe { copy::into_ring(rest, self.from(piece.offset).0, piece.bytes) }?;
+            unsafe { self.copy_part_in(rest, self.from(piece.offset).0, piece.bytes) }?;
             done += piece.bytes;
         }
         Ok(())
@@ -376,9 +401,7 @@ impl LaneMemory for WindowLane {
 
     /// Not with the ring of another lane, which is posted line by line.
     fn may_turn(&self) -> bool {
-        // Control lines and head of one lane are less than a page apart, and memory of another arena is further away.
-        let [head, ..] = self.ring;
-        head.addr().wrapping_sub(self.control.addr()) < PAGE_BYTES
+        self.has_own_ring()
     }
 
     #[inline]
@@ -426,9 +449,8 @@ impl LaneMemory for WindowLane {
     unsafe fn copy_in(&self, offset: usize, from: *const u8, bytes: usize) -> Result<(), Fault> {
         let (target, together) = self.from(offset);
         if bytes <= together {
-            // SAFETY: the range lies inside the ring; the source is the caller's promise; the ring is
-            // no Rust object, so a racing peer can only spoil bytes.
-            return unsafe { copy::into_ring(from, target, bytes) };
+            // SAFETY: the range lies inside the ring; the source is the caller's promise.
+            return unsafe { self.copy_part_in(from, target, bytes) };
         }
         assert!(bytes <= self.lines as usize * LINE_BYTES);
         // SAFETY: the caller's promise, and just checked.

@@ -111,7 +111,7 @@ mod tests {
     use crosslane_window::view::View;
 
     use super::*;
-    use crate::header::Control;
+    use crate::header::{Control, MAX_RECORD_BYTES};
 
     #[derive(Clone)]
     #[repr(C, align(64))]
@@ -182,6 +182,44 @@ mod tests {
             let taken = rx.read_slice(window, &mut found).unwrap();
             assert_eq!((taken.bytes, &found), (length, &message));
         }
+    }
+
+    #[test]
+    fn a_short_record_stands_in_both_and_is_taken_only_if_it_is_valid() {
+        let (mut ours, mut theirs) = (memory(), memory());
+        let (own, window) = (lane(&mut ours), lane(&mut theirs));
+        let sending = window.with_ring_of(&own).unwrap();
+        let (mut tx, mut rx) = (TxCursor::default(), RxCursor::default());
+        let mut short = 0;
+        for length in (1..MAX_RECORD_BYTES).step_by(37).chain(1..300) {
+            let byte = |i: usize| u8::try_from((i * 7 + length) % 251).unwrap();
+            let message: Vec<u8> = (0..length).map(byte).collect();
+            let first = tx.tail;
+            // SAFETY: the message is valid for its length.
+            if unsafe { tx.write_short_twice([&sending, &window], message.as_ptr(), length) } {
+                short += 1;
+            } else {
+                // Over the ring's end, or no room is known.
+                assert_eq!(tx.write_slice(&sending, &message), Ok(length));
+                assert!(!rx.has_record(&window), "nothing is posted yet");
+                post(&own, &window, first, tx.tail);
+            }
+            assert!(is_whole(&own, rx.position(), tx.tail).unwrap());
+            let (mut found, before, told) = (vec![0; length], rx, window.consumed());
+            let mut take = |is_valid| {
+                // SAFETY: the vector is valid for its length.
+                unsafe { rx.read_short_if(&window, found.as_mut_ptr(), length, || is_valid) }
+            };
+            assert_eq!(take(false), None);
+            if take(true).is_some() {
+                assert_eq!(found, message);
+                continue;
+            }
+            assert_eq!((rx, window.consumed()), (before, told));
+            assert_eq!(rx.read_slice(&window, &mut found).unwrap().bytes, length);
+            assert_eq!(found, message);
+        }
+        assert!(short > 300, "{short} went the short way");
     }
 
     #[test]

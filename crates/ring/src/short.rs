@@ -64,6 +64,46 @@ impl TxCursor {
         self.tail = tail + lines;
         true
     }
+
+    /// As [`TxCursor::write_short`], into our own copy of a ring and into the window, where the receiver finds it. Such a
+    /// lane does not turn.
+    ///
+    /// # Safety
+    /// As [`TxCursor::write_short`].
+    #[inline]
+    pub unsafe fn write_short_twice<L: LaneMemory>(
+        &mut self,
+        [own, window]: [&L; 2],
+        from: *const u8,
+        bytes: usize,
+    ) -> bool {
+        let lines = lines_for(bytes);
+        let is_short = bytes.wrapping_sub(1) < SHORT_BYTES;
+        if !is_short || !self.has_free(own, lines) {
+            return false;
+        }
+        let (tail, next) = (self.tail, self.tail + lines);
+        // With the header behind the record.
+        let Some(spot) = window.together(Self::wrapped(window, tail), lines + 1) else {
+            return false;
+        };
+        own.clear(Self::wrapped(own, next));
+        let offset = Self::offset(own, tail) + HEADER_BYTES;
+        // SAFETY: the caller's promise.
+        let is_kept = unsafe { own.copy_in(offset, from, bytes) }.is_ok();
+        // SAFETY: the caller's promise, and the spot has the record's lines and one more.
+        if !is_kept || unsafe { put(spot, from, bytes) }.is_err() {
+            return false;
+        }
+        mark(Point::CopiedIn);
+        let header = header::data(bytes, tail, own.lines());
+        own.set_header(Self::wrapped(own, tail), header);
+        // SAFETY: as above.
+        unsafe { spot.publish(header) };
+        mark(Point::Published);
+        self.tail = next;
+        true
+    }
 }
 
 /// Copy the payload of a record, and clear the header behind it.
@@ -135,6 +175,23 @@ impl RxCursor {
         to: *mut u8,
         most: usize,
     ) -> Option<Whole> {
+        // SAFETY: the caller's promise.
+        unsafe { self.read_short_if(lane, to, most, || true) }
+    }
+
+    /// As [`RxCursor::read_short`], unless `is_valid`, asked after all has been read and before anybody is told, says that
+    /// this is nothing.
+    ///
+    /// # Safety
+    /// As [`RxCursor::read_short`].
+    #[inline(always)]
+    pub unsafe fn read_short_if<L: LaneMemory>(
+        &mut self,
+        lane: &L,
+        to: *mut u8,
+        most: usize,
+        is_valid: impl FnOnce() -> bool,
+    ) -> Option<Whole> {
         let line = Self::wrapped(lane, self.head);
         let found = lane.header(line);
         // No record is no record of data.
@@ -151,6 +208,9 @@ impl RxCursor {
         // SAFETY: the caller's promise, there are at most `most`, and the spot has the record's lines.
         unsafe { spot.copy_out(HEADER_BYTES, to, bytes) }.ok()?;
         mark(Point::CopiedOut);
+        if !is_valid() {
+            return None;
+        }
         let next = self.head + lines;
         let passed = self.head ^ next;
         // No ring has a smaller quarter.

@@ -179,7 +179,9 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
         end.set_tx_cursor(cursor);
         add(&end.entry.tx.ring_bytes, bytes as u64);
         total += bytes;
-        note_published(end, &lane, [before, end.tx_cursor().tail]);
+        let lines = [before, end.tx_cursor().tail];
+        note_published(end, &lane, lines);
+        prepare_next(&lane, lines);
     }
     // Under the lock: an entry that has lanes is the connection's that was written to.
     let token = if parts.left() > 0 { end.token() } else { 0 };
@@ -207,13 +209,13 @@ pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
 pub(crate) fn note_published(end: &End, lane: &WindowLane, [before, tail]: [u64; 2]) {
     note_lines(end, tail - before);
     switch::attend_published(end, lane);
-    prepare_next(lane, tail, tail - before);
 }
 
 /// A short message is often followed by another one of its size: have its lines, but for the
 /// first, which the receiver takes away with every look. Nearly all have one line or two.
 #[inline]
-fn prepare_next(lane: &WindowLane, tail: u64, lines: u64) {
+pub(crate) fn prepare_next(lane: &WindowLane, [before, tail]: [u64; 2]) {
+    let lines = tail - before;
     let line = u32::try_from(tail & u64::from(lane.lines() - 1)).unwrap_or(0);
     let have = |ahead| lane.prefetch_to_write(line, ahead);
     match usize::try_from(lines) {

@@ -2,6 +2,8 @@
 //! waiting for anything. What is not done here is done, with the same outcome, by [`crate::send`]
 //! and [`crate::receive`].
 
+pub mod far;
+
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
@@ -109,6 +111,7 @@ pub unsafe fn send<C: Company>(end: &End, part: Part) -> Result<(), Missed> {
     end.set_near_tx_cursor(cursor);
     add(&end.entry.tx.ring_bytes, part.bytes as u64);
     send::note_published(end, &lane, [before, cursor.tail]);
+    send::prepare_next(&lane, [before, cursor.tail]);
     Ok(())
 }
 
@@ -129,7 +132,11 @@ pub unsafe fn send_in_any(end: &End, part: Part) -> Result<(), Missed> {
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { send::<Shared>(end, part) }
+    match unsafe { send::<Shared>(end, part) } {
+        // SAFETY: as above.
+        Err(_) => unsafe { far::send(end, part) },
+        sent => sent,
+    }
 }
 
 /// Why nothing went the short way.
@@ -174,7 +181,11 @@ pub unsafe fn receive_in_any(end: &End, part: Part) -> Result<usize, Missed> {
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { receive::<Shared>(end, part) }
+    match unsafe { receive::<Shared>(end, part) } {
+        // SAFETY: as above.
+        Err(_) => unsafe { far::receive(end, part) },
+        received => received,
+    }
 }
 
 /// As [`receive`], of which nothing came, once more after the moment that an answer takes if the call `waits`.
@@ -243,10 +254,13 @@ unsafe fn take<C: Company>(end: &End, part: Part) -> Result<Whole, Missed> {
 
 /// Whether a record may be received the short way.
 fn is_in_ring(end: &End) -> bool {
-    end.phase() == EndPhase::Granted
-        && end.local.adopted.load(Ordering::Acquire) != 0
-        && end.flags() & UNUSUAL == 0
-        && end.rx_mode() == Mode::Ring
+    let is_near = || {
+        end.phase() == EndPhase::Granted
+            && end.local.adopted.load(Ordering::Acquire) != 0
+            && end.flags() & UNUSUAL == 0
+            && end.rx_mode() == Mode::Ring
+    };
+    is_near() || far::is_in_ring(end)
 }
 
 #[inline(never)]

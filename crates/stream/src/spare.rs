@@ -122,6 +122,12 @@ pub(crate) fn sent(end: &End) -> Option<WindowLane> {
     lane(end, SENT)
 }
 
+/// Where the receiver finds what we send.
+#[inline]
+pub(crate) fn window(end: &End) -> Option<WindowLane> {
+    end.local.behind.window.get()
+}
+
 /// Where we receive when the window is gone.
 pub(crate) fn received(end: &End) -> Option<WindowLane> {
     lane(end, RECEIVED)
@@ -170,7 +176,7 @@ pub(crate) fn post(end: &End, tail: u64) {
     }
     let Some(own) = end.tx_lane() else { return };
     if !posted::post(end, &own, first, tail)
-        && let Some(window) = end.local.behind.window.get()
+        && let Some(window) = window(end)
     {
         mirror::post(&own, &window, first, tail);
     }

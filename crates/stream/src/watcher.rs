@@ -116,10 +116,16 @@ fn call() {
     }
 }
 
+/// Whether it looks after the ends of this process.
+#[inline]
+pub(crate) fn is_at_work() -> bool {
+    runs() && IS_NEEDED.load(Ordering::Relaxed)
+}
+
 /// Have it in this process.
 #[inline]
 pub(crate) fn start(process: &'static Process) {
-    if !runs() || !IS_NEEDED.load(Ordering::Relaxed) {
+    if !is_at_work() {
         start_now(process);
     }
 }

@@ -9,11 +9,13 @@ use std::time::Instant;
 use crosslane_ctl::lane::receiver_flags::READY;
 use crosslane_ctl::lane::{Geometry, Location, Pages};
 use crosslane_ctl::message::Grant;
+use crosslane_ring::Part;
 use crosslane_window::arena::Arena;
 
 use super::*;
 use crate::family::Family;
 use crate::process::Process;
+use crate::short::{Missed, far};
 use crate::{register, slices};
 
 const GEOMETRY: Geometry = Geometry {
@@ -170,6 +172,19 @@ impl Side {
                 None
             }
         }
+    }
+
+    fn send_short(&self, bytes: &[u8]) -> Result<(), Missed> {
+        // SAFETY: a slice is valid for its length.
+        unsafe { far::send(&self.end, Part::of(bytes)) }
+    }
+
+    fn receive_short(&self) -> Result<Vec<u8>, Missed> {
+        let mut room = vec![0; 9000];
+        // SAFETY: as above.
+        let taken = unsafe { far::receive(&self.end, Part::of_mut(&mut room)) }?;
+        room.truncate(taken);
+        Ok(room)
     }
 
     fn receive(&self, bytes: usize) -> Vec<u8> {
@@ -334,6 +349,35 @@ fn what_was_sent_to_an_end_that_has_left_comes_by_tcp() {
         until("the sender is on TCP", || link.sender.is_on_tcp());
         assert_eq!(link.receiver.receive(unseen.len()), unseen);
     }
+}
+
+#[test]
+fn short_messages_go_the_short_way_until_the_window_is_lost() {
+    let link = Link::new();
+    let (sender, receiver) = (&link.sender, &link.receiver);
+    link.make_ready();
+    assert_eq!(sender.send_short(b"early"), Err(Missed::Unusual));
+    assert_eq!(sender.send(b"first"), 5);
+    assert_eq!(receiver.receive(5), b"first");
+    until("the START is known to be found", || {
+        look(&sender.end);
+        !sender.end.has_flags(end_flags::AWAITED)
+    });
+    for bytes in [1, 56, 57, 300] {
+        let message = content(bytes);
+        assert_eq!(sender.send_short(&message), Ok(()));
+        assert_eq!(receiver.receive_short().as_ref(), Ok(&message));
+    }
+    assert_eq!(receiver.receive_short(), Err(Missed::Unusual));
+    assert_eq!(sender.send_short(b"unread"), Ok(()));
+    let head = receiver.end.rx_cursor();
+    receiver.view.lost().unwrap().store(1, Ordering::SeqCst);
+    assert_eq!(receiver.receive_short(), Err(Missed::Unusual));
+    assert_eq!(receiver.end.rx_cursor(), head);
+    sender.view.lost().unwrap().store(1, Ordering::SeqCst);
+    assert_eq!(sender.send_short(b"too late"), Err(Missed::Unusual));
+    come_through(&link, b"unread");
+    assert_eq!(sender.send_short(b"on TCP"), Err(Missed::Unusual));
 }
 
 /// A START that can be seen is found by the library's thread, and who sleeps is rung behind it.
