@@ -1,6 +1,7 @@
 //! When the kernel is asked for what rings cannot show: other descriptors, connections on TCP, doorbells of idle ones.
 
 use core::cell::Cell;
+use std::time::Instant;
 
 use crosslane_sys::cpu;
 
@@ -11,7 +12,7 @@ pub const KERNEL_LOOK_US: u64 = 20;
 const LONG_SPIN_US: u64 = 4;
 
 /// Looks between two looks at the clock, which costs as much as several of them.
-pub const LOOKS_PER_CLOCK: u32 = 16;
+const LOOKS_PER_CLOCK: u32 = 16;
 
 thread_local! {
     /// When this thread has last asked the kernel in a poll, in ticks.
@@ -64,4 +65,26 @@ impl KernelLooks {
 
 fn has_passed(since: u64, now: u64, micros: u64) -> bool {
     now.wrapping_sub(since) > micros * cpu::ticks_per_us()
+}
+
+/// Whether a spin has lasted until the caller's deadline, asked after each look.
+pub struct Overdue {
+    deadline: Option<Instant>,
+    looks: u32,
+}
+
+impl Overdue {
+    /// Overdue from this moment on; never without one.
+    pub fn after(deadline: Option<Instant>) -> Self {
+        Self { deadline, looks: 0 }
+    }
+
+    /// Asks.
+    pub fn is_due(&mut self) -> bool {
+        let Some(deadline) = self.deadline else {
+            return false;
+        };
+        self.looks = self.looks.wrapping_add(1);
+        self.looks.is_multiple_of(LOOKS_PER_CLOCK) && Instant::now() >= deadline
+    }
 }

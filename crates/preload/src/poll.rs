@@ -12,7 +12,7 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, kernel, process, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
-use crate::kernel_looks::{KernelLooks, LOOKS_PER_CLOCK, is_kernels_turn};
+use crate::kernel_looks::{KernelLooks, Overdue, is_kernels_turn};
 use crate::progress::is_granted;
 use crate::strays::{Kept, Stray};
 use crate::{c, epoll};
@@ -163,7 +163,9 @@ pub fn wait_any(
         match slept {
             // The kernel, too, looks once more at what the descriptors name now.
             Err(Errno::INTR) => {
-                return match look_anew(fds)? {
+                let is_known = |fd| epoll::is_known(fd) || End::of(fd).is_some();
+                let is_ours = |place, one: &pollfd| kept.has(place) || is_known(one.fd);
+                return match look_at_ours(fds, is_ours)? {
                     0 => Err(Errno::INTR),
                     found => Ok(found),
                 };
@@ -225,10 +227,17 @@ fn look(fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
             }
         }
     }
-    if others > 0 {
-        look_at_others(fds)?;
+    let looked = if others > 0 {
+        look_at_others(fds)
+    } else {
+        Ok(())
+    };
+    let found = fds.iter().filter(|one| one.revents != 0).count();
+    // A signal ends a call that has found nothing.
+    match looked {
+        Err(Errno::INTR) if found > 0 => Ok(found),
+        looked => looked.map(|()| found),
     }
-    Ok(fds.iter().filter(|one| one.revents != 0).count())
 }
 
 /// What the kernel is to be asked for, whatever another thread is granted meanwhile: no event of poll(2).
@@ -254,28 +263,6 @@ fn look_at_others(fds: &mut [pollfd]) -> Result<(), Errno> {
         }
     }
     asked.map(|_| ())
-}
-
-/// Whether a spin has lasted until the caller's deadline, asked after each look.
-pub struct Overdue {
-    deadline: Option<Instant>,
-    looks: u32,
-}
-
-impl Overdue {
-    /// Overdue from this moment on; never without one.
-    pub fn after(deadline: Option<Instant>) -> Self {
-        Self { deadline, looks: 0 }
-    }
-
-    /// Asks.
-    pub fn is_due(&mut self) -> bool {
-        let Some(deadline) = self.deadline else {
-            return false;
-        };
-        self.looks = self.looks.wrapping_add(1);
-        self.looks.is_multiple_of(LOOKS_PER_CLOCK) && Instant::now() >= deadline
-    }
 }
 
 /// Whether there is something to look at: news, that time is up, or that a signal has come.
@@ -541,7 +528,7 @@ unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t, asleep: &Asl
         |one: &pollfd| epoll::is_known(one.fd) || End::of(one.fd).is_some_and(|end| is_news(&end));
     // SAFETY: the caller's promise.
     let all = unsafe { slice(fds, count) }.filter(|fds| fds.iter().any(is_ours));
-    match all.map(|fds| look_at_ours(fds, is_ours)) {
+    match all.map(|fds| look_at_ours(fds, |_, one| is_ours(one))) {
         Some(Ok(news @ 1..)) => answer(Ok(news)),
         _ => {
             errno.set();
@@ -550,11 +537,17 @@ unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t, asleep: &Asl
     }
 }
 
-/// As [`look_anew`], without what the kernel has looked at: the end of its poll may have closed a socket since.
-fn look_at_ours(fds: &mut [pollfd], is_ours: impl Fn(&pollfd) -> bool) -> Result<usize, Errno> {
+/// As [`look_anew`], without what the kernel has looked at: the end of its poll may have closed a socket since, and a handler
+/// have made ready what was not.
+fn look_at_ours(
+    fds: &mut [pollfd],
+    is_ours: impl Fn(usize, &pollfd) -> bool,
+) -> Result<usize, Errno> {
     let mut ours = fds.to_vec();
-    for one in ours.iter_mut().filter(|one| !is_ours(one)) {
-        one.fd = -1;
+    for (place, one) in ours.iter_mut().enumerate() {
+        if !is_ours(place, one) {
+            one.fd = -1;
+        }
     }
     let news = look_anew(&mut ours)?;
     for (one, look) in fds.iter_mut().zip(&ours) {

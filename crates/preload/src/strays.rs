@@ -71,6 +71,11 @@ impl Kept {
         strays
     }
 
+    /// Whether there was a connection at this place when the call began.
+    pub fn has(&self, place: usize) -> bool {
+        self.0.iter().any(|one| one.place == place)
+    }
+
     /// What the call has begun with, with its places.
     pub fn ends(&self) -> impl Iterator<Item = (usize, End)> {
         self.0.iter().map(|one| (one.place, one.stay.end()))

@@ -81,7 +81,10 @@ pub fn prepare_sleep(end: &End) -> bool {
 pub(crate) fn must_look(end: &End) -> bool {
     let waits_for_tcp = match end.rx_mode() {
         Mode::Ring => false,
-        Mode::Tcp => end.entry.rx.tcp_limit.load(Ordering::Relaxed) != u64::MAX,
+        Mode::Tcp => {
+            let limit = end.entry.rx.tcp_limit.load(Ordering::Relaxed);
+            limit != u64::MAX && limit != end.entry.rx.tcp_bytes.load(Ordering::Relaxed)
+        }
         Mode::Drain | Mode::Replay => true,
     };
     !waits_for_tcp && end.has_record()
@@ -308,3 +311,6 @@ pub(crate) fn take_bells(end: &End, own: u32) {
     }
     bell::take_if_empty(end, &lane);
 }
+
+#[cfg(test)]
+mod tests;

@@ -201,7 +201,7 @@ pub(crate) fn arm(end: &End, lane: &WindowLane) {
 }
 
 /// Before a freeze is taken back, with which the requests of those who sleep were: a sender that finds it gone looks for
-/// them. The caller holds the receiving direction.
+/// them. Or where a doorbell for them has been taken, which they may not have seen. The caller holds the receiving direction.
 pub(crate) fn arm_again(end: &End, lane: &WindowLane) {
     let wait = &end.entry.wait;
     if wait.sleepers.load(Ordering::SeqCst) > 0 || wait.epolls.load(Ordering::Relaxed) > 0 {

@@ -65,13 +65,20 @@ pub fn look(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
     let mut found = 0;
     for _ in 0..MOST_LOOKS {
         step::settle(end);
+        let stood = passages(end);
         found = look_settled(end, wanted, ask_kernel);
-        // What TCP has may be a doorbell, of a sender that has come into the lane since.
-        if found & READ == 0 || !is_before_start(end) {
+        // What TCP has may be a doorbell, of a sender that has come into the lane since, as another thread may have found.
+        if found & READ == 0 || stood == passages(end) && !is_before_start(end) {
             break;
         }
     }
     found
+}
+
+/// What changes when the receiving direction passes from TCP to the lane, or back.
+fn passages(end: &End) -> (Mode, u64) {
+    let limit = end.entry.rx.tcp_limit.load(Ordering::Relaxed);
+    (end.rx_mode(), limit)
 }
 
 /// Whether a START stands in the lane that has yet to be found.

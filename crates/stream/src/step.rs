@@ -57,7 +57,7 @@ pub(crate) fn step(
             Mode::Drain | Mode::Tcp if cut_short::take_up(end, &lane, is_told)? => {
                 Ok(Passage::Again)
             }
-            Mode::Drain => step_drain(end),
+            Mode::Drain => step_drain(end, &lane),
             Mode::Replay => step_replay(end, &lane, parts, peek),
             Mode::Tcp if goes_on && ends_at_mark(end, &lane)? => Ok(Passage::Out(Step::Last(0))),
             Mode::Tcp => step_tcp(end, &lane, parts, options),
@@ -158,13 +158,14 @@ fn pass(end: &End, lane: &WindowLane) {
 }
 
 /// Discard the doorbells that are left on TCP after a STOP.
-fn step_drain(end: &End) -> Result<Passage, Errno> {
+fn step_drain(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
     let rx = &end.entry.rx;
     loop {
         let left = left_on_tcp(end)?;
         if left == 0 {
             let _passage = mark_passage(end);
             rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
+            bell::arm_again(end, lane);
             end.set_rx_mode(Mode::Tcp);
             entering::expect(end);
             return Ok(Passage::Again);

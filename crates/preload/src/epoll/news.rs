@@ -83,6 +83,8 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
         return 0;
     }
     (reg.missed, reg.echoes) = (false, false);
+    // What comes after this is new, though the look may find it.
+    reg.seen_tcp = (reg.is_edge() && on_tcp).then(|| ready::seen_by_tcp(&reg.end));
     let found = u32::from(ready::look(&reg.end, wanted, ask_kernel).cast_unsigned());
     if found == 0 {
         reg.fresh = reg.fresh && reg.is_edge();
@@ -93,7 +95,8 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
         || found & BROKEN & !reg.reported_broken != 0
         || found & BROKEN != 0 && was_missed;
     let has_room = due_for_room && found & libc::EPOLLOUT.cast_unsigned() != 0;
-    if due || has_room || ended || has_arrivals(reg) {
+    let has_come = || found & libc::EPOLLIN.cast_unsigned() != 0 && has_arrivals(reg);
+    if due || has_room || ended || has_come() {
         found
     } else {
         0
@@ -203,8 +206,8 @@ pub fn reported(reg: &mut Reg, events: u32) {
     if reg.is_edge() && events & libc::EPOLLIN.cast_unsigned() != 0 {
         reg.reported_line = ready::arrived_up_to(&reg.end, reg.reported_line);
     }
-    if reg.is_edge() && on_tcp(&reg.end) {
-        reg.reported_tcp = ready::seen_by_tcp(&reg.end);
+    if let Some(seen) = reg.seen_tcp.take() {
+        reg.reported_tcp = seen;
     }
     if events & libc::EPOLLOUT.cast_unsigned() != 0 {
         let blocked = &reg.end.local.blocked;

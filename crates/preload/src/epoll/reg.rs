@@ -43,6 +43,8 @@ pub struct Reg {
     pub reported_line: u64,
     /// Edge-triggered: what TCP had brought when that was last reported.
     pub reported_tcp: SeenByTcp,
+    /// The same before the last look at TCP, until that is reported.
+    pub seen_tcp: Option<SeenByTcp>,
     /// The [`stage`](crosslane_stream::lost::stage) of lost windows at which edges have been due again.
     pub stage: u32,
     /// What had been shut down when edges were last looked for.
@@ -89,6 +91,7 @@ impl Reg {
             echoes: false,
             reported_line: 0,
             reported_tcp: SeenByTcp::default(),
+            seen_tcp: None,
             stage: lost::stage(end),
             shutdowns: gone::shutdowns(end),
             refusals: end.refusals(),

@@ -26,8 +26,7 @@ use super::order::Order;
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
 use crate::c;
-use crate::kernel_looks::{KERNEL_LOOK_US, KernelLooks};
-use crate::poll::Overdue;
+use crate::kernel_looks::{KERNEL_LOOK_US, KernelLooks, Overdue};
 
 /// Connections that are looked at before the kernel is asked. A connection that had no news for
 /// this many waits leaves the list, armed.
@@ -403,7 +402,7 @@ impl<'a> Wait<'a> {
             // Edge-triggered: arrivals already reported are no reason to stay awake.
             if !armed && news(reg) != 0 {
                 // The look has used up what made it due, and the scan has yet to report it.
-                reg.missed = true;
+                (reg.missed, reg.fresh) = (true, true);
                 is_quiet = false;
             }
             is_quiet &= armed || !waits_for_look(&reg.end);

@@ -48,11 +48,16 @@ fn nanos_now() -> u64 {
 
 /// Count `signal` from now on instead of dying from it.
 pub(super) fn catch(signal: i32, flags: i32) {
+    catch_by(signal, flags, count);
+}
+
+/// Have a handler that may run anywhere handle `signal`.
+pub(super) fn catch_by(signal: i32, flags: i32, handler: extern "C" fn(i32)) {
     // SAFETY: an action of zeros is an empty one.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = count as extern "C" fn(i32) as usize;
+    action.sa_sigaction = handler as usize;
     action.sa_flags = flags;
-    // SAFETY: the handler only touches an atomic.
+    // SAFETY: the caller's handlers make no calls but of the kernel.
     let installed = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     assert_eq!(installed, 0, "a handler can be installed");
 }
@@ -78,7 +83,7 @@ pub(super) fn has_caught() -> bool {
 }
 
 /// Send SIGUSR1 to this thread in a while, by another that does nothing else.
-fn interrupt_soon() -> impl FnOnce() {
+pub(super) fn interrupt_soon() -> impl FnOnce() {
     interrupt_after(Duration::from_millis(40))
 }
 

@@ -1,5 +1,6 @@
 //! What wakes those who wait, and what does not keep them waiting.
 
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use crosslane_exercise::calls::{
@@ -9,7 +10,7 @@ use crosslane_exercise::calls::{
 };
 use libc::{EPOLL_CTL_ADD, MSG_NOSIGNAL, MSG_OOB, POLLIN, SIGUSR1, SO_SNDTIMEO};
 
-use super::signals::{catch, caught};
+use super::signals::{catch, catch_by, caught, interrupt_soon};
 use super::{Check, pair};
 use crate::Stage;
 use crate::stage::{Shown, drain, epoll_text, events_text, hears, pattern, says};
@@ -20,6 +21,14 @@ const EDGE: u32 = libc::EPOLLET.cast_unsigned();
 const DATA: u64 = 77;
 const SHORT: Duration = Duration::from_millis(50);
 const PATIENCE_MS: Option<i32> = Some(5000);
+
+/// Where [`note`] writes.
+static NOTES: AtomicI32 = AtomicI32::new(-1);
+
+/// A handler that tells an event loop of its signal by a pipe.
+extern "C" fn note(_signal: i32) {
+    let _ = write(NOTES.load(Ordering::Relaxed), b".");
+}
 
 fn watching(s: &Stage, events: u32) -> i32 {
     let epoll = epoll_create().expect("a set can be made");
@@ -252,6 +261,29 @@ pub const CHECKS: &[Check] = &[
             s.go();
         },
         |s| s.wait(),
+    ),
+    pair(
+        "handler_that_writes_to_a_pipe_ends_a_poll",
+        |s| {
+            talk(s);
+            let [notes, into] = pipe().expect("a pipe can be made");
+            NOTES.store(into, Ordering::Relaxed);
+            catch_by(SIGUSR1, 0, note);
+            let join = interrupt_soon();
+            let mut entries = [s.fd, notes].map(|fd| libc::pollfd {
+                fd,
+                events: POLLIN,
+                revents: 0,
+            });
+            s.say("poll", poll(&mut entries, PATIENCE_MS));
+            join();
+            s.say("then", poll(&mut entries, PATIENCE_MS));
+            s.go();
+        },
+        |s| {
+            answer(s);
+            s.wait();
+        },
     ),
     pair(
         "one_descriptor_may_be_polled",
