@@ -83,11 +83,11 @@ pub(super) fn has_caught() -> bool {
 }
 
 /// Send SIGUSR1 to this thread in a while, by another that does nothing else.
-pub(super) fn interrupt_soon() -> impl FnOnce() {
+fn interrupt_soon() -> impl FnOnce() {
     interrupt_after(Duration::from_millis(40))
 }
 
-fn interrupt_after(pause: Duration) -> impl FnOnce() {
+pub(super) fn interrupt_after(pause: Duration) -> impl FnOnce() {
     let process = std::process::id();
     // SAFETY: gettid touches no memory.
     let thread = unsafe { libc::gettid() };

@@ -10,7 +10,7 @@ use crosslane_exercise::calls::{
 };
 use libc::{EPOLL_CTL_ADD, MSG_NOSIGNAL, MSG_OOB, POLLIN, SIGUSR1, SO_SNDTIMEO};
 
-use super::signals::{catch, catch_by, caught, interrupt_soon};
+use super::signals::{catch, catch_by, caught, interrupt_after};
 use super::{Check, pair};
 use crate::Stage;
 use crate::stage::{Shown, drain, epoll_text, events_text, hears, pattern, says};
@@ -269,7 +269,7 @@ pub const CHECKS: &[Check] = &[
             let [notes, into] = pipe().expect("a pipe can be made");
             NOTES.store(into, Ordering::Relaxed);
             catch_by(SIGUSR1, 0, note);
-            let join = interrupt_soon();
+            let join = interrupt_after(4 * SHORT);
             let mut entries = [s.fd, notes].map(|fd| libc::pollfd {
                 fd,
                 events: POLLIN,
