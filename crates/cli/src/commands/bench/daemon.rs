@@ -1,6 +1,6 @@
 //! Other people's servers, on a port that was free a moment ago.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use crosslane_benchkit::{Crosslane, End, Process, Verdict};
 
-use super::programs::GRACE;
+use super::programs::{GRACE, Programs};
 
 /// How often it is looked whether something is there.
 pub const PAUSE: Duration = Duration::from_millis(10);
@@ -16,15 +16,21 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 /// A server that accepts connections.
 pub struct Daemon {
     process: Process,
-    port: u16,
+    at: SocketAddrV4,
 }
 
 impl Daemon {
-    /// Starts it and waits until it accepts connections at `port`.
-    pub fn start(name: &str, command: &mut Command, port: u16) -> anyhow::Result<Self> {
+    /// Starts it, by one of `programs`' commands, and waits until it accepts connections at `port`.
+    pub fn start(
+        name: &str,
+        programs: &Programs,
+        command: &mut Command,
+        port: u16,
+    ) -> anyhow::Result<Self> {
+        let at = SocketAddrV4::new(programs.address, port);
         let process = Process::spawn(name, command)?;
         let end = Instant::now() + GRACE;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while programs.do_there(|| TcpStream::connect(at))?.is_err() {
             if !process.runs_after(PAUSE)? {
                 let said = process.stop()?.stderr;
                 return Err(anyhow!("{name} ended at once; it said: {said}"));
@@ -35,12 +41,12 @@ impl Daemon {
                 ));
             }
         }
-        Ok(Self { process, port })
+        Ok(Self { process, at })
     }
 
     /// Where it listens, as `crosslane-sockbench` takes it.
     pub fn address(&self) -> String {
-        address(self.port)
+        format!("tcp:{}", self.at)
     }
 
     /// Fails when `crosslane run` has fallen back to running it as it is.
@@ -58,16 +64,15 @@ pub fn address(port: u16) -> String {
     format!("tcp:127.0.0.1:{port}")
 }
 
-/// What became of the connections to a port.
-pub fn verdict(crosslane: &Crosslane, port: u16) -> anyhow::Result<Verdict> {
-    let ends: Vec<End> = crosslane.connections()?;
+/// What became of the connections to a port, of all that monitors know of.
+pub fn verdict(ends: Vec<End>, port: u16) -> Verdict {
     let to_it: Vec<_> = ends.into_iter().filter(|end| end.has_port(port)).collect();
-    Ok(Verdict::from_the_start(&to_it))
+    Verdict::from_the_start(&to_it)
 }
 
-/// A port for a server that takes none of the system's choice.
-pub fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
+/// A port of an address of this host, for a server that takes none of the system's choice.
+pub fn free_port(address: Ipv4Addr) -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((address, 0)).context("no port is free")?;
     Ok(listener.local_addr()?.port())
 }
 

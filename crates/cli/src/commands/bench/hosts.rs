@@ -1,20 +1,25 @@
 //! Two hosts for a bench: network namespaces of this machine with a veth pair between them, a monitor in each,
 //! and a window file that both open. All of it ends with the bench.
 
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use crosslane_benchkit::{Crosslane, End, Folder, Process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Deserialize;
 
 use super::daemon;
 use super::programs::{FOLDER, GRACE, Programs, folder};
 
 const NAMES: [&str; 2] = ["alpha", "beta"];
-const ADDRESSES: [&str; 2] = ["10.91.8.1", "10.91.8.2"];
-const WINDOW_BYTES: u64 = 64 << 20;
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 91, 8, 1), Ipv4Addr::new(10, 91, 8, 2)];
+/// Room for some hundred connections.
+pub const WINDOW_BYTES: u64 = 64 << 20;
 
 /// What makes hosts out of a machine, and Debian's package of it.
 const TOOLS: [(&str, &str); 3] = [
@@ -62,8 +67,8 @@ struct Window {
 }
 
 impl Hosts {
-    /// Make them and wait until both say that the window is open.
-    pub fn start(programs: &Programs) -> anyhow::Result<Self> {
+    /// Make them and wait until both say that the window, of so many bytes, is open.
+    pub fn start(programs: &Programs, window_bytes: u64) -> anyhow::Result<Self> {
         ensure!(
             rustix::process::geteuid().is_root(),
             "two hosts are made of network namespaces, which only root can make: run it as root"
@@ -79,12 +84,13 @@ impl Hosts {
         let namespaces = connected()?;
         let directories = [folder()?, folder()?];
         let files = directories.each_ref().map(|at| at.path().join("rack.toml"));
-        configure(&programs.crosslane, &files, &memory.path().join("window"))?;
+        let window = (memory.path().join("window"), window_bytes);
+        configure(&programs.crosslane, &files, window)?;
         let [alpha, beta] = namespaces;
         let [first, second] = directories;
         let hosts = [
-            Host::start(programs, alpha, first)?,
-            Host::start(programs, beta, second)?,
+            Host::start(programs, alpha, ADDRESSES[0], first)?,
+            Host::start(programs, beta, ADDRESSES[1], second)?,
         ];
         hosts.iter().try_for_each(Host::wait_for_window)?;
         Ok(Self { hosts, memory })
@@ -98,11 +104,6 @@ impl Hosts {
     /// The programs as they run on the second host, the clients'.
     pub fn client(&self) -> &Programs {
         &self.hosts[1].programs
-    }
-
-    /// Where the first host can be reached.
-    pub fn address(&self) -> &'static str {
-        ADDRESSES[0]
     }
 
     /// What both monitors know of their programs' connections. Fails where one is accelerated by something
@@ -119,18 +120,23 @@ impl Hosts {
         Ok(ends)
     }
 
-    /// A file of the window's kind and size that nobody uses.
+    /// A file of the window's kind that nobody uses.
     pub fn spare_window(&self) -> anyhow::Result<PathBuf> {
         let path = self.memory.path().join("spare");
-        std::fs::File::create(&path)?.set_len(WINDOW_BYTES)?;
+        File::create(&path)?.set_len(WINDOW_BYTES)?;
         Ok(path)
     }
 }
 
 impl Host {
-    fn start(programs: &Programs, namespace: Namespace, directory: Folder) -> anyhow::Result<Self> {
+    fn start(
+        programs: &Programs,
+        namespace: Namespace,
+        address: Ipv4Addr,
+        directory: Folder,
+    ) -> anyhow::Result<Self> {
         let crosslane = programs.crosslane.clone().with_monitor_in(directory.path());
-        let programs = programs.using(&crosslane).inside(namespace.path());
+        let programs = programs.using(&crosslane).inside(namespace.path(), address);
         let mut command = crosslane.command();
         command.args(["monitor", "--private", "--announce", "--runtime-dir"]);
         command.arg(directory.path());
@@ -219,7 +225,11 @@ fn do_ip(command: &mut Command) -> anyhow::Result<()> {
 }
 
 /// Have each host know the other one by its key, and the window to it.
-fn configure(crosslane: &Crosslane, files: &[PathBuf; 2], window: &Path) -> anyhow::Result<()> {
+fn configure(
+    crosslane: &Crosslane,
+    files: &[PathBuf; 2],
+    (window, bytes): (PathBuf, u64),
+) -> anyhow::Result<()> {
     let run = |words: &[&str], at: usize| {
         let mut command = crosslane.command();
         command
@@ -235,10 +245,11 @@ fn configure(crosslane: &Crosslane, files: &[PathBuf; 2], window: &Path) -> anyh
         let fingerprint = said.lines().find(|line| line.starts_with("sha256:"));
         fingerprints.push(fingerprint.context("init prints a fingerprint")?.to_owned());
     }
-    let (window, bytes) = (window.display().to_string(), WINDOW_BYTES.to_string());
+    let (window, bytes) = (window.display().to_string(), bytes.to_string());
     for at in 0..2 {
         let other = 1 - at;
-        let who = ["add", NAMES[other], "--address", ADDRESSES[other]];
+        let address = ADDRESSES[other].to_string();
+        let who = ["add", NAMES[other], "--address", &address];
         let key = ["--fingerprint", &fingerprints[other]];
         let what = ["--window", &window, "--window-bytes", &bytes];
         run(&[&who[..], &key, &what].concat(), at)?;
@@ -260,4 +271,16 @@ pub fn inside(namespace: &Path, command: &Command) -> Command {
         };
     }
     outer
+}
+
+/// Do something in a network namespace, by a thread of its own, as a thread can be in another one than its process.
+pub fn do_inside<T: Send>(namespace: &Path, act: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    let enter_and_act = || {
+        let file = File::open(namespace)?;
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(act())
+    };
+    let done = std::thread::scope(|scope| scope.spawn(enter_and_act).join());
+    let done: std::io::Result<T> = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    done.with_context(|| format!("cannot enter {}", namespace.display()))
 }

@@ -16,6 +16,7 @@ mod peers;
 mod placement;
 mod programs;
 mod rounds;
+mod sides;
 mod sockets;
 mod stores;
 mod wait;

@@ -11,7 +11,7 @@ use super::programs::Programs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
-    /// TCP over the loopback device
+    /// TCP over the loopback device, or between hosts where there are two
     Tcp,
     /// TCP under `crosslane run`
     Crosslane,
@@ -31,10 +31,11 @@ impl Over {
 
     /// Another program over it.
     pub fn program(self, programs: &Programs, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        match self {
+        let command = match self {
             Self::Tcp => plain(program),
             Self::Crosslane => programs.crosslane.run(program),
-        }
+        };
+        programs.there(command)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The programs that benches run: the ordinary one that is measured, natively or accelerated.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub struct Programs {
     sockbench: PathBuf,
     /// The command that this is.
     pub crosslane: Crosslane,
+    /// Where servers among them listen.
+    pub address: Ipv4Addr,
     /// The network namespace that they run in, if not this one.
     namespace: Option<PathBuf>,
 }
@@ -50,6 +53,7 @@ impl Programs {
         Ok(Self {
             sockbench,
             crosslane: Crosslane::at(crosslane),
+            address: Ipv4Addr::LOCALHOST,
             namespace: None,
         })
     }
@@ -62,9 +66,10 @@ impl Programs {
         }
     }
 
-    /// The same programs in a network namespace, named by a file of the kernel's.
-    pub fn inside(self, namespace: PathBuf) -> Self {
+    /// The same programs in a network namespace, named by a file of the kernel's, that has this address.
+    pub fn inside(self, namespace: PathBuf, address: Ipv4Addr) -> Self {
         Self {
+            address,
             namespace: Some(namespace),
             ..self
         }
@@ -75,6 +80,14 @@ impl Programs {
         match &self.namespace {
             Some(namespace) => hosts::inside(namespace, &command),
             None => command,
+        }
+    }
+
+    /// Do something where these programs run.
+    pub fn do_there<T: Send>(&self, act: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+        match &self.namespace {
+            Some(namespace) => hosts::do_inside(namespace, act),
+            None => Ok(act()),
         }
     }
 

@@ -76,13 +76,14 @@ impl Host {
     }
 
     fn start(&self, over: Over) -> anyhow::Result<Site> {
-        let ports = [free_port()?, free_port()?];
+        let at = self.programs.address;
+        let ports = [free_port(at)?, free_port(at)?];
         let file = self.folder.path().join(format!("{over}.conf"));
         std::fs::write(&file, self.configuration(over, ports))?;
         let nginx = find(NGINX).context("nginx has gone")?;
         let mut command = over.program(&self.programs, nginx);
         command.args(["-e", "stderr", "-c"]).arg(&file);
-        let server = Daemon::start(NGINX, &mut command, ports[0])?;
+        let server = Daemon::start(NGINX, &self.programs, &mut command, ports[0])?;
         if over == Over::Crosslane {
             server.ensure_loaded(&self.programs.crosslane)?;
         }
@@ -201,7 +202,7 @@ impl Host {
     fn verdict(&self, over: Over, port: u16) -> anyhow::Result<Option<Verdict>> {
         match over {
             Over::Tcp => Ok(None),
-            Over::Crosslane => verdict(&self.programs.crosslane, port).map(Some),
+            Over::Crosslane => Ok(Some(verdict(self.programs.crosslane.connections()?, port))),
         }
     }
 }

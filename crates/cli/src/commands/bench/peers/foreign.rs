@@ -1,5 +1,6 @@
 //! UCX and libfabric, measured by their own programs.
 
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ fn count(few: &Figures, span: Span) -> Count {
 
 /// Measures UCX over POSIX shared memory.
 pub fn ucx(case: Case, count: Count) -> anyhow::Result<Figures> {
-    let port = free_port()?.to_string();
+    let port = free_port(Ipv4Addr::LOCALHOST)?.to_string();
     let mut server = plain(UCX_PERFTEST);
     server.env("UCX_TLS", "posix").args(["-p", &port]);
     let mut client = plain(UCX_PERFTEST);
@@ -80,7 +81,7 @@ pub fn ucx(case: Case, count: Count) -> anyhow::Result<Figures> {
 
 /// Measures libfabric's provider for shared memory, which has a warm-up of its own.
 pub fn libfabric(case: Case, count: Count) -> anyhow::Result<Figures> {
-    let port = free_port()?.to_string();
+    let port = free_port(Ipv4Addr::LOCALHOST)?.to_string();
     let bytes = case.bytes.to_string();
     let program = |port_option| {
         let mut command = plain(FI_PINGPONG);

@@ -1,6 +1,5 @@
 //! Where the two programs run: on this host, or on two that are made of it.
 
-use crosslane_benchkit::End;
 use crosslane_ctl::lane::DEFAULT_RING_LINES;
 use crosslane_sockbench::client;
 use crosslane_sockbench::outcome::Outcome;
@@ -8,8 +7,9 @@ use crosslane_sockbench::span::Span;
 use crosslane_window::backend::{FileWindow, Place, Window, open};
 use crosslane_window::discover::Roots;
 
-use super::super::hosts::Hosts;
+use super::super::hosts::{Hosts, WINDOW_BYTES};
 use super::super::programs::Programs;
+use super::super::sides::Sides;
 use super::super::window::between::round_trips;
 use super::super::window::carrier::{Carrier, lane_bytes};
 use super::super::window::stream::{by_carrier, by_copies};
@@ -18,71 +18,36 @@ use super::case::Case;
 /// One host, or two with a window between them, and memory like that of their lanes for what needs no
 /// programs.
 pub struct Ground {
-    hosts: Made,
+    pub sides: Sides,
     spare: &'static dyn Window,
-}
-
-enum Made {
-    One(Programs),
-    Two(Box<Hosts>),
 }
 
 impl Ground {
     /// This host, with the programs that lie beside this one.
     pub fn here() -> anyhow::Result<Self> {
         let (spare, _) = FileWindow::memfd(2 * lane_bytes(DEFAULT_RING_LINES))?;
-        Ok(Self::new(Made::One(Programs::find()?), Box::new(spare)))
+        Ok(Self::new(Sides::on_one_host()?, Box::new(spare)))
     }
 
     /// Two hosts, made now.
     pub fn between_hosts() -> anyhow::Result<Self> {
-        let hosts = Hosts::start(&Programs::find()?)?;
+        let hosts = Hosts::start(&Programs::find()?, WINDOW_BYTES)?;
         let place = Place::Path(hosts.spare_window()?);
         let spare = open(&place, &Roots::system(), false)?;
-        Ok(Self::new(Made::Two(Box::new(hosts)), spare))
+        Ok(Self::new(Sides::Two(Box::new(hosts)), spare))
     }
 
     /// As all windows of lanes, the spare one stays mapped as long as the process lives.
-    fn new(hosts: Made, spare: Box<dyn Window>) -> Self {
+    fn new(sides: Sides, spare: Box<dyn Window>) -> Self {
         let spare = Box::leak(spare);
-        Self { hosts, spare }
-    }
-
-    pub fn server(&self) -> &Programs {
-        match &self.hosts {
-            Made::One(programs) => programs,
-            Made::Two(hosts) => hosts.server(),
-        }
-    }
-
-    pub fn client(&self) -> &Programs {
-        match &self.hosts {
-            Made::One(programs) => programs,
-            Made::Two(hosts) => hosts.client(),
-        }
-    }
-
-    /// Where the server listens.
-    pub fn address(&self) -> &'static str {
-        match &self.hosts {
-            Made::One(_) => "127.0.0.1",
-            Made::Two(hosts) => hosts.address(),
-        }
-    }
-
-    /// What the monitors know of their programs' connections.
-    pub fn connections(&self) -> anyhow::Result<Vec<End>> {
-        match &self.hosts {
-            Made::One(programs) => Ok(programs.crosslane.connections()?),
-            Made::Two(hosts) => hosts.connections(),
-        }
+        Self { sides, spare }
     }
 
     /// The lanes that connections have here.
     pub fn lane(&self) -> Carrier {
-        match self.hosts {
-            Made::One(_) => Carrier::Grown,
-            Made::Two(_) => Carrier::Coherent,
+        match self.sides {
+            Sides::One(_) => Carrier::Grown,
+            Sides::Two(_) => Carrier::Coherent,
         }
     }
 

@@ -63,17 +63,17 @@ impl Host {
     fn start_server(&self, over: Transport) -> anyhow::Result<Server> {
         let listen = match over {
             Transport::Unix => format!("unix:@{SOCKBENCH}-{}", std::process::id()),
-            _ => format!("tcp:{}:0", self.ground.address()),
+            _ => format!("tcp:{}:0", self.ground.sides.server().address),
         };
         let cpu = self.cpus.map(|(server, _)| server);
-        let mut command = Self::program(self.ground.server(), over, cpu);
+        let mut command = Self::program(self.ground.sides.server(), over, cpu);
         command.args(["server", "--listen", &listen]);
         Server::start(&over.to_string(), &mut command)
     }
 
     fn client(&self, case: Case, over: Transport, address: &str) -> Command {
         let cpu = self.cpus.map(|(_, client)| client);
-        let mut command = Self::program(self.ground.client(), over, cpu);
+        let mut command = Self::program(self.ground.sides.client(), over, cpu);
         command.args(["client", "--connect", address, "--case", case.name()]);
         command.args(["--bytes", &case.bytes.to_string()]);
         self.add_span(&mut command);
@@ -90,7 +90,7 @@ impl Host {
     }
 
     fn limit(&self) -> anyhow::Result<Outcome> {
-        let mut command = self.ground.client().plain();
+        let mut command = self.ground.sides.client().plain();
         self.add_span(command.arg("limit"));
         let exit = Process::spawn("limit", &mut command)?.finish(self.deadline())?;
         Ok(parse::<Line>(&exit.stdout)?.outcome)
@@ -101,7 +101,7 @@ impl Host {
     fn measure_and_ask(&self, mut command: Command) -> anyhow::Result<Measured<Outcome>> {
         let mut process = Process::spawn("crosslane client", command.arg("--hold"))?;
         let line: Line = parse(&process.next_line(self.deadline())?)?;
-        let mut ends = self.ground.connections()?;
+        let mut ends = self.ground.sides.connections()?;
         ends.retain(|end| end.is_between(&line.local, &line.peer));
         process.close_stdin();
         process.finish(GRACE)?;
@@ -140,7 +140,7 @@ impl Servers<'_> {
         }
         let server = &self.running[&over];
         if over == Transport::Crosslane {
-            ground.server().ensure_loaded(server)?;
+            ground.sides.server().ensure_loaded(server)?;
         }
         let command = self.host.client(case, over, &server.address);
         if over == Transport::Crosslane && case.kind.requests().is_none() {

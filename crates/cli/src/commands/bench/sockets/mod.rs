@@ -24,6 +24,7 @@ use super::effort::Effort;
 use super::output::{as_notes, finish, heading, json};
 use super::placement::Placement;
 use super::rounds::Rounds;
+use super::sides::BETWEEN;
 use case::{Case, Selector};
 use ground::Ground;
 use host::Host;
@@ -178,7 +179,7 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
     } = preamble;
     let between = match hosts {
         1 => "",
-        _ => ", between two network namespaces",
+        _ => BETWEEN,
     };
     format!(
         "{}medians of {rounds} rounds of {measure_ms} ms each{between}\n\n{}\n{}{}",

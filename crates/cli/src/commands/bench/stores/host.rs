@@ -1,6 +1,7 @@
 //! The servers and their client.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,13 +12,14 @@ use crosslane_sockbench::span::Span;
 
 use super::super::daemon::{Daemon, find, free_port, verdict};
 use super::super::over::Over;
-use super::super::programs::{GRACE, Programs, folder, parse};
+use super::super::programs::{GRACE, folder, parse};
 use super::super::rounds::Measured;
+use super::super::sides::Sides;
 use super::results::{Figures, Key, Store};
 
 /// Everything that is needed to start the processes.
 pub struct Host {
-    programs: Programs,
+    sides: Sides,
     span: Span,
     seed: u64,
     /// Where servers may write.
@@ -38,10 +40,10 @@ pub struct Servers<'a> {
 }
 
 impl Host {
-    /// Finds the programs.
-    pub fn new(span: Span, seed: u64) -> anyhow::Result<Self> {
+    /// With servers and their client on these sides.
+    pub fn new(sides: Sides, span: Span, seed: u64) -> anyhow::Result<Self> {
         Ok(Self {
-            programs: Programs::find()?,
+            sides,
             span,
             seed,
             folder: folder()?,
@@ -57,20 +59,22 @@ impl Host {
     }
 
     fn start(&self, store: Store, over: Over) -> anyhow::Result<Running> {
-        let port = free_port()?;
+        let programs = self.sides.server();
+        let address = programs.address;
+        let port = programs.do_there(|| free_port(address))??;
         let program = find(store.program()).context("it has gone")?;
-        let mut command = over.program(&self.programs, program);
+        let mut command = over.program(programs, program);
         command.current_dir(self.folder.path());
-        configure(&mut command, store, port);
-        let server = Daemon::start(store.program(), &mut command, port)?;
+        configure(&mut command, store, address, port);
+        let server = Daemon::start(store.program(), programs, &mut command, port)?;
         if over == Over::Crosslane {
-            server.ensure_loaded(&self.programs.crosslane)?;
+            server.ensure_loaded(&programs.crosslane)?;
         }
         Ok(Running { server, port })
     }
 
     fn load(&self, key: Key, running: &Running) -> anyhow::Result<Measured<Figures>> {
-        let mut command = key.over.sockbench(&self.programs);
+        let mut command = key.over.sockbench(self.sides.client());
         command.args(["store", "--connect", &running.server.address()]);
         command.args(["--protocol", key.store.protocol()]);
         command.args(["--mix", key.mix.option(), "--seed", &self.seed.to_string()]);
@@ -84,7 +88,7 @@ impl Host {
         let line: Line = parse(&client.next_line(patience)?)?;
         let verdict = match key.over {
             Over::Tcp => None,
-            Over::Crosslane => Some(verdict(&self.programs.crosslane, running.port)?),
+            Over::Crosslane => Some(verdict(self.sides.connections()?, running.port)),
         };
         client.close_stdin();
         client.finish(GRACE)?;
@@ -130,15 +134,17 @@ impl Servers<'_> {
     }
 }
 
-fn configure(command: &mut Command, store: Store, port: u16) {
-    let port = port.to_string();
+fn configure(command: &mut Command, store: Store, address: Ipv4Addr, port: u16) {
+    let (address, port) = (&address.to_string(), &port.to_string());
     match store {
         Store::Redis => {
-            command.args(["--bind", "127.0.0.1", "--port", &port]);
+            command.args(["--bind", address, "--port", port]);
             command.args(["--save", "", "--appendonly", "no"]);
+            // It refuses clients from elsewhere unless told to; who can reach the address is the bench.
+            command.args(["--protected-mode", "no"]);
         }
         Store::Memcached => {
-            command.args(["-l", "127.0.0.1", "-p", &port, "-U", "0", "-m", "1024"]);
+            command.args(["-l", address, "-p", port, "-U", "0", "-m", "1024"]);
             if rustix::process::geteuid().is_root() {
                 // It refuses to run as root unless told to.
                 command.args(["-u", "root"]);

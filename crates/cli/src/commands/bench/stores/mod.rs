@@ -1,5 +1,5 @@
 //! `crosslane bench stores`: Redis and memcached under mixes of reads and writes like YCSB's, over TCP
-//! and over Crosslane in turn. The comparison of NTSocks' figure 15.
+//! and over Crosslane in turn, on one host or between two that are made of it. The comparison of NTSocks' figure 15.
 
 mod host;
 mod results;
@@ -16,6 +16,7 @@ use super::effort::Effort;
 use super::output::{as_notes, finish, heading, json};
 use super::over::Over;
 use super::rounds::Rounds;
+use super::sides::{BETWEEN, Sides};
 use host::Host;
 use results::{Key, Mix, Results, Store};
 
@@ -29,6 +30,10 @@ const QUICK_SPAN: Span = Span {
     warmup: Duration::from_millis(20),
     measure: Duration::from_millis(80),
 };
+
+/// Between two hosts. Connections keep their room for some seconds after their client has ended, until it is known that
+/// nobody maps it, and the next clients come at once: room for 2000, where there are up to 1000 at a time.
+const WINDOW_BYTES: u64 = 1 << 30;
 
 /// Arguments of `crosslane bench stores`.
 #[derive(clap::Args)]
@@ -51,6 +56,9 @@ pub struct Args {
     /// What they go over
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Over::ALL)]
     transports: Vec<Over>,
+    /// Put the servers on one host and the client on another: network namespaces, which take root
+    #[arg(long)]
+    two_hosts: bool,
     /// Decides on keys and on reads or writes
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -64,8 +72,12 @@ R50U50's half, write keys that are there.
 
 The servers are Debian's; one that is missing is named, and left out. Redis saves nothing to disk.
 
+With --two-hosts, two network namespaces are made, with a veth pair between them, a monitor in each and a \
+window file in /dev/shm: TCP goes over the pair, Crosslane over the window.
+
 Examples:
   crosslane bench stores --quick
+  sudo crosslane bench stores --quick --two-hosts
   crosslane bench stores --stores redis --mixes R90U10 --clients 1,10,50 --bytes 1024";
 
 /// The first line of the JSON output.
@@ -79,6 +91,9 @@ struct Preamble {
     warmup_ms: u128,
     measure_ms: u128,
     seed: u64,
+    /// How many, where it is not one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<u8>,
     /// Who was left out, and why.
     notes: Vec<String>,
 }
@@ -98,9 +113,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         warmup_ms: span.warmup.as_millis(),
         measure_ms: span.measure.as_millis(),
         seed: args.seed,
+        hosts: args.two_hosts.then_some(2),
         notes,
     };
-    let results = measure(&Host::new(span, args.seed)?, &plan, rounds);
+    let sides = match args.two_hosts {
+        true => Sides::on_two_hosts(WINDOW_BYTES)?,
+        false => Sides::on_one_host()?,
+    };
+    let results = measure(&Host::new(sides, span, args.seed)?, &plan, rounds);
     let text = if args.effort.json {
         json(&preamble, &results.rows())?
     } else {
@@ -161,12 +181,14 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
         machine,
         rounds,
         measure_ms,
+        hosts,
         notes,
         ..
     } = preamble;
+    let between = hosts.map_or("", |_| BETWEEN);
     let notes = as_notes(notes);
     format!(
-        "{}medians of {rounds} rounds of {measure_ms} ms each; ratios say how many times better Crosslane is\n\n{}\n{}{notes}",
+        "{}medians of {rounds} rounds of {measure_ms} ms each{between}; ratios say how many times better Crosslane is\n\n{}\n{}{notes}",
         heading(machine),
         results.table(),
         results.0.legend()
