@@ -1,5 +1,6 @@
 //! For tests: both ends of a connection in this process, over TCP on the loopback or AF_UNIX.
 
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -44,40 +45,69 @@ fn grant([near, far]: [RawFd; 2], family: Family) -> [End; 2] {
     [(near, 0), (far, 1)].map(|(fd, role)| enter(fd, family, role, arena))
 }
 
-/// What another test has left unclosed by this number would be sent by it.
-fn name_nothing(fd: RawFd) {
+/// What a test has left unclosed by this number would be sent by it, whoever has the number next.
+pub(crate) fn name_nothing(fd: RawFd) {
     if let Some(process) = crate::process::get() {
         process.name(fd, None);
     }
 }
 
+/// A socket whose number names nothing any more when it is closed.
+pub(crate) struct Socket<S: AsRawFd>(S);
+
+impl<S: AsRawFd> Deref for Socket<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.0
+    }
+}
+
+impl<S: AsRawFd> DerefMut for Socket<S> {
+    fn deref_mut(&mut self) -> &mut S {
+        &mut self.0
+    }
+}
+
+impl<S: AsRawFd> AsRawFd for Socket<S> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl<S: AsRawFd> Drop for Socket<S> {
+    fn drop(&mut self) {
+        name_nothing(self.as_raw_fd());
+    }
+}
+
 /// Two ends that have been granted lanes and are on TCP yet, and the sockets below.
-pub(crate) fn granted() -> ([End; 2], [TcpStream; 2]) {
+pub(crate) fn granted() -> ([End; 2], [Socket<TcpStream>; 2]) {
     process::resolve();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (far, _) = listener.accept().unwrap();
     let fds = [near.as_raw_fd(), far.as_raw_fd()];
     fds.into_iter().for_each(name_nothing);
-    (grant(fds, Family::Tcp), [near, far])
+    (grant(fds, Family::Tcp), [near, far].map(Socket))
 }
 
 /// Two ends whose streams are in their lanes, and the sockets below.
-pub(crate) fn ends() -> ([End; 2], [TcpStream; 2]) {
+pub(crate) fn ends() -> ([End; 2], [Socket<TcpStream>; 2]) {
     let (ends, sockets) = granted();
     go_to_lanes(ends);
     (ends, sockets)
 }
 
 /// The same over AF_UNIX.
-pub(crate) fn unix_ends() -> ([End; 2], [UnixStream; 2]) {
+pub(crate) fn unix_ends() -> ([End; 2], [Socket<UnixStream>; 2]) {
     process::resolve();
     let (near, far) = UnixStream::pair().unwrap();
     name_nothing(near.as_raw_fd());
     name_nothing(far.as_raw_fd());
     let ends = grant([near.as_raw_fd(), far.as_raw_fd()], Family::Unix);
     go_to_lanes(ends);
-    (ends, [near, far])
+    (ends, [near, far].map(Socket))
 }
 
 fn go_to_lanes(ends: [End; 2]) {

@@ -65,6 +65,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
+    use crate::both::name_nothing;
     use crate::family::Family;
     use crate::register;
 
@@ -74,11 +75,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
+        name_nothing(near.as_raw_fd());
         let end = register::track(near.as_raw_fd(), Family::Tcp, false, None).unwrap();
         far.write_all(unread).unwrap();
         while kernel::queued(end.fd(), libc::FIONREAD) != Ok(u32::try_from(unread.len()).unwrap()) {
         }
         or_shut_down(&end);
+        name_nothing(near.as_raw_fd());
         far.read(&mut [0]).map_err(|error| error.kind())
     }
 

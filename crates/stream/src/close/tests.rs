@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use crosslane_ctl::slab::Ending;
 
 use super::*;
-use crate::both::{ends, granted, queued};
+use crate::both::{Socket, ends, granted, queued};
 use crate::replay::tests::{WATCHDOG, ends_in_replay, make_small};
 use crate::stay::Stay;
 use crate::{pieces, rest, slices};
@@ -170,10 +170,10 @@ fn what_could_not_be_sent_again_is_not_waited_for_once_more() {
 }
 
 /// Two ends of which the first owes a doorbell, for which TCP has no room before so many bytes of it are read.
-fn ends_with_a_bell_owed() -> ([End; 2], [TcpStream; 2], usize) {
+fn ends_with_a_bell_owed() -> ([End; 2], [Socket<TcpStream>; 2], usize) {
     let ([near, far], sockets) = ends();
     make_small(&sockets);
-    let mut socket = &sockets[0];
+    let mut socket = &*sockets[0];
     socket.set_nonblocking(true).unwrap();
     let writes = core::iter::from_fn(|| socket.write(&[0; 1024]).ok());
     let filled: usize = writes.sum();

@@ -177,7 +177,7 @@ fn it_is_behind_what_a_program_without_the_library_has_read() {
         switch::attend(near);
         assert!(switch::is_plain(far));
         let mut others = vec![0; taken];
-        (&sockets[1]).read_exact(&mut others).unwrap();
+        (&*sockets[1]).read_exact(&mut others).unwrap();
         read.extend(others);
         end_stream(near);
         check_all(far, read);
@@ -194,7 +194,7 @@ fn an_end_of_which_nobody_knows_what_is_missing_is_told_as_a_reset_over_af_unix(
     freeze(far);
     switch::attend(near);
     assert!(switch::is_plain(far));
-    (&sockets[1]).read_exact(&mut [0; 10]).unwrap();
+    (&*sockets[1]).read_exact(&mut [0; 10]).unwrap();
     end_stream(near);
     assert_eq!(read_on_to_end(far, &mut read), Err(Errno::CONNRESET));
     assert_eq!(slices::receive(far, &mut [0; 10], false), Ok(0));
@@ -263,7 +263,7 @@ fn a_freeze_stands_while_others_may_have_the_socket() {
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| slices::send(near, b"more", false));
         let mut plain = vec![0; BYTES - BEFORE + 4];
-        (&sockets[1]).read_exact(&mut plain).unwrap();
+        (&*sockets[1]).read_exact(&mut plain).unwrap();
         assert_eq!(sender.join().unwrap(), Ok(4));
         assert!(plain[..BYTES - BEFORE] == message()[BEFORE..] && plain.ends_with(b"more"));
     });
@@ -281,7 +281,7 @@ fn all_that_came_by_tcp_is_an_end_in_good_order_whoever_has_read_it() {
         let _ = switch::is_plain(far);
         if far.rx_mode() == Mode::Tcp && kernel::queued(far.fd(), libc::FIONREAD) != Ok(0) {
             let mut some = [0; 100];
-            let bytes = (&sockets[1]).read(&mut some).unwrap();
+            let bytes = (&*sockets[1]).read(&mut some).unwrap();
             read.extend(&some[..bytes]);
         }
     }
@@ -333,7 +333,7 @@ fn a_lane_is_kept_until_all_has_been_sent_again() {
     switch::retire(far);
     rest::look_now(far);
     assert!(!far.is_pinned() && !far.has_flags(end_flags::FROZEN));
-    (&sockets[0]).write_all(b".").unwrap();
+    (&*sockets[0]).write_all(b".").unwrap();
     assert_eq!(slices::receive(far, &mut [0; 10], false), Ok(1));
 }
 

@@ -8,7 +8,7 @@ use crosslane_ctl::lane::receiver_flags::CLOSED;
 use crosslane_sys::kernel;
 
 use super::*;
-use crate::both::{ends, queued};
+use crate::both::{Socket, ends, queued};
 use crate::close;
 use crate::slices;
 use crate::switch;
@@ -278,7 +278,7 @@ fn less_than_has_been_counted_is_no_count() {
 }
 
 /// As [`ends`], over AF_UNIX.
-fn unix_ends() -> ([End; 2], [TcpStream; 2]) {
+fn unix_ends() -> ([End; 2], [Socket<TcpStream>; 2]) {
     let (ends, sockets) = ends();
     let (near, far) = UnixStream::pair().unwrap();
     for (end, socket) in ends.iter().zip([near, far]) {

@@ -3,7 +3,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 use super::*;
-use crate::both::ends;
+use crate::both::{Socket, ends};
 use crate::{close, ready, slices, step};
 
 /// More than sockets with small buffers take.
@@ -28,7 +28,7 @@ pub(crate) fn message() -> Vec<u8> {
 
 /// Two ends and the sockets below. The first has sent what the second has not read and wants to have by TCP, which has no
 /// room for all of it.
-pub(crate) fn ends_in_replay() -> ([End; 2], [TcpStream; 2]) {
+pub(crate) fn ends_in_replay() -> ([End; 2], [Socket<TcpStream>; 2]) {
     let ([near, far], sockets) = ends();
     make_small(&sockets);
     assert_eq!(slices::send(&near, &message(), true), Ok(BYTES));
@@ -53,7 +53,7 @@ fn a_receive_that_sleeps_sends_again_when_there_is_room() {
     std::thread::scope(|scope| {
         let answer = scope.spawn(|| slices::receive(&near, &mut [0; 10], false));
         let is_read = scope.spawn(|| read_message(&far_socket)).join();
-        (&far_socket).write_all(b"answer").unwrap();
+        (&*far_socket).write_all(b"answer").unwrap();
         assert!(is_read.is_ok());
         assert_eq!(answer.join().unwrap(), Ok(6));
     });
@@ -129,7 +129,7 @@ fn nothing_more_is_sent_by_a_descriptor_when_it_is_not_wanted() {
     push_one(&near, || true);
     assert!(!is_under_way(&near));
     sockets[1].set_read_timeout(Some(WATCHDOG)).unwrap();
-    (&sockets[1]).read_exact(&mut [0; 100]).unwrap();
+    (&*sockets[1]).read_exact(&mut [0; 100]).unwrap();
 }
 
 /// They sleep with a descriptor of ours.

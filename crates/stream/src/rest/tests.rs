@@ -126,10 +126,10 @@ fn what_is_sent_again_has_been_sent_when_the_senders_socket_is_given_away() {
             std::thread::sleep(Duration::from_millis(50));
             read_message(&far_socket);
             let mut word = [0; 4];
-            (&far_socket).read_exact(&mut word).unwrap();
+            (&*far_socket).read_exact(&mut word).unwrap();
             assert_eq!(&word, b"more");
         });
         give_away(&near, Reason::Passed, Duration::from_millis(1));
-        (&near_socket).write_all(b"more").unwrap();
+        (&*near_socket).write_all(b"more").unwrap();
     });
 }
