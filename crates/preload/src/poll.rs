@@ -315,8 +315,9 @@ fn sleep(
     };
     let mut quiet = true;
     for (place, end) in &ends {
-        wishes[*place].events = ready::kernel_wish(end, fds[*place].events);
         quiet &= ready::prepare_sleep(end, fds[*place].events);
+        // Behind that, which may move a direction.
+        wishes[*place].events = ready::kernel_wish(end, fds[*place].events);
     }
     // Room that has to wait until a START has been found is looked for, too.
     let is_unsettled = |(place, end): &(usize, End)| {
@@ -324,8 +325,7 @@ fn sleep(
         lost::is_unsettled(end) || waits_for_room && lost::is_entering(end)
     };
     let unsettled = ends.iter().any(is_unsettled);
-    let rests = (quiet || unsettled) && rounds > PATIENT_ROUNDS;
-    if rests && held.is_some_and(is_interrupted) {
+    if rounds > PATIENT_ROUNDS && held.is_some_and(is_interrupted) {
         ends.iter().for_each(|(_, end)| ready::after_sleep(end));
         return Err(Errno::INTR);
     }

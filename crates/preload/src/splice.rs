@@ -169,7 +169,10 @@ fn into_connection(
             }
             None => match look_for_room(end)? {
                 Ok(true) => break,
-                Ok(false) if end.is_nonblocking() => return Some(Err(Errno::AGAIN)),
+                Ok(false) if end.is_nonblocking() => {
+                    note_missed(end);
+                    return Some(Err(Errno::AGAIN));
+                }
                 Ok(false) => {
                     if has_waited {
                         // There is room that may not be used yet.
@@ -189,6 +192,9 @@ fn into_connection(
         && let Some(sent) = directly(from, end, bytes)
     {
         measure.end(sent);
+        if sent < bytes && is_dry(from).is_none() {
+            note_missed(end);
+        }
         return Some(Ok(sent));
     }
     let most = bytes.min(PIECE);
@@ -203,6 +209,12 @@ fn into_connection(
         measure.end(sent);
     }
     Some(sent)
+}
+
+/// The kernel would tell of room from now on, as of any that a send has not found.
+fn note_missed(end: &End) {
+    end.note_blocked();
+    output::note_short(end);
 }
 
 /// Whether the connection has room. None: it is broken.

@@ -27,8 +27,9 @@ use crate::{End, ending, entering, lost, place, posted, wait};
 /// What a doorbell looks like; the value does not matter.
 static BELL: u8 = 0xA5;
 
-/// Doorbells that may stand on TCP while several epoll sets hold the connection.
-const MANY: u64 = 1 << 10;
+/// Doorbells that may stand on TCP while several sleep for the connection. A stream of AF_UNIX has room for some 170 where its
+/// buffer has 64 KiB.
+const MANY: u64 = 1 << 6;
 
 /// Most doorbells taken off TCP at a time.
 const MOST_TAKEN: u64 = 1 << 16;
@@ -315,13 +316,12 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
 
 /// Whether doorbells may be taken by a caller that counts as `own` of the sleepers: one that
 /// several sleep for must stay until all have seen it. Several epoll sets see each arrive, and
-/// never all of them at once empty; there doorbells are taken when many have gathered.
+/// never all of them at once empty, and one of the sleepers may have been killed; so doorbells are taken when many have gathered.
 pub(crate) fn is_for_us_alone(end: &End, lane: &WindowLane, own: u32) -> bool {
     let wait = &end.entry.wait;
-    if wait.epolls.load(Ordering::Relaxed) > 1 {
-        let total = lane.control().sender.tcp_total.load(Ordering::Relaxed) >> 1;
-        let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
-        return total.saturating_sub(taken) > MANY;
-    }
-    wait.sleepers.load(Ordering::SeqCst) <= own
+    let is_alone =
+        || wait.epolls.load(Ordering::Relaxed) <= 1 && wait.sleepers.load(Ordering::SeqCst) <= own;
+    let total = lane.control().sender.tcp_total.load(Ordering::Relaxed) >> 1;
+    let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
+    is_alone() || total.saturating_sub(taken) > MANY
 }

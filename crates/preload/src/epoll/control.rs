@@ -342,7 +342,9 @@ fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
     // What stands in a frozen ring is found by a look only.
     let is_ready =
         |end| ready::glance(end, wanted) || ready::look(end, wanted, is_missed) & due != 0;
-    if !ready::arm(&end, wanted) || is_ready(&end) {
+    // Who waits for room looks again from time to time, as no doorbell may come for it.
+    let has_time_limit = |reg: &Reg| ready::waits_for_room(&end, reg.awaited());
+    if !ready::arm(&end, wanted) || has_time_limit(reg) || is_ready(&end) {
         wake_one(set, key, reg);
     }
 }

@@ -2,14 +2,14 @@
 
 use crosslane_exercise::Answer;
 use crosslane_exercise::calls::{
-    copy_file_range, file_of, pipe, read, send, sendfile, set_nonblocking, shutdown, socketpair,
-    splice, tee, vmsplice, write,
+    copy_file_range, epoll_create, epoll_ctl, epoll_wait, file_of, pipe, read, send, sendfile,
+    set_nonblocking, shutdown, socketpair, splice, tee, vmsplice, write,
 };
 use libc::{POLLIN, POLLRDHUP, SHUT_WR, SPLICE_F_MORE, SPLICE_F_NONBLOCK};
 
 use super::{Check, pair};
 use crate::Stage;
-use crate::stage::{data, digest, drain, pattern};
+use crate::stage::{data, digest, drain, epoll_text, pattern};
 
 /// Far: say what came until the end.
 fn listen(s: &mut Stage) {
@@ -69,7 +69,41 @@ fn tee_all(s: &mut Stage) {
     s.say("copied", bytes.map(|bytes| digest(&bytes)));
 }
 
+/// Near: splice until the connection has no room, and wait for the edge that tells of some.
+fn splice_until_full(s: &mut Stage) {
+    const EDGE: u32 = (libc::EPOLLET | libc::EPOLLOUT).cast_unsigned();
+    let [out, into] = made();
+    set_nonblocking(s.fd, true).expect("it is open");
+    let epoll = epoll_create().expect("a set can be made");
+    epoll_ctl(epoll, libc::EPOLL_CTL_ADD, s.fd, EDGE, 7).expect("a connection can be added");
+    let told = || epoll_wait(epoll, 1, Some(3000)).map(|events| epoll_text(&events));
+    s.say("at first", told());
+    let mut left = 0;
+    let refused = loop {
+        if left == 0 {
+            left = write(into, &[b's'; 4096]).expect("there is room");
+        }
+        match splice(out, s.fd, left, SPLICE_F_NONBLOCK) {
+            Ok(moved) => left -= moved,
+            Err(errno) => break errno,
+        }
+    };
+    s.say("refused", refused);
+    s.go();
+    s.say("then", told());
+    s.say("shutdown", shutdown(s.fd, SHUT_WR));
+}
+
 pub const CHECKS: &[Check] = &[
+    pair(
+        "splice_that_found_no_room_is_told_of_some",
+        splice_until_full,
+        |s| {
+            s.wait();
+            // How much there was room for is the machine's.
+            s.say("heard", drain(s.fd).is_ok());
+        },
+    ),
     pair(
         "tee_into_a_connection",
         |s| {

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use crosslane_exercise::calls::{
-    Nowhere, block, epoll_create, epoll_ctl, epoll_delete_by, epoll_wait, kill, limit_descriptors,
-    pipe, poll, poll_one, ppoll_unblocked, pselect_unblocked, read, recv, select_beyond, send,
-    set_timeout, socketpair, write,
+    Nowhere, block, dup, epoll_create, epoll_ctl, epoll_delete_by, epoll_wait, kill,
+    limit_descriptors, pipe, poll, poll_one, ppoll_unblocked, pselect_unblocked, read, recv,
+    select_beyond, send, set_timeout, socketpair, write,
 };
 use libc::{EPOLL_CTL_ADD, MSG_NOSIGNAL, MSG_OOB, POLLIN, SIGUSR1, SO_SNDTIMEO};
 
@@ -21,6 +21,8 @@ const EDGE: u32 = libc::EPOLLET.cast_unsigned();
 const DATA: u64 = 77;
 const SHORT: Duration = Duration::from_millis(50);
 const PATIENCE_MS: Option<i32> = Some(5000);
+/// Each may have its doorbell: more than a socket of AF_UNIX has room for.
+const MANY_WORDS: usize = 400;
 
 /// Where [`note`] writes.
 static NOTES: AtomicI32 = AtomicI32::new(-1);
@@ -261,6 +263,29 @@ pub const CHECKS: &[Check] = &[
             s.go();
         },
         |s| s.wait(),
+    ),
+    pair(
+        "a_long_conversation_by_two_names",
+        |s| {
+            let epoll = watching(s, IN);
+            let other = dup(s.fd).expect("it is open");
+            epoll_ctl(epoll, EPOLL_CTL_ADD, other, IN, DATA).expect("a name can be added");
+            let heard = (0..MANY_WORDS).take_while(|_| {
+                epoll_wait(epoll, 2, PATIENCE_MS).is_ok_and(|events| !events.is_empty())
+                    && hears(s.fd, b"word")
+                    && says(s.fd, b"word")
+            });
+            s.say("heard", heard.count());
+        },
+        |s| {
+            for _ in 0..MANY_WORDS {
+                // For the other side to fall asleep.
+                std::thread::sleep(Duration::from_micros(300));
+                if !says(s.fd, b"word") || !hears(s.fd, b"word") {
+                    break;
+                }
+            }
+        },
     ),
     pair(
         "handler_that_writes_to_a_pipe_ends_a_poll",
