@@ -11,7 +11,7 @@ use crosslane_sys::{Errno, cancel, kernel, process as system, real};
 use libc::{sockaddr, socklen_t};
 
 use crate::process::is_own;
-use crate::{c, epoll, signals, sole};
+use crate::{c, epoll, progress, signals, sole};
 
 /// How long a disconnect waits for the connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
@@ -65,10 +65,11 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     let disconnects = unsafe { is_unspecified(address, length) };
     let dissolves = |end: &End| disconnects && end.family() == Family::Tcp;
     cancel::test();
-    if let Some(end) = End::of(fd).filter(dissolves) {
-        cancel::never(|| dissolve(&end));
+    let dissolved = End::of(fd).filter(dissolves);
+    if let Some(end) = &dissolved {
+        cancel::never(|| leave(end));
     }
-    let known = End::of(fd);
+    let known = End::of(fd).filter(|_| dissolved.is_none());
     // A connect that did not wait is over, and in use already; asked once more, the kernel says so, however late.
     let is_over = known.is_some() && kernel::has_peer(fd);
     let is_watched = known.is_some_and(|end| end.local.registrations.load(Ordering::Relaxed) > 0);
@@ -76,6 +77,9 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     // SAFETY: passed on.
     let result = unsafe { real::connect(fd, address, length) };
     let saved = Errno::last();
+    if let Some(end) = &dissolved {
+        cancel::never(|| dissolve(end));
+    }
     if (result == 0 || goes_on(fd, saved))
         && !disconnects
         && !is_over
@@ -92,14 +96,18 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     result
 }
 
-/// The program has its connection dissolved.
-fn dissolve(end: &End) {
+/// The program has its connection dissolved by the kernel.
+fn leave(end: &End) {
     closing::make_plain(end, Reason::Call, PATIENCE);
-    if !crate::progress::hand_back(end) {
+    if !progress::leave_rings(end) {
         // What stands in its ring is lost with the connection.
         switch::dissolve(end);
-        epoll::hand_back(end);
     }
+}
+
+/// It has been. Sets get it back not before: a socket that has been reset would wake those who sleep, as it was.
+fn dissolve(end: &End) {
+    epoll::hand_back(end);
     epoll::dissolved(end);
     register::forget(end.fd);
 }

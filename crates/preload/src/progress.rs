@@ -45,8 +45,7 @@ pub fn hand_back_now(end: &End) -> bool {
 }
 
 fn hand_back_by(end: &End, retire: impl FnOnce(&End) -> bool) -> bool {
-    rest::look(end);
-    let back = end.is_pinned() && retire(end);
+    let back = leave_rings_by(end, retire);
     if back {
         crate::epoll::hand_back(end);
         if end.phase() == EndPhase::Granted {
@@ -55,4 +54,14 @@ fn hand_back_by(end: &End, retire: impl FnOnce(&End) -> bool) -> bool {
         }
     }
     back
+}
+
+/// As [`hand_back`], but for sets, which have it still.
+pub fn leave_rings(end: &End) -> bool {
+    leave_rings_by(end, switch::retire)
+}
+
+fn leave_rings_by(end: &End, retire: impl FnOnce(&End) -> bool) -> bool {
+    rest::look(end);
+    end.is_pinned() && retire(end)
 }
