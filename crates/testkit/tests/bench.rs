@@ -151,6 +151,22 @@ fn two_hosts_are_measured_beside_tcp_and_the_bare_window() {
 }
 
 #[test]
+fn two_hosts_that_only_write_each_others_memory_are_measured() {
+    if !rack::can_run() {
+        return;
+    }
+    let arguments = "--two-hosts --kind posted --repeats 1 --cases rtt:64";
+    let lines = lines("sockets", &arguments.split(' ').collect::<Vec<_>>());
+    assert_eq!(
+        (&lines[0]["hosts"], &lines[0]["window"]),
+        (&2.into(), &"posted".into())
+    );
+    let named: Vec<_> = lines[1..].iter().map(|row| &row["transport"]).collect();
+    assert_eq!(named, ["tcp", "crosslane", "lane", "window"]);
+    lines[1..].iter().for_each(assert_percentiles);
+}
+
+#[test]
 fn a_message_is_followed_stage_by_stage() {
     // `cargo xtask test` has built the traced library; where it is missing, the bench says how to.
     let lines = lines("breakdown", &["--repeats", "1", "--bytes", "8,64,4096"]);

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use crosslane_benchkit::{Crosslane, End, Folder, Process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::daemon;
 use super::programs::{FOLDER, GRACE, Programs, folder};
@@ -27,6 +27,16 @@ const TOOLS: [(&str, &str); 3] = [
     ("nsenter", "util-linux"),
     ("unshare", "util-linux"),
 ];
+
+/// Of what kind the window between two hosts is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// One memory that both map
+    Shared,
+    /// A memory for each host, which the other one only writes, as over a PCIe bridge: experimental
+    Posted,
+}
 
 /// Two hosts whose window is open.
 pub struct Hosts {
@@ -67,8 +77,8 @@ struct Window {
 }
 
 impl Hosts {
-    /// Make them and wait until both say that the window, of so many bytes, is open.
-    pub fn start(programs: &Programs, window_bytes: u64) -> anyhow::Result<Self> {
+    /// Make them and wait until both say that the window, of that kind and so many bytes, is open.
+    pub fn start(programs: &Programs, kind: Kind, window_bytes: u64) -> anyhow::Result<Self> {
         ensure!(
             rustix::process::geteuid().is_root(),
             "two hosts are made of network namespaces, which only root can make: run it as root"
@@ -84,8 +94,12 @@ impl Hosts {
         let namespaces = connected()?;
         let directories = [folder()?, folder()?];
         let files = directories.each_ref().map(|at| at.path().join("rack.toml"));
-        let window = (memory.path().join("window"), window_bytes);
-        configure(&programs.crosslane, &files, window)?;
+        configure(
+            &programs.crosslane,
+            &files,
+            memory.path(),
+            (kind, window_bytes),
+        )?;
         let [alpha, beta] = namespaces;
         let [first, second] = directories;
         let hosts = [
@@ -228,7 +242,8 @@ fn do_ip(command: &mut Command) -> anyhow::Result<()> {
 fn configure(
     crosslane: &Crosslane,
     files: &[PathBuf; 2],
-    (window, bytes): (PathBuf, u64),
+    memory: &Path,
+    (kind, bytes): (Kind, u64),
 ) -> anyhow::Result<()> {
     let run = |words: &[&str], at: usize| {
         let mut command = crosslane.command();
@@ -245,14 +260,20 @@ fn configure(
         let fingerprint = said.lines().find(|line| line.starts_with("sha256:"));
         fingerprints.push(fingerprint.context("init prints a fingerprint")?.to_owned());
     }
-    let (window, bytes) = (window.display().to_string(), bytes.to_string());
-    for at in 0..2 {
+    let bytes = bytes.to_string();
+    let file = |name: &str| memory.join(name).display().to_string();
+    for (at, name) in NAMES.into_iter().enumerate() {
         let other = 1 - at;
         let address = ADDRESSES[other].to_string();
         let who = ["add", NAMES[other], "--address", &address];
         let key = ["--fingerprint", &fingerprints[other]];
-        let what = ["--window", &window, "--window-bytes", &bytes];
-        run(&[&who[..], &key, &what].concat(), at)?;
+        let what = match kind {
+            Kind::Shared => vec![file("window")],
+            Kind::Posted => vec![file(name), "--beyond".to_owned(), file(NAMES[other])],
+        };
+        let what: Vec<&str> = what.iter().map(String::as_str).collect();
+        let size = ["--window-bytes", &bytes];
+        run(&[&who[..], &key, &["--window"], &what, &size].concat(), at)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crosslane_benchkit::End;
 
-use super::hosts::Hosts;
+use super::hosts::{Hosts, Kind};
 use super::programs::Programs;
 
 /// What a heading adds to what was measured between two hosts.
@@ -20,9 +20,9 @@ impl Sides {
         Ok(Self::One(Programs::find()?))
     }
 
-    /// Two hosts, made now, with a window of so many bytes.
+    /// Two hosts, made now, with a window of so many bytes, which both map.
     pub fn on_two_hosts(window_bytes: u64) -> anyhow::Result<Self> {
-        let hosts = Hosts::start(&Programs::find()?, window_bytes)?;
+        let hosts = Hosts::start(&Programs::find()?, Kind::Shared, window_bytes)?;
         Ok(Self::Two(Box::new(hosts)))
     }
 

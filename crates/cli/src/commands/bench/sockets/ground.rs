@@ -7,7 +7,7 @@ use crosslane_sockbench::span::Span;
 use crosslane_window::backend::{FileWindow, Place, Window, open};
 use crosslane_window::discover::Roots;
 
-use super::super::hosts::{Hosts, WINDOW_BYTES};
+use super::super::hosts::{Hosts, Kind, WINDOW_BYTES};
 use super::super::programs::Programs;
 use super::super::sides::Sides;
 use super::super::window::between::round_trips;
@@ -19,6 +19,7 @@ use super::case::Case;
 /// programs.
 pub struct Ground {
     pub sides: Sides,
+    lane: Carrier,
     spare: &'static dyn Window,
 }
 
@@ -26,29 +27,31 @@ impl Ground {
     /// This host, with the programs that lie beside this one.
     pub fn here() -> anyhow::Result<Self> {
         let (spare, _) = FileWindow::memfd(2 * lane_bytes(DEFAULT_RING_LINES))?;
-        Ok(Self::new(Sides::on_one_host()?, Box::new(spare)))
+        let sides = Sides::on_one_host()?;
+        Ok(Self::new(sides, Carrier::Grown, Box::new(spare)))
     }
 
-    /// Two hosts, made now.
-    pub fn between_hosts() -> anyhow::Result<Self> {
-        let hosts = Hosts::start(&Programs::find()?, WINDOW_BYTES)?;
+    /// Two hosts, made now, with a window of that kind.
+    pub fn between_hosts(kind: Kind) -> anyhow::Result<Self> {
+        let hosts = Hosts::start(&Programs::find()?, kind, WINDOW_BYTES)?;
         let place = Place::Path(hosts.spare_window()?);
         let spare = open(&place, &Roots::system(), false)?;
-        Ok(Self::new(Sides::Two(Box::new(hosts)), spare))
+        let lane = match kind {
+            Kind::Shared => Carrier::Coherent,
+            Kind::Posted => Carrier::Posted,
+        };
+        Ok(Self::new(Sides::Two(Box::new(hosts)), lane, spare))
     }
 
     /// As all windows of lanes, the spare one stays mapped as long as the process lives.
-    fn new(sides: Sides, spare: Box<dyn Window>) -> Self {
+    fn new(sides: Sides, lane: Carrier, spare: Box<dyn Window>) -> Self {
         let spare = Box::leak(spare);
-        Self { sides, spare }
+        Self { sides, lane, spare }
     }
 
     /// The lanes that connections have here.
     pub fn lane(&self) -> Carrier {
-        match self.sides {
-            Sides::One(_) => Carrier::Grown,
-            Sides::Two(_) => Carrier::Coherent,
-        }
+        self.lane
     }
 
     /// What a carrier alone makes of a case, in memory like that of the lanes.

@@ -21,6 +21,7 @@ use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
 use super::effort::Effort;
+use super::hosts::Kind;
 use super::output::{as_notes, finish, heading, json};
 use super::placement::Placement;
 use super::rounds::Rounds;
@@ -56,11 +57,13 @@ it, being several times shorter when both programs share a CPU.
 
 With --two-hosts, two network namespaces are made, with a veth pair between them, a monitor in each and a \
 window file in /dev/shm: TCP goes over the pair, Crosslane over the window. \"lane\" is the lanes in such a \
-window, \"window\" the window alone.
+window, \"window\" the window alone. With --kind posted each host has a file of its own, which the other one only \
+writes, as over a PCIe bridge.
 
 Examples:
   crosslane bench sockets --quick
   sudo crosslane bench sockets --quick --two-hosts
+  sudo crosslane bench sockets --quick --two-hosts --kind posted
   crosslane bench sockets --cases rtt:64,stream --transports tcp,crosslane
   crosslane bench sockets --json > docs/benchmarks/sockets.jsonl")]
 pub struct Args {
@@ -75,6 +78,9 @@ pub struct Args {
     /// Put the server on one host and the client on another: network namespaces, which take root
     #[arg(long)]
     two_hosts: bool,
+    /// Of what kind the window between two hosts is
+    #[arg(long, value_enum, default_value_t = Kind::Shared, requires = "two_hosts")]
+    kind: Kind,
     /// Where the two programs run
     #[arg(long, value_enum, default_value_t = Placement::Free)]
     place: Placement,
@@ -95,6 +101,9 @@ struct Preamble {
     measure_ms: u128,
     placement: Placement,
     hosts: u8,
+    /// Of what kind the window between two hosts is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<Kind>,
 }
 
 /// Measure, and print what was measured; fails when something could not be.
@@ -114,9 +123,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         measure_ms: span.measure.as_millis(),
         placement: args.place,
         hosts: if args.two_hosts { 2 } else { 1 },
+        window: args.two_hosts.then_some(args.kind),
     };
     let ground = match args.two_hosts {
-        true => Ground::between_hosts()?,
+        true => Ground::between_hosts(args.kind)?,
         false => Ground::here()?,
     };
     let results = measure(&Host::new(ground, span, args.place)?, &plan, rounds);
@@ -174,15 +184,16 @@ fn for_people(preamble: &Preamble, results: &Results) -> String {
         machine,
         rounds,
         measure_ms,
-        hosts,
+        window,
         ..
     } = preamble;
-    let between = match hosts {
-        1 => "",
-        _ => BETWEEN,
+    let (between, which) = match window {
+        None => ("", ""),
+        Some(Kind::Shared) => (BETWEEN, ""),
+        Some(Kind::Posted) => (BETWEEN, " that only write each other's memory"),
     };
     format!(
-        "{}medians of {rounds} rounds of {measure_ms} ms each{between}\n\n{}\n{}{}",
+        "{}medians of {rounds} rounds of {measure_ms} ms each{between}{which}\n\n{}\n{}{}",
         heading(machine),
         table::table(results),
         results.0.legend(),
