@@ -109,7 +109,10 @@ fn leave(end: &End) {
 fn dissolve(end: &End) {
     epoll::hand_back(end);
     epoll::dissolved(end);
-    register::forget(end.fd);
+    // Another thread may have given the number to another connection.
+    if End::of(end.fd).is_some_and(|now| now.token() == end.token()) {
+        register::forget(end.fd);
+    }
 }
 
 /// The socket has begun a connection; sets that wait for it know what it was before if it `is_watched`.

@@ -192,9 +192,7 @@ fn into_connection(
         && let Some(sent) = directly(from, end, bytes)
     {
         measure.end(sent);
-        if sent < bytes && is_dry(from).is_none() {
-            note_missed(end);
-        }
+        note_short(end, from, sent < bytes);
         return Some(Ok(sent));
     }
     let most = bytes.min(PIECE);
@@ -208,7 +206,15 @@ fn into_connection(
     if let (Ok(sent), Some(measure)) = (sent, measure.of(Way::Buffer)) {
         measure.end(sent);
     }
+    note_short(end, from, sent.is_ok_and(|sent| sent < bytes));
     Some(sent)
+}
+
+/// Who has asked for more than has been moved, and leaves something in the pipe, may take that for want of room.
+fn note_short(end: &End, pipe: c_int, is_short: bool) {
+    if is_short && kernel::queued(pipe, libc::FIONREAD).is_ok_and(|left| left > 0) {
+        note_missed(end);
+    }
 }
 
 /// The kernel would tell of room from now on, as of any that a send has not found.

@@ -302,13 +302,10 @@ pub(crate) fn take_bells(end: &End, own: u32) {
         return;
     }
     let Some(lane) = end.rx_lane() else { return };
-    if !bell::is_for_us_alone(end, &lane, own) {
+    if !bell::may_be_taken(end, &lane, own) {
         return;
     }
-    if end.entry.wait.armed.load(Ordering::Relaxed) != 0 {
-        // Somebody sleeps, and may never see the doorbell. What comes from now on rings again.
-        bell::arm(end, &lane);
-    }
+    bell::renew(end, &lane);
     bell::take_if_empty(end, &lane);
 }
 

@@ -28,8 +28,8 @@ use crate::{End, ending, entering, lost, place, posted, wait};
 static BELL: u8 = 0xA5;
 
 /// Doorbells that may stand on TCP while several sleep for the connection. A stream of AF_UNIX has room for some 170 where its
-/// buffer has 64 KiB.
-const MANY: u64 = 1 << 6;
+/// buffer has 64 KiB, and for a few in the smallest.
+const MANY: u64 = 1 << 2;
 
 /// Most doorbells taken off TCP at a time.
 const MOST_TAKEN: u64 = 1 << 16;
@@ -202,10 +202,18 @@ pub(crate) fn arm(end: &End, lane: &WindowLane) {
 }
 
 /// Before a freeze is taken back, with which the requests of those who sleep were: a sender that finds it gone looks for
-/// them. Or where a doorbell for them has been taken, which they may not have seen. The caller holds the receiving direction.
+/// them. The caller holds the receiving direction.
 pub(crate) fn arm_again(end: &End, lane: &WindowLane) {
     let wait = &end.entry.wait;
     if wait.sleepers.load(Ordering::SeqCst) > 0 || wait.epolls.load(Ordering::Relaxed) > 0 {
+        arm(end, lane);
+    }
+}
+
+/// A doorbell is about to be taken. Who sleeps may never see it: what comes from now on rings again. The caller holds the
+/// receiving direction.
+pub(crate) fn renew(end: &End, lane: &WindowLane) {
+    if end.entry.wait.armed.load(Ordering::Relaxed) != 0 {
         arm(end, lane);
     }
 }
@@ -314,14 +322,17 @@ fn take_unless(end: &End, lane: &WindowLane, speaks_against: impl FnOnce() -> bo
     }
 }
 
-/// Whether doorbells may be taken by a caller that counts as `own` of the sleepers: one that
+/// Whether the doorbells of an empty lane may be taken by a caller that counts as `own` of the sleepers: one that
 /// several sleep for must stay until all have seen it. Several epoll sets see each arrive, and
 /// never all of them at once empty, and one of the sleepers may have been killed; so doorbells are taken when many have gathered.
-pub(crate) fn is_for_us_alone(end: &End, lane: &WindowLane, own: u32) -> bool {
-    let wait = &end.entry.wait;
-    let is_alone =
-        || wait.epolls.load(Ordering::Relaxed) <= 1 && wait.sleepers.load(Ordering::SeqCst) <= own;
+pub(crate) fn may_be_taken(end: &End, lane: &WindowLane, own: u32) -> bool {
     let total = lane.control().sender.tcp_total.load(Ordering::Relaxed) >> 1;
     let taken = end.entry.rx.tcp_bytes.load(Ordering::Relaxed);
-    is_alone() || total.saturating_sub(taken) > MANY
+    is_for_us_alone(end, own) || total.saturating_sub(taken) > MANY
+}
+
+/// Whether nobody sleeps but the caller, who counts as `own` of the sleepers, and one epoll set.
+pub(crate) fn is_for_us_alone(end: &End, own: u32) -> bool {
+    let wait = &end.entry.wait;
+    wait.epolls.load(Ordering::Relaxed) <= 1 && wait.sleepers.load(Ordering::SeqCst) <= own
 }

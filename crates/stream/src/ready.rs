@@ -263,7 +263,7 @@ pub fn take_all_bells(end: &End) {
     let Some((lane, _rx)) = end.hold_rx_lane() else {
         return;
     };
-    if end.rx_mode() == Mode::Ring && bell::is_for_us_alone(end, &lane, 0) {
+    if end.rx_mode() == Mode::Ring && bell::is_for_us_alone(end, 0) {
         bell::take(end, &lane);
     }
 }

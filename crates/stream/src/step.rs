@@ -133,6 +133,7 @@ fn step_ring(
                 return Err(lied(end, lie_at(cursor.head)));
             }
             let _passage = mark_passage(end);
+            bell::renew(end, lane);
             pass(end, lane);
             end.entry.rx.tcp_limit.store(count, Ordering::Relaxed);
             end.set_rx_mode(Mode::Drain);
@@ -165,7 +166,7 @@ fn step_drain(end: &End, lane: &WindowLane) -> Result<Passage, Errno> {
         if left == 0 {
             let _passage = mark_passage(end);
             rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
-            bell::arm_again(end, lane);
+            bell::renew(end, lane);
             end.set_rx_mode(Mode::Tcp);
             entering::expect(end);
             return Ok(Passage::Again);

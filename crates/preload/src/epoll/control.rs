@@ -343,8 +343,8 @@ fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
     let is_ready =
         |end| ready::glance(end, wanted) || ready::look(end, wanted, is_missed) & due != 0;
     // Who waits for room looks again from time to time, as no doorbell may come for it.
-    let has_time_limit = |reg: &Reg| ready::waits_for_room(&end, reg.awaited());
-    if !ready::arm(&end, wanted) || has_time_limit(reg) || is_ready(&end) {
+    let lacks_limit = |reg: &Reg| !reg.timed && ready::waits_for_room(&end, reg.awaited());
+    if !ready::arm(&end, wanted) || lacks_limit(reg) || is_ready(&end) {
         wake_one(set, key, reg);
     }
 }

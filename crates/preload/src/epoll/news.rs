@@ -85,7 +85,13 @@ fn slow_news(reg: &mut Reg, wanted: i16) -> u32 {
     (reg.missed, reg.echoes) = (false, false);
     // What comes after this is new, though the look may find it.
     reg.seen_tcp = (reg.is_edge() && on_tcp).then(|| ready::seen_by_tcp(&reg.end));
-    let found = u32::from(ready::look(&reg.end, wanted, ask_kernel).cast_unsigned());
+    let mut found = ready::look(&reg.end, wanted, ask_kernel);
+    if reg.is_edge() && !on_tcp && self::on_tcp(&reg.end) {
+        // The look has brought it there.
+        reg.seen_tcp = Some(ready::seen_by_tcp(&reg.end));
+        found |= ready::look(&reg.end, wanted, true);
+    }
+    let found = u32::from(found.cast_unsigned());
     if found == 0 {
         reg.fresh = reg.fresh && reg.is_edge();
     }

@@ -56,6 +56,8 @@ pub struct Reg {
     pub reported_ending: u32,
     /// Which of POLLERR and POLLHUP have been reported.
     pub reported_broken: u32,
+    /// Whoever sleeps has a time limit for it, as it waits for room.
+    pub timed: bool,
     /// Waits in a row without news, for leaving the hot list.
     pub quiet_waits: u32,
     /// The scan that has looked at it last.
@@ -92,6 +94,7 @@ impl Reg {
             reported_line: 0,
             reported_tcp: SeenByTcp::default(),
             seen_tcp: None,
+            timed: false,
             stage: lost::stage(end),
             shutdowns: gone::shutdowns(end),
             refusals: end.refusals(),

@@ -270,7 +270,7 @@ impl<'a> Wait<'a> {
         let Some(reg) = reg.filter(is_ours) else {
             return;
         };
-        reg.scan = scan;
+        (reg.scan, reg.timed) = (scan, false);
         let has_others = has_sleepers(self.set);
         if reg.missed && has_others && !reg.is_silent() {
             // The doorbell may be for what has been reported. What comes after the look rings again.
@@ -423,6 +423,7 @@ impl<'a> Wait<'a> {
             let due = !is_quiet || unsettled || sends_again;
             let idle = reg.quiet_waits > QUIET_WAITS && reg.end.ending() == Ending::Open && !waits;
             reg.hot = due || place >= surplus && !idle;
+            reg.timed = waits && reg.hot;
         }
         let mut hot = core::mem::take(&mut inner.hot);
         hot.retain(|key| inner.reg(*key).is_some_and(|reg| reg.hot));
