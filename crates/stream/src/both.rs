@@ -8,13 +8,14 @@ use std::os::unix::net::UnixStream;
 
 use crosslane_ctl::lane::{Geometry, Location};
 use crosslane_ctl::message::Grant;
+use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
 use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{kernel, process};
 use crosslane_window::arena::Arena;
 
 use crate::family::Family;
-use crate::{End, register, slices};
+use crate::{End, register, slices, step, switch};
 
 const GEOMETRY: Geometry = Geometry {
     ring_lines: 512,
@@ -99,7 +100,20 @@ pub(crate) fn ends() -> ([End; 2], [Socket<TcpStream>; 2]) {
     (ends, sockets)
 }
 
-/// The same over AF_UNIX.
+/// Two ends, the first of which has come into its lane again, where the second has yet to find its START, and the sockets
+/// below.
+pub(crate) fn ends_before_a_start() -> ([End; 2], [Socket<TcpStream>; 2]) {
+    let ([near, far], sockets) = ends();
+    switch::leave(&near, Reason::Chaos);
+    while far.rx_mode() != Mode::Tcp || near.tx_mode() != Mode::Ring {
+        step::settle(&far);
+        switch::reenter(&near);
+        step::settle(&near);
+    }
+    ([near, far], sockets)
+}
+
+/// As [`ends`], over AF_UNIX.
 pub(crate) fn unix_ends() -> ([End; 2], [Socket<UnixStream>; 2]) {
     process::resolve();
     let (near, far) = UnixStream::pair().unwrap();

@@ -3,7 +3,8 @@
 //! Rings cost about as much as half a dozen round trips by TCP save, so a connection that ends within them is dearer than
 //! one without. How long it will be nobody knows when it begins: it asks when it has moved something in a few calls, or
 //! much. Where those before it have hardly used their rings, it waits for twice as long as rings take to pay; one that uses
-//! them ends that habit.
+//! them ends that habit. So it does, but for one in some, where brief ones before it have met nobody, and one that meets its
+//! peer ends that.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -376,18 +376,12 @@ mod tests {
     use crosslane_ctl::reason::Reason;
 
     use super::*;
-    use crate::both::{ends, queued};
+    use crate::both::{ends, ends_before_a_start, queued};
 
     /// A receiver that has just seen no START looks at TCP.
     #[test]
     fn a_doorbell_behind_a_start_is_nothing_to_read() {
-        let ([near, far], _sockets) = ends();
-        switch::leave(&near, Reason::Chaos);
-        while far.rx_mode() != Mode::Tcp || near.tx_mode() != Mode::Ring {
-            step::settle(&far);
-            switch::reenter(&near);
-            step::settle(&near);
-        }
+        let ([near, far], _sockets) = ends_before_a_start();
         bell::probe(&near, 0);
         while queued(&far) == 0 {}
         assert_eq!(look_settled(&far, POLLIN, false), POLLIN);

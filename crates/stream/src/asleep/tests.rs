@@ -2,7 +2,7 @@ use crosslane_ctl::lane::receiver_flags::ARMED;
 use crosslane_ctl::reason::Reason;
 
 use super::*;
-use crate::both::{ends, queued};
+use crate::both::{ends, ends_before_a_start, queued};
 use crate::{slices, step};
 
 /// Another thread sleeps, and this one takes all, with the doorbell that was to wake that.
@@ -26,13 +26,7 @@ fn who_sleeps_is_rung_although_its_doorbell_was_drained() {
 /// Another thread has found the START, and has yet to take what comes by TCP before it, or nothing.
 #[test]
 fn nobody_sleeps_over_a_start_that_nothing_comes_before() {
-    let ([near, far], _sockets) = ends();
-    switch::leave(&near, Reason::Chaos);
-    while far.rx_mode() != Mode::Tcp || near.tx_mode() != Mode::Ring {
-        step::settle(&far);
-        switch::reenter(&near);
-        step::settle(&near);
-    }
+    let ([_near, far], _sockets) = ends_before_a_start();
     let rx = &far.entry.rx;
     let taken = rx.tcp_bytes.load(Ordering::Relaxed);
     for (limit, is_next) in [(taken + 1, false), (taken, true), (u64::MAX, true)] {

@@ -1,5 +1,5 @@
 //! Two hosts for a bench: network namespaces of this machine with a veth pair between them, a monitor in each,
-//! and a window file that both open. All of it ends with the bench.
+//! and a window of files. All of it ends with the bench.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
