@@ -194,6 +194,14 @@ pub enum MonitorMessage {
         /// As [`Grant::pair`] of the lanes.
         pair: u64,
     },
+    /// [`ClientMessage::Doubt`] has come, and the other host's monitor is asked: [`MonitorMessage::Carried`] follows, or
+    /// [`MonitorMessage::WindowLost`].
+    LookedInto {
+        /// The end's token.
+        token: u64,
+        /// As [`Grant::pair`] of the lanes.
+        pair: u64,
+    },
     /// A piece of the answer to a query; an empty one ends it.
     Text(Vec<u8>),
 }
@@ -449,6 +457,9 @@ impl MonitorMessage {
                 Packet::new(kind::WINDOW_LOST, *token).with_long(*pair)
             }
             Self::Carried { token, pair } => Packet::new(kind::CARRIED, *token).with_long(*pair),
+            Self::LookedInto { token, pair } => {
+                Packet::new(kind::LOOKED_INTO, *token).with_long(*pair)
+            }
             Self::Text(text) => {
                 let mut bytes = Packet::new(kind::TEXT, 0).as_bytes().to_vec();
                 bytes.extend_from_slice(text);
@@ -496,6 +507,10 @@ impl MonitorMessage {
                 pair: received.long(0)?,
             }),
             kind::CARRIED => Ok(Self::Carried {
+                token,
+                pair: received.long(0)?,
+            }),
+            kind::LOOKED_INTO => Ok(Self::LookedInto {
                 token,
                 pair: received.long(0)?,
             }),

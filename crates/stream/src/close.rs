@@ -276,13 +276,14 @@ fn is_being_rung(end: &End) -> bool {
 }
 
 /// Whether no doorbell will come any more, or none that matters.
-fn are_bells_over(end: &End) -> bool {
+pub(crate) fn are_bells_over(end: &End) -> bool {
     let _rx = end.lock_rx();
     let Some(lane) = end.rx_lane() else {
         return true;
     };
     bell::disarm(end, &lane);
-    let is_heard = posted::is_heard(end, &lane);
+    // A peer that was never told that it may enter rings for nothing.
+    let is_heard = !doubt::may_have_entered(end) || posted::is_heard(end, &lane);
     let mode = end.rx_mode();
     let is_over = match mode {
         Mode::Ring if matches!(end.rx_cursor().peek(&lane), Ok(Next::Data(_)) | Err(_)) => true,

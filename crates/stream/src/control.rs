@@ -476,6 +476,7 @@ impl Control {
             MonitorMessage::Left { token, pair } => lost::hear_left(process, token, pair),
             MonitorMessage::WindowLost { token, pair } => lost::hear_lost(process, token, pair),
             MonitorMessage::Carried { token, pair } => doubt::hear_carried(process, token, pair),
+            MonitorMessage::LookedInto { token, pair } => doubt::hear_asked(process, token, pair),
             MonitorMessage::Retire { arena } => self.retire(arena),
             MonitorMessage::Welcome | MonitorMessage::Text(_) => {}
         }

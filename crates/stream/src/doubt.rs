@@ -28,8 +28,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Between two looks by who waits for the monitor.
 const NAP: Duration = Duration::from_micros(200);
 
-/// Monitors that talk find within a second that a window carries nothing. Where they do not, nobody knows better
-/// than TCP.
+/// A monitor that looks into it says so each time, and hears of the other host, or loses it, in the end. Where none does,
+/// nobody knows better than TCP.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Moments, in ticks, of a doubt of this process; 0 for none.
@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 pub(crate) struct Clock {
     began: AtomicU64,
     asked: AtomicU64,
+    /// When the monitor last said that it looks into it.
+    answered: AtomicU64,
     /// One of the words below.
     word: AtomicU32,
 }
@@ -82,10 +84,16 @@ pub(crate) fn is_cut_off(end: &End) -> bool {
         && kernel::queued(end.fd(), libc::FIONREAD) == Ok(0)
 }
 
-/// Whether the stream has ended, and nobody has said so but TCP.
+/// Whether the stream has ended, and nobody has said so but TCP. A reset behind that end, as of a peer that was killed and has
+/// been sent something since, says nothing of what came before it.
 fn may_doubt(end: &End) -> bool {
     let flags = end.entry.id.flags.load(Ordering::SeqCst);
-    end.ending() == Ending::Eof && flags & (LOST | SURE | READ_OUT) == 0
+    let has_ended = match end.ending() {
+        Ending::Open => false,
+        Ending::Eof => true,
+        Ending::Reset => end.local.doubt.began.load(Ordering::Relaxed) != 0,
+    };
+    has_ended && flags & (LOST | SURE | READ_OUT) == 0
 }
 
 /// The peer is about to be told that it may enter the lane.
@@ -97,7 +105,7 @@ pub(crate) fn note_invited(end: &End) {
 
 /// Whether the peer has ever been told that it may enter the lane, also where that has been taken back: it may not have
 /// seen that, and where it is, the window may not have shown.
-fn may_have_entered(end: &End) -> bool {
+pub(crate) fn may_have_entered(end: &End) -> bool {
     end.has_flags(INVITED) || end.rx_cursor() != RxCursor::default()
 }
 
@@ -187,19 +195,31 @@ fn begin(clock: &Clock) -> u64 {
 
 /// `began` is as it was seen once: another thread may conclude at any moment, and 0 is long ago.
 fn ask(end: &End, clock: &Clock, began: u64) {
-    if lost::has_passed(began, PATIENCE) {
+    let since = began.max(clock.answered.load(Ordering::Relaxed));
+    if lost::has_passed(since, PATIENCE) {
         settle(end);
-    } else if lost::has_passed(clock.asked.load(Ordering::Relaxed), ASK_AGAIN) {
+    } else if lost::has_passed(clock.asked.load(Ordering::Relaxed), ASK_AGAIN) && tell_doubt(end) {
         clock.asked.store(cpu::ticks(), Ordering::Relaxed);
-        tell_doubt(end);
+    }
+}
+
+fn find_far(process: &'static Process, token: u64, pair: u64) -> Option<End> {
+    let is_meant = |end: &End| end.has_flags(FAR) && lost::pair_of(end) == pair;
+    register::find(process, token).filter(is_meant)
+}
+
+/// The monitor asks the other host's.
+pub(crate) fn hear_asked(process: &'static Process, token: u64, pair: u64) {
+    if let Some(end) = find_far(process, token, pair) {
+        let answered = &end.local.doubt.answered;
+        answered.store(cpu::ticks(), Ordering::Relaxed);
     }
 }
 
 /// The window carries what has been written before we asked. Of an end that is being given away that may have been before
 /// its stream has ended: a doubt asks again.
 pub(crate) fn hear_carried(process: &'static Process, token: u64, pair: u64) {
-    let is_meant = |end: &End| end.has_flags(FAR) && lost::pair_of(end) == pair;
-    if let Some(end) = register::find(process, token).filter(is_meant) {
+    if let Some(end) = find_far(process, token, pair) {
         let relaxed = Ordering::Relaxed;
         let word = &end.local.doubt.word;
         if word

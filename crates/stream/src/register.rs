@@ -20,7 +20,7 @@ use crate::family::Family;
 use crate::process::{self, Process};
 use crate::{
     bell, config, control, due, ledger, lost, posted, raw, rest, spare, standard, stay, strict,
-    switch,
+    switch, watcher,
 };
 
 /// A registered end looks at the control socket in each of its first calls, and later in every
@@ -458,6 +458,10 @@ pub(crate) fn enter(
     end.set_reason(Reason::Switching);
     end.set_phase(EndPhase::Granted);
     end.process().note_granted();
+    // The peer may be at its close, and wait for an answer.
+    if posted::is_posted(end) {
+        watcher::stir();
+    }
     // Who fell asleep over earlier lanes, or on TCP behind them, is rung in these.
     fence(Ordering::SeqCst);
     let sleeps = end.entry.wait.sleepers.load(Ordering::SeqCst) != 0;

@@ -292,15 +292,15 @@ fn watch(process: &'static Process, waker: i32) {
             continue;
         }
         LOOKS.store(true, Ordering::SeqCst);
-        let is_idle = has_been_idle();
-        let (mut is_busy, mut looks_soon) = (false, !is_idle);
+        let (mut is_busy, mut looks_soon) = (false, !has_been_idle());
         for end in process.ends().chain(process.kept_ends()) {
             #[cfg(test)]
             if posted::tests::schedules::is_others(&end) {
                 continue;
             }
             if end.has_flags(end_flags::FAR) && begin_at(&end) {
-                looks_soon |= tend_end(&end, is_idle);
+                // Anew for each: the program may have begun to wait in its lane since.
+                looks_soon |= tend_end(&end, has_been_idle());
                 is_busy |= lost::is_unsettled(&end) || lost::is_owing(&end);
                 unheard::tend(&end);
             }

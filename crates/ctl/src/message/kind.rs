@@ -29,3 +29,4 @@ pub const WINDOW_LOST: u16 = 140;
 pub const LEFT: u16 = 141;
 pub const CARRIED: u16 = 142;
 pub const BEYOND: u16 = 143;
+pub const LOOKED_INTO: u16 = 144;

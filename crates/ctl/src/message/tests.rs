@@ -112,6 +112,10 @@ fn monitor_messages() -> Vec<MonitorMessage> {
             token: 9,
             pair: u64::MAX - 7,
         },
+        MonitorMessage::LookedInto {
+            token: 10,
+            pair: u64::MAX - 6,
+        },
         MonitorMessage::Retire { arena: 4 },
         MonitorMessage::Refused {
             token: 5,

@@ -187,6 +187,11 @@ impl<B: Backing> Registry<B> {
         self.say(client, MonitorMessage::Carried { token, pair });
     }
 
+    /// Whether it does is being looked into.
+    pub fn tell_of_look(&mut self, client: ClientId, token: u64, pair: u64) {
+        self.say(client, MonitorMessage::LookedInto { token, pair });
+    }
+
     /// Nobody comes into the lanes `pair` of this end: it leaves them as if their window were lost.
     pub fn take_lanes_back(&mut self, id: EndId, pair: u64) {
         let Some(end) = self.ends.get(&id).filter(|end| self.is_granted(end, pair)) else {

@@ -4,6 +4,7 @@ standard input:
 
     stall NAMESPACE     its processes have copies from now on
     hold NAMESPACE      the same, and its programs, but not its monitor, do not go on before `heal`
+    mute NAMESPACE      the same, and its monitor, but not its programs, does not go on before `speak`
     heal                what is still there of the copies is the window again
 """
 
@@ -55,13 +56,23 @@ class Stopped:
                 try:
                     ptrace(SEIZE, thread)
                     ptrace(INTERRUPT, thread)
-                except ProcessLookupError:
-                    continue  # It has ended since it was listed.
+                except (ProcessLookupError, PermissionError):
+                    if self.has_ended(thread):  # Since it was listed.
+                        continue
+                    raise
                 if self.await_stop(thread):
                     self.threads.add(thread)
         self.memory = open(f"/proc/{pid}/mem", "r+b", buffering=0)
         (start, end), = maps(pid, "[vdso]")
         self.syscall_at = start + self.read(start, end - start).index(b"\x0f\x05")
+
+    def has_ended(self, thread):
+        """Also of one that is about to, which nobody may trace."""
+        try:
+            with open(f"/proc/{self.pid}/task/{thread}/stat") as stat:
+                return stat.read().rpartition(")")[2].split()[0] in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
 
     def await_stop(self, thread):
         """False where it ends instead."""
@@ -134,10 +145,24 @@ def is_monitor(pid):
         return b"monitor" in words.read().split(b"\0")
 
 
+# Who does not go on.
+HELD = {
+    "stall": lambda pid: False,
+    "hold": lambda pid: not is_monitor(pid),
+    "mute": is_monitor,
+}
+
+
 def main():
     parked, held = {}, {}
     for line in sys.stdin:
         word, *namespace = line.split()
+        if word == "speak":
+            for process in held.values():
+                process.go_on()
+            held = {}
+            print("done", flush=True)
+            continue
         stopped = held | {pid: Stopped(pid) for pid in all_pids() if pid not in held}
         held = {}
         if word == "heal":
@@ -149,8 +174,7 @@ def main():
             inode = os.stat(f"/run/netns/{namespace[0]}").st_ino
             inside = [pid for pid in stopped if os.stat(f"/proc/{pid}/ns/net").st_ino == inode]
             parked = {pid: stall(stopped[pid]) for pid in inside}
-            if word == "hold":
-                held = {pid: stopped[pid] for pid in inside if not is_monitor(pid)}
+            held = {pid: stopped[pid] for pid in inside if HELD[word](pid)}
         for pid in stopped.keys() - held.keys():
             stopped[pid].go_on()
         print("done", flush=True)

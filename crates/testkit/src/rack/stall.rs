@@ -42,6 +42,16 @@ impl Stall {
         self.obey(&format!("hold {}", self.namespaces[at]));
     }
 
+    /// As [`Stall::begin`], and the monitor there stands still, too, until [`Stall::speak`]: nobody finds out meanwhile.
+    pub fn begin_in_silence(&mut self, at: usize) {
+        self.obey(&format!("mute {}", self.namespaces[at]));
+    }
+
+    /// The monitor goes on, and the window carries nothing.
+    pub fn speak(&mut self) {
+        self.obey("speak");
+    }
+
     /// The window is itself again: what the other host has written meanwhile is there, and nothing of what the
     /// host has written that was cut off.
     pub fn end(&mut self) {

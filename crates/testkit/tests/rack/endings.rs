@@ -1,6 +1,6 @@
 //! Ends of streams, of which TCP tells whatever has become of what stood before them in the window.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crosslane_testkit::rack::{ADDRESSES, Rack, can_run};
 use crosslane_testkit::{End, Process, wait_until};
@@ -9,6 +9,9 @@ use crate::puppets::{self, Puppets};
 use crate::stalls;
 
 const PORT: u16 = 6702;
+
+/// Longer than programs bear with a monitor that says nothing.
+const LATE: Duration = Duration::from_secs(3);
 
 /// What a client sends last.
 const LAST: usize = 8000;
@@ -75,6 +78,7 @@ for line in sys.stdin:
         connection.close()
     if line.strip() == "shutdown":
         connection.shutdown(socket.SHUT_WR)
+    print("ended", flush=True)
 "#;
 
 fn server(rack: &Rack, way: &str) -> Process {
@@ -114,6 +118,24 @@ fn nothing_is_missing_without_an_error_from_a_window_that_stands_still() {
     }
 }
 
+/// The monitors hear of each other again before they give each other up.
+#[test]
+fn nothing_is_missing_without_an_error_where_a_monitor_is_late() {
+    if !can_run() {
+        return;
+    }
+    let rack = stalls::mapped();
+    let mut stall = rack.stall();
+    let mut server = server(&rack, "block");
+    let mut client = client(&rack);
+    stall.begin_in_silence(1);
+    client.write_line("kill");
+    assert_eq!(client.next_line(), None);
+    std::thread::sleep(LATE);
+    stall.speak();
+    assert_eq!(server.next_line().as_deref(), Some("0 reset"));
+}
+
 /// End streams in every way, in a window that carries nothing, which nobody knows yet.
 pub fn end_while_it_stands_still(rack: &Rack) {
     let mut stall = rack.stall();
@@ -125,8 +147,11 @@ pub fn end_while_it_stands_still(rack: &Rack) {
             ("shutdown", format!("{LAST} end")),
         ] {
             let mut client = client(rack);
-            stall.begin(1);
+            stall.begin_in_silence(1);
             client.write_line(how);
+            let told = (how != "kill").then(|| "ended".to_owned());
+            assert_eq!(client.next_line(), told);
+            stall.speak();
             assert_eq!(server.next_line(), Some(expected), "{way}, {how}");
             client.kill();
             stall.end();
@@ -157,10 +182,13 @@ pub fn enter_while_it_stands_still(rack: &Rack) {
         let mut puppets = Puppets::new(rack);
         puppets.deal_lanes(rack);
         puppets::tell(&mut puppets.client, "try", "nothing");
-        stall.begin(1);
+        stall.begin_in_silence(1);
         puppets::tell(&mut puppets.server, "try", "nothing");
         puppets::tell(&mut puppets.server, &format!("send {LAST}"), "ok");
         puppets.server.write_line(how);
+        let told = (how != "kill").then(|| "ok".to_owned());
+        assert_eq!(puppets.server.next_line(), told);
+        stall.speak();
         puppets.client.write_line("read");
         let told = puppets.client.next_line().unwrap_or_default();
         assert!(expected.contains(&told), "{how}: {told}");

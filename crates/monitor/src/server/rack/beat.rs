@@ -294,6 +294,16 @@ impl Rack {
         windows.any(|state| state.beats.doubts.iter().any(is_it))
     }
 
+    /// Whether an end waits for a beat of a host with whom there is a session.
+    fn looks_into(&self, client: ClientId, lanes: (u64, u64)) -> bool {
+        let is_asked = |state: &State| {
+            state.beats.is_doubted(client, lanes)
+                && state.phase == Phase::Open
+                && self.links.is_up(state.host)
+        };
+        self.windows.iter().any(is_asked)
+    }
+
     fn ask_for_beat(&mut self, index: usize, registry: &mut Registry<Memories>, epoll: &OwnedFd) {
         let Some(number) = self.windows[index].beats.next_question() else {
             return;
@@ -349,6 +359,10 @@ impl Monitor {
         if let Some(rack) = &mut self.rack {
             let asker = (member.client, lanes);
             rack.note_doubt(window, asker, &mut self.registry, &self.epoll);
+            if rack.looks_into(member.client, lanes) {
+                let (token, pair) = lanes;
+                self.registry.tell_of_look(member.client, token, pair);
+            }
         }
     }
 }
