@@ -167,6 +167,8 @@ pub mod end_flags {
     pub const CHAOS: u32 = 1 << 24;
     /// Between hosts: the other end has been told that it may enter the lane.
     pub const INVITED: u32 = 1 << 25;
+    /// The peer's stream has ended, whether or not a reset has followed.
+    pub const EOF: u32 = 1 << 26;
 }
 
 /// How far the upgrade of an end has come.

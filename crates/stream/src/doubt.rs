@@ -20,7 +20,7 @@ use crosslane_sys::{cpu, kernel};
 use crate::process::Process;
 use crate::{End, control, lost, posted, register, switch};
 
-use end_flags::{FAR, INVITED, LOST, READ_OUT, SURE};
+use end_flags::{EOF, FAR, INVITED, JUDGED, LOST, READ_OUT, SURE};
 
 /// How often the monitor is asked.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -41,6 +41,16 @@ pub(crate) struct Clock {
     answered: AtomicU64,
     /// One of the words below.
     word: AtomicU32,
+}
+
+impl Clock {
+    /// The entry is another connection's.
+    pub(crate) fn forget(&self) {
+        for moment in [&self.began, &self.asked, &self.answered] {
+            moment.store(0, Ordering::Relaxed);
+        }
+        self.word.store(NO_WORD, Ordering::Relaxed);
+    }
 }
 
 /// Who gives the socket away waits for no word of the monitor's, waits for one, or has been told.
@@ -91,9 +101,26 @@ fn may_doubt(end: &End) -> bool {
     let has_ended = match end.ending() {
         Ending::Open => false,
         Ending::Eof => true,
-        Ending::Reset => end.local.doubt.began.load(Ordering::Relaxed) != 0,
+        Ending::Reset => flags & EOF != 0,
     };
-    has_ended && flags & (LOST | SURE | READ_OUT) == 0
+    has_ended && flags & (LOST | SURE | READ_OUT | JUDGED) == 0
+}
+
+/// A reset was about to be told as an end in good order, so one has come before it. Whether something may be missing before
+/// that.
+pub(crate) fn opens_behind_reset(end: &End) -> bool {
+    let is_reset = end.ending() == Ending::Reset && !end.has_flags(end_flags::SHUT_READ);
+    end.has_flags(FAR) && is_reset && {
+        end.add_flags(EOF);
+        is_open_far(end)
+    }
+}
+
+/// The program has been told that the connection was reset: what is missing is not asked for any more.
+pub(crate) fn note_told(end: &End) {
+    if end.has_flags(FAR) && end.ending() == Ending::Reset {
+        end.add_flags(SURE);
+    }
 }
 
 /// The peer is about to be told that it may enter the lane.

@@ -557,8 +557,10 @@ impl End {
 
     pub(crate) fn note_ending(&self, ending: Ending) {
         let noted = &self.entry.wait.ending;
-        noted.fetch_max(ending as u32, Ordering::Relaxed);
-        if ending != Ending::Open {
+        let before = noted.fetch_max(ending as u32, Ordering::Relaxed);
+        if ending == Ending::Eof && before == Ending::Open as u32 {
+            self.add_flags(end_flags::ENDED | end_flags::EOF);
+        } else if ending != Ending::Open {
             self.add_flags(end_flags::ENDED);
         }
     }

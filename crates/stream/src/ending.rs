@@ -37,7 +37,6 @@ pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
             error => return Err(Errno(error)),
         }
     }
-    lost::note_read_out(end);
     Ok(0)
 }
 

@@ -196,8 +196,8 @@ fn receive_slowly(
         if ended && is_void(end, stood) {
             continue;
         }
-        if ended {
-            return at_end_behind(end, total);
+        if ended && let Some(told) = at_end_behind(end, total) {
+            return told;
         }
         if end.ending() != Ending::Open && !lost::is_dry(end) {
             continue;
@@ -260,13 +260,19 @@ fn is_void_of_all(end: &End, options: Options<'_>) -> bool {
 }
 
 /// What a receive is told at the end that has got so much before. Over AF_UNIX one that wants all takes the error and tells of
-/// what it has got, so that nobody is told of it (unix_stream_read_generic in net/unix/af_unix.c).
-fn at_end_behind(end: &End, total: usize) -> Result<usize, Errno> {
+/// what it has got, so that nobody is told of it (unix_stream_read_generic in net/unix/af_unix.c). None where it is not known
+/// that nothing is missing before the end.
+fn at_end_behind(end: &End, total: usize) -> Option<Result<usize, Errno>> {
     if total > 0 && end.family() == Family::Tcp {
-        return Ok(total);
+        return Some(Ok(total));
     }
     let told = at_end(end);
-    if total > 0 { Ok(total) } else { told }
+    match told {
+        Ok(_) if doubt::opens_behind_reset(end) => return None,
+        Ok(_) => lost::note_read_out(end),
+        Err(_) => doubt::note_told(end),
+    }
+    Some(if total > 0 { Ok(total) } else { told })
 }
 
 /// What a receive is told by an error that has got so much before. That the peer has lied is told once, as any reset, whoever

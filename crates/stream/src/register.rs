@@ -15,7 +15,7 @@ use crosslane_ring::WindowLane;
 use crosslane_sys::{cancel, kernel};
 use crosslane_window::arena::Arena;
 
-use crate::end::End;
+use crate::end::{End, Local};
 use crate::family::Family;
 use crate::process::{self, Process};
 use crate::{
@@ -150,13 +150,18 @@ pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: b
     ] {
         word.store(0, Ordering::Relaxed);
     }
+    local.twin.store(0, Ordering::Relaxed);
+    forget_moments(local);
+    End::at(process, index, fd).forget_waiting();
+}
+
+fn forget_moments(local: &Local) {
     local.shares.forget();
     local.stalled_at.store(u64::MAX, Ordering::Relaxed);
     local.life_seen.store(0, Ordering::Relaxed);
     local.heard.store(0, Ordering::Relaxed);
     local.unheard.forget();
-    local.twin.store(0, Ordering::Relaxed);
-    End::at(process, index, fd).forget_waiting();
+    local.doubt.forget();
 }
 
 /// Both directions at the start of fresh lanes, on TCP.

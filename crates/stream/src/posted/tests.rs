@@ -2,6 +2,7 @@
 //! arrives late, in order, as chance has it.
 
 pub(super) mod dice;
+mod resets;
 pub(crate) mod schedules;
 pub(super) mod wire;
 
@@ -530,54 +531,4 @@ fn a_close_waits_for_a_peer_to_hear_of_it_only_where_that_one_may_ring() {
     assert!(close::are_bells_over(&end));
     doubt::note_invited(&end);
     assert!(!close::are_bells_over(&end));
-}
-
-/// Two ends that read in their lanes.
-fn in_lanes() -> Link {
-    let link = Link::new(0);
-    let mut dice = Dice::new(0);
-    let mut done = 0;
-    while link
-        .sides
-        .iter()
-        .any(|side| side.end.rx_mode() != Mode::Ring)
-    {
-        for (from, to) in [(0, 1), (1, 0)] {
-            write(&link.sides[from].end, &mut dice, (0, done), 8);
-            assert_eq!(read(&link.sides[to].end, &mut dice, (0, done), 8), 8);
-        }
-        done += 8;
-    }
-    link
-}
-
-/// Who was killed had left a doorbell unread, and had rung itself: nothing has told of that.
-#[test]
-fn a_reset_is_told_also_behind_a_doorbell_that_is_not_announced() {
-    in_time("hidden", 0, || {
-        let link = in_lanes();
-        let [a, b] = &link.sides;
-        // SAFETY: one byte is valid.
-        let sent = unsafe { kernel::send(b.end.fd(), [1].as_ptr(), 1, 0) };
-        assert_eq!(sent, Ok(1));
-        kernel::disconnect(b.end.fd()).unwrap();
-        let told = receive(&a.end, &mut [0; 10], true);
-        assert_eq!(told, Err(Errno::CONNRESET));
-    });
-}
-
-/// The peer was killed, and what has been sent to it since is answered by a reset.
-#[test]
-fn a_reset_behind_an_end_in_doubt_settles_nothing() {
-    in_time("settled", 0, || {
-        let link = in_lanes();
-        let [Side { end, .. }, _] = &link.sides;
-        end.note_ending(Ending::Eof);
-        doubt::look(end);
-        end.note_ending(Ending::Reset);
-        assert!(doubt::is_open(end));
-        assert_eq!(slices::receive(end, &mut [0; 10], true), Err(Errno::AGAIN));
-        doubt::hear_carried(end.process(), end.token(), lost::pair_of(end));
-        assert!(!doubt::is_open(end));
-    });
 }

@@ -20,6 +20,10 @@ use crate::server::Monitor;
 /// What has been said and does not show after so long is lost.
 const OVERDUE: Duration = Duration::from_millis(500);
 
+/// A monitor that talks, and answers no question about a window for so long, has it no more. One that is stopped loses its
+/// session before.
+const UNANSWERED: Duration = Duration::from_secs(20);
+
 /// Between two looks for a beat behind which ours is wanted.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -42,6 +46,8 @@ pub(super) struct Beats {
     /// The last that we have wanted of it, and whether its answer is yet to show.
     asked: u64,
     is_asking: bool,
+    /// While it is: when that takes too long.
+    unanswered: Option<Instant>,
     /// Who waits for one.
     doubts: Vec<Doubt>,
 }
@@ -62,12 +68,13 @@ impl Beats {
     /// When to look again.
     pub(super) fn due(&self) -> Option<Instant> {
         let missing = self.missing.map(|(_, due)| due);
-        missing.into_iter().chain(self.owed).min()
+        let all = [missing, self.owed, self.unanswered];
+        all.into_iter().flatten().min()
     }
 
     /// What is missing is not looked for any more.
     pub(super) fn forget_missing(&mut self) {
-        (self.missing, self.owed) = (None, None);
+        (self.missing, self.owed, self.unanswered) = (None, None, None);
     }
 
     /// An end wants to know. Of its questions the first counts.
@@ -102,6 +109,7 @@ impl Beats {
         }
         self.asked += 1;
         self.is_asking = true;
+        self.unanswered = Some(Instant::now() + UNANSWERED);
         Some(self.asked)
     }
 
@@ -109,6 +117,7 @@ impl Beats {
     fn take_settled(&mut self, answers: u64) -> Vec<Doubt> {
         let answered = answers.min(self.asked);
         self.is_asking &= answered < self.asked;
+        self.unanswered = self.unanswered.filter(|_| self.is_asking);
         self.doubts
             .extract_if(.., |doubt| doubt.number <= answered)
             .collect()
@@ -329,6 +338,12 @@ impl Rack {
             self.answer_wish(index, registry, epoll, now);
         }
         let state = &self.windows[index];
+        let unanswered = state.beats.unanswered.filter(|due| *due <= now);
+        if unanswered.is_some() && state.phase == Phase::Open {
+            let trouble =
+                "the other host's monitor answers no question about it; connections go back to TCP";
+            return self.lose_window(index, trouble, registry, epoll);
+        }
         let missing = state.beats.missing.filter(|(_, due)| *due <= now);
         let Some((beat, _)) = missing.filter(|_| state.phase == Phase::Open) else {
             return;
@@ -477,6 +492,23 @@ mod tests {
         assert_eq!(carried(&mut test), []);
         test.answer(1, 1);
         assert_eq!(carried(&mut test), [(ONE, 7, 70)]);
+    }
+
+    #[test]
+    fn a_window_of_which_the_other_monitor_knows_nothing_is_lost() {
+        let mut test = TestRack::new(1);
+        test.doubt(Some(0), (ONE, (7, 70)));
+        let due = test.rack.windows[0].beats.due().unwrap();
+        let TestRack {
+            rack,
+            registry,
+            epoll,
+            ..
+        } = &mut test;
+        rack.look_for_beat(0, registry, epoll, due - LOOK_AGAIN);
+        assert_eq!(rack.windows[0].phase, Phase::Open);
+        rack.look_for_beat(0, registry, epoll, due);
+        assert_eq!(rack.windows[0].phase, Phase::Lost);
     }
 
     #[test]
