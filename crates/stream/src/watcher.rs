@@ -9,6 +9,8 @@
 //! The thread handles no signal, holds no lock while it waits, and ends with the process, or before
 //! the program restricts what its threads may call.
 
+#[cfg(test)]
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
@@ -366,7 +368,15 @@ pub(crate) fn tend_end(end: &End, is_idle: bool) -> bool {
     posted::tend(end) | entering::tend(end, is_idle)
 }
 
+/// Tests for which the thread is awake, however long ago something was posted.
+#[cfg(test)]
+pub(crate) static AWAKE: AtomicU32 = AtomicU32::new(0);
+
 fn has_been_idle() -> bool {
+    #[cfg(test)]
+    if AWAKE.load(Ordering::SeqCst) != 0 {
+        return false;
+    }
     let passed = cpu::ticks().saturating_sub(POSTED.load(Ordering::SeqCst));
     passed / cpu::ticks_per_us() > IN_DOUBT_US
 }

@@ -48,12 +48,15 @@ impl Drop for Link {
             side.end.clear_lanes();
             side.view.retire().unwrap();
         }
+        watcher::AWAKE.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Link {
     fn new() -> Self {
         crosslane_sys::process::resolve();
+        // One that comes to rest would keep the sender out of its lane.
+        watcher::AWAKE.fetch_add(1, Ordering::SeqCst);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let sends = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (receives, _) = listener.accept().unwrap();

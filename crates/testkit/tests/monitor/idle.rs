@@ -22,13 +22,17 @@ while True:
     connection.sendall(data)
 "#;
 
-/// Has words echoed until it hears of an end, and waits for what never comes.
+/// Has words echoed as often as it is told to, and waits for what never comes.
 const CLIENT: &str = r#"
 import select, socket, sys
 connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-for _ in range(1000):
-    connection.sendall(b"word")
-    connection.recv(4, socket.MSG_WAITALL)
+for line in sys.stdin:
+    if line.strip() == "rest":
+        break
+    for _ in range(1000):
+        connection.sendall(b"word")
+        connection.recv(4, socket.MSG_WAITALL)
+    print("talked", flush=True)
 print("idle", flush=True)
 connection.recv(1)
 "#;
@@ -56,15 +60,21 @@ fn an_idle_connection_wakes_nobody() {
         let start = |script: &str| -> Process {
             host.program(PYTHON)
                 .args(["-c", script, &port, way])
+                .with_open_input()
                 .start()
         };
         let server = start(SERVER);
         server.wait_for_port(port.parse().expect("it is one"));
         let mut client = start(CLIENT);
+        wait_until("both ends to be accelerated", || {
+            client.write_line("talk");
+            assert_eq!(client.next_line().as_deref(), Some("talked"));
+            let ends = host.ends();
+            let accelerated = ends.iter().filter(|end| end.is_accelerated());
+            (accelerated.count() == 2).then_some(())
+        });
+        client.write_line("rest");
         assert_eq!(client.next_line().as_deref(), Some("idle"));
-        let ends = host.ends();
-        let accelerated = ends.iter().filter(|end| end.is_accelerated());
-        assert_eq!(accelerated.count(), 2, "{ends:?}");
         let monitor = u32::try_from(host.stats().monitor_count("pid")).expect("it is one");
         let pids = [server.pid(), client.pid(), monitor];
         // On a busy machine they take a while to go to sleep.
