@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_stream::send::STANDSTILL;
-use crosslane_stream::{End, place, raw, ready, replay, slices, wait as spinning};
+use crosslane_stream::{End, lost, place, raw, ready, replay, slices, wait as spinning};
 use crosslane_sys::{Errno, kernel};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, pollfd, timespec};
 
@@ -178,6 +178,10 @@ impl Armed {
         let is_ready = || ready::glance(&end, wanted) && ready::look(&end, wanted, false) != 0;
         if !ready::prepare_sleep(&end, wanted) || is_ready() {
             self.end(socket);
+            if lost::is_unsettled(&end) {
+                // A read would find nothing yet.
+                kernel::nap(NAP);
+            }
             return Rest::Ready;
         }
         Rest::Sleep {

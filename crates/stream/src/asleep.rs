@@ -45,8 +45,7 @@ pub(crate) fn wait_readable(
     }
     lost::look(end);
     if lost::is_unsettled(end) {
-        lost::nap(end);
-        return interrupt.check();
+        return rest_unsettled(end, interrupt);
     }
     end.begin_sleep();
     let wake = || {
@@ -60,6 +59,19 @@ pub(crate) fn wait_readable(
     wake();
     wait::woke();
     outcome
+}
+
+/// Rest a moment while it is not known what comes next. The call's time passes as in a sleep.
+#[cold]
+fn rest_unsettled(end: &End, interrupt: &mut Interrupt) -> Result<(), Errno> {
+    interrupt.patience.begin_sleep();
+    lost::nap(end);
+    interrupt.check()?;
+    let is_late = interrupt.patience.left(end) == Some(Duration::ZERO);
+    match is_late && lost::is_unsettled(end) {
+        true => Err(Errno::AGAIN),
+        false => Ok(()),
+    }
 }
 
 /// Arm, and look once more. Returns whether the caller may sleep until TCP has something to read.

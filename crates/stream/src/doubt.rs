@@ -20,7 +20,7 @@ use crosslane_sys::{cpu, kernel};
 use crate::process::Process;
 use crate::{End, control, lost, posted, register, switch};
 
-use end_flags::{EOF, FAR, INVITED, JUDGED, LOST, READ_OUT, SURE};
+use end_flags::{EOF, FAR, INVITED, JUDGED, LOST, READ_OUT, SHUT_READ, SURE};
 
 /// How often the monitor is asked.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -95,7 +95,7 @@ pub(crate) fn is_cut_off(end: &End) -> bool {
 }
 
 /// Whether the stream has ended, and nobody has said so but TCP. A reset behind that end, as of a peer that was killed and has
-/// been sent something since, says nothing of what came before it.
+/// been sent something since, says nothing of what came before it; an own shutdown for reading looks like an end.
 fn may_doubt(end: &End) -> bool {
     let flags = end.entry.id.flags.load(Ordering::SeqCst);
     let has_ended = match end.ending() {
@@ -103,17 +103,18 @@ fn may_doubt(end: &End) -> bool {
         Ending::Eof => true,
         Ending::Reset => flags & EOF != 0,
     };
-    has_ended && flags & (LOST | SURE | READ_OUT | JUDGED) == 0
+    has_ended && flags & (LOST | SURE | READ_OUT | JUDGED | SHUT_READ) == 0
 }
 
 /// A reset was about to be told as an end in good order, so one has come before it. Whether something may be missing before
-/// that.
+/// that, or be there by now.
 pub(crate) fn opens_behind_reset(end: &End) -> bool {
-    let is_reset = end.ending() == Ending::Reset && !end.has_flags(end_flags::SHUT_READ);
-    end.has_flags(FAR) && is_reset && {
-        end.add_flags(EOF);
-        is_open_far(end)
+    let flags = end.entry.id.flags.load(Ordering::SeqCst);
+    if flags & FAR == 0 || flags & SHUT_READ != 0 || end.ending() != Ending::Reset {
+        return false;
     }
+    end.add_flags(EOF);
+    flags & (EOF | SURE) == 0 || is_open_far(end)
 }
 
 /// The program has been told that the connection was reset: what is missing is not asked for any more.

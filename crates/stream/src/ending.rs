@@ -24,14 +24,14 @@ pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
         match error.swap(0, Ordering::Relaxed) {
             0 if end.ending() == Ending::Eof => {}
             0 => match end.family().available(end.fd(), 1) {
-                // A doorbell that has come before what tells of it hides an error.
-                Ok(1..) => {
+                // A doorbell that has come before what tells of it hides an error. Behind an end the kernel tells none.
+                Ok(1..) if !end.has_flags(end_flags::EOF) => {
                     if let Some(errno) = take_for_receive(end) {
                         return Err(errno);
                     }
                 }
                 // Not connected is what the library has reset.
-                Ok(0) | Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN) => {}
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN) => {}
                 Err(errno) => return Err(errno),
             },
             error => return Err(Errno(error)),

@@ -12,7 +12,8 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM}
 
 use crate::family::Family;
 use crate::{
-    End, asleep, bell, ending, gone, kernel_view, lost, posted, replay, send, stay, step, switch,
+    End, asleep, bell, doubt, ending, gone, kernel_view, lost, posted, replay, send, stay, step,
+    switch,
 };
 
 const READ: i16 = POLLIN | POLLRDNORM;
@@ -94,8 +95,13 @@ fn look_settled(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
     let (rx, tx) = (end.rx_mode(), end.tx_mode());
     if lost::is_dry(end) {
         // What there is to read, and whether the stream has ended, is not known yet.
-        let asked = if tx == Mode::Tcp { wanted & WRITE } else { 0 };
-        return kernel::poll_now(end.fd(), asked) & asked;
+        let asked = wanted & WRITE;
+        return match tx {
+            Mode::Tcp => kernel::poll_now(end.fd(), asked) & asked,
+            // A send behind the end finds room, or fails.
+            Mode::Ring if asked != 0 && doubt::is_open(end) && send::is_writable(end) => asked,
+            _ => 0,
+        };
     }
     let mut found = 0;
     // Not a STOP that has come since.

@@ -281,7 +281,9 @@ fn at_end_behind(end: &End, total: usize) -> Option<Result<usize, Errno>> {
 fn at_error(end: &End, errno: Errno, total: usize) -> Result<usize, Errno> {
     match errno {
         _ if total > 0 => Ok(total),
-        Errno::CONNRESET if end.reason() == Reason::PeerLied => at_end(end),
+        Errno::CONNRESET if end.reason() == Reason::PeerLied => {
+            at_end(end).inspect(|_| lost::note_read_out(end))
+        }
         errno => Err(errno),
     }
 }

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One end, and the program that has it.
 struct Side {
-    _socket: TcpStream,
+    socket: TcpStream,
     end: End,
 }
 
@@ -97,10 +97,7 @@ impl Link {
         let sides = [near, far].map(|socket| {
             let end = enter(&socket, role, arenas[role as usize]);
             role += 1;
-            Side {
-                _socket: socket,
-                end,
-            }
+            Side { socket, end }
         });
         Self {
             sides,

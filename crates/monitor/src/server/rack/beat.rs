@@ -303,10 +303,10 @@ impl Rack {
         windows.any(|state| state.beats.doubts.iter().any(is_it))
     }
 
-    /// Whether an end waits for a beat of a host with whom there is a session.
+    /// Whether an end waits for a beat of a host with whom there is a session, or is about to, where many wait.
     fn looks_into(&self, client: ClientId, lanes: (u64, u64)) -> bool {
         let is_asked = |state: &State| {
-            state.beats.is_doubted(client, lanes)
+            (state.beats.is_doubted(client, lanes) || state.beats.is_full())
                 && state.phase == Phase::Open
                 && self.links.is_up(state.host)
         };

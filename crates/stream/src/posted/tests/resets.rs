@@ -76,3 +76,21 @@ fn a_reset_behind_an_end_in_doubt_settles_nothing() {
         assert!(!doubt::is_open(&a.end));
     });
 }
+
+/// Whose end is in doubt can be sent to, and is waited for no longer than a receive may wait.
+#[test]
+fn an_end_in_doubt_keeps_a_receive_for_its_time_and_no_send() {
+    in_time("limited", 0, || {
+        let link = in_lanes();
+        let [Side { end, socket }, _] = &link.sides;
+        let limit = Some(Duration::from_millis(50));
+        socket.set_read_timeout(limit).unwrap();
+        for ending in [Ending::Eof, Ending::Reset] {
+            end.note_ending(ending);
+            assert!(doubt::is_open(end));
+            assert_eq!(ready::look(end, libc::POLLOUT, false), libc::POLLOUT);
+            let told = slices::receive(end, &mut [0; 10], false);
+            assert_eq!(told, Err(Errno::AGAIN));
+        }
+    });
+}
