@@ -188,6 +188,13 @@ pub(crate) fn pay(end: &End) -> bool {
     true
 }
 
+/// Forget doorbells that TCP has no room for. Nobody misses them: the peer has yet to read what TCP is full of. The caller holds
+/// the sending direction.
+pub(crate) fn forget_owed(end: &End, lane: &WindowLane) {
+    end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
+    publish_total(end, lane, 0);
+}
+
 /// Ask to be rung for the next record. What the caller reads afterwards is read after the request
 /// has become visible. The caller holds the receiving direction.
 pub(crate) fn arm(end: &End, lane: &WindowLane) {

@@ -280,6 +280,10 @@ fn own_flags(end: &End) -> u32 {
 /// The caller holds the sending direction.
 fn stop(end: &End, sent: &WindowLane) {
     if end.tx_mode() == Mode::Ring {
+        // The peer reads nothing before it has what we ship behind the STOP: no room would ever come.
+        if end.has_flags(HEARD) && !bell::pay(end) {
+            bell::forget_owed(end, sent);
+        }
         switch::stop_locked(end, sent, Reason::WindowLost);
     }
 }

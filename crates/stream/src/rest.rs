@@ -62,7 +62,7 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
 
 /// Leave the lane for whoever gets the socket, though the peer has not said for long that it has found our START, or TCP has had
 /// no room for a doorbell: what they write would be taken for it. It is forgotten then, and the peer told so before it is told of
-/// the STOP. Nobody misses it, as the peer has yet to read what TCP is full of.
+/// the STOP.
 pub fn leave_unrung(end: &End, reason: Reason) {
     let Some((lane, _tx)) = end.hold_tx_lane() else {
         return;
@@ -77,8 +77,7 @@ pub fn leave_unrung(end: &End, reason: Reason) {
     }
     // Before: it may be one more.
     bell::answer_space_locked(end);
-    end.entry.tx.bells_owed.store(0, Ordering::Relaxed);
-    bell::publish_total(end, &lane, 0);
+    bell::forget_owed(end, &lane);
     switch::stop_locked(end, &lane, reason);
 }
 

@@ -434,7 +434,7 @@ pub fn freeze(end: &End) {
         let Some((lane, _rx)) = end.hold_rx_lane() else {
             return;
         };
-        // Who has left a window gets all by TCP already.
+        // Who has left a window gets what stood there from the peer's memory, and all else by TCP.
         if end.has_flags(end_flags::FROZEN) || end.has_flags(end_flags::LOST) {
             return;
         }
@@ -576,10 +576,12 @@ pub fn is_quiet(end: &End) -> bool {
         && !lost::is_unknown(end)
 }
 
-/// Whether TCP carries nothing but data in both directions from here on.
+/// Whether TCP carries nothing but data in both directions from here on. What stood in a lost window may have gone on in the
+/// lane.
 pub fn is_plain(end: &End) -> bool {
     step::settle(end);
     end.tx_mode() == Mode::Tcp
         && end.rx_mode() == Mode::Tcp
+        && !lost::is_dry(end)
         && end.entry.rx.tcp_limit.load(Ordering::Relaxed) == u64::MAX
 }

@@ -15,6 +15,7 @@ use crosslane_window::arena::Arena;
 use super::*;
 use crate::family::Family;
 use crate::process::Process;
+use crate::replay::tests::make_small;
 use crate::short::{Missed, far};
 use crate::{register, slices};
 
@@ -399,4 +400,48 @@ fn who_sleeps_in_the_kernel_is_rung_when_the_start_has_been_found() {
         kernel::poll_now(end.fd(), libc::POLLIN) & libc::POLLIN != 0
     });
     assert_eq!(link.receiver.receive(4), b"wake");
+}
+
+/// The receiver has not found the START, and reads nothing by TCP before it knows what stood in the lane.
+#[test]
+fn a_sender_that_tcp_has_no_room_to_ring_for_goes_on_all_the_same() {
+    let link = Link::new();
+    let (sender, receiver) = (&link.sender, &link.receiver);
+    for side in [sender, receiver] {
+        make_small(core::slice::from_ref(&side.socket));
+    }
+    let content = content(MUCH);
+    let mut sent = 0;
+    let mut last = Instant::now();
+    // The kernel makes some room by itself for a while.
+    until("TCP is full", || {
+        let more = sender.send(&content[sent..]);
+        if more > 0 {
+            (sent, last) = (sent + more, Instant::now());
+        }
+        last.elapsed() > Duration::from_millis(500)
+    });
+    let lane = sender.end.tx_lane().unwrap();
+    lane.control()
+        .receiver
+        .flags
+        .fetch_or(READY, Ordering::SeqCst);
+    link.stand_still();
+    assert_eq!(sender.send(&content[sent..sent + 100]), 100);
+    link.lose();
+    sender.hear_from(receiver);
+    receiver.hear_from(sender);
+    until("the sender goes on by TCP", || sender.is_on_tcp());
+    sender.refill(receiver);
+    assert_eq!(receiver.receive(sent + 100), content[..sent + 100]);
+}
+
+/// Whoever reads TCP alone from here on would miss what stood in the lane.
+#[test]
+fn an_end_that_has_lost_its_window_is_not_plain_before_it_knows_what_stood_there() {
+    let link = Link::new();
+    link.make_ready();
+    assert!(switch::is_plain(&link.receiver.end));
+    link.lose();
+    assert!(!switch::is_plain(&link.receiver.end));
 }
