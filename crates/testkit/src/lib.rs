@@ -34,7 +34,7 @@ pub use host::{Host, Route};
 pub use observe::{Stats, Witness};
 pub use ports::free_port;
 pub use process::{Output, Process};
-pub use program::Program;
+pub use program::{Program, TALK};
 pub use sides::{Sides, Witnesses};
 pub use skip::{forgiven, skipped, tell};
 pub use wait::{wait_or_tell, wait_until};

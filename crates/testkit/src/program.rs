@@ -9,6 +9,27 @@ use std::process::{Command, Stdio};
 use crate::cast::Member;
 use crate::host::{Host, Route};
 use crate::process::{Output, Process};
+use crate::wait_until;
+
+/// For Python programs that [`Program::run_talks`] runs: `talk_until_accelerated(connection, talk)` calls `talk` again and
+/// again, however late the monitor is, and says how often. It reads standard input, and is for AF_INET and AF_UNIX.
+pub const TALK: &str = r#"
+def talk_until_accelerated(connection, talk):
+    import os, select, socket
+    name = "unix:%d" % os.fstat(connection.fileno()).st_ino
+    if connection.family == socket.AF_INET:
+        name = "%s:%d" % connection.getsockname()
+    print("talks as", name, flush=True)
+    count = 0
+    while not select.select([0], [], [], 0)[0]:
+        talk()
+        count += 1
+    os.read(0, 1)
+    return count
+"#;
+
+/// What [`TALK`] prints before the name of its end.
+const TALKS_AS: &str = "talks as ";
 
 /// A program on a [`Host`] that has not been started.
 pub struct Program<'a> {
@@ -145,6 +166,28 @@ impl<'a> Program<'a> {
         self.start().finish().expect_success()
     }
 
+    /// Run a program with [`TALK`] in it to its end, which must be a good one. Each of its talks is over when both ends are
+    /// accelerated; natively, at once. What the talks have printed is left out.
+    pub fn run_talks(self) -> Output {
+        let (host, route) = (self.host, self.route);
+        let mut process = self.with_open_input().start();
+        while let Some(line) = process.next_line() {
+            let Some(name) = line.strip_prefix(TALKS_AS) else {
+                continue;
+            };
+            if route == Route::Crosslane {
+                wait_for_acceleration(host, &process, name);
+            }
+            process.write_line("");
+        }
+        let mut output = process.finish().expect_success();
+        let text = output.text();
+        let lines = text.split_inclusive('\n');
+        let others = lines.filter(|line| !line.starts_with(TALKS_AS));
+        output.stdout = others.collect::<String>().into_bytes();
+        output
+    }
+
     fn command(&self) -> Command {
         // `setpriv` gives way to the program, which then ends with this test even when that is
         // killed.
@@ -181,4 +224,16 @@ impl<'a> Program<'a> {
             .into_owned();
         format!("{}-{file_name}", self.host.cast().count())
     }
+}
+
+/// Wait until both ends of a connection are accelerated, one of which has this name.
+fn wait_for_acceleration(host: &Host, process: &Process, name: &str) {
+    wait_until("both ends to be accelerated", || {
+        process.assert_running();
+        let ends = host.ends();
+        let accelerated = ends
+            .iter()
+            .filter(|end| (end.local == name || end.peer == name) && end.is_accelerated());
+        (accelerated.count() == 2).then_some(())
+    });
 }

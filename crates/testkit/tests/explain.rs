@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 
 use crosslane_testkit::redis::Redis;
-use crosslane_testkit::{Host, Route, binary, skipped};
+use crosslane_testkit::{Host, Route, TALK, binary, skipped};
 use serde_json::Value;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -19,10 +19,13 @@ def ping(connection, times=1):
     for _ in range(times):
         connection.sendall(b"PING\r\n")
         assert connection.recv(100) == b"+PONG\r\n"
+
+def ping_until_accelerated(connection):
+    return talk_until_accelerated(connection, lambda: ping(connection))
 "#;
 
 fn client(script: &str) -> String {
-    format!("{CLIENT}\n{script}")
+    format!("{TALK}{CLIENT}\n{script}")
 }
 
 /// The objects in the file: the ends, and the summary.
@@ -34,23 +37,35 @@ fn told(host: &Host, name: &str) -> (Vec<Value>, Value) {
     (lines, summary)
 }
 
-fn ran(host: &Host, redis: &Redis<'_>, script: &str) -> (Vec<Value>, Value) {
-    host.program(PYTHON)
+/// What is told of a client that does this, and what it has said itself.
+fn ran(host: &Host, redis: &Redis<'_>, script: &str) -> (Vec<Value>, Value, String) {
+    let said = host
+        .program(PYTHON)
         .explained("told")
         .args(["-c", &client(script), &redis.port.to_string()])
-        .run();
-    told(host, "told")
+        .run_talks()
+        .text();
+    let (ends, summary) = told(host, "told");
+    (ends, summary, said)
+}
+
+fn number(said: &str) -> u64 {
+    said.trim().parse().expect("it is a number")
 }
 
 #[test]
 fn accelerated_connections_and_others_are_told_apart() {
     let host = Host::new(Route::Crosslane);
     let redis = Redis::start(&host, &[]);
-    let (ends, summary) = ran(
-        &host,
-        &redis,
-        "a, b = connect(), connect(); ping(a, 5000); ping(b)",
-    );
+    let script = "
+a, b = connect(), connect()
+before = ping_until_accelerated(a)
+ping(a, 5000)
+ping(b)
+print(before + 5000)
+";
+    let (ends, summary, said) = ran(&host, &redis, script);
+    let pings = number(&said);
     let [ref long, ref short] = ends[..] else {
         panic!("two connections, not {ends:#?}");
     };
@@ -69,7 +84,8 @@ fn accelerated_connections_and_others_are_told_apart() {
     };
     let sent = ["ring_bytes_sent", "tcp_bytes_sent"];
     let received = ["ring_bytes_received", "tcp_bytes_received"];
-    assert_eq!((bytes(long, sent), bytes(long, received)), (30_000, 35_000));
+    let moved = (bytes(long, sent), bytes(long, received));
+    assert_eq!(moved, (6 * pings, 7 * pings));
     assert!(long["ring_bytes_sent"].as_u64() > Some(20_000), "{long}");
     assert_eq!((bytes(short, sent), bytes(short, received)), (6, 7));
     assert_eq!(short["reason"], "too-young");
@@ -149,7 +165,7 @@ ping(socket.socket(fileno=descriptors[0]), 500)
 fn a_connection_of_a_program_without_crosslane_is_told() {
     let host = Host::new(Route::Crosslane);
     let redis = Redis::start(&host, &[]);
-    let (ends, _) = ran(&host, &redis, RECEIVED);
+    let (ends, ..) = ran(&host, &redis, RECEIVED);
     let is_told = |end: &Value| end["reason"] == "foreign" && end["tcp_bytes_sent"] == 3000;
     assert!(ends.len() == 1 && ends.iter().all(is_told), "{ends:#?}");
 }
@@ -163,10 +179,10 @@ fn a_file_alone_gets_the_table() {
         .run_option("--explain-to", told.to_str().expect("it is plain"))
         .args([
             "-c",
-            &client("ping(connect(), 500)"),
+            &client("ping_until_accelerated(connect())"),
             &redis.port.to_string(),
         ])
-        .run();
+        .run_talks();
     let text = std::fs::read_to_string(told).expect("it was told");
     assert!(text.contains("1 of 1 ends of connections"), "{text}");
 }
@@ -180,36 +196,39 @@ fn nothing_is_lost_with_the_processes() {
 def child(end):
     pid = os.fork()
     if pid == 0:
-        ping(connect(), 500)
+        ping_until_accelerated(connect())
         end()
     os.waitpid(pid, 0)
 for _ in range(5):
     child(lambda: os.kill(os.getpid(), signal.SIGKILL))
     child(lambda: os._exit(0))
 shared = connect()
-ping(shared, 500)
+before = ping_until_accelerated(shared)
 child(lambda: (ping(shared, 500), os._exit(0)))
+address = "%s:%d" % shared.getsockname()
+print(address, before + 500)
 "#;
-    let (ends, summary) = ran(&host, &redis, script);
+    let (ends, summary, said) = ran(&host, &redis, script);
     assert_eq!(ends.len(), 12, "{ends:#?}");
     for end in &ends {
         assert!(end["ring_bytes_sent"].as_u64() > Some(0), "{end}");
         assert_eq!(end["ended"], true, "{end}");
     }
-    let shared = ends.iter().map(|end| {
+    let (address, pings) = said.split_once(' ').expect("two words");
+    let shared = ends.iter().filter(|end| end["local"] == address);
+    let sent = shared.map(|end| {
         end["ring_bytes_sent"].as_u64().unwrap() + end["tcp_bytes_sent"].as_u64().unwrap()
     });
-    assert_eq!(shared.max(), Some(6000), "what parent and child have sent");
+    let all = 6 * number(pings);
+    assert_eq!(sent.max(), Some(all), "what parent and child have sent");
     assert_eq!(
         (&summary["left_out"], &summary["open"]),
         (&0.into(), &0.into())
     );
 }
 
-/// The kernel keeps a socket for the call that sleeps on it; the entry goes to the next connection at once.
-#[test]
-fn a_call_that_outlives_its_descriptor_is_not_counted_with_the_next_connection() {
-    let script = r#"
+/// A call that sleeps on a descriptor that is closed meanwhile, then another connection.
+const OUTLIVING: &str = r#"
 import os, select, socket, sys, threading, time
 
 def pair():
@@ -241,18 +260,31 @@ if call is write:
 else:
     far.sendall(b"hello")
 thread.join()
-for _ in range(1000):
+
+def talk():
     client.sendall(b"request")
     assert server.recv(7, socket.MSG_WAITALL) == b"request"
     server.sendall(b"answer")
     assert client.recv(6, socket.MSG_WAITALL) == b"answer"
+
+before = talk_until_accelerated(client, talk)
+for _ in range(1000):
+    talk()
+print(before + 1000)
 "#;
+
+/// The kernel keeps a socket for the call that sleeps on it; the entry goes to the next connection at once.
+#[test]
+fn a_call_that_outlives_its_descriptor_is_not_counted_with_the_next_connection() {
     for call in ["read", "poll", "write"] {
         let host = Host::new(Route::Crosslane);
-        host.program(PYTHON)
+        let said = host
+            .program(PYTHON)
             .explained("told")
-            .args(["-c", script, call])
-            .run();
+            .args(["-c", &format!("{TALK}{OUTLIVING}"), call])
+            .run_talks()
+            .text();
+        let talks = number(&said);
         let (ends, _) = told(&host, "told");
         let long = ends.iter().filter(|end| end["state"] == "accelerated");
         let moved = long.map(|end| {
@@ -263,7 +295,12 @@ for _ in range(1000):
         });
         let mut moved: Vec<_> = moved.collect();
         moved.sort_unstable();
-        assert_eq!(moved, [(6000, 7000), (7000, 6000)], "{call}: {ends:#?}");
+        let (requests, answers) = (7 * talks, 6 * talks);
+        assert_eq!(
+            moved,
+            [(answers, requests), (requests, answers)],
+            "{call}: {ends:#?}"
+        );
     }
 }
 
@@ -319,7 +356,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 kept = [connect() for _ in range(1500)]
 for connection in kept: ping(connection)
-ping(kept[0], 500)
+ping_until_accelerated(kept[0])
 for _ in range(1000): ping(connect())
 ";
     let output = host
@@ -327,7 +364,7 @@ for _ in range(1000): ping(connect())
         .run_option("--wait", "sleep")
         .run_flag("--explain")
         .args(["-c", &client(script), &redis.port.to_string()])
-        .run();
+        .run_talks();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         text.contains("1 of 2500 ends of connections were accelerated"),

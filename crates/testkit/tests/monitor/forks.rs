@@ -1,6 +1,6 @@
 //! Children that inherit connections and end without a word.
 
-use crosslane_testkit::{Host, Route, wait_until};
+use crosslane_testkit::{Host, Route, TALK, wait_until};
 
 use crate::talk::Talk;
 
@@ -55,10 +55,12 @@ if os.fork() == 0:
     # A program of its own, as two that share connections by fork are one party.
     os.execvp(sys.executable, [sys.executable, "-c", """
 import errno, socket, sys
+{TALK}
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-for _ in range(3000):
+def ping():
     peer.sendall(b"ping")
     peer.recv(4)
+talk_until_accelerated(peer, ping)
 peer.sendall(b"quit")
 peer.sendall(b"unread")
 try:
@@ -91,8 +93,9 @@ fn a_child_that_was_killed_does_not_share_the_connection_any_more() {
     for how in ["at once", "later", "exec"] {
         let seen = |route| {
             let host = Host::new(route);
-            let program = host.program("/usr/bin/python3").args(["-c", UNREAD, how]);
-            let said = program.run().text();
+            let script = UNREAD.replace("{TALK}", TALK);
+            let program = host.program("/usr/bin/python3").args(["-c", &script, how]);
+            let said = program.run_talks().text();
             let upgrades = match route {
                 Route::Tcp => 0,
                 Route::Crosslane => host.stats().count("upgrades"),
@@ -210,10 +213,12 @@ listener = socket.create_server(("127.0.0.1", 0))
 if os.fork() == 0:
     os.execvp(sys.executable, [sys.executable, "-c", """
 import socket, sys, time
+{TALK}
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-for _ in range(3000):
+def ping():
     peer.sendall(b"ping")
     peer.recv(4)
+talk_until_accelerated(peer, ping)
 peer.sendall(b"quit")
 time.sleep(0.3)
 peer.sendall(b"last words")
@@ -242,8 +247,9 @@ os.waitpid(child, 0)
 fn a_child_of_which_the_monitor_cannot_be_told_keeps_the_memory_of_its_connections() {
     for route in [Route::Tcp, Route::Crosslane] {
         let host = Host::new(route);
-        let program = host.program("/usr/bin/python3").args(["-c", UNLEASED]);
-        assert_eq!(program.run().text(), "b'last words'\n");
+        let script = UNLEASED.replace("{TALK}", TALK);
+        let program = host.program("/usr/bin/python3").args(["-c", &script]);
+        assert_eq!(program.run_talks().text(), "b'last words'\n");
         if route == Route::Crosslane {
             let upgrades = host.stats().count("upgrades");
             assert!(upgrades >= 2, "not accelerated");

@@ -1,6 +1,6 @@
 //! Connections whose sockets go to other processes are accelerated there.
 
-use crosslane_testkit::{Host, Route, wait_until};
+use crosslane_testkit::{Host, Route, TALK, wait_until};
 
 use crate::talk::Talk;
 
@@ -169,6 +169,7 @@ import os, socket, subprocess, sys
 
 PEER = """
 import socket, sys
+{TALK}
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 
 def talk(rounds):
@@ -177,7 +178,8 @@ def talk(rounds):
         peer.sendall(word)
         assert peer.recv(5, socket.MSG_WAITALL) == word
 
-talk(3000)
+talk_until_accelerated(peer, lambda: talk(1))
+peer.sendall(b"over\\n")
 peer.sendall(b"for the child\\n")
 print("peer:", peer.recv(100), flush=True)
 peer.sendall(b"done\\n")
@@ -192,7 +194,9 @@ def echo(rounds):
     for _ in range(rounds):
         connection.sendall(connection.recv(5, socket.MSG_WAITALL))
 
-echo(3000)
+while (word := connection.recv(5, socket.MSG_WAITALL)) != b"over\n":
+    assert word
+    connection.sendall(word)
 environment = dict(os.environ)
 if sys.argv[1] == "without":
     environment.pop("LD_PRELOAD", None)
@@ -214,9 +218,10 @@ fn a_connection_may_be_the_standard_input_of_another_program() {
     ];
     for way in ways {
         let script = STANDARD_STREAMS.replace("{SPAWN}", way);
+        let script = script.replace("{TALK}", TALK);
         let run = |host: &Host, with: &str| {
             let program = host.program(crate::talk::PYTHON);
-            program.args(["-c", &script, with]).run().text()
+            program.args(["-c", &script, with]).run_talks().text()
         };
         let native = run(&Host::new(Route::Tcp), "with");
         for with in ["with", "without"] {

@@ -1,6 +1,6 @@
 //! A sender makes no call on a socket any more while it has yet to send again what stood unread in the ring.
 
-use crosslane_testkit::{Host, Route};
+use crosslane_testkit::{Host, Route, TALK};
 
 use crate::talk::PYTHON;
 
@@ -14,9 +14,9 @@ import ctypes, os, select, socket, sys, time
 family, address = eval(sys.argv[1])
 peer = socket.socket(family)
 peer.connect(address)
-for _ in range(1000):
+peer.sendall(b"word")
+while peer.recv(4, socket.MSG_WAITALL) != b"over":
     peer.sendall(b"word")
-    peer.recv(4, socket.MSG_WAITALL)
 peer.setblocking(False)
 sent = 0
 try:
@@ -72,8 +72,9 @@ listener.bind(("127.0.0.1", 0) if family == socket.AF_INET else sys.argv[2])
 listener.listen()
 sender = start([sys.executable], SENDER, (int(family), listener.getsockname()))
 connection = listener.accept()[0]
-for _ in range(1000):
-    connection.sendall(connection.recv(4, socket.MSG_WAITALL))
+talk_until_accelerated(connection, lambda: connection.sendall(connection.recv(4, socket.MSG_WAITALL)))
+connection.recv(4, socket.MSG_WAITALL)
+connection.sendall(b"over")
 sent = int(sender.stdout.readline())
 ours, theirs = socket.socketpair()
 reader = start({PROGRAM}, READER, theirs.fileno(), sent, pass_fds=[theirs.fileno()])
@@ -101,12 +102,12 @@ sender.communicate(".")
 fn play(family: &str, program: &str, then: &str) -> String {
     let host = Host::new(Route::Crosslane);
     let path = host.folder().join("listener").display().to_string();
-    let script = PASSED.replace("{PROGRAM}", program);
+    let script = format!("{TALK}{PASSED}").replace("{PROGRAM}", program);
     let said = host
         .program(PYTHON)
         .run_flag("--unix")
         .args(["-c", &script, family, &path, then])
-        .run()
+        .run_talks()
         .text();
     assert!(host.stats().count("replays") > 0, "nothing was sent again");
     said

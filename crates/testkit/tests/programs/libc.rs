@@ -1,7 +1,7 @@
 //! What libc writes and reads by itself, and names and numbers that programs rarely call by: their
 //! bytes stand between those that the program sends.
 
-use crosslane_testkit::{Host, Route, free_port, on_both_routes};
+use crosslane_testkit::{Host, Route, TALK, free_port, on_both_routes};
 
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -15,6 +15,13 @@ def echo(connection):
 with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
     while True:
         threading.Thread(target=echo, args=[listener.accept()[0]], daemon=True).start()
+"#;
+
+/// What both clients begin a connection with.
+const PING: &str = r#"
+def ping(connection):
+    connection.sendall(b"ping")
+    assert connection.recv(4, socket.MSG_WAITALL) == b"ping"
 "#;
 
 /// For each way: echoes, until the connection is accelerated, then bytes in that way between
@@ -107,9 +114,9 @@ for name, way in ways.items():
         if name == "fputs":
             stream = libc.fdopen(connection.fileno(), b"r+")
         connection.connect(("127.0.0.1", int(sys.argv[1])))
+        talk_until_accelerated(connection, lambda: ping(connection))
         for _ in range(400):
-            connection.sendall(b"ping")
-            assert connection.recv(4, socket.MSG_WAITALL) == b"ping"
+            ping(connection)
         connection.sendall(b"aaaaa")
         if name == "fputs":
             libc.fputs(b"bbbbb", stream)
@@ -159,9 +166,9 @@ if SYS:
 for name, way in ways.items():
     with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
         connection.settimeout(20)
+        talk_until_accelerated(connection, lambda: ping(connection))
         for _ in range(400):
-            connection.sendall(b"ping")
-            assert connection.recv(4, socket.MSG_WAITALL) == b"ping"
+            ping(connection)
         connection.sendall(b"0123456789")
         assert connection.recv(1, socket.MSG_PEEK) == b"0"
         connection.setblocking(True)
@@ -181,8 +188,11 @@ fn talk(host: &Host, client: &str) {
     let server = host.program(PYTHON).args(["-c", SERVER, &port.to_string()]);
     let server = server.start();
     server.wait_for_port(port);
-    let client = host.program(PYTHON).args(["-c", client, &port.to_string()]);
-    assert_eq!(client.run().text(), "OK\n");
+    let client = format!("{TALK}{PING}{client}");
+    let client = host
+        .program(PYTHON)
+        .args(["-c", &client, &port.to_string()]);
+    assert_eq!(client.run_talks().text(), "OK\n");
     server.assert_running();
     if host.route() == Route::Crosslane {
         let by_ring = host.stats().count("ring_bytes_sent");
