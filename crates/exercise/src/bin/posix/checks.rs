@@ -2,6 +2,7 @@
 
 mod accepting;
 mod anew;
+mod asleep;
 mod begun;
 mod beside;
 mod blocking;

@@ -149,8 +149,8 @@ impl Stage {
 
 /// The other process of a check, by pipes that have nothing to do with the connection.
 pub struct Other {
-    reader: Box<dyn BufRead>,
-    writer: Box<dyn Write>,
+    reader: Box<dyn BufRead + Send>,
+    writer: Box<dyn Write + Send>,
 }
 
 impl Other {

@@ -13,7 +13,7 @@ use libc::{
     SOCK_NONBLOCK, SOL_SOCKET,
 };
 
-use super::signals::interrupted;
+use super::asleep::interrupted;
 use super::{Check, solo};
 use crate::Stage;
 use crate::stage::{digest, epoll_text, events_text, hears, says};

@@ -14,8 +14,7 @@ use crosslane_exercise::calls::{
 };
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SA_RESTART, SHUT_WR, SO_ERROR, SOL_SOCKET, pollfd};
 
-use super::refused::until_asleep;
-use super::signals::interrupted;
+use super::asleep::{interrupted_before_far, until_asleep};
 use super::{Check, pair};
 use crate::Stage;
 use crate::stage::{data, digest, drain, events_text, hears, pattern, says};
@@ -135,8 +134,7 @@ pub const CHECKS: &[Check] = &[
         |s| {
             let (fd, much) = (s.fd, vec![7; MUCH]);
             let parts = [&much[..], b"tail"].map(IoSlice::new);
-            s.go();
-            let sent = interrupted(s, 0, || sendmmsg(fd, &parts, MSG_NOSIGNAL));
+            let sent = interrupted_before_far(s, 0, || sendmmsg(fd, &parts, MSG_NOSIGNAL));
             s.say("sendmmsg", sent);
             s.say("shutdown", shutdown(s.fd, SHUT_WR));
         },
@@ -180,8 +178,7 @@ pub const CHECKS: &[Check] = &[
             s.say("piped", write(into, &[8; 30_000]));
             fill_up(s.fd);
             let fd = s.fd;
-            s.go();
-            let spliced = interrupted(s, SA_RESTART, || splice(out, fd, 30_000, 0));
+            let spliced = interrupted_before_far(s, SA_RESTART, || splice(out, fd, 30_000, 0));
             s.say("splice", spliced.map(|moved| moved > 0));
             s.say("shutdown", shutdown(s.fd, SHUT_WR));
         },

@@ -12,8 +12,8 @@ use libc::{
     F_WRLCK, LOCK_EX, LOCK_NB, LOCK_UN, O_RDWR,
 };
 
+use super::asleep::interrupted;
 use super::processes::echo;
-use super::signals::interrupted;
 use super::{Check, pair};
 use crate::Stage;
 use crate::stage::{Other, Shown, hears, limit_to_seconds, says};

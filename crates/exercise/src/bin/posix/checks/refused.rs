@@ -13,6 +13,7 @@ use crosslane_exercise::calls::{
 };
 use libc::{MSG_DONTWAIT, POLLIN, SHUT_WR, SPLICE_F_NONBLOCK};
 
+use super::asleep::until_asleep;
 use super::{Check, pair, solo};
 use crate::Stage;
 use crate::stage::{Shown, data, digest, drain, pattern};
@@ -35,22 +36,6 @@ fn piped(s: &mut Stage, out: i32) {
 fn fill(s: &Stage) {
     let bytes = pattern(1 << 16);
     while crosslane_exercise::calls::send(s.fd, &bytes, MSG_DONTWAIT).is_ok() {}
-}
-
-/// Wait until a thread sleeps in a call.
-pub(super) fn until_asleep(thread: i32) {
-    let state = || {
-        let path = format!("/proc/self/task/{thread}/stat");
-        let stat = std::fs::read_to_string(path).unwrap_or_default();
-        stat.rsplit(") ")
-            .next()
-            .is_some_and(|rest| rest.starts_with('S'))
-    };
-    let mut calm = 0;
-    while calm < 20 {
-        std::thread::sleep(Duration::from_millis(1));
-        calm = if state() { calm + 1 } else { 0 };
-    }
 }
 
 pub const CHECKS: &[Check] = &[

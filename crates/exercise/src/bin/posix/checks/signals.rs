@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use crosslane_exercise::calls::{
     Readiness, accept, bind, epoll_create, epoll_ctl, epoll_wait, file_of, kill, listen, poll_one,
-    recv, select_one, send, sendfile, sendmsg, shutdown, socket, write, writev,
+    recv, select_one, send, sendfile, sendmsg, shutdown, socket, thread_id, write, writev,
 };
 use crosslane_exercise::{Answer, Errno};
 use libc::{
     MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, POLLIN, SA_RESTART, SHUT_WR, SIGPIPE, SIGUSR1,
 };
 
+use super::asleep::{interrupt, interrupted, interrupted_before_far, once_asleep, until_asleep};
 use super::{Check, pair, solo};
 use crate::Stage;
 use crate::stage::{data, pattern};
@@ -82,37 +83,24 @@ pub(super) fn has_caught() -> bool {
     CAUGHT.swap(0, Ordering::Relaxed) > 0
 }
 
-/// Send SIGUSR1 to this thread in a while, by another that does nothing else.
-fn interrupt_soon() -> impl FnOnce() {
-    interrupt_after(Duration::from_millis(40))
+/// How often a signal has been caught, as [`caught`] would say.
+pub(super) fn times_caught() -> u32 {
+    CAUGHT.load(Ordering::Relaxed)
 }
 
-pub(super) fn interrupt_after(pause: Duration) -> impl FnOnce() {
-    let process = std::process::id();
-    // SAFETY: gettid touches no memory.
-    let thread = unsafe { libc::gettid() };
+/// Send SIGUSR1 to this thread after a pause that is shorter than any sleep to be seen, by another that does nothing else.
+fn interrupt_after(pause: Duration) -> impl FnOnce() {
+    let thread = thread_id();
     let sender = std::thread::spawn(move || {
         std::thread::sleep(pause);
-        // SAFETY: no memory is passed.
-        unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGUSR1) };
+        interrupt(thread);
     });
     || sender.join().expect("it does not panic")
 }
 
-/// Whatever `call` returns when a signal comes while it waits.
-pub(super) fn interrupted<T>(s: &mut Stage, flags: i32, call: impl FnOnce() -> T) -> T {
-    catch(SIGUSR1, flags);
-    let join = interrupt_soon();
-    let returned = call();
-    join();
-    caught(s);
-    returned
-}
-
-/// Far: send a word long after the signal.
+/// Far: send a word behind the signal.
 fn late(s: &mut Stage) {
     s.wait();
-    std::thread::sleep(Duration::from_millis(120));
     s.send(b"word");
 }
 
@@ -124,9 +112,8 @@ fn receive(fd: i32, most: usize, flags: i32) -> Result<String, Errno> {
 
 /// Near: a signal handled with `flags` comes while it reads.
 fn read_interrupted(s: &mut Stage, flags: i32) {
-    s.go();
     let fd = s.fd;
-    let answer = interrupted(s, flags, || receive(fd, 10, 0));
+    let answer = interrupted_before_far(s, flags, || receive(fd, 10, 0));
     s.say("read", answer);
 }
 
@@ -149,18 +136,22 @@ fn send_restarted(s: &mut Stage) {
     caught(s);
 }
 
-/// Far: take what comes, up to a byte that says that it is all.
-fn take_all(fd: i32) {
+/// Far: take what comes, up to a byte that says that it is all. Whether it came, and not the end of the stream.
+fn take_all(fd: i32) -> bool {
     let mut buffer = vec![0; 1 << 20];
     while let Ok(taken @ 1..) = recv(fd, &mut buffer, 0) {
         if buffer[taken - 1] == 1 {
-            return;
+            return true;
         }
     }
+    false
 }
 
-/// Rounds of a check that sends a signal at any moment of a call.
+/// Rounds that count of a check that sends a signal at any moment of a call.
 const ROUNDS: u32 = 60;
+/// Rounds that are tried until so many have counted, and how long: a check may take 20 s.
+const MOST_ROUNDS: u32 = 20 * ROUNDS;
+const LONGEST: Duration = Duration::from_secs(12);
 
 /// A timer that sends SIGUSR1 to this process, which has one thread.
 pub(super) struct Alarm(libc::timer_t);
@@ -330,8 +321,10 @@ fn answer_all(s: &mut Stage) {
 fn one_signal_ends_a_send(s: &mut Stage) {
     let bytes = vec![0; 1 << 20];
     let mut moments = Moments::new(SPINNING);
-    let (mut counted, mut interrupted) = (0, 0);
-    for _ in 0..ROUNDS {
+    let (mut counted, mut interrupted, mut tried) = (0, 0, 0);
+    let began = Instant::now();
+    while counted < ROUNDS && tried < MOST_ROUNDS && began.elapsed() < LONGEST {
+        tried += 1;
         while send(s.fd, &bytes, MSG_DONTWAIT | MSG_NOSIGNAL).is_ok() {}
         let fd = s.fd;
         let mut answer = Ok(0);
@@ -341,9 +334,14 @@ fn one_signal_ends_a_send(s: &mut Stage) {
             interrupted += u32::from(answer.is_err());
         }
         s.go();
-        while send(s.fd, &[1], MSG_NOSIGNAL).is_err() {}
+        // One is enough: what came behind it would be taken in the next round.
+        while answer.is_err() {
+            answer = send(fd, &[1], MSG_NOSIGNAL);
+        }
         while receive(s.fd, 1, 0).is_err() {}
     }
+    shutdown(s.fd, SHUT_WR).expect("it is connected");
+    s.go();
     assert!(counted >= ROUNDS / 4, "signals come while a call waits");
     s.say("interrupted", interrupted >= counted * 3 / 4);
 }
@@ -355,10 +353,16 @@ const FILE_BYTES: usize = 32 << 20;
 fn signal_ends_a_sendfile(s: &mut Stage) {
     let file = file_of(&vec![0; FILE_BYTES]).expect("a file can be made");
     catch(SIGUSR1, SA_RESTART);
-    let join = interrupt_after(Duration::from_millis(160));
-    s.go();
-    let sent = sendfile(s.fd, file, None, FILE_BYTES);
-    join();
+    let fd = s.fd;
+    let sent = once_asleep(
+        || sendfile(fd, file, None, FILE_BYTES),
+        |thread| {
+            s.go();
+            s.wait();
+            until_asleep(thread);
+            interrupt(thread);
+        },
+    );
     caught(s);
     s.say("short", sent.is_ok_and(|sent| sent < FILE_BYTES));
     s.go();
@@ -508,17 +512,19 @@ pub const CHECKS: &[Check] = &[
         answer_all,
     ),
     pair("one_signal_ends_a_send", one_signal_ends_a_send, |s| {
-        for _ in 0..ROUNDS {
+        let next = |s: &mut Stage| {
             s.wait();
-            take_all(s.fd);
+            take_all(s.fd)
+        };
+        while next(s) {
             send(s.fd, b"!", MSG_NOSIGNAL).expect("there is room for an answer");
         }
     }),
     pair("signal_ends_a_sendfile", signal_ends_a_sendfile, |s| {
         s.wait();
-        std::thread::sleep(Duration::from_millis(80));
         let part = recv(s.fd, &mut [0; 8 << 10], MSG_WAITALL);
         s.say("part", part);
+        s.go();
         s.wait();
     }),
     pair(

@@ -10,7 +10,8 @@ use crosslane_exercise::calls::{
 };
 use libc::{EPOLL_CTL_ADD, MSG_NOSIGNAL, MSG_OOB, POLLIN, SIGUSR1, SO_SNDTIMEO};
 
-use super::signals::{catch, catch_by, caught, interrupt_after};
+use super::asleep::{interrupt, once_asleep};
+use super::signals::{catch, catch_by, caught};
 use super::{Check, pair};
 use crate::Stage;
 use crate::stage::{Shown, drain, epoll_text, events_text, hears, pattern, says};
@@ -294,14 +295,13 @@ pub const CHECKS: &[Check] = &[
             let [notes, into] = pipe().expect("a pipe can be made");
             NOTES.store(into, Ordering::Relaxed);
             catch_by(SIGUSR1, 0, note);
-            let join = interrupt_after(4 * SHORT);
             let mut entries = [s.fd, notes].map(|fd| libc::pollfd {
                 fd,
                 events: POLLIN,
                 revents: 0,
             });
-            s.say("poll", poll(&mut entries, PATIENCE_MS));
-            join();
+            let found = once_asleep(|| poll(&mut entries, PATIENCE_MS), interrupt);
+            s.say("poll", found);
             s.say("then", poll(&mut entries, PATIENCE_MS));
             s.go();
         },
