@@ -3,7 +3,9 @@
 use core::cell::Cell;
 use std::time::Instant;
 
+use crosslane_stream::{End, ready};
 use crosslane_sys::cpu;
+use libc::{POLLHUP, pollfd};
 
 /// With something ready in the rings all the time, and while a call spins, the kernel is asked so often.
 pub const KERNEL_LOOK_US: u64 = 20;
@@ -86,5 +88,14 @@ impl Overdue {
         };
         self.looks = self.looks.wrapping_add(1);
         self.looks.is_multiple_of(LOOKS_PER_CLOCK) && Instant::now() >= deadline
+    }
+}
+
+/// The kernel has answered for all. Errors that it has told the library before are added.
+pub fn tell_kept_errors(fds: &mut [pollfd]) {
+    for one in fds.iter_mut().filter(|one| one.revents & POLLHUP != 0) {
+        if let Some(end) = End::of(one.fd) {
+            one.revents = ready::with_kept_error(&end, one.revents);
+        }
     }
 }

@@ -221,9 +221,12 @@ pub unsafe extern "C" fn getsockopt(
             unsafe { real::getsockopt(fd, level, name, value, bytes) }
         });
     }
-    let end = End::of(fd).filter(|end| end.phase() == EndPhase::Granted);
-    if let Some(end) = &end
-        && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
+    let asks_for_error = (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR);
+    let is_granted = |end: &End| end.phase() == EndPhase::Granted;
+    // Of one that is the kernel's again, the library may have been told an error before.
+    let end = End::of(fd).filter(|end| is_granted(end) || asks_for_error);
+    if let Some(end) = end.as_ref().filter(|end| is_granted(end))
+        && asks_for_error
     {
         // What the kernel says of an AF_UNIX stream's end is not all, nor is it always right.
         gone::look_again(end);

@@ -12,7 +12,7 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, kernel, process, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
-use crate::kernel_looks::{KernelLooks, Overdue, is_kernels_turn};
+use crate::kernel_looks::{KernelLooks, Overdue, is_kernels_turn, tell_kept_errors};
 use crate::progress::is_granted;
 use crate::strays::{Kept, Stray};
 use crate::{c, epoll};
@@ -519,6 +519,10 @@ pub unsafe extern "C" fn ppoll(
 /// As poll(2) demands.
 unsafe fn look_again(found: c_int, fds: *mut pollfd, count: nfds_t, asleep: &Asleep) -> c_int {
     let errno = Errno::last();
+    if found > 0 {
+        // SAFETY: the caller's promise.
+        tell_kept_errors(unsafe { slice(fds, count) }.unwrap_or_default());
+    }
     if found > 0 || found < 0 && errno != Errno::INTR {
         return found;
     }

@@ -113,18 +113,22 @@ pub(crate) fn take_from_send(end: &End) -> Option<Errno> {
     }
 }
 
+/// Whether the kernel has told the library an error that the program is yet to be told.
+pub(crate) fn keeps_error(end: &End) -> bool {
+    end.entry.wait.error.load(Ordering::Relaxed) != 0
+}
+
 /// Whether an error is pending.
 pub(crate) fn has_error(end: &End) -> bool {
     gone::look_again(end);
-    end.entry.wait.error.load(Ordering::Relaxed) != 0
-        || kernel::poll_now(end.fd(), 0) & libc::POLLERR != 0
+    keeps_error(end) || kernel::poll_now(end.fd(), 0) & libc::POLLERR != 0
 }
 
 /// Whether nothing sent arrives any more, and an error says so that the program is yet to be told.
 /// An error alone may be a time stamp or a message of the network on a connection that lives.
 pub(crate) fn is_broken(end: &End) -> bool {
     const BROKEN: i16 = libc::POLLERR | libc::POLLHUP;
-    end.ending() == Ending::Reset && end.entry.wait.error.load(Ordering::Relaxed) != 0
+    end.ending() == Ending::Reset && keeps_error(end)
         || kernel::poll_now(end.fd(), 0) & BROKEN == BROKEN
 }
 

@@ -29,6 +29,14 @@ pub fn is_kernels(end: &End) -> bool {
     end.phase() != EndPhase::Granted
 }
 
+/// What the kernel says of an end that is its own, which has told the library an error that the program is yet to be told.
+pub fn with_kept_error(end: &End, found: i16) -> i16 {
+    match found & POLLHUP != 0 && is_kernels(end) && ending::keeps_error(end) {
+        true => found | POLLERR,
+        false => found,
+    }
+}
+
 /// Whether a look at the rings alone finds something of `wanted`: one cache line for reading, and
 /// the sender's own line for writing. May find too much, never too little of what the rings hold.
 #[inline]
@@ -90,7 +98,7 @@ fn is_before_start(end: &End) -> bool {
 fn look_settled(end: &End, wanted: i16, ask_kernel: bool) -> i16 {
     if is_kernels(end) {
         // Its modes tell nothing: a freeze may never have been answered.
-        return kernel::poll_now(end.fd(), wanted) & (wanted | BROKEN);
+        return with_kept_error(end, kernel::poll_now(end.fd(), wanted) & (wanted | BROKEN));
     }
     let (rx, tx) = (end.rx_mode(), end.tx_mode());
     if lost::is_dry(end) {
