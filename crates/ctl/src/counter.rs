@@ -48,4 +48,6 @@ counters! {
     WindowsLost, "windows_lost", "connections whose window to the other host was lost";
     WindowsUnsettled, "windows_unsettled", "connections reset because what stood in a lost window could not be had";
     IoUringRefused, "io_uring_refused", "calls of io_uring_setup that were answered with ENOSYS";
+    StrandedBytes, "stranded_bytes", "bytes left unread in the ring of a peer that had ended, where the socket was left to others or to the kernel";
+    RescuedBytes, "rescued_bytes", "stranded bytes that a program under Crosslane has adopted after all";
 }

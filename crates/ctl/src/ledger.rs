@@ -30,11 +30,17 @@ pub struct EndRecord {
     pub ring_bytes: [AtomicU64; 2],
     /// Bytes sent and received through TCP.
     pub tcp_bytes: [AtomicU64; 2],
-    /// The addresses, IPv4 within IPv6, in the order of the network: the socket's and its peer's.
+    /// The addresses, IPv4 within IPv6, in the order of the network: the socket's and its peer's. [`UNIX`] and its inode, for one
+    /// of AF_UNIX.
     pub addresses: [[AtomicU64; 2]; 2],
     /// Their ports; 0 where a name was not to be had.
     pub ports: [AtomicU32; 2],
+    /// Bytes that were lost in the ring, see [`crate::slab::end_flags::STRANDED`].
+    pub stranded: AtomicU64,
 }
+
+/// The first half of the own address of an AF_UNIX end, which no IP address has.
+pub const UNIX: u64 = u64::MAX;
 
 /// How far a record has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

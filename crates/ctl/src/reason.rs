@@ -41,16 +41,16 @@ reasons! {
     TooYoung = 1, "too-young", "the connection has carried too little to be worth a ring",
         "keep it for more requests, or name its port with --eager to upgrade at once";
     /// The monitor has not found the other end.
-    NoPeer = 2, "no-peer", "the other end has not been found under Crosslane",
-        "start the other program with crosslane run, in the same network namespace";
+    NoPeer = 2, "no-peer", "the other end has not been found under Crosslane, or keeps to TCP for a reason of its own",
+        "start the other program with crosslane run, in the same network namespace; if it is, see its end in crosslane ss";
     /// Both ends are known; one has not taken part yet.
     Switching = 3, "switching", "the upgrade is under way and waits for the other end's next call",
         "nothing to do: it goes on with the next call of both programs";
     /// No monitor answers.
     NoMonitor = 4, "no-monitor", "no monitor answers", "start crosslane monitor, or use crosslane run";
-    /// The monitor refused it by policy or quota.
-    Refused = 5, "refused", "the monitor refused it by policy or quota",
-        "raise the quotas of the monitor (crosslane monitor --help)";
+    /// More ends than the monitor lets one process or one user have.
+    Quota = 5, "quota", "the program or its user has as many connections as the monitor allows",
+        "raise --ends-per-process or --ends-per-user of crosslane monitor";
     /// The monitor speaks another version.
     Version = 6, "version", "the monitor speaks another version", "install one version for all parts";
     /// No memory for rings.
@@ -112,8 +112,8 @@ reasons! {
     OwnPair = 26, "own-pair", "both ends of a socket pair are in the same process",
         "nothing to do: it is upgraded once another process has one of them alone";
     /// The peer of an AF_UNIX socket can be asked for in its own network namespace only.
-    Namespace = 27, "namespace", "the monitor is in another network namespace than the AF_UNIX socket",
-        "run crosslane monitor in the program's network namespace";
+    Namespace = 27, "namespace", "the monitor may not enter the network namespace of the AF_UNIX socket",
+        "run crosslane monitor as root, or in the program's network namespace";
     /// The program forbids system calls to itself.
     Sandbox = 28, "sandbox", "the program has restricted its system calls (seccomp)",
         "run it without its sandbox, if it can be done without";
@@ -141,6 +141,31 @@ reasons! {
     /// Reset, because a process was killed while it changed what others share with it.
     Torn = 36, "torn", "a process that shared the connection was killed in the middle of a call, so it was reset",
         "see who kills it; SIGTERM leaves connections whole";
+    /// Closed or reset before the monitor looked.
+    Unconnected = 37, "unconnected", "the socket was not connected any more when the monitor looked at it",
+        "nothing to do: the connection was reset or dissolved before it could have a ring";
+    /// The monitor was passed something else.
+    NotStream = 38, "not-stream", "what the monitor was passed was no TCP socket and no AF_UNIX stream",
+        "let no thread close or replace a descriptor that another thread uses";
+    /// Before Linux 5.14 nobody tells which network namespace a socket is in.
+    OldKernel = 39, "old-kernel", "the kernel does not tell which network namespace a socket is in (SO_NETNS_COOKIE)",
+        "run Linux 5.14 or newer";
+    /// sock_diag(7) of AF_UNIX is not there, or forbidden.
+    NoDiag = 40, "no-diag", "the kernel does not tell the monitor which AF_UNIX socket is whose peer (sock_diag)",
+        "load the module unix_diag (CONFIG_UNIX_DIAG), and let the monitor open NETLINK_SOCK_DIAG";
+    /// Descriptors that were sent to the monitor did not fit.
+    MonitorFull = 41, "monitor-full", "the monitor has no file descriptor left to look at the socket with",
+        "raise the limit of descriptors of the monitor (LimitNOFILE=, ulimit -n)";
+    /// Registered again and again, see the monitor's GRANTS_PER_END.
+    TooOften = 42, "too-often", "one of the connection's ends has been given rings as often as the monitor allows",
+        "open a new connection, and see which program connects or registers this one again and again";
+    /// Two living processes use an epoll set that the connection is in.
+    EpollShared = 43, "epoll-shared", "two living processes use an epoll set that it is in",
+        "let one process use each epoll set: make sets after the fork, and do not pass them to other processes";
+    /// A registration from before the connection, which the library cannot change: EPOLLEXCLUSIVE, EPOLLONESHOT, or what a
+    /// connection before this one had.
+    EpollEarly = 44, "epoll-early", "the socket was in an epoll set before it was connected, in a way that only the kernel follows",
+        "connect before EPOLL_CTL_ADD, or add it without EPOLLEXCLUSIVE and EPOLLONESHOT";
 }
 
 impl Reason {
@@ -159,11 +184,14 @@ impl Reason {
         matches!(
             self,
             Self::NoMonitor
-                | Self::Refused
+                | Self::Quota
                 | Self::Version
                 | Self::NoMemory
                 | Self::NoDescriptors
                 | Self::TableFull
+                | Self::OldKernel
+                | Self::NoDiag
+                | Self::MonitorFull
         )
     }
 }
@@ -186,5 +214,72 @@ mod tests {
             Reason::from_code(u32::try_from(Reason::ALL.len()).unwrap()),
             None
         );
+    }
+
+    /// What each remedy has to name: the knob, the call, or that there is none.
+    const REMEDIES: &[(Reason, &str)] = &[
+        (Reason::None, "nothing to do"),
+        (Reason::TooYoung, "--eager"),
+        (Reason::NoPeer, "crosslane run"),
+        (Reason::Switching, "nothing to do"),
+        (Reason::NoMonitor, "crosslane monitor"),
+        (Reason::Quota, "--ends-per-user of crosslane monitor"),
+        (Reason::Version, "one version"),
+        (Reason::NoMemory, "--ring-bytes of the monitor"),
+        (Reason::NoDescriptors, "RLIMIT_NOFILE"),
+        (Reason::Foreign, "SCM_RIGHTS"),
+        (Reason::Uncounted, "C library's functions"),
+        (Reason::Stdio, "fdopen"),
+        (Reason::Option, "SO_RCVLOWAT"),
+        (Reason::Urgent, "MSG_OOB"),
+        (Reason::Call, "flags"),
+        (Reason::TableFull, "several processes"),
+        (Reason::Exec, "crosslane check"),
+        (Reason::Passed, "under Crosslane"),
+        (Reason::EpollUse, "epoll_wait"),
+        (Reason::PeerAsked, "at the other end"),
+        (Reason::PeerLied, "distrust"),
+        (Reason::Overflow, "--ring-bytes of the monitor"),
+        (Reason::Chaos, "CROSSLANE_CHAOS"),
+        (Reason::Shared, "close it"),
+        (Reason::HalfClosed, "nothing to do"),
+        (Reason::Ancillary, "nothing to do"),
+        (Reason::OwnPair, "nothing to do"),
+        (Reason::Namespace, "network namespace"),
+        (Reason::Sandbox, "sandbox"),
+        (Reason::NoWindow, "crosslane rack status"),
+        (Reason::RackPolicy, "[[allow]]"),
+        (Reason::PeerPolicy, "rack.toml there"),
+        (Reason::RackQuota, "connections_per_user"),
+        (Reason::WindowFull, "[[window]]"),
+        (Reason::WindowLost, "crosslane rack status"),
+        (Reason::Number, "ulimit -n"),
+        (Reason::Torn, "SIGTERM"),
+        (Reason::Unconnected, "nothing to do"),
+        (Reason::NotStream, "descriptor that another thread uses"),
+        (Reason::OldKernel, "Linux 5.14"),
+        (Reason::NoDiag, "unix_diag"),
+        (Reason::MonitorFull, "LimitNOFILE="),
+        (Reason::TooOften, "new connection"),
+        (Reason::EpollShared, "after the fork"),
+        (Reason::EpollEarly, "connect before"),
+    ];
+
+    #[test]
+    fn every_reason_has_a_remedy_of_its_own() {
+        let told: Vec<Reason> = REMEDIES.iter().map(|(reason, _)| *reason).collect();
+        assert_eq!(told, Reason::ALL);
+        for (reason, names) in REMEDIES {
+            let (text, remedy) = (reason.text(), reason.remedy());
+            assert!(!text.is_empty(), "{reason:?}");
+            assert!(remedy.contains(names), "{reason:?}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn only_what_a_quota_has_refused_is_said_to_need_a_larger_one() {
+        let of_quotas = |reason: &&Reason| reason.remedy().contains("ends-per-");
+        let found: Vec<_> = Reason::ALL.iter().filter(of_quotas).collect();
+        assert_eq!(found, [&Reason::Quota]);
     }
 }

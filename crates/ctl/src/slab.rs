@@ -4,6 +4,7 @@
 //!
 //! The fast path of a connection touches the first line of one direction and nothing else here.
 
+use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use crate::counter::Counter;
@@ -78,6 +79,14 @@ pub struct EndEntry {
     pub rx: RxState,
     /// Waiters and errors.
     pub wait: WaitState,
+}
+
+impl EndEntry {
+    /// Whether somebody has an end here, or is about to, or about to let it go. One that was adopted has its state in the
+    /// lender's slab, and only holders here.
+    pub fn is_held(&self) -> bool {
+        self.id.phase.load(SeqCst) != EndPhase::Free as u32 || self.id.holders.load(SeqCst) != 0
+    }
 }
 
 /// Identity and progress of one end.
@@ -169,6 +178,8 @@ pub mod end_flags {
     pub const INVITED: u32 = 1 << 25;
     /// The peer's stream has ended, whether or not a reset has followed.
     pub const EOF: u32 = 1 << 26;
+    /// What stands in the ring has been counted as lost: nobody is known who reads it, and its sender's stream has ended.
+    pub const STRANDED: u32 = 1 << 27;
 }
 
 /// How far the upgrade of an end has come.
@@ -305,7 +316,8 @@ pub struct WaitState {
     pub replay_seen: AtomicU32,
     /// Times that a process has shut down a direction. Only good to be compared.
     pub shutdowns: AtomicU32,
-    /// As [`crate::message::Grant::pair`] of its lanes; 0 if it has none between hosts.
+    /// As [`crate::message::Grant::pair`] of its lanes; 0 if it has none between hosts. Who has adopted the end shows this,
+    /// `shipped` and [`RxState::coming`] in its own slab, too.
     pub pair: AtomicU64,
     /// The last such lanes of which this end has sent its peer what stood unread in a lost window.
     pub shipped: AtomicU64,

@@ -211,6 +211,15 @@ impl<B: Backing> Arenas<B> {
         found.map(|(id, _)| *id)
     }
 
+    /// The lanes that both hosts have a name for, and their windows.
+    pub fn named(&self) -> impl Iterator<Item = (u64, WindowId)> {
+        self.arenas.iter().flat_map(|(id, arena)| {
+            let window = self.place(*id).map(|place| place.0);
+            let named = arena.pairs.iter().filter(|pair| **pair != 0);
+            named.filter_map(move |pair| Some((*pair, window?)))
+        })
+    }
+
     /// Whether a side is in a window that was lost.
     pub fn is_lost(&self, side: Side) -> bool {
         let arena = self.arenas.get(&side.arena);

@@ -100,7 +100,9 @@ pub enum EndpointError {
     #[error("the other end of the AF_UNIX socket has not been accepted yet")]
     NotAccepted,
     /// The kernel tells an AF_UNIX socket's peer in the socket's own network namespace only.
-    #[error("the AF_UNIX socket is in another network namespace than the monitor")]
+    #[error(
+        "the AF_UNIX socket is in another network namespace than the monitor, which may not enter it"
+    )]
     OtherNamespace,
     /// sock_diag(7) is not to be had.
     #[error("the kernel does not tell the peer of an AF_UNIX socket; CONFIG_UNIX_DIAG is needed")]
@@ -114,6 +116,9 @@ pub enum EndpointError {
     /// The kernel does not tell the network namespace (before Linux 5.14).
     #[error("the kernel does not know SO_NETNS_COOKIE; Linux 5.14 is needed")]
     NoNetns,
+    /// There was no room for the descriptor.
+    #[error("the monitor has no descriptor left")]
+    Lost,
 }
 
 impl EndpointError {
@@ -124,7 +129,11 @@ impl EndpointError {
             Self::NotAccepted => Reason::TooYoung,
             Self::OtherNamespace => Reason::Namespace,
             Self::Transparent => Reason::Option,
-            _ => Reason::Refused,
+            Self::NotConnected => Reason::Unconnected,
+            Self::NotAStream => Reason::NotStream,
+            Self::NoDiag => Reason::NoDiag,
+            Self::NoNetns => Reason::OldKernel,
+            Self::Lost => Reason::MonitorFull,
         }
     }
 }

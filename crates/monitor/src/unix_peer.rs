@@ -5,11 +5,13 @@
 //! passed socket again.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
 
-use crosslane_sys::socket::{netns_cookie, socket_cookie};
+use crosslane_sys::socket::{netns_cookie, network_namespace, socket_cookie};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::endpoint::{EndKey, Endpoint, EndpointError, Name};
 
@@ -72,10 +74,14 @@ fn read_with(
         .map_err(|_| EndpointError::NotAStream)?
         .st_ino;
     let inode = u32::try_from(inode).map_err(|_| EndpointError::NotAStream)?;
-    let kernel = open().map_err(|_| EndpointError::NoDiag)?;
-    if netns_cookie(kernel.as_fd()) != Ok(netns) {
-        return Err(EndpointError::OtherNamespace);
-    }
+    let is_there = |kernel: &OwnedFd| netns_cookie(kernel.as_fd()) == Ok(netns);
+    let here = open().map_err(|_| EndpointError::NoDiag)?;
+    let kernel = match is_there(&here) {
+        true => here,
+        false => open_with(fd)
+            .filter(is_there)
+            .ok_or(EndpointError::OtherNamespace)?,
+    };
     let told = ask(&kernel, inode, cookie).ok_or(EndpointError::NoDiag)?;
     let remote = peer_of(&kernel, &told, inode).or_else(without_peer)?;
     let local = Name::Unix { inode, cookie };
@@ -114,6 +120,19 @@ fn open() -> rustix::io::Result<OwnedFd> {
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         Some(netlink::SOCK_DIAG),
     )
+}
+
+/// As [`open`], in the network namespace of `fd`, which a thread of its own goes to. It is not kept: the namespace would live as
+/// long. None for who may not enter it.
+fn open_with(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let namespace = network_namespace(fd).ok()?;
+    let there = move || {
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(namespace.as_fd(), kind).ok()?;
+        open().ok()
+    };
+    let builder = thread::Builder::new().name("crosslane-netns".into());
+    builder.spawn(there).ok()?.join().ok()?
 }
 
 /// The kernel answers within the call that asks.

@@ -21,7 +21,7 @@ fn a_socket_that_does_not_fit_is_refused_and_nobody_is_disconnected() {
     setrlimit(Resource::Nofile, limit).unwrap();
     let full: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     one.send(ClientMessage::Register { token: 1 }, &[a.as_fd()]);
-    let reason = Reason::Refused as u32;
+    let reason = Reason::MonitorFull as u32;
     assert_eq!(one.expect(), MonitorMessage::Refused { token: 1, reason });
     drop(full);
     one.register(2, &a);

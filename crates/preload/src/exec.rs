@@ -9,7 +9,7 @@ use crosslane_stream::process::{self, Process};
 use crosslane_stream::{End, adopt, close as closing, watcher};
 use crosslane_sys::{Errno, cancel, kernel, real};
 
-use crate::{borrow, sole};
+use crate::{borrow, epoll, sole};
 
 /// How long exec waits in all for inherited connections to be back on TCP. What is not by then is
 /// lent to a program that runs under Crosslane; another one gets it at the peer's next call.
@@ -43,11 +43,13 @@ fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
 /// thread.
 fn before_exec() -> (Vec<adopt::Given>, bool) {
     if process::has_left() {
+        epoll::before_exec();
         return (Vec::new(), false);
     }
     closing::await_registrations();
     let stop = |_| watcher::stop_before_exit(Instant::now() + PATIENCE);
     let had_thread = own().is_some_and(stop);
+    epoll::before_exec();
     closing::before_exec(|end| kernel::survives_exec(end.fd));
     let pid = crosslane_sys::process::pid();
     let lent = prepare_exec(&[]);

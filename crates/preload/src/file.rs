@@ -13,6 +13,7 @@ use crosslane_ctl::slab::Mode;
 use crosslane_ring::Part;
 use crosslane_stream::family::Family;
 use crosslane_stream::fill::{self, Filled};
+use crosslane_stream::interrupt::Portions;
 use crosslane_stream::{End, send, switch};
 use crosslane_sys::{Errno, cancel, errno, kernel};
 use libc::{iovec, off_t};
@@ -41,8 +42,8 @@ struct Rest {
     input: c_int,
     at: off_t,
     bytes: usize,
-    /// Something has been sent before.
-    goes_on: bool,
+    /// What has been sent before, and is sent now.
+    portions: Portions,
     /// Reads of this file can be told not to wait, as far as is known.
     tells: bool,
 }
@@ -62,17 +63,18 @@ pub fn copy(end: &End, input: c_int, start: off_t, bytes: usize) -> Result<usize
         input,
         at: start,
         bytes,
-        goes_on: false,
+        portions: Portions::default(),
         tells: true,
     };
     while rest.bytes > 0 {
+        rest.portions.hold();
         match step(end, &mut rest) {
             Ok(Step::On(sent)) => rest.pass(sent),
             Ok(Step::Last(sent)) => {
                 rest.pass(sent);
                 break;
             }
-            Err(_) if rest.goes_on => break,
+            Err(_) if rest.portions.have_some() => break,
             Err(errno) => return Err(errno),
         }
     }
@@ -83,7 +85,7 @@ impl Rest {
     fn pass(&mut self, sent: usize) {
         self.at += i64::try_from(sent).unwrap_or(0);
         self.bytes -= sent;
-        self.goes_on |= sent > 0;
+        self.portions.note(sent);
     }
 }
 
@@ -99,7 +101,9 @@ fn step(end: &End, rest: &mut Rest) -> Result<Step, Errno> {
                 measure.end(sent);
                 return Ok(Step::On(sent));
             }
-            Ok(Filled::Full) if rest.goes_on => return Ok(after_waiting(end)),
+            Ok(Filled::Full) if rest.portions.have_some() => {
+                return Ok(after_waiting(end, &mut rest.portions));
+            }
             Err(Errno(libc::EOPNOTSUPP)) => rest.tells = false,
             // The usual way says what is wrong, if something is.
             Ok(Filled::Full | Filled::Elsewhere) | Err(_) => {}
@@ -129,8 +133,8 @@ pub fn read_into_lane(input: c_int, at: Option<off_t>, parts: &[Part]) -> Result
 
 /// The lane is full, after some of the file has been sent. The kernel sends a file portion after portion, and has told the error
 /// by which it stops, to nobody: the signal comes all the same.
-fn after_waiting(end: &End) -> Step {
-    match fill::wait_for_room(end) {
+fn after_waiting(end: &End, portions: &mut Portions) -> Step {
+    match fill::wait_for_room(end, portions) {
         Ok(()) => return Step::On(0),
         Err(Errno::PIPE) if end.family() == Family::Tcp => c::raise_sigpipe(),
         Err(_) => {}
@@ -157,31 +161,42 @@ pub fn with_buffer<R>(act: impl FnOnce(*mut u8) -> Result<R, Errno>) -> Result<R
     outcome
 }
 
-fn by_buffer(end: &End, rest: &Rest, measure: Measure) -> Result<Step, Errno> {
+fn by_buffer(end: &End, rest: &mut Rest, measure: Measure) -> Result<Step, Errno> {
     with_buffer(|start| through(start, end, rest, measure))
 }
 
 /// By a buffer of [`BUFFER_BYTES`].
-fn through(start: *mut u8, end: &End, rest: &Rest, measure: Measure) -> Result<Step, Errno> {
+fn through(start: *mut u8, end: &End, rest: &mut Rest, measure: Measure) -> Result<Step, Errno> {
     let piece = (rest.bytes / 4).clamp(LEAST_BYTES, BUFFER_BYTES);
     let wanted = rest.bytes.min(piece);
     // With room, the time is that of the copies only.
     let measure = measure.of(Way::Buffer).filter(|_| send::is_writable(end));
+    // Whoever is cancelled there would leave signals held back.
     // SAFETY: the buffer is valid for writes of so much.
-    let read = unsafe { libc::pread(rest.input, start.cast(), wanted, rest.at) };
-    let read = errno::check(read)?;
+    let read = || unsafe { libc::pread(rest.input, start.cast(), wanted, rest.at) };
+    let read = errno::check(cancel::never(read))?;
     if read == 0 {
         return Ok(Step::Last(0));
     }
     // SAFETY: the first `read` bytes have been written.
     let bytes = unsafe { core::slice::from_raw_parts(start.cast_const(), read) };
-    if rest.goes_on
-        && let Some(step) = by_kernel(end, bytes)?
-    {
-        return Ok(step);
-    }
-    let sent = output::send_on(end, bytes, 0).ok_or(Errno::RESTART)?;
-    match errno::check(sent)? {
+    let portions = &mut rest.portions;
+    let sent = loop {
+        if portions.have_some()
+            && let Some(step) = by_kernel(end, bytes, portions)?
+        {
+            return Ok(step);
+        }
+        let part = [Part::of(bytes)];
+        if let Some(sent) = output::send_portion(end, (&part, 0), portions) {
+            break sent?;
+        }
+        if !portions.have_some() {
+            let sent = output::send_on(end, bytes, 0).ok_or(Errno::RESTART)?;
+            break errno::check(sent)?;
+        }
+    };
+    match sent {
         sent if sent == read => {
             if let Some(measure) = measure {
                 measure.end(sent);
@@ -195,12 +210,13 @@ fn through(start: *mut u8, end: &End, rest: &Rest, measure: Measure) -> Result<S
 
 /// More of what has been sent in part, where the kernel has the connection: it would begin again a call that has sent nothing.
 /// None: the ring has it.
-fn by_kernel(end: &End, bytes: &[u8]) -> Result<Option<Step>, Errno> {
+fn by_kernel(end: &End, bytes: &[u8], portions: &mut Portions) -> Result<Option<Step>, Errno> {
     switch::advance(end);
     if end.tx_mode() == Mode::Ring {
         return Ok(None);
     }
-    Ok(match output::go_on(end, bytes)? {
+    let part = [Part::of(bytes)];
+    Ok(match output::go_on(end, (&part, 0), portions)? {
         (0, false) => None,
         (sent, false) => Some(Step::On(sent)),
         (sent, true) => Some(Step::Last(sent + ask_again(end, &bytes[sent..]))),

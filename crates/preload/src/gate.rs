@@ -10,7 +10,8 @@ use crosslane_sys::{Errno, kernel, real};
 use libc::timespec;
 
 use crate::{
-    bulk, c, clone, epoll, exec, input, lifecycle, options, output, plumbing, poll, sandbox, select,
+    bulk, c, clone, epoll, exec, input, lifecycle, options, output, plumbing, poll, sandbox,
+    select, taken,
 };
 
 fn int(argument: c_long) -> c_int {
@@ -121,6 +122,11 @@ unsafe fn by_process(number: c_long, arguments: [c_long; 6]) -> c_long {
         }
         // SAFETY: passed on.
         libc::SYS_clone | libc::SYS_clone3 => unsafe { clone::by_number(number, arguments) },
+        libc::SYS_pidfd_getfd => {
+            let [pidfd, fd, flags, ..] = arguments;
+            // SAFETY: passed on.
+            unsafe { taken::pidfd_getfd(int(pidfd), int(fd), uint(flags)) }.into()
+        }
         // SAFETY: passed on.
         libc::SYS_prctl => unsafe { sandbox::prctl(int(arguments[0]), b, d, e, f) }.into(),
         // Programs fall back to epoll, which can be accelerated.

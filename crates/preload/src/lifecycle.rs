@@ -71,7 +71,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     }
     let known = End::of(fd).filter(|_| dissolved.is_none());
     // A connect that did not wait is over, and in use already; asked once more, the kernel says so, however late.
-    let is_over = known.is_some() && kernel::has_peer(fd);
+    let is_over = known.is_some() && (knows_fresh(fd) || kernel::has_peer(fd));
     let is_watched = known.is_some_and(|end| end.local.registrations.load(Ordering::Relaxed) > 0);
     let token = known.map(|end| end.token());
     // SAFETY: passed on.
@@ -127,7 +127,7 @@ fn begin(fd: c_int, family: Family, port: Option<u16>, is_watched: bool) {
         }
         epoll::connected(&end);
         if is_watched {
-            switch::pin(&end, Reason::EpollUse);
+            switch::pin(&end, Reason::EpollEarly);
         }
     }
 }
@@ -297,10 +297,6 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
-    if !is_own() {
-        // SAFETY: passed on. A child of vfork may lose its copies of our descriptors.
-        return unsafe { real::close_range(first, last, flags) };
-    }
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
     const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
     // Nothing is there; it is only asked whether the kernel would.
@@ -312,7 +308,8 @@ pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_i
     }
     // With a table of its own, one thread of several closes nothing of the others'.
     let is_apart = flags & UNSHARE != 0 && !system::is_single_threaded();
-    if flags & CLOEXEC == 0 && !is_apart {
+    // A child of vfork closes its own copies, and by ours it may hand connections to the program that it is about to become.
+    if flags & CLOEXEC == 0 && !is_apart && is_own() {
         before_closing(first, last);
     }
     around_ours(first, last, flags)

@@ -4,10 +4,12 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::reason::Reason;
+use crosslane_ctl::slab::Mode;
 use crosslane_ring::Part;
 use crosslane_ring::short::SHORT_BYTES;
 use crosslane_stream::end::Blocked;
 use crosslane_stream::family::Family;
+use crosslane_stream::interrupt::Portions;
 use crosslane_stream::send::{self, Sent};
 use crosslane_stream::short::{far, send_in_any};
 use crosslane_stream::stay::Stay;
@@ -89,7 +91,7 @@ fn transmit_by(
     loop {
         let mut sent = None;
         if is_granted_to_send(end) {
-            sent = match by_ring(end, parts, flags) {
+            sent = match by_ring(end, parts, flags, None) {
                 Ok(Sent::Bytes(bytes)) => Some(c::count(Ok(bytes))),
                 Ok(Sent::ByKernel) => None,
                 Ok(Sent::Shut) => Some(c::fail(Errno::PIPE)),
@@ -114,14 +116,68 @@ pub fn send_on(end: &End, bytes: &[u8], flags: c_int) -> Option<ssize_t> {
     })
 }
 
+/// Send a portion of what a call moves, on the connection that it has begun with. None: the kernel has the direction, and might
+/// wait as for a call that sends nothing else: see [`go_on`].
+pub fn send_portion(
+    end: &End,
+    (parts, flags): (&[Part], c_int),
+    portions: &mut Portions,
+) -> Option<Result<usize, Errno>> {
+    let by_ring = is_granted_to_send(end).then(|| by_ring(end, parts, flags, Some(&mut *portions)));
+    let sent = match by_ring {
+        Some(Ok(Sent::Bytes(sent))) => Ok(sent),
+        Some(Ok(Sent::Shut)) => Err(Errno::PIPE),
+        Some(Err(errno)) => Err(errno).inspect_err(|errno| _ = refuse(*errno, flags)),
+        None | Some(Ok(Sent::ByKernel)) => return None,
+    };
+    note_short(end);
+    Some(sent)
+}
+
 /// As [`remainder::go_on`].
-pub fn go_on(end: &End, bytes: &[u8]) -> Result<(usize, bool), Errno> {
-    let part = [c::part(bytes.as_ptr().cast(), bytes.len())];
-    // SAFETY: the bytes are valid for reads.
-    let mut parts = unsafe { c::cursor(&part) }?;
-    let sent = remainder::go_on(end, &mut parts).inspect_err(|errno| _ = refuse(*errno, 0));
+pub fn go_on(
+    end: &End,
+    (parts, flags): (&[Part], c_int),
+    portions: &mut Portions,
+) -> Result<(usize, bool), Errno> {
+    let dont_wait = flags & libc::MSG_DONTWAIT != 0;
+    // SAFETY: the program's buffers, by the manual of its call.
+    let mut cursor = unsafe { c::cursor(parts) }?;
+    let sent = remainder::go_on(end, &mut cursor, dont_wait, portions);
+    let sent = sent.inspect_err(|errno| _ = refuse(*errno, flags));
     note_short(end);
     sent
+}
+
+/// As [`transmit_by`], behind what the same call has sent: the kernel would begin a call again that has sent nothing.
+fn transmit_behind(
+    end: &End,
+    (parts, flags): (&[Part], c_int),
+    portions: &mut Portions,
+    kernel: impl FnMut() -> ssize_t,
+) -> Option<ssize_t> {
+    const KNOWN: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: nothing is copied by it.
+    let is_sound = || c::check(parts).is_ok() && unsafe { c::cursor(parts) }.is_ok();
+    if flags & !KNOWN != 0 || bytes_of(parts) == 0 || !is_sound() {
+        portions.let_in();
+        return transmit_by(end, parts, flags, kernel);
+    }
+    portions.hold();
+    loop {
+        switch::advance(end);
+        if end.tx_mode() != Mode::Ring {
+            match go_on(end, (parts, flags), portions) {
+                Ok((0, false)) => {}
+                // Shut down under it, over AF_UNIX.
+                Ok((0, true)) => return Some(c::fail(Errno::PIPE)),
+                sent => return Some(c::count(sent.map(|(sent, _)| sent))),
+            }
+        }
+        if let Some(sent) = send_portion(end, (parts, flags), portions) {
+            return Some(c::count(sent));
+        }
+    }
 }
 
 /// All bytes of the buffers of a call.
@@ -147,17 +203,22 @@ fn want_room(end: &End) {
 }
 
 #[inline]
-fn by_ring(end: &End, parts: &[Part], flags: c_int) -> Result<Sent, Errno> {
+fn by_ring(
+    end: &End,
+    parts: &[Part],
+    flags: c_int,
+    portions: Option<&mut Portions>,
+) -> Result<Sent, Errno> {
     c::check(parts)?;
     let dont_wait = flags & libc::MSG_DONTWAIT != 0;
     // SAFETY: the program's buffers, by the manual of its call.
     match unsafe { c::cursor(parts) } {
-        Ok(mut parts) => send::send(end, &mut parts, dont_wait),
+        Ok(mut parts) => send::send(end, &mut parts, dont_wait, portions),
         // A connection that is broken says so before a bad address does.
         Err(errno) => {
             // SAFETY: there are no buffers.
             let mut nothing = unsafe { c::cursor(&[]) }?;
-            match send::send(end, &mut nothing, dont_wait)? {
+            match send::send(end, &mut nothing, dont_wait, None)? {
                 Sent::Bytes(_) => Err(errno),
                 sent => Ok(sent),
             }
@@ -308,7 +369,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     while let Some(end) = End::of(fd) {
         cancel::test();
         // SAFETY: the program's promise.
-        if let Some(sent) = unsafe { send_message(&end, message, flags, false) } {
+        if let Some(sent) = unsafe { send_message(&end, message, flags, None) } {
             return sent;
         }
     }
@@ -320,7 +381,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     }
 }
 
-/// sendmsg(2) on a connection, behind other messages of the same call if it `has_some`. None: a signal begins the call again,
+/// sendmsg(2) on a connection, perhaps `behind` other messages of the same call. None: a signal begins the call again,
 /// which looks its descriptor up.
 ///
 /// # Safety
@@ -329,17 +390,25 @@ unsafe fn send_message(
     end: &End,
     message: *const msghdr,
     flags: c_int,
-    has_some: bool,
+    behind: Option<&mut Portions>,
 ) -> Option<ssize_t> {
-    let fd = if has_some { end.fd() } else { end.fd };
+    let fd = if behind.is_some() { end.fd() } else { end.fd };
     // SAFETY: passed on.
     let kernel = move || unsafe { real::sendmsg(fd, message, flags) };
     // SAFETY: the program's promise.
     let header = unsafe { &*message };
     let has_control = header.msg_controllen > 0;
     let is_unix = end.family() == Family::Unix;
+    let is_plain = !has_control && flags & c::OF_32_BITS == 0 && !has_name(header);
     // SAFETY: the program's promise.
-    match unsafe { c::parts(header.msg_iov, header.msg_iovlen) } {
+    let parts = unsafe { c::parts(header.msg_iov, header.msg_iovlen) };
+    if let (Some(portions), Ok(parts)) = (behind, &parts) {
+        match is_plain {
+            true => return transmit_behind(end, (parts, flags), portions, kernel),
+            false => portions.let_in(),
+        }
+    }
+    match parts {
         // Which the kernel refuses.
         Ok(_) if flags & c::OF_32_BITS != 0 || names::is_bad_name(header) => Some(kernel()),
         Ok(_) if is_unix && has_name(header) => Some(kernel()),
@@ -421,16 +490,21 @@ pub unsafe extern "C" fn sendmmsg(
         let Ok(stay) = Stay::begin(&end) else {
             continue;
         };
+        let mut portions = Portions::default();
         let sent = cancel::guarded(&stay, || {
             // SAFETY: the program's promise.
             unsafe {
                 each_message(messages, most, |message, has_some| {
-                    send_message(&end, message, flags, has_some)
+                    let behind = has_some.then_some(&mut portions);
+                    let sent = send_message(&end, message, flags, behind);
+                    // One of no bytes is something, too.
+                    portions.note(usize::from(sent.is_some_and(|sent| sent >= 0)));
+                    sent
                 })
             }
         });
         let errno = Errno::last();
-        drop(stay);
+        drop((portions, stay));
         errno.set();
         if let Some(sent) = sent {
             return sent;

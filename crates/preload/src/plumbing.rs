@@ -109,7 +109,7 @@ pub fn before_passing(message: &msghdr) -> Vec<adopt::Given> {
     let mut given = Vec::new();
     for_each_passed(message, |fd| {
         sole::share(fd);
-        epoll::leave_nested(fd);
+        epoll::pass(fd);
         if let Some(end) = End::of(fd) {
             let copy = adopt::give_away(&end, Reason::Passed, PATIENCE);
             copy.to_somebody();
@@ -122,13 +122,14 @@ pub fn before_passing(message: &msghdr) -> Vec<adopt::Given> {
 
 /// The program may have received descriptors over an AF_UNIX socket, by a receive with these flags.
 pub fn after_receiving(message: &msghdr, flags: c_int) {
-    if process::has_left() {
-        return;
-    }
     for_each_passed(message, |fd| cancel::never(|| received(fd, flags)));
 }
 
-fn received(fd: c_int, flags: c_int) {
+/// A descriptor has come from elsewhere, by a receive with these flags or by none.
+pub fn received(fd: c_int, flags: c_int) {
+    if process::has_left() {
+        return;
+    }
     sole::share(fd);
     epoll::received(fd);
     adopt::adopt(fd);

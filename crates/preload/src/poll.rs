@@ -7,12 +7,13 @@ use std::time::Instant;
 use crosslane_stream::interrupt::Spinning;
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::stir::Sleep;
-use crosslane_stream::{End, lost, place, raw, ready, replay, wait};
+use crosslane_stream::{End, lost, place, ready, wait};
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, kernel, process, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
 use crate::kernel_looks::{KernelLooks, Overdue, is_kernels_turn, tell_kept_errors};
+use crate::kernels_sleep::Asleep;
 use crate::progress::is_granted;
 use crate::strays::{Kept, Stray};
 use crate::{c, epoll};
@@ -65,56 +66,6 @@ pub fn is_kernels(fds: &[pollfd]) -> bool {
     granted(fds).next().is_none()
 }
 
-/// Connections without rings on which the kernel alone lets a call sleep. They get none while it
-/// does, nor does what their numbers name meanwhile: nobody would ring for it.
-pub struct Asleep(Vec<(raw::Call, raw::ByNumber)>);
-
-impl Asleep {
-    /// Known connections among `fds`; `None` if one has rings.
-    pub fn new(fds: &[pollfd]) -> Option<Self> {
-        Self::beside(core::iter::empty(), (&Kept::default(), &[]), fds)
-    }
-
-    /// As [`Asleep::new`], but for those at places that are seen to otherwise. A number that another thread is about to
-    /// give to another descriptor names nothing for a moment; what it then names may be what it has named before.
-    fn beside(
-        others: impl Iterator<Item = usize>,
-        (kept, strays): (&Kept, &[Stray]),
-        fds: &[pollfd],
-    ) -> Option<Self> {
-        let is_lost = |place| strays.iter().any(|stray| stray.place == place);
-        let named = fds.iter().enumerate();
-        let named = named.filter(|(place, _)| !is_lost(*place));
-        let named = named.filter_map(|(place, one)| Some((place, End::of(one.fd)?)));
-        let mut all = named.chain(kept.ends()).peekable();
-        if all.peek().is_none() {
-            // A handler may have interrupted an allocation, and poll by other descriptors.
-            return Some(Self(Vec::new()));
-        }
-        let mut is_seen_to = vec![false; fds.len()];
-        others.for_each(|place| is_seen_to[place] = true);
-        let left = all.filter(|(place, _)| !is_seen_to[*place]);
-        let ends: Vec<End> = left.map(|(_, end)| end).collect();
-        replay::push();
-        let begin = |end| (raw::Call::begin_wait(end), raw::ByNumber::begin(end));
-        let asleep = Self(ends.iter().map(begin).collect());
-        ends.iter().all(ready::is_kernels).then_some(asleep)
-    }
-}
-
-impl Asleep {
-    /// Whether the call has gone into the kernel for this connection.
-    fn has(&self, end: &End) -> bool {
-        self.0.iter().any(|(call, _number)| call.is_on(end))
-    }
-}
-
-impl Drop for Asleep {
-    fn drop(&mut self) {
-        self.0.drain(..).for_each(|(call, _number)| call.end());
-    }
-}
-
 /// Wait for any of the descriptors, some of which have rings, as ppoll(2) does. Tells, too, whether it has found
 /// nothing at first.
 pub fn wait_any(
@@ -126,11 +77,11 @@ pub fn wait_any(
     cancel::test();
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (mut rounds, mut held) = (0, None);
-    let mut kept = Kept::default();
+    let (mut kept, mut woken) = (Kept::default(), Woken::ByTheKernel);
     loop {
         let strays = kept.strays(fds);
         let found = look_but_for(&strays, fds, rounds > 0 || is_kernels_turn())?;
-        if found > 0 {
+        if found > 0 && (woken == Woken::ByTheKernel || !is_only_closed(&strays, fds)) {
             return Ok(found);
         }
         *has_waited = true;
@@ -164,17 +115,49 @@ pub fn wait_any(
             // The kernel, too, looks once more at what the descriptors name now.
             Err(Errno::INTR) => {
                 let is_known = |fd| epoll::is_known(fd) || End::of(fd).is_some();
-                let is_ours = |place, one: &pollfd| kept.has(place) || is_known(one.fd);
+                let is_ours =
+                    |place, one: &pollfd| kept.has(place) || is_closed(one) || is_known(one.fd);
                 return match look_at_ours(fds, is_ours)? {
                     0 => Err(Errno::INTR),
                     found => Ok(found),
                 };
             }
-            slept => slept?,
-        };
+            slept => woken = slept?,
+        }
         wait::woke();
         rounds += 1;
     }
+}
+
+/// What has ended a sleep, where nothing has gone wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// As the kernel would end the program's own: by a descriptor, a signal, or because time is up.
+    ByTheKernel,
+    /// A doorbell, or a slice of time: the program's own might sleep on.
+    ByUs,
+}
+
+impl Woken {
+    /// By what the kernel has found, or in a slice of the time that was left.
+    fn after(wishes: &[pollfd], is_sliced: bool) -> Self {
+        let has_more = wishes.iter().any(|one| one.revents & !libc::POLLNVAL != 0);
+        match has_more || is_sliced {
+            true => Self::ByUs,
+            false => Self::ByTheKernel,
+        }
+    }
+}
+
+/// Whether a number has been closed, as the last look has it.
+fn is_closed(one: &pollfd) -> bool {
+    one.revents == libc::POLLNVAL
+}
+
+/// Whether all that has been found is numbers that were closed under the sleep, in which the kernel sleeps on.
+fn is_only_closed(strays: &[Stray], fds: &[pollfd]) -> bool {
+    let mut found = fds.iter().filter(|one| one.revents != 0);
+    !strays.iter().any(|stray| stray.wakes) && found.all(is_closed)
 }
 
 /// Have the signals come that only the mask of a call lets in, which has found nothing and has no time left.
@@ -298,8 +281,10 @@ fn sleep(
     left: Option<Duration>,
     mask: *const sigset_t,
     (rounds, held): (u32, Option<&SignalsHeld>),
-) -> Result<(), Errno> {
+) -> Result<Woken, Errno> {
     let mut wishes: Vec<pollfd> = fds.to_vec();
+    let closed = wishes.iter_mut().filter(|one| is_closed(one));
+    closed.for_each(|one| one.fd = -1);
     let ends = sleepers(fds, strays, &mut wishes);
     let is_interrupted = |held: &SignalsHeld| held.nap_under(mask, Duration::from_micros(100));
     // Doorbells wake the call, or it looks again after a moment.
@@ -310,7 +295,7 @@ fn sleep(
         let rests = rounds > PATIENT_ROUNDS;
         return match rests && held.is_some_and(is_interrupted) {
             true => Err(Errno::INTR),
-            false => Ok(()),
+            false => Ok(Woken::ByUs),
         };
     };
     let mut quiet = true;
@@ -355,7 +340,7 @@ fn sleep(
             }
         }
     }
-    slept
+    slept.map(|()| Woken::after(&wishes, limit != left))
 }
 
 /// The connections in rings to be woken by, with their places: of those whose numbers name something else what they were.

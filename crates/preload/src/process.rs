@@ -29,6 +29,11 @@ pub fn is_own() -> bool {
     !process::has_left() && OWN.load(Ordering::Relaxed) == system::pid()
 }
 
+/// That process's number, asked from nobody.
+pub fn own() -> u32 {
+    OWN.load(Ordering::Relaxed)
+}
+
 extern "C" fn load() {
     OWN.store(system::pid(), Ordering::Relaxed);
     // SAFETY: the three handlers are functions of this library, which is never unloaded while the

@@ -6,16 +6,20 @@ use core::ffi::{c_int, c_ulong};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::reason::Reason;
-use crosslane_stream::{close as closing, process, rest, watcher};
+use crosslane_stream::{close as closing, process, rest, stranded, watcher};
 use crosslane_sys::real;
 
-use crate::progress;
+use crate::{epoll, progress};
 
 /// How long connections are waited for in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The library can go on no longer, for this reason.
 pub fn leave(reason: Reason) {
+    if reason == Reason::Sandbox {
+        // Of its sets it could tell others nothing later.
+        epoll::use_all();
+    }
     let Some(process) = process::get() else {
         return process::leave();
     };
@@ -31,8 +35,9 @@ pub fn leave(reason: Reason) {
     for end in process.ends() {
         let left = deadline.saturating_duration_since(Instant::now());
         if !closing::make_plain(&end, reason, left) {
-            rest::leave_unrung(&end, reason);
+            rest::leave_behind(&end, reason);
         }
+        stranded::leave(&end);
         progress::hand_back_now(&end);
     }
     watcher::stop();

@@ -9,6 +9,7 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, real};
 use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
+use crate::kernels_sleep::Asleep;
 use crate::{c, epoll, poll};
 
 /// What makes a descriptor ready in each of the three sets (select(2)). One that is closed while the kernel waits
@@ -139,10 +140,10 @@ impl Sets {
         &self,
         timeout: Option<Duration>,
         mask: *const sigset_t,
-    ) -> Result<Result<usize, Errno>, poll::Asleep> {
+    ) -> Result<Result<usize, Errno>, Asleep> {
         let mut fds = self.descriptors();
         if poll::is_kernels(&fds)
-            && let Some(asleep) = poll::Asleep::new(&fds)
+            && let Some(asleep) = Asleep::new(&fds)
         {
             return Err(asleep);
         }

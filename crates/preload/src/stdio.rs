@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::Mode;
+use crosslane_ctl::slab::{Mode, end_flags};
 use crosslane_stream::family::Family;
-use crosslane_stream::{End, close as closing, replay, send, switch};
+use crosslane_stream::{End, close as closing, lost, replay, rest, send, switch};
 use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{FILE, size_t, ssize_t};
 
@@ -202,6 +202,10 @@ fn set_append(fd: c_int) {
 pub fn leave(end: &End) {
     closing::make_plain(end, Reason::Stdio, PATIENCE_FOR_PEER);
     leave_lane(end);
+    if end.has_flags(end_flags::LOST) && lost::is_dry(end) {
+        // libc would read what comes by TCP for what is missing.
+        rest::leave_behind(end, Reason::Stdio);
+    }
     progress::hand_back_now(end);
 }
 

@@ -24,7 +24,7 @@ use crate::control::{self, OwnFd};
 use crate::family::Family;
 use crate::process::{Member, Process};
 use crate::table::{Home, Identity, Table};
-use crate::{End, close, config, entering, put_off, register, rest, standard, switch};
+use crate::{End, close, config, entering, put_off, register, rest, standard, stranded, switch};
 
 /// A copy of an end's socket that has been given away.
 pub struct Given {
@@ -91,7 +91,9 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> Given {
 fn lend(end: &End, table: &Table, index: u32) -> Option<Loaned> {
     let namespace = table.header().pid_namespace.load(Ordering::Relaxed);
     let is_useful = end.phase() == EndPhase::Granted || end.has_flags(end_flags::RESTING);
-    if !is_useful || namespace == 0 || end.has_flags(end_flags::LOST) {
+    // A child of vfork may have closed its copy, by system calls of its own.
+    let has_slab = || kernel::status_flags(table.fd()).is_ok();
+    if !is_useful || namespace == 0 || end.has_flags(end_flags::LOST) || !has_slab() {
         return None;
     }
     // The monitor lends what it knows, after it has seen the socket. A child of vfork must not
@@ -287,6 +289,7 @@ pub(crate) fn complete(
     // Before: a copy of which others have is known from here on.
     end.entry.wait.away.fetch_sub(1, Ordering::SeqCst); // SYNC: away
     if lanes.is_some() {
+        stranded::rescue(&end);
         end.local.adopted.store(1, Ordering::Release);
         rest::unfreeze(&end);
         entering::expect(&end);

@@ -6,10 +6,14 @@ use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::slab::{Ending, Mode};
+use crosslane_sys::kernel::SignalsHeld;
+use crosslane_sys::signals::{self, Restarting};
 use crosslane_sys::{Errno, cancel, errno, kernel, real};
 use libc::sigset_t;
 
+use crate::control::OwnFd;
 use crate::ending::{look_for_end, note_eof, note_error};
+use crate::family::Family;
 use crate::interrupt::Interrupt;
 use crate::{
     End, bell, control, lost, patience, place, replay, restart, shares, stir, switch, wait,
@@ -193,11 +197,19 @@ fn sleep_by_poll(
     if replay::is_under_way(end) {
         events |= libc::POLLOUT;
     }
-    let sleep = || poll_one((fd, events), event, limit, mask);
-    let found = cancel::guarded(interrupt, || cancel::guarded(&by_name, sleep));
+    // Where signals are held back, the thread's own mask is not the call's.
+    let may_restart = !has_some && limit.is_none() && mask.is_none();
+    let apart = may_restart.then(|| sleep_apart((fd, events), &by_name));
+    let found = apart.flatten().unwrap_or_else(|| {
+        let sleep = || poll_one((fd, events), event, limit, mask);
+        let found = cancel::guarded(interrupt, || cancel::guarded(&by_name, sleep));
+        match found {
+            Err(Errno::INTR) if !has_some => Err(restart::interrupted(limit.is_some())),
+            found => found,
+        }
+    });
     drop(by_name);
     match found {
-        Err(Errno::INTR) if !has_some => Err(restart::interrupted(limit.is_some())),
         Err(errno) => Err(errno),
         Ok([0, 0]) => Err(Errno::AGAIN),
         // For what is to be sent again. The call's own time may be over.
@@ -211,11 +223,44 @@ fn sleep_by_poll(
             Ok(())
         }
         Ok([found, _]) if found & !libc::POLLOUT == libc::POLLIN => conclude(end, Ok(1), interrupt),
+        // An error stays for the next call, as with the kernel.
+        Ok([found, _]) if has_some && found & libc::POLLERR != 0 && end.family() == Family::Tcp => {
+            answer_bell(end, interrupt)
+        }
         Ok(_) => match end.family().available(end.fd(), 1) {
             // Another thread may have been faster, or have closed the descriptor that we have looked by.
             Err(Errno::AGAIN | Errno::BADF) => Ok(()),
             found => conclude(end, found, interrupt),
         },
+    }
+}
+
+/// As [`poll_one`] without a limit, where some handlers end the call and others have it begun again: what the latter are for is held
+/// back and seen by a descriptor. `None` where all handlers say the same, or there is no descriptor.
+fn sleep_apart(
+    asked: (RawFd, i16),
+    by_name: &Option<stir::Sleep>,
+) -> Option<Result<[i16; 2], Errno>> {
+    let restarting = Restarting::apart()?;
+    let descriptor = OwnFd::new(restarting.descriptor().ok()?);
+    let mask = restarting.mask();
+    let event = by_name.as_ref().map_or(-1, |sleep| sleep.event);
+    let others = [event, descriptor.number()].map(|fd| (fd, libc::POLLIN));
+    let held = SignalsHeld::hold();
+    let sleep = || poll_each([asked, others[0], others[1]], None, Some(&mask));
+    let guarded = || cancel::guarded(by_name, || cancel::guarded(&descriptor, sleep));
+    let found = cancel::guarded(&held, guarded);
+    match found {
+        Ok([0, 0, libc::POLLIN]) if !control::is_handed_over(descriptor.number()) => {
+            // The program may have another wish for it than when the sleep began.
+            let first = signals::first_to_end_calls(held.pending());
+            let ends = first.is_some_and(|first| !signals::begins_again(first));
+            Some(Err(if ends { Errno::INTR } else { Errno::RESTART }))
+        }
+        // The program has taken the number, or may not poll so many (RLIMIT_NOFILE).
+        Ok([0, 0, _]) | Err(Errno::INVAL) => None,
+        Ok([found, stirred, _]) => Some(Ok([found, stirred])),
+        Err(errno) => Some(Err(errno)),
     }
 }
 
@@ -231,7 +276,19 @@ pub(crate) fn poll_one(
     limit: Option<Duration>,
     mask: Option<&sigset_t>,
 ) -> Result<[i16; 2], Errno> {
-    let mut both = [asked, (event, libc::POLLIN)].map(|(fd, events)| libc::pollfd {
+    // An entry that asks for nothing counts, too, where a sandbox lets a program poll but one descriptor (RLIMIT_NOFILE).
+    match event < 0 {
+        true => poll_each([asked], limit, mask).map(|[found]| [found, 0]),
+        false => poll_each([asked, (event, libc::POLLIN)], limit, mask),
+    }
+}
+
+fn poll_each<const N: usize>(
+    asked: [(RawFd, i16); N],
+    limit: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> Result<[i16; N], Errno> {
+    let mut each = asked.map(|(fd, events)| libc::pollfd {
         fd,
         events,
         revents: 0,
@@ -244,11 +301,9 @@ pub(crate) fn poll_one(
         .as_ref()
         .map_or(core::ptr::null(), core::ptr::from_ref);
     let mask = mask.map_or(core::ptr::null(), core::ptr::from_ref);
-    // An entry that asks for nothing counts, too, where a sandbox lets a program poll but one descriptor (RLIMIT_NOFILE).
-    let count = if event < 0 { 1 } else { 2 };
     // SAFETY: the entries, the time and the mask outlive the call.
-    let found = unsafe { real::ppoll(both.as_mut_ptr(), count, time, mask) };
-    errno::check(found as isize).map(|_| both.map(|one| one.revents))
+    let found = unsafe { real::ppoll(each.as_mut_ptr(), each.len() as _, time, mask) };
+    errno::check(found as isize).map(|_| each.map(|one| one.revents))
 }
 
 /// What a sleep has been ended by.

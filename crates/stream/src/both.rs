@@ -11,7 +11,7 @@ use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
 use crosslane_sys::memory::create_sealed;
-use crosslane_sys::{kernel, process};
+use crosslane_sys::{kernel, process, signals};
 use crosslane_window::arena::Arena;
 
 use crate::family::Family;
@@ -136,4 +136,19 @@ fn go_to_lanes(ends: [End; 2]) {
 /// Bytes that the kernel holds for it.
 pub(crate) fn queued(end: &End) -> u32 {
     kernel::queued(end.fd(), libc::FIONREAD).unwrap()
+}
+
+extern "C" fn nothing(_: i32) {}
+
+/// Handle a signal, or with `None` leave it to the kernel again.
+pub(crate) fn handle(signal: i32, flags: Option<i32>) {
+    // SAFETY: an action is integers, for which zero is a value.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    if let Some(flags) = flags {
+        action.sa_sigaction = nothing as *const () as usize;
+        action.sa_flags = flags;
+    }
+    // SAFETY: the handler touches nothing.
+    unsafe { libc::sigaction(signal, &raw const action, core::ptr::null_mut()) };
+    signals::note_action(signal);
 }

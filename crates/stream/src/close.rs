@@ -19,7 +19,7 @@ use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
     End, bell, control, doubt, due, ending, entering, gone, heir, ledger, lost, posted, register,
-    replay, reset, rest, stay, step, stir, switch, watcher, within,
+    replay, reset, rest, stay, step, stir, stranded, switch, watcher, within,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -168,6 +168,9 @@ fn take_leave(end: &End, may: impl FnOnce(&End) -> bool) -> bool {
         let _tx = end.lock_tx();
         if !may(end) {
             return false;
+        }
+        if has_copies(end) {
+            stranded::note(end);
         }
         count_totals(end);
         end.clear_lanes();
@@ -428,7 +431,8 @@ pub fn make_plain(end: &End, reason: Reason, patience: Duration) -> bool {
         switch::pin(end, reason);
         return true;
     }
-    if !matches!(reason, Reason::Option | Reason::EpollUse) {
+    let is_read_here = [Reason::Option, Reason::EpollUse, Reason::EpollShared].contains(&reason);
+    if !is_read_here {
         end.add_flags(end_flags::OTHERS_READ);
     }
     // Frozen before our own STOP, because freezing rings a sleeping peer.
@@ -524,6 +528,12 @@ pub fn at_exit() {
     owed.for_each(|end| _ = replay::push_replay(&end, deadline));
     let bells_until = Instant::now() + PATIENCE;
     granted().for_each(|end| finish_rings(&end, (bells_until, deadline)));
+    // Of those that only a loan keeps, too.
+    for end in all().filter(has_copies) {
+        if let Some(_rx) = end.try_lock_rx() {
+            stranded::note(&end);
+        }
+    }
 }
 
 /// The process is about to become another program, in which the connections that do not survive that are closed: what is to be sent

@@ -443,9 +443,9 @@ impl Control {
         match message {
             MonitorMessage::Lendable { token } => self.conclude(token, true),
             MonitorMessage::Lent(loan) => self.note_loan(process, loan, fd),
-            MonitorMessage::Refused { token, .. } if self.has_asked(token) => {
+            MonitorMessage::Refused { token, reason } if self.has_asked(token) => {
                 // Or its registration has been, which went before.
-                register::refused_in_flight(process, token);
+                register::refused_in_flight(process, token, reason_of(reason));
                 self.conclude(token, false);
             }
             MonitorMessage::Grant(grant) if self.loan(grant.token).is_some() => {
@@ -467,8 +467,7 @@ impl Control {
             MonitorMessage::Beyond { .. } => self.beyond = fd,
             MonitorMessage::Refused { token, reason } => {
                 self.answered(token);
-                let reason = Reason::from_code(reason).unwrap_or(Reason::Refused);
-                register::refused(process, token, reason);
+                register::refused(process, token, reason_of(reason));
             }
             MonitorMessage::Position(position) => lost::hear_position(process, &position),
             MonitorMessage::Remainder(remainder) => lost::hear_remainder(process, &remainder, fd),
@@ -566,6 +565,11 @@ impl Control {
             keep
         });
     }
+}
+
+/// What the monitor gives as a reason. Only one of another version has further ones.
+fn reason_of(code: u32) -> Reason {
+    Reason::from_code(code).unwrap_or(Reason::Version)
 }
 
 /// Map an arena, at the addresses of a retired one if there is one of the same shape. Arenas are

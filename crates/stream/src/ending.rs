@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::receiver_flags::CLOSED;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{Ending, Mode, end_flags};
+use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Failed, PeerLied};
 use crosslane_sys::{Errno, cpu, kernel};
 
@@ -53,7 +53,16 @@ pub(crate) fn was_reset(end: &End) -> bool {
     true
 }
 
-/// A receive of the kernel's has given nothing: the program may have been told of the end.
+/// A receive of the kernel's has given nothing: the program may have been told of the end. An end that is not registered yet, and
+/// has no lanes, is asked when it is.
+#[inline]
+pub(crate) fn note_nothing(end: &End) {
+    if end.phase() != EndPhase::Plain || end.rx_lane().is_some() {
+        look_whether_read_out(end);
+    }
+}
+
+/// What stands before the end of a stream that is all read is not missing.
 #[cold]
 pub(crate) fn look_whether_read_out(end: &End) {
     let is_empty = || kernel::queued(end.fd(), libc::FIONREAD) == Ok(0);
@@ -122,6 +131,13 @@ pub(crate) fn keeps_error(end: &End) -> bool {
 pub(crate) fn has_error(end: &End) -> bool {
     gone::look_again(end);
     keeps_error(end) || kernel::poll_now(end.fd(), 0) & libc::POLLERR != 0
+}
+
+/// Whether urgent data comes next, or over TCP an error, which stays with the kernel behind a receive that has got something.
+pub(crate) fn ends_receive(end: &End) -> bool {
+    let has_failed = || kernel::poll_now(end.fd(), 0) & libc::POLLERR != 0;
+    let is_empty = || kernel::queued(end.fd(), libc::FIONREAD) == Ok(0);
+    kernel::is_at_mark(end.fd()) || end.family() == Family::Tcp && has_failed() && is_empty()
 }
 
 /// Whether nothing sent arrives any more, and an error says so that the program is yet to be told.

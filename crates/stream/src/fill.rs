@@ -14,7 +14,7 @@ use crosslane_sys::Errno;
 
 use crate::end::add;
 use crate::family::Family;
-use crate::interrupt::Waits;
+use crate::interrupt::Portions;
 use crate::short::UNUSUAL;
 use crate::{End, gone, send};
 
@@ -120,16 +120,12 @@ fn cut(lane: &WindowLane, reservation: &Reservation, pieces: &mut [Part]) -> usi
     count
 }
 
-/// Wait for room as a send does after which nothing else is sent.
+/// Wait for room as another portion does, of which nothing is sent.
 ///
 /// # Errors
 /// As send(2), which is told by this.
-pub fn wait_for_room(end: &End) -> Result<(), Errno> {
-    let mut waits = Waits {
-        has_some: true,
-        ..Waits::default()
-    };
-    let waited = send::wait_for_room(end, end.is_nonblocking(), &mut waits);
+pub fn wait_for_room(end: &End, portions: &mut Portions) -> Result<(), Errno> {
+    let waited = send::wait_for_room(end, end.is_nonblocking(), portions.begin());
     if let Err(errno) = waited {
         send::note_missed(end, errno);
         if gone::is_refusal(end, errno) {

@@ -76,7 +76,8 @@ impl<'a> Family<'a> {
             .unwrap_or_else(|| {
                 // More are on their way than can be listed.
                 let is_free = |member: &Member| Some(*member) != own && self.is_nobody(*member);
-                let member = core::iter::repeat_with(next).find(is_free);
+                let mut members = core::iter::repeat_with(next).take(MEMBERS as usize);
+                let member = members.find(is_free);
                 let member = member.unwrap_or_else(next);
                 self.slot(member)
                     .store(until_later(member), Ordering::SeqCst); // SYNC: member
@@ -149,6 +150,12 @@ impl<'a> Family<'a> {
         };
         // One that is expected again may have lost its lock since it was looked for on the list.
         look() || look()
+    }
+
+    /// Whether the member may come yet, and is nobody so far.
+    pub fn is_awaited(&self, member: Member) -> bool {
+        let slot = self.slot(member).load(Ordering::SeqCst); // SYNC: member
+        is_about(slot, member) && is_expected(slot)
     }
 
     /// The caller is this member, and is about to end.
@@ -307,6 +314,20 @@ pub(crate) mod tests {
         assert_eq!(family.expect(None).number(), same_place.number() + 1);
         family.forget(first);
         assert!(family.expect_again(same_place));
+    }
+
+    /// As for a child of vfork that has closed it.
+    #[test]
+    fn without_the_slabs_descriptor_a_member_is_not_looked_for_for_ever() {
+        let made = AtomicU32::new(0);
+        let pending = [const { AtomicU64::new(0) }; PENDING_SLOTS];
+        let family = Family {
+            made: &made,
+            pending: &pending,
+            slab_fd: -1,
+        };
+        let member = family.expect(Some(Member(1)));
+        assert!(family.is_awaited(member));
     }
 
     #[test]

@@ -29,8 +29,65 @@ pub(crate) struct Waits {
     pub is_over: bool,
     /// The call has sent something before.
     pub has_some: bool,
+    /// Of this portion it has.
+    pub has_some_of_this: bool,
+    /// For this portion it has waited.
+    pub has_waited: bool,
     /// It has been woken for room since the kernel took something last.
     pub in_vain: bool,
+}
+
+/// What several sends have in common that are portions of one call. Signals are held back from one to the next, so that they end
+/// the next wait, as that of the kernel's own call.
+#[derive(Default)]
+pub struct Portions(Waits);
+
+impl Waits {
+    /// So much has been sent of what is to be sent.
+    pub fn note(&mut self, bytes: usize) {
+        self.has_some |= bytes > 0;
+        self.has_some_of_this |= bytes > 0;
+    }
+}
+
+impl Portions {
+    /// For another portion, which has its own time, and an error of its own.
+    pub(crate) fn begin(&mut self) -> &mut Waits {
+        let Waits {
+            interrupt,
+            has_some,
+            ..
+        } = core::mem::take(&mut self.0);
+        self.0 = Waits {
+            interrupt,
+            has_some,
+            ..Waits::default()
+        };
+        &mut self.0
+    }
+
+    /// Before another one.
+    pub fn hold(&mut self) {
+        if self.0.has_some {
+            self.0.interrupt.hold_handled();
+        }
+    }
+
+    /// Nothing is held back any more, before what only the kernel can send.
+    pub fn let_in(&mut self) {
+        self.0.interrupt.end();
+    }
+
+    /// So much has been sent.
+    pub fn note(&mut self, bytes: usize) {
+        self.0.stay = None;
+        self.0.has_some |= bytes > 0;
+    }
+
+    /// Whether anything has.
+    pub fn have_some(&self) -> bool {
+        self.0.has_some
+    }
 }
 
 /// What a call that waits holds back.
@@ -117,6 +174,13 @@ impl Interrupt {
     pub fn hold(&mut self, has_some: bool) {
         if self.held.is_none() && signals::may_end_calls(has_some) {
             self.held = Some(SignalsHeld::hold());
+        }
+    }
+
+    /// As [`Interrupt::hold`], before another portion of a call, which may wait for other things as well.
+    fn hold_handled(&mut self) {
+        if self.held.is_none() && signals::may_end_calls(true) {
+            self.held = Some(SignalsHeld::hold_handled());
         }
     }
 
@@ -225,7 +289,8 @@ impl Interrupt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::both::ends;
+    use crate::both::{ends, handle};
+    use crate::{fill, slices};
 
     #[test]
     fn signals_are_held_back_from_one_rest_to_the_next() {
@@ -235,5 +300,21 @@ mod tests {
         assert!(interrupt.held.is_some() && interrupt.has_rested());
         // No handler is known that ends a call.
         assert!(interrupt.must_let_in(false) && !interrupt.has_rested());
+    }
+
+    #[test]
+    fn a_signal_between_two_portions_ends_the_next_wait() {
+        let ([near, _far], _sockets) = ends();
+        handle(libc::SIGWINCH, Some(libc::SA_RESTART));
+        while slices::send(&near, &[1; 4096], true).is_ok() {}
+        let mut portions = Portions::default();
+        portions.note(1);
+        portions.hold();
+        // SAFETY: its handler touches nothing.
+        unsafe { libc::raise(libc::SIGWINCH) };
+        let waited = fill::wait_for_room(&near, &mut portions);
+        assert_eq!(waited, Err(Errno::RESTART));
+        drop(portions);
+        handle(libc::SIGWINCH, None);
     }
 }

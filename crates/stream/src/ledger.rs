@@ -4,10 +4,11 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::net::{IpAddr, SocketAddr};
 
-use crosslane_ctl::ledger::{EndRecord, LEDGER_RECORDS, RecordState};
+use crosslane_ctl::ledger::{EndRecord, LEDGER_RECORDS, RecordState, UNIX};
 use crosslane_ctl::slab::Mode;
 use crosslane_sys::kernel;
 
+use crate::family::Family;
 use crate::{End, config};
 
 /// An end begins. One that finds the ledger full is only counted.
@@ -43,6 +44,9 @@ pub(crate) fn open(end: &End) {
 /// Note the names that the kernel knows by now: of a connect that is under way, only the own one.
 pub(crate) fn name(end: &End) {
     let Some(record) = record_of(end) else { return };
+    if end.family() == Family::Unix {
+        return name_unix(end, record);
+    }
     if record.ports[1].load(Ordering::Relaxed) != 0 {
         return;
     }
@@ -54,6 +58,16 @@ pub(crate) fn name(end: &End) {
         words[0].store(octets[0], Ordering::Relaxed);
         words[1].store(octets[1], Ordering::Relaxed);
         record.ports[at].store(name.port().into(), Ordering::Relaxed);
+    }
+}
+
+fn name_unix(end: &End, record: &EndRecord) {
+    let [family, number] = &record.addresses[0];
+    if family.load(Ordering::Relaxed) != UNIX
+        && let Some(inode) = kernel::inode(end.fd)
+    {
+        number.store(inode, Ordering::Relaxed);
+        family.store(UNIX, Ordering::Relaxed);
     }
 }
 
@@ -79,6 +93,13 @@ pub(crate) fn close(end: &End) {
     record
         .state
         .store(RecordState::Closed as u32, Ordering::Release); // SYNC: record
+}
+
+/// So many bytes of the end are lost.
+pub(crate) fn note_stranded(end: &End, bytes: u64) {
+    if let Some(record) = record_of(end) {
+        record.stranded.store(bytes, Ordering::Relaxed);
+    }
 }
 
 fn record_of(end: &End) -> Option<&'static EndRecord> {

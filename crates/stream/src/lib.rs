@@ -28,6 +28,7 @@
 //! 5. Data before endings: TCP's end or error is reported when the lane is empty ([`ending`]).
 
 pub mod adopt;
+mod ahead;
 mod asleep;
 pub mod bell;
 pub mod beside;
@@ -76,12 +77,14 @@ pub mod room;
 pub mod send;
 mod shares;
 pub mod short;
+mod shown;
 pub mod slices;
 mod spare;
 pub mod standard;
 pub mod stay;
 pub mod step;
 pub mod stir;
+pub mod stranded;
 mod strict;
 pub mod switch;
 mod table;

@@ -44,7 +44,7 @@ use crosslane_sys::memory::create_sealed;
 use crosslane_sys::{Errno, cancel, cpu, kernel};
 
 use crate::{
-    End, bell, control, doubt, ending, entering, posted, reset, rest, spare, switch, watcher,
+    End, bell, control, doubt, ending, entering, posted, reset, rest, shown, spare, switch, watcher,
 };
 
 pub(crate) use hear::{hear_alone, hear_left, hear_lost, hear_position, hear_remainder};
@@ -451,8 +451,7 @@ fn ship(end: &End) {
     };
     let fd = memory.as_ref().map(AsRawFd::as_raw_fd);
     // Before: a monitor that finds us out of the lanes must know that there is something to come.
-    let shipped = &end.entry.wait.shipped;
-    shipped.store(remainder.pair, Ordering::SeqCst);
+    shown::shipped(end, remainder.pair);
     end.local
         .clock
         .shipped
@@ -547,7 +546,7 @@ pub(crate) fn cast_off(end: &End) {
     }
     control.release(end.token(), pair_of(end));
     end.clear_lanes();
-    end.entry.wait.pair.store(0, Ordering::SeqCst);
+    shown::no_lanes(end);
     end.clear_flags(FAR | LOST | PROGRESS | end_flags::KNOWN);
 }
 

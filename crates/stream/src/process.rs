@@ -370,6 +370,11 @@ impl Process {
         table.entry(at)
     }
 
+    /// What the monitor sees under an index of this process, wherever the end's state is.
+    pub(crate) fn own_entry(&self, index: u32) -> &EndEntry {
+        self.own.entry(index)
+    }
+
     /// Counts the uses of an index of this process.
     pub(crate) fn generation(&self, index: u32) -> u32 {
         let id = &self.own.entry(index).id;
@@ -466,6 +471,12 @@ impl Process {
     pub(crate) fn is_kept_by_others(&self, index: u32) -> bool {
         let (table, at) = self.home(index);
         table.is_kept_by_others(at)
+    }
+
+    /// Whether another process that has the end at `index` is known and goes on with it, not only expected.
+    pub(crate) fn is_read_by_others(&self, index: u32) -> bool {
+        let (table, at) = self.home(index);
+        table.is_read_by_others(at)
     }
 
     /// This process is about to end: others leave the close of no end to it.

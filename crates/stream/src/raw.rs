@@ -172,7 +172,7 @@ pub fn receive(end: &End, peeks: bool, kernel: impl FnOnce() -> isize) -> Option
     if received == 0 && ending::was_reset(end) {
         received = -1;
     } else if received == 0 {
-        ending::look_whether_read_out(end);
+        ending::note_nothing(end);
     }
     if let Ok(bytes) = u64::try_from(received)
         && !peeks

@@ -19,8 +19,8 @@ use crate::end::{End, Local};
 use crate::family::Family;
 use crate::process::{self, Process};
 use crate::{
-    bell, config, control, due, ledger, lost, posted, raw, rest, spare, standard, stay, strict,
-    switch, watcher,
+    bell, config, control, due, ending, ledger, lost, posted, raw, rest, shown, spare, standard,
+    stay, strict, switch, watcher,
 };
 
 /// A registered end looks at the control socket in each of its first calls, and later in every
@@ -276,8 +276,9 @@ pub(crate) fn begin(end: &End) -> bool {
     // Who closes takes the name away first.
     fence(Ordering::SeqCst);
     let is_named = stay::has_name(end);
-    if !is_named {
-        unregister(end);
+    match is_named {
+        true => ending::look_whether_read_out(end),
+        false => unregister(end),
     }
     is_named
 }
@@ -314,7 +315,7 @@ pub(crate) fn unregister(end: &End) {
 /// them here has told us before it looked if they are lost.
 pub(crate) fn announce(process: &'static Process, token: u64, pair: u64) {
     if let Some(end) = find(process, token) {
-        end.entry.rx.coming.store(pair, Ordering::SeqCst);
+        shown::coming(&end, pair);
         fence(Ordering::SeqCst);
     }
 }
@@ -370,9 +371,9 @@ pub(crate) fn is_in_flight(end: &End) -> bool {
 }
 
 /// As [`refused`], if nothing has been answered to the end's registration yet.
-pub(crate) fn refused_in_flight(process: &'static Process, token: u64) {
+pub(crate) fn refused_in_flight(process: &'static Process, token: u64, reason: Reason) {
     if find(process, token).is_some_and(|end| is_in_flight(&end)) {
-        refused(process, token, Reason::Refused);
+        refused(process, token, reason);
     }
 }
 
@@ -483,9 +484,8 @@ pub(crate) fn occupy(
     [tx, rx]: [WindowLane; 2],
     pair: u64,
 ) -> bool {
-    let own_pair = &end.entry.wait.pair;
     if arena.lost().is_none() {
-        own_pair.store(pair, Ordering::SeqCst);
+        shown::lanes(end, pair);
         end.clear_flags(end_flags::FAR);
         end.set_lanes(tx, rx);
         return true;
@@ -497,7 +497,7 @@ pub(crate) fn occupy(
     let Some(sending) = behind.and_then(|memory| spare::keep(end, arena, [tx, rx], memory)) else {
         return false;
     };
-    own_pair.store(pair, Ordering::SeqCst);
+    shown::lanes(end, pair);
     // Before: who changes a flag in the lanes posts it.
     end.add_flags(end_flags::FAR);
     end.set_lanes(sending, rx);

@@ -11,7 +11,7 @@ use crosslane_ring::Parts;
 use crosslane_sys::{Errno, cancel, errno, kernel};
 
 use crate::family::Family;
-use crate::interrupt::Waits;
+use crate::interrupt::{Portions, Waits};
 use crate::pieces::Pieces;
 use crate::{End, ending, raw, replay, send};
 
@@ -34,7 +34,7 @@ pub(crate) fn send(
     waits.in_vain &= replay::position(end) == before;
     match replayed.and_then(|()| by_kernel(end, parts, dont_wait)) {
         Err(Errno::AGAIN) if !dont_wait => wait(end, waits).map(|()| 0),
-        Err(Errno::PIPE) if waits.has_some && end.family() == Family::Tcp => {
+        Err(Errno::PIPE) if waits.has_some_of_this && end.family() == Family::Tcp => {
             // Why is for the next call: this one tells what it has sent.
             ending::note_refused(end, Errno::PIPE);
             Err(Errno::PIPE)
@@ -46,21 +46,28 @@ pub(crate) fn send(
     }
 }
 
-/// Have the kernel send what goes on with something that a call has sent before: a signal ends it, whatever its handler was set
+/// Have the kernel send another of the `portions` of a call that has sent something before: a signal ends it, whatever its handler was set
 /// with. Returns how many bytes it took, and whether that is all for now: else the direction is in the ring.
 ///
 /// # Errors
 /// As send(2), where nothing has been taken.
-pub fn go_on(end: &End, parts: &mut Parts<'_>) -> Result<(usize, bool), Errno> {
-    let mut waits = Waits {
-        has_some: true,
-        ..Waits::default()
-    };
-    let (dont_wait, all) = (end.is_nonblocking(), parts.left());
+pub fn go_on(
+    end: &End,
+    parts: &mut Parts<'_>,
+    dont_wait: bool,
+    portions: &mut Portions,
+) -> Result<(usize, bool), Errno> {
+    let waits = portions.begin();
+    let (dont_wait, all) = (dont_wait || end.is_nonblocking(), parts.left());
     while parts.left() > 0 && end.tx_mode() != Mode::Ring {
-        if let Err(errno) = send(end, parts, dont_wait, &mut waits) {
-            let sent = all - parts.left();
-            return send::refuse(end, errno, sent).map(|_| (sent, true));
+        let outcome = send(end, parts, dont_wait, waits);
+        let sent = all - parts.left();
+        waits.note(sent);
+        match outcome {
+            Ok(_) => {}
+            // A send that is refused at once takes no error of the socket's.
+            Err(Errno::PIPE) if sent == 0 && !waits.has_waited => return Err(Errno::PIPE),
+            Err(errno) => return send::refuse(end, errno, sent).map(|_| (sent, true)),
         }
     }
     Ok((all - parts.left(), false))
@@ -86,6 +93,7 @@ fn by_kernel(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<usize,
 }
 
 fn wait(end: &End, waits: &mut Waits) -> Result<(), Errno> {
+    waits.has_waited = true;
     let waited = sleep(end, waits);
     send::may_begin_again(end, waits, waited)
 }

@@ -51,19 +51,25 @@ pub fn give_away(end: &End, reason: Reason, patience: Duration) -> bool {
         replay::push_replay(end, Instant::now() + replay::PATIENCE);
     }
     let is_plain = close::await_plain(end, patience);
-    if !is_plain && end.has_flags(end_flags::LOST) {
-        // Nobody else can have what is behind the lost window.
-        lost::give_up(end);
-    } else if !is_plain {
-        leave_unrung(end, reason);
+    if !is_plain {
+        leave_behind(end, reason);
     }
     is_plain
+}
+
+/// Others have the socket from now on, though the connection has not come back to TCP in time.
+pub fn leave_behind(end: &End, reason: Reason) {
+    match end.has_flags(end_flags::LOST) {
+        // Nobody else can have what is behind the lost window, and what comes by TCP would be taken for it.
+        true => lost::give_up(end),
+        false => leave_unrung(end, reason),
+    }
 }
 
 /// Leave the lane for whoever gets the socket, though the peer has not said for long that it has found our START, or TCP has had
 /// no room for a doorbell: what they write would be taken for it. It is forgotten then, and the peer told so before it is told of
 /// the STOP.
-pub fn leave_unrung(end: &End, reason: Reason) {
+fn leave_unrung(end: &End, reason: Reason) {
     let Some((lane, _tx)) = end.hold_tx_lane() else {
         return;
     };

@@ -8,18 +8,17 @@ use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::place::Place;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
-use crosslane_ring::short::FEW_LINES;
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{Failed, LaneMemory, Parts, WindowLane, may_go_on, worth_waking};
 use crosslane_sys::{Errno, cancel, cpu, kernel};
 
 use crate::end::add;
 use crate::family::Family;
-use crate::interrupt::{Interrupt, Waits};
+use crate::interrupt::{Interrupt, Portions, Waits};
 use crate::stay::Stay;
 use crate::{
-    End, asleep, bell, config, ending, gone, lost, place, remainder, replay, restart, room, stay,
-    step, switch, wait,
+    End, ahead, asleep, bell, config, ending, gone, lost, place, remainder, replay, restart, room,
+    stay, step, switch, wait,
 };
 
 /// After so many lines the sender looks whether the peer still lives, unless it has just done so.
@@ -43,19 +42,26 @@ pub enum Sent {
     Shut,
 }
 
-/// Send `parts` as send(2) does.
+/// Send `parts` as send(2) does, perhaps as one of a call's `portions`.
 ///
 /// # Errors
 /// As send(2). EPIPE comes without a signal; that is the caller's part. [`Errno::RESTART`]: the descriptor is to be looked
 /// up again.
 #[inline]
-pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, Errno> {
+pub fn send(
+    end: &End,
+    parts: &mut Parts<'_>,
+    dont_wait: bool,
+    portions: Option<&mut Portions>,
+) -> Result<Sent, Errno> {
     if end.tx_mode() != Mode::Ring {
         match replay::finish_replay(end, true).and_then(|()| enter_behind(end)) {
             Ok(true) => {}
             Ok(false) => return Ok(Sent::ByKernel),
             // What is to be sent again comes first, and finds no room.
-            Err(Errno::AGAIN) => return send_slowly(end, parts, dont_wait, (0, end.token())),
+            Err(Errno::AGAIN) => {
+                return send_slowly(end, parts, dont_wait, (0, end.token()), portions);
+            }
             Err(errno) => return Err(errno),
         }
     }
@@ -69,7 +75,7 @@ pub fn send(end: &End, parts: &mut Parts<'_>, dont_wait: bool) -> Result<Sent, E
         // The receiver has just asked for TCP, where the program's flags count.
         return Ok(Sent::ByKernel);
     }
-    send_slowly(end, parts, dont_wait, (done, token))
+    send_slowly(end, parts, dont_wait, (done, token), portions)
 }
 
 /// What follows each send into the ring; no lock is held.
@@ -145,6 +151,10 @@ pub fn leave_ring(end: &End, dont_wait: bool) -> Result<(), Errno> {
     Ok(())
 }
 
+/// The last records of a call for which a sleeper is rung when all are there: it would take the processor from their sender, and
+/// wait for them.
+const RUNG_TOGETHER: usize = 64 << 10;
+
 /// Write as many records as fit. Returns how many bytes these have, and where some are left, which connection they are of.
 #[inline]
 fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
@@ -159,7 +169,7 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
     let Some(lane) = end.tx_lane() else {
         return stay::check_lane(end).map(|()| (0, end.token()));
     };
-    let mut total = 0;
+    let (mut total, mut is_unattended) = (0, false);
     while parts.left() > 0 && end.tx_mode() == Mode::Ring {
         let mut cursor = end.tx_cursor();
         let before = cursor.tail;
@@ -180,8 +190,15 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
         add(&end.entry.tx.ring_bytes, bytes as u64);
         total += bytes;
         let lines = [before, end.tx_cursor().tail];
-        note_published(end, &lane, lines);
-        prepare_next(&lane, lines);
+        note_lines(end, lines[1] - lines[0]);
+        is_unattended = (1..=RUNG_TOGETHER).contains(&parts.left());
+        if !is_unattended {
+            switch::attend_published(end, &lane);
+        }
+        ahead::prepare_next(&lane, lines);
+    }
+    if is_unattended {
+        switch::attend_published(end, &lane);
     }
     // Under the lock: an entry that has lanes is the connection's that was written to.
     let token = if parts.left() > 0 { end.token() } else { 0 };
@@ -209,24 +226,6 @@ pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
 pub(crate) fn note_published(end: &End, lane: &WindowLane, [before, tail]: [u64; 2]) {
     note_lines(end, tail - before);
     switch::attend_published(end, lane);
-}
-
-/// A short message is often followed by another one of its size: have its lines, but for the
-/// first, which the receiver takes away with every look. Nearly all have one line or two.
-#[inline]
-pub(crate) fn prepare_next(lane: &WindowLane, [before, tail]: [u64; 2]) {
-    let lines = tail - before;
-    let line = u32::try_from(tail & u64::from(lane.lines() - 1)).unwrap_or(0);
-    let have = |ahead| lane.prefetch_to_write(line, ahead);
-    match usize::try_from(lines) {
-        Ok(..=1) => have(1),
-        Ok(2) => {
-            have(1);
-            have(2);
-        }
-        Ok(lines @ ..=FEW_LINES) => (1..=lines).for_each(have),
-        _ => {}
-    }
 }
 
 /// As the kernel: a send on a broken or shut connection fails, first with the pending error.
@@ -288,13 +287,15 @@ fn send_slowly(
     parts: &mut Parts<'_>,
     dont_wait: bool,
     (mut done, token): (usize, u64),
+    portions: Option<&mut Portions>,
 ) -> Result<Sent, Errno> {
-    let mut waits = Waits::default();
+    let mut own = Portions::default();
+    let waits = portions.unwrap_or(&mut own).begin();
     // As the kernel, which looks when a call begins.
     let dont_wait = dont_wait || end.is_nonblocking();
     loop {
-        waits.has_some = done > 0;
-        match send_more(end, parts, dont_wait, (&mut waits, token)) {
+        waits.note(done);
+        match send_more(end, parts, dont_wait, (waits, token)) {
             Ok(bytes) => done += bytes,
             Err(errno) => return refuse(end, errno, done),
         }
@@ -500,6 +501,7 @@ fn stands_still(end: &End) -> bool {
 /// Wait until the lane has room, or the receiver stands still and the direction is on TCP.
 fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
     step::settle(end);
+    waits.has_waited = true;
     let Waits {
         stay,
         interrupt,

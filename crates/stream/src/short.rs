@@ -15,7 +15,7 @@ use crosslane_sys::process;
 
 use crate::end::add;
 use crate::lock::{self, Guard};
-use crate::{End, asleep, bell, place, send, wait};
+use crate::{End, ahead, asleep, bell, place, send, wait};
 
 /// What another call has to look at first.
 pub(crate) const UNUSUAL: u32 = end_flags::PINNED
@@ -111,7 +111,7 @@ pub unsafe fn send<C: Company>(end: &End, part: Part) -> Result<(), Missed> {
     end.set_near_tx_cursor(cursor);
     add(&end.entry.tx.ring_bytes, part.bytes as u64);
     send::note_published(end, &lane, [before, cursor.tail]);
-    send::prepare_next(&lane, [before, cursor.tail]);
+    ahead::prepare_next(&lane, [before, cursor.tail]);
     Ok(())
 }
 

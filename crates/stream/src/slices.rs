@@ -62,7 +62,7 @@ fn send_slowly(end: &End, bytes: &[u8], dont_wait: bool) -> Result<usize, Errno>
         if is_granted_to_send(end) {
             // SAFETY: the slice is borrowed for longer than the cursor, and is only read.
             let mut parts = unsafe { Parts::new(&part) }.ok_or(Errno::INVAL)?;
-            match send::send(end, &mut parts, dont_wait) {
+            match send::send(end, &mut parts, dont_wait, None) {
                 Ok(Sent::ByKernel) => {}
                 Ok(Sent::Bytes(sent)) => return Ok(sent),
                 Ok(Sent::Shut) => return Err(Errno::PIPE),

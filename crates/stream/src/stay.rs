@@ -123,7 +123,7 @@ mod tests {
         let part = [Part::of(bytes)];
         // SAFETY: the bytes are borrowed for longer than the cursor.
         let mut parts = unsafe { Parts::new(&part) }.unwrap();
-        send::send(end, &mut parts, dont_wait)
+        send::send(end, &mut parts, dont_wait, None)
     }
 
     /// What a call says that must not take long.

@@ -16,7 +16,7 @@ use crate::family::Family;
 use crate::lock::{self, COUNTING, Mark, PASSAGE};
 use crate::pieces::Pieces;
 use crate::receive::Options;
-use crate::{End, bell, cut_short, entering, gone, lost, peek, posted, switch};
+use crate::{End, bell, cut_short, ending, entering, gone, lost, peek, posted, switch};
 
 /// What one look at the stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(crate) fn step(
             }
             Mode::Drain => step_drain(end, &lane),
             Mode::Replay => step_replay(end, &lane, parts, peek),
-            Mode::Tcp if goes_on && ends_at_mark(end, &lane)? => Ok(Passage::Out(Step::Last(0))),
+            Mode::Tcp if goes_on && ends_on_tcp(end, &lane)? => Ok(Passage::Out(Step::Last(0))),
             Mode::Tcp => step_tcp(end, &lane, parts, options),
         };
         match outcome? {
@@ -341,10 +341,10 @@ pub(crate) fn thaw_on_tcp(end: &End, lane: &WindowLane) {
     posted::tell_flags(end);
 }
 
-/// Whether urgent data comes next, before which a receive ends, also one that wants all. What stands in the lane may
+/// Whether something comes next before which a receive ends, also one that wants all. What stands in the lane may
 /// come before it.
-fn ends_at_mark(end: &End, lane: &WindowLane) -> Result<bool, Errno> {
-    if !kernel::is_at_mark(end.fd()) {
+fn ends_on_tcp(end: &End, lane: &WindowLane) -> Result<bool, Errno> {
+    if !ending::ends_receive(end) {
         return Ok(false);
     }
     if may_start(end) {
@@ -434,7 +434,7 @@ fn step_plain(
     goes_on: bool,
 ) -> Result<Step, Errno> {
     // What a receive that goes on found at the kernel might be an error, for the next call to be told.
-    let is_over = goes_on && (!options.wait_all || kernel::is_at_mark(end.fd()));
+    let is_over = goes_on && (!options.wait_all || ending::ends_receive(end));
     if parts.left() == 0 || is_over || !end.is_kernels() {
         return Ok(Step::Nothing);
     }

@@ -158,7 +158,13 @@ fn start(end: &End) {
     end.clear_flags(end_flags::RESUMED);
     end.set_reason(Reason::None);
     end.count(Counter::Upgrades, 1);
-    attend_published(end, &lane);
+    attend_start(end, &lane);
+}
+
+/// As [`attend_published`], after a START. A peer that has closed is not rung: its kernel would answer.
+pub(crate) fn attend_start(end: &End, lane: &WindowLane) {
+    let flags = lane.control().receiver.flags.load(Ordering::Relaxed); // SYNC: armed
+    attend_slowly(end, lane, flags, Published::Start);
 }
 
 /// Whether the receiver has passed our STOP, the last line of the lane. No START stands behind a STOP
@@ -177,6 +183,13 @@ fn is_half_empty(end: &End, lane: &WindowLane) -> bool {
         .is_ok_and(|free| free >= wanted);
     end.set_tx_cursor(cursor);
     empty
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Published {
+    Nothing,
+    Start,
+    Data,
 }
 
 /// Continue on TCP, as when the lane is full. Returns whether the direction is there.
@@ -260,7 +273,7 @@ pub(crate) fn attend_lane(end: &End) {
         Mode::Replay => {
             let _ = replay::continue_replay(end, &lane);
         }
-        Mode::Ring => attend_slowly(end, &lane, flags, false),
+        Mode::Ring => attend_slowly(end, &lane, flags, Published::Nothing),
         _ if flags & FROZEN != 0 => replay::answer_late_freeze(end, &lane),
         _ => {}
     }
@@ -280,7 +293,7 @@ pub(crate) fn answer_freeze(end: &End) {
 pub(crate) fn attend_published(end: &End, lane: &WindowLane) {
     let flags = lane.control().receiver.flags.load(Ordering::Relaxed); // SYNC: armed
     if flags & (ARMED | STOP_WANTED | FROZEN | CLOSED) != 0 {
-        attend_slowly(&{ *end }, &{ *lane }, flags, true);
+        attend_slowly(&{ *end }, &{ *lane }, flags, Published::Data);
     }
 }
 
@@ -288,7 +301,7 @@ pub(crate) fn attend_published(end: &End, lane: &WindowLane) {
 /// would reset a peer that has shut down its receiving direction. The caller holds the sending
 /// direction.
 #[cold]
-fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
+fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: Published) {
     if end.tx_mode() != Mode::Ring {
         return;
     }
@@ -303,11 +316,11 @@ fn attend_slowly(end: &End, lane: &WindowLane, flags: u32, published: bool) {
             return;
         }
     }
-    if published {
+    if published != Published::Nothing {
         bell::ring_if_armed(end, lane);
     }
     if flags & CLOSED != 0 {
-        if published && end.family() == Family::Tcp {
+        if published == Published::Data && end.family() == Family::Tcp {
             // Nobody may have seen the record, which the kernel would have answered with a reset.
             bell::probe_locked(end, lane);
         }

@@ -173,6 +173,14 @@ impl Table {
         others.retain(|member| !family.is_leaving(member)) != Holders::NOBODY
     }
 
+    /// Whether another process holds the entry that is there, and not about to end.
+    pub fn is_read_by_others(&self, index: u32) -> bool {
+        let others = self.alive_holders(index).without(self.member());
+        let family = self.family();
+        let is_there = |member| !family.is_leaving(member) && !family.is_awaited(member);
+        others.retain(is_there) != Holders::NOBODY
+    }
+
     /// This process is about to end.
     pub fn note_leaving(&self) {
         self.family().note_leaving(self.member());

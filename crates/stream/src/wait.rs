@@ -106,7 +106,7 @@ fn give_way(yields: u32, mut ready: impl FnMut() -> bool) -> bool {
         }
     }
     let now = cpu::ticks();
-    let elapsed = now - start;
+    let elapsed = now.saturating_sub(start);
     if elapsed > LONG_YIELD_US * rate || !found && elapsed > PREEMPTED_US * rate {
         SELFISH_UNTIL.set(now + YIELD_TRUCE * elapsed);
     }
@@ -163,7 +163,7 @@ fn spin_for(
             rest(how, REST_US * rate);
         }
         let now = cpu::ticks();
-        if strategy == Waiting::Adaptive && now - last > PREEMPTED_US * rate {
+        if strategy == Waiting::Adaptive && now.saturating_sub(last) > PREEMPTED_US * rate {
             TRUCE_UNTIL.set(now + TRUCE_US * rate);
             TRIED.set(false);
             return ready();

@@ -1,7 +1,6 @@
 //! Clocks and hints of the processor.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::kernel;
@@ -75,17 +74,25 @@ pub fn available() -> usize {
 /// How many threads of the machine want to run, those that run included, and how many processors there are. `None`
 /// where the kernel does not tell (proc_loadavg(5)).
 pub fn load() -> Option<(u64, u64)> {
-    static ONLINE: OnceLock<u64> = OnceLock::new();
-    // SAFETY: sysconf has no preconditions.
-    let online =
-        || u64::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(0);
+    // No lock, which a child of fork would wait for in vain if another thread had it.
+    static ONLINE: AtomicU64 = AtomicU64::new(0);
+    let online = match ONLINE.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: sysconf has no preconditions.
+            let found = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+            let found = u64::try_from(found).unwrap_or(0);
+            ONLINE.store(found, Ordering::Relaxed);
+            found
+        }
+        known => known,
+    };
     // Nothing is allocated: the caller may have interrupted an allocation.
     let mut room = [0; 64];
     let bytes = kernel::read_file(c"/proc/loadavg", &mut room).ok()?;
     // `0.20 0.18 0.12 1/80 11206`
     let said = str::from_utf8(room.get(..bytes)?).ok()?;
     let running: u64 = said.split(' ').nth(3)?.split('/').next()?.parse().ok()?;
-    Some((running, *ONLINE.get_or_init(online)))
+    Some((running, online))
 }
 
 /// The processor that the calling thread runs on, if the kernel tells.

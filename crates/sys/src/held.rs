@@ -21,6 +21,12 @@ impl SignalsHeld {
         Self(set_mask(held))
     }
 
+    /// As [`Self::hold`], of those that are handled, as far as is known: a thread that waits for a disk meanwhile is killed by
+    /// the others, as inside the kernel.
+    pub fn hold_handled() -> Self {
+        Self(change_mask(libc::SIG_BLOCK, signals::handled()))
+    }
+
     /// Sleep for about this long, or until a signal has been handled. Returns whether one has.
     pub fn nap(&self, duration: core::time::Duration) -> bool {
         self.nap_under(core::ptr::null(), duration)
@@ -76,11 +82,7 @@ impl SignalsHeld {
 
     /// The thread's own mask, for a call that lets in what is held back.
     pub fn mask(&self) -> sigset_t {
-        let mut mask = MaybeUninit::<sigset_t>::zeroed();
-        // SAFETY: libc's masks begin with the kernel's.
-        unsafe { mask.as_mut_ptr().cast::<u64>().write(self.0) };
-        // SAFETY: a mask is integers, and all were zeroed.
-        unsafe { mask.assume_init() }
+        libc_mask(self.0)
     }
 }
 
@@ -90,12 +92,26 @@ impl Drop for SignalsHeld {
     }
 }
 
+/// A mask of the kernel's, as libc has it.
+pub(crate) fn libc_mask(kernels: u64) -> sigset_t {
+    let mut mask = MaybeUninit::<sigset_t>::zeroed();
+    // SAFETY: libc's masks begin with the kernel's.
+    unsafe { mask.as_mut_ptr().cast::<u64>().write(kernels) };
+    // SAFETY: a mask is integers, and all were zeroed.
+    unsafe { mask.assume_init() }
+}
+
 /// Set the mask of this thread's signals, and return the one before.
 fn set_mask(mask: u64) -> u64 {
+    change_mask(libc::SIG_SETMASK, mask)
+}
+
+/// As [`set_mask`], or with a mask added to the one before.
+fn change_mask(how: libc::c_int, mask: u64) -> u64 {
     let mut before = 0_u64;
     let new_at = core::ptr::from_ref(&mask).addr();
     let old_at = core::ptr::from_mut(&mut before).addr();
-    let how = libc::SIG_SETMASK as usize;
+    let how = usize::try_from(how).unwrap_or(0);
     let args = [how, new_at, old_at, size_of::<u64>(), 0, 0];
     // SAFETY: both masks are of the kernel's size and outlive the call.
     let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, args) };

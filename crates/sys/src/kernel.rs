@@ -248,6 +248,16 @@ pub fn peer_name(fd: c_int) -> Option<SocketAddr> {
     ip_name(&socket_name(libc::SYS_getpeername, fd)?)
 }
 
+/// The inode of a socket.
+pub fn inode(fd: c_int) -> Option<u64> {
+    // SAFETY: stat is plain integers, for which zero is a value.
+    let mut found: libc::stat = unsafe { core::mem::zeroed() };
+    let found_at = core::ptr::from_mut(&mut found).addr();
+    // SAFETY: the structure outlives the call and is valid for writes.
+    let asked = unsafe { syscall(libc::SYS_fstat, [arg(fd), found_at, 0, 0, 0, 0]) };
+    asked.is_ok().then_some(found.st_ino)
+}
+
 fn ip_name(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let name = core::ptr::from_ref(name);
     // SAFETY: a sockaddr_storage is large enough and aligned for every kind of name.
@@ -341,6 +351,22 @@ pub fn event_descriptor() -> Result<c_int, Errno> {
 /// As [`event_descriptor`], readable until it has been [lowered](lower_event) as often as it was raised.
 pub fn event_semaphore() -> Result<c_int, Errno> {
     event(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE)
+}
+
+/// A descriptor that can be read while one of the `signals` has come to who looks, and is held back (signalfd(2)).
+pub fn signal_descriptor(signals: u64) -> Result<c_int, Errno> {
+    let set_at = core::ptr::from_ref(&signals).addr();
+    let args = [
+        arg(-1),
+        set_at,
+        size_of::<u64>(),
+        arg(libc::SFD_CLOEXEC),
+        0,
+        0,
+    ];
+    // SAFETY: the set is of the kernel's size and outlives the call.
+    let fd = unsafe { syscall(libc::SYS_signalfd4, args) }?;
+    c_int::try_from(fd).map_err(|_| Errno::INVAL)
 }
 
 fn event(flags: c_int) -> Result<c_int, Errno> {

@@ -9,6 +9,9 @@ use crate::raw::syscall;
 /// Flag of open(2): a name that is a link is refused.
 pub const NO_FOLLOW: i32 = libc::O_NOFOLLOW;
 
+/// Of memory that has no name, which only children of a process can come to have.
+const COMMON: i32 = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
 /// A mapping of shared memory, unmapped when dropped. The memory may change at any time by other
 /// processes' hands, so it is handed out as a raw pointer only.
 #[derive(Debug)]
@@ -46,6 +49,19 @@ impl Mapping {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let mapping = Self::map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
         Ok(mapping.with_small_pages())
+    }
+
+    /// Reserve `bytes` of zeroed memory that the process and the children it forks from now on have in common.
+    pub fn common(bytes: usize) -> Result<Self, Errno> {
+        let mapping = Self::map(bytes, libc::PROT_READ | libc::PROT_WRITE, COMMON, -1)?;
+        Ok(mapping.with_small_pages())
+    }
+
+    /// Put such memory, zeroed, in the place of what is mapped, at the same address.
+    pub fn replace_common(&self) -> Result<(), Errno> {
+        self.remap(self.bytes, COMMON, -1, 0)?;
+        self.keep_pages_small();
+        Ok(())
     }
 
     /// Put another memory object of the same size in the place of this one, at the same address.

@@ -1,8 +1,7 @@
 //! Who we are.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
-use std::sync::OnceLock;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use crate::raw::syscall;
 use crate::{Errno, cancel, kernel};
@@ -51,16 +50,21 @@ pub fn pid_namespace() -> u64 {
 /// What tells this boot of this kernel from all others, the same in all containers; or 0 where `/proc` does
 /// not say.
 pub fn boot() -> u64 {
-    static BOOT: OnceLock<u64> = OnceLock::new();
-    *BOOT.get_or_init(|| {
-        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let digits: String = id
-            .chars()
-            .filter(char::is_ascii_hexdigit)
-            .take(16)
-            .collect();
-        u64::from_str_radix(&digits, 16).unwrap_or(0)
-    })
+    // No lock, which a child of fork would wait for in vain if another thread had it.
+    static BOOT: AtomicU64 = AtomicU64::new(0);
+    let known = BOOT.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = id
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .take(16)
+        .collect();
+    let found = u64::from_str_radix(&digits, 16).unwrap_or(0);
+    BOOT.store(found, Ordering::Relaxed);
+    found
 }
 
 /// Whether the process with this id still runs: not gone, and no zombie that waits to be reaped.
@@ -166,13 +170,22 @@ pub fn resolve() {
 
 /// As many descriptors as this process may have (RLIMIT_NOFILE).
 pub fn most_descriptors() -> usize {
+    usize::try_from(descriptor_limit().rlim_cur).unwrap_or(usize::MAX)
+}
+
+/// As many as it may allow itself to have.
+pub fn most_descriptors_ever() -> usize {
+    usize::try_from(descriptor_limit().rlim_max).unwrap_or(usize::MAX)
+}
+
+fn descriptor_limit() -> libc::rlimit {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: the limit is valid for writes.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+    limit
 }
 
 /// How many descriptors the table of this process has room for; the kernel's select looks at no more.

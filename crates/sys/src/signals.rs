@@ -61,10 +61,14 @@ pub fn do_some_begin_again() -> bool {
     RESTARTING.load(Ordering::Relaxed) != 0
 }
 
+/// Signals that have handlers, in the kernel's order.
+pub(crate) fn handled() -> u64 {
+    ENDING.load(Ordering::Relaxed) | RESTARTING.load(Ordering::Relaxed)
+}
+
 /// Of a set of signals, the one that is handled first.
 pub fn first_to_end_calls(pending: u64) -> Option<c_int> {
-    let handled = ENDING.load(Ordering::Relaxed) | RESTARTING.load(Ordering::Relaxed);
-    let first = (pending & handled).trailing_zeros();
+    let first = (pending & handled()).trailing_zeros();
     (first < u64::BITS).then_some(first.cast_signed() + 1)
 }
 
@@ -146,6 +150,38 @@ pub fn begin_again() -> bool {
         .filter(Action::is_handled)
         .peekable();
     handled.peek().is_some() && handled.all(|action| action.restarts())
+}
+
+/// Signals by which a call is begun again, of those that this thread lets in.
+#[derive(Clone, Copy, Debug)]
+pub struct Restarting {
+    signals: u64,
+    blocked: u64,
+}
+
+impl Restarting {
+    /// Where other handlers end a call, so that an interrupted one would have to know which it was.
+    pub fn apart() -> Option<Self> {
+        let are_mixed = ENDING.load(Ordering::Relaxed) != 0 && do_some_begin_again();
+        are_mixed.then(|| {
+            let blocked = blocked();
+            let signals = RESTARTING.load(Ordering::Relaxed) & !blocked;
+            Self { signals, blocked }
+        })
+    }
+
+    /// A descriptor that can be read while one of them is there, and held back.
+    ///
+    /// # Errors
+    /// As signalfd(2).
+    pub fn descriptor(self) -> Result<c_int, Errno> {
+        crate::kernel::signal_descriptor(self.signals)
+    }
+
+    /// The thread's mask, and these.
+    pub fn mask(self) -> libc::sigset_t {
+        crate::held::libc_mask(self.blocked | self.signals)
+    }
 }
 
 /// The signals that this thread holds back.

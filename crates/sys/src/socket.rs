@@ -1,10 +1,10 @@
 //! Facts that the kernel keeps about a socket.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::Errno;
 use crate::kernel::getsockopt;
 use crate::raw::syscall;
+use crate::{Errno, device};
 
 /// Who was at the other end of an AF_UNIX connection when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,21 @@ pub fn socket_cookie(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// The kernel's, when `fd` is no socket or the kernel is older.
 pub fn netns_cookie(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE)
+}
+
+/// SIOCGSKNS (linux/sockios.h).
+const NAMESPACE: u32 = 0x894c;
+
+/// The network namespace of a socket, to be entered by setns(2).
+///
+/// # Errors
+/// The kernel's: EPERM without CAP_NET_ADMIN there.
+pub fn network_namespace(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    // SAFETY: the request takes no argument.
+    let number = unsafe { device::control(fd, NAMESPACE, 0) }?;
+    let number = RawFd::try_from(number).map_err(|_| Errno::BADF)?;
+    // SAFETY: the kernel has just opened it for this call.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// SO_BINDTOIFINDEX: the index of the interface that a socket is bound to; 0 for none.

@@ -107,11 +107,90 @@ fn connections_that_take_long_to_connect_are_known_and_not_refused() {
             .args(["--only", check])
             .run();
         let (ends, _) = told(&host, check);
-        let is_refused = |end: &Value| end["reason"] == "refused";
+        let of_the_monitor = ["quota", "unconnected", "not-stream"];
+        let is_refused = |end: &Value| of_the_monitor.iter().any(|told| end["reason"] == *told);
         // Both of the connection, and of the one that was in its way.
         assert_eq!(ends.len(), 4, "{check}: {ends:#?}");
         assert!(!ends.iter().any(is_refused), "{check}: {ends:#?}");
     }
+}
+
+/// Both ends of a connection, for so many round trips that they ask for rings.
+const TWO_ENDS: &str = r#"
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+near = socket.create_connection(listener.getsockname())
+far, _ = listener.accept()
+for _ in range(100):
+    near.sendall(b"request")
+    assert far.recv(7, socket.MSG_WAITALL) == b"request"
+    far.sendall(b"answer")
+    assert near.recv(6, socket.MSG_WAITALL) == b"answer"
+"#;
+
+#[test]
+fn what_a_set_had_before_the_connection_is_told() {
+    let host = Host::new(Route::Crosslane);
+    let connects = "near = socket.create_connection(listener.getsockname())";
+    let in_a_set = "near = socket.socket()
+import select
+epoll = select.epoll()
+epoll.register(near, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+near.connect(listener.getsockname())";
+    let run = host.program(PYTHON).explained("told");
+    run.args(["-c", &TWO_ENDS.replace(connects, in_a_set)])
+        .run();
+    let (ends, _) = told(&host, "told");
+    let early = ends.iter().filter(|end| end["reason"] == "epoll-early");
+    assert_eq!((early.count(), ends.len()), (1, 2), "{ends:#?}");
+}
+
+#[test]
+fn ends_of_af_unix_are_named_by_their_inodes() {
+    const PARENT_AND_CHILD: &str = r#"
+import os, socket
+near, far = socket.socketpair()
+names = ["unix:%d" % os.fstat(end.fileno()).st_ino for end in (near, far)]
+child = os.fork()
+end, other = (far, near) if child == 0 else (near, far)
+other.close()
+for _ in range(300):
+    if child:
+        end.sendall(b"word")
+    assert end.recv(4) == b"word"
+    if not child:
+        end.sendall(b"word")
+if child:
+    os.waitpid(child, 0)
+    print(*sorted(names))
+"#;
+    let host = Host::new(Route::Crosslane);
+    let run = host.program(PYTHON).run_flag("--unix").explained("told");
+    let said = run.args(["-c", PARENT_AND_CHILD]).run().text();
+    let (ends, _) = told(&host, "told");
+    let mut names: Vec<_> = ends
+        .iter()
+        .filter_map(|end| end["local"].as_str())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names.join(" "), said.trim_end(), "{ends:#?}");
+    let is_accelerated = |end: &Value| end["state"] == "accelerated";
+    assert!(ends.iter().all(is_accelerated), "{ends:#?}");
+}
+
+#[test]
+fn who_has_too_many_connections_is_told_which_quota_to_raise() {
+    let host = Host::without_monitor(Route::Crosslane).with_monitor_option("--ends-per-user", "0");
+    host.start_monitor();
+    let run = host.program(PYTHON).explained("told");
+    run.args(["-c", TWO_ENDS]).run();
+    let (ends, summary) = told(&host, "told");
+    let is_told = |end: &Value| {
+        let remedy = end["remedy"].as_str().unwrap_or_default();
+        end["reason"] == "quota" && remedy.contains("--ends-per-user")
+    };
+    assert!(ends.len() == 2 && ends.iter().all(is_told), "{ends:#?}");
+    assert_eq!(summary["reasons"], serde_json::json!({"quota": 2}));
 }
 
 const MULTIPATH: &str = r#"
@@ -168,6 +247,44 @@ fn a_connection_of_a_program_without_crosslane_is_told() {
     let (ends, ..) = ran(&host, &redis, RECEIVED);
     let is_told = |end: &Value| end["reason"] == "foreign" && end["tcp_bytes_sent"] == 3000;
     assert!(ends.len() == 1 && ends.iter().all(is_told), "{ends:#?}");
+}
+
+/// A connection of another process, taken by both ways there are.
+const TAKEN: &str = r#"
+import ctypes, errno
+GETFD = 438
+libc = ctypes.CDLL(None, use_errno=True)
+told, tell = os.pipe()
+child = os.fork()
+if child == 0:
+    kept = connect()
+    ping_until_accelerated(kept)
+    os.write(tell, b"%d" % kept.fileno())
+    signal.pause()
+number = int(os.read(told, 10))
+of = os.pidfd_open(child)
+taken = [libc.syscall(GETFD, of, number, 0), libc.pidfd_getfd(of, number, 0)]
+if taken == [-1, -1] and ctypes.get_errno() == errno.EPERM:
+    print("not permitted", flush=True)
+else:
+    for descriptor in taken:
+        os.close(descriptor)
+os.kill(child, signal.SIGTERM)
+os.waitpid(child, 0)
+"#;
+
+#[test]
+fn a_connection_that_is_taken_out_of_another_process_is_foreign_to_the_taker() {
+    let host = Host::new(Route::Crosslane);
+    let redis = Redis::start(&host, &[]);
+    let (ends, _, said) = ran(&host, &redis, TAKEN);
+    if said.contains("not permitted") {
+        return skipped("pidfd_getfd is not permitted here");
+    }
+    let count = |of: &dyn Fn(&&Value) -> bool| ends.iter().filter(of).count();
+    let foreign = count(&|end| end["reason"] == "foreign");
+    let kept = count(&|end| end["ring_bytes_sent"].as_u64() > Some(0));
+    assert_eq!((ends.len(), foreign, kept), (2, 1, 1), "{ends:#?}");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! nginx with wrk and curl.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crosslane_testkit::{Process, Program, Sides, free_port, on_all_routes, wait_until};
+use crosslane_testkit::{
+    End, Process, Program, Route, Sides, free_port, on_all_routes, wait_until,
+};
 
 const NGINX: &str = "/usr/sbin/nginx";
 
@@ -16,13 +19,15 @@ struct Site {
     proxy: u16,
     /// The same by HTTP/2, without TLS.
     http2: u16,
+    /// The same, where each worker has a listener of its own.
+    apart: u16,
 }
 
 impl Site {
     /// A server of `small` (100 bytes) and `large` (3 MB).
     fn open(sides: &Sides, sendfile: &str) -> Self {
         let host = sides.server();
-        let [port, proxy, http2] = [free_port(), free_port(), free_port()];
+        let ports = [(); 4].map(|()| free_port());
         // The workers have to find their files, and the monitor's socket.
         let mode = PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(host.folder(), mode).expect("the folder is the test's own");
@@ -30,20 +35,19 @@ impl Site {
         std::fs::create_dir(&www).expect("a folder can be made in the test's own");
         host.file("www/small", [b's'; 100]);
         host.file("www/large", large());
-        let configuration = host.file(
-            "nginx.conf",
-            configuration(sides, sendfile, [port, proxy, http2]),
-        );
+        let configuration = host.file("nginx.conf", configuration(sides, sendfile, ports));
         let server = nginx(host.program(NGINX), &configuration).start();
-        for port in [port, proxy, http2] {
+        for port in ports {
             server.wait_for_port(port);
         }
+        let [port, proxy, http2, apart] = ports;
         Self {
             server,
             configuration,
             port,
             proxy,
             http2,
+            apart,
         }
     }
 
@@ -55,6 +59,26 @@ impl Site {
         tell.args(["-s", "reload"]).run();
         wait_until("nginx to reload", || (count() > before).then_some(()));
     }
+
+    /// The processes that serve, also those that only finish what they have begun.
+    fn workers(&self) -> BTreeSet<u32> {
+        let pid = self.server.pid();
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let children = std::fs::read_to_string(path).expect("nginx runs");
+        let pids = children.split_whitespace().map(str::parse);
+        pids.map(|pid| pid.expect("it is a number")).collect()
+    }
+
+    /// Whether all that serve are none of the `old`, and one of them does by rings, if it can.
+    fn is_served_anew(&self, sides: &Sides, old: &BTreeSet<u32>) -> bool {
+        let workers = self.workers();
+        let is_new = workers.len() == 4 && workers.is_disjoint(old);
+        let host = sides.server();
+        let serves = |end: &End| {
+            end.has_port(self.port) && workers.contains(&end.pid) && end.is_accelerated()
+        };
+        is_new && (host.route() == Route::Tcp || host.ends().iter().any(serves))
+    }
 }
 
 fn nginx<'a>(program: Program<'a>, configuration: &Path) -> Program<'a> {
@@ -65,7 +89,7 @@ fn nginx<'a>(program: Program<'a>, configuration: &Path) -> Program<'a> {
         .arg(configuration)
 }
 
-fn configuration(sides: &Sides, sendfile: &str, [port, proxy, http2]: [u16; 3]) -> String {
+fn configuration(sides: &Sides, sendfile: &str, [port, proxy, http2, apart]: [u16; 4]) -> String {
     let (folder, address) = (sides.server().folder().display(), sides.address());
     // As on any Debian machine: root's nginx has workers that are somebody else.
     let user = match crosslane_testkit::is_root() {
@@ -83,6 +107,7 @@ fn configuration(sides: &Sides, sendfile: &str, [port, proxy, http2]: [u16; 3]) 
              upstream site {{ server {address}:{port}; keepalive 16; }}
              server {{
                  listen {address}:{port} backlog=1024; listen {address}:{http2} http2;
+                 listen {address}:{apart} backlog=1024 reuseport;
                  root {folder}/www;
              }}
              server {{
@@ -100,25 +125,46 @@ fn large() -> Vec<u8> {
     (0u8..=250).cycle().take(3_000_000).collect()
 }
 
-fn load(sides: &Sides, port: u16, path: &str, options: &[&str]) {
+fn wrk<'a>(sides: &'a Sides, port: u16, path: &str, options: &[&str]) -> Program<'a> {
     let url = format!("http://{}:{port}/{path}", sides.address());
-    let report = sides
-        .client()
-        .program("wrk")
-        .args(["-t", "2", "-d", "2s"])
-        .args(options)
-        .arg(url)
-        .run()
-        .text();
-    assert!(!report.contains("Socket errors"), "{report}");
-    assert!(!report.contains("Non-2xx"), "{report}");
+    let program = sides.client().program("wrk").args(["-t", "2"]);
+    program.args(options).arg(url)
+}
+
+/// How many requests wrk has reported. None may have had another answer than it should.
+fn requests(report: &str) -> u64 {
+    for wrong in ["Non-2xx", CHANGED] {
+        assert!(!report.contains(wrong), "{report}");
+    }
     let requests = report
         .lines()
         .find_map(|line| line.trim().split_once(" requests in"));
-    let requests: u64 = requests
+    let requests = requests
         .and_then(|(count, _)| count.parse().ok())
         .unwrap_or(0);
     assert!(requests > 100, "{report}");
+    requests
+}
+
+fn load(sides: &Sides, port: u16, path: &str, options: &[&str]) -> u64 {
+    let report = wrk(sides, port, path, options).args(["-d", "2s"]);
+    let report = report.run().text();
+    assert!(!report.contains("Socket errors"), "{report}");
+    requests(&report)
+}
+
+/// What is printed by wrk for each answer that is not `small`, with the script that this writes.
+const CHANGED: &str = "the body came changed";
+
+fn compare_small(sides: &Sides) -> String {
+    let script = format!(
+        "local small = string.rep('s', 100)
+         function response(status, headers, body)
+             if body ~= small then print('{CHANGED}') end
+         end"
+    );
+    let path = sides.client().file("small.lua", script);
+    path.display().to_string()
 }
 
 /// Get `large` so often, in one run of curl, and fail unless it comes whole each time.
@@ -140,14 +186,24 @@ fn get(sides: &Sides, port: u16, count: usize, options: &[&str]) {
     }
 }
 
-fn kept_alive_connections(sides: &Sides) {
+fn keep_alive(sides: &Sides, port: impl Fn(&Site) -> u16) {
     let site = Site::open(sides, "on");
-    let witness = sides.witness(site.port);
-    let workers = sides.server().witness(site.port);
-    load(sides, site.port, "small", &["-c", "32"]);
-    load(sides, site.port, "large", &["-c", "8"]);
+    let port = port(&site);
+    let witness = sides.witness(port);
+    let workers = sides.server().witness(port);
+    load(sides, port, "small", &["-c", "32"]);
+    load(sides, port, "large", &["-c", "8"]);
     witness.assert_ring_share(0.5);
     workers.assert_served_by(2);
+}
+
+fn kept_alive_connections(sides: &Sides) {
+    keep_alive(sides, |site| site.port);
+}
+
+/// Each worker has a listener of its own (SO_REUSEPORT), among which the kernel distributes.
+fn listeners_of_one_port(sides: &Sides) {
+    keep_alive(sides, |site| site.apart);
 }
 
 fn without_sendfile(sides: &Sides) {
@@ -157,11 +213,19 @@ fn without_sendfile(sides: &Sides) {
     witness.assert_ring_share(0.5);
 }
 
+/// Each of them is closed before it can have rings, and says so.
 fn a_connection_for_each_request(sides: &Sides) {
     let site = Site::open(sides, "on");
-    let close = ["-c", "8", "-H", "Connection: close"];
-    load(sides, site.port, "small", &close);
+    let script = compare_small(sides);
+    let close = ["-c", "8", "-s", &script, "-H", "Connection: close"];
+    let requests = load(sides, site.port, "small", &close);
     site.server.assert_running();
+    let host = sides.client();
+    if host.route() == Route::Crosslane {
+        wait_until("the count of a finished program", || {
+            (host.stats().reason_count("too-young") >= requests).then_some(())
+        });
+    }
 }
 
 fn bodies_are_whole(sides: &Sides) {
@@ -225,8 +289,71 @@ fn reloads_lose_no_request(sides: &Sides) {
     witness.assert_accelerated();
 }
 
+/// A client that keeps its connection until it is closed, and tells at its next line how many requests were answered, and how
+/// many of them were asked once more because the connection was closed before any of the answer, as one that is kept may be.
+const KEEPING_CLIENT: &str = r#"
+import http.client, select, sys
+connection = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]))
+def ask():
+    connection.request("GET", "/small")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"s" * 100)
+answered = again = 0
+ask()
+print("answered", flush=True)
+while not select.select([0], [], [], 0)[0]:
+    try:
+        ask()
+    except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+        connection.close()
+        ask()
+        again += 1
+    answered += 1
+print(answered, again)
+"#;
+
+/// Old workers close the connections that are kept, and new ones serve by rings.
+fn kept_connections_come_to_new_workers(sides: &Sides) {
+    let site = Site::open(sides, "on");
+    let script = compare_small(sides);
+    let options = ["-c", "16", "-d", "4s", "-s", &script];
+    let load = wrk(sides, site.port, "small", &options).start();
+    let words = [
+        "-c",
+        KEEPING_CLIENT,
+        sides.address(),
+        &site.port.to_string(),
+    ];
+    let client = sides.client().program("/usr/bin/python3").args(words);
+    let mut client = client.with_open_input().start();
+    assert_eq!(client.next_line().as_deref(), Some("answered"));
+    let mut reloads = 0;
+    while load.is_running() {
+        let old = site.workers();
+        site.reload(sides);
+        wait_until("new workers to serve", || {
+            client.assert_running();
+            let is_over = !load.is_running();
+            let is_served = site.is_served_anew(sides, &old);
+            reloads += u32::from(is_served && !is_over);
+            (is_served || is_over).then_some(())
+        });
+    }
+    client.write_line("over");
+    let said = client.finish().expect_success().text();
+    let report = load.finish().expect_success().text();
+    requests(&report);
+    // A request may find its connection closed, natively as well.
+    for none in ["connect", "timeout"] {
+        let has_none = report.contains(&format!("{none} 0")) || !report.contains("Socket errors");
+        assert!(has_none, "{report}");
+    }
+    assert!(reloads > 0, "{said}\n{report}");
+}
+
 on_all_routes!(
     kept_alive_connections,
+    listeners_of_one_port,
     without_sendfile,
     a_connection_for_each_request,
     bodies_are_whole,
@@ -235,3 +362,9 @@ on_all_routes!(
     bodies_are_whole_over_http2,
     reloads_lose_no_request,
 );
+
+/// A client that outlives its servers keeps their parts of a window, of which one between hosts has seven.
+mod on_one_host {
+    use super::kept_connections_come_to_new_workers;
+    crosslane_testkit::on_all_routes!([tcp, crosslane](kept_connections_come_to_new_workers));
+}

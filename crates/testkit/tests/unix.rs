@@ -1,6 +1,6 @@
 //! Real programs over AF_UNIX streams.
 
-use crosslane_testkit::{Host, Route, binary};
+use crosslane_testkit::{Host, Process, Route, binary, is_root, skipped, wait_until};
 
 /// Debian's own, as another one in PATH may be a script that starts it.
 const PYTHON: &str = "/usr/bin/python3";
@@ -134,6 +134,30 @@ fn python_talks_by_pairs_files_and_abstract_names() {
     assert_by_ring(&host);
 }
 
+/// As containers that share a socket file have them.
+#[test]
+fn programs_in_namespaces_of_their_own_are_accelerated() {
+    if !is_root() {
+        return skipped("only root may make namespaces and have the monitor enter them");
+    }
+    let host = Host::new(Route::Crosslane);
+    let elsewhere = || {
+        let unshare = host.program("unshare").run_flag("--unix");
+        unshare
+            .args(["--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child"])
+            .args(["--mount-proc", "--"])
+    };
+    let program = elsewhere().args([PYTHON, "-c", PROGRAM]);
+    assert_eq!(program.run().text(), "pipes\ntasks\ndescriptors\n");
+    assert_by_ring(&host);
+
+    let (_server, socket) = redis(&host);
+    let client = elsewhere().args(["redis-benchmark", "-s", &socket]);
+    client.args(["-t", "get", "-n", "20000", "-q"]).run();
+    assert_eq!(host.stats().reason_count("namespace"), 0);
+    assert_by_ring(&host);
+}
+
 #[test]
 fn without_the_option_nothing_is_touched() {
     let host = Host::new(Route::Crosslane);
@@ -184,25 +208,31 @@ fn a_stream_that_never_rests_enters_the_rings() {
     }
 }
 
-#[test]
-fn redis_over_its_socket_file() {
-    let host = Host::new(Route::Crosslane);
+/// Redis, and its socket file.
+fn redis(host: &Host) -> (Process, String) {
     let socket = host.folder().join("redis.socket");
     let socket = socket
         .to_str()
         .expect("a temporary folder has a plain name");
     let server = host.program("redis-server").run_flag("--unix");
-    let _server = server
+    let server = server
         .args(["--port", "0", "--save", "", "--unixsocket", socket])
         .start();
-    crosslane_testkit::wait_until("the server's socket", || {
+    wait_until("the server's socket", || {
         std::os::unix::net::UnixStream::connect(socket).ok()
     });
+    (server, socket.to_owned())
+}
+
+#[test]
+fn redis_over_its_socket_file() {
+    let host = Host::new(Route::Crosslane);
+    let (_server, socket) = redis(&host);
     let commands: String = (0..500)
         .map(|index| format!("SET key {index}\nGET key\n"))
         .collect();
     let answers: String = (0..500).map(|index| format!("OK\n{index}\n")).collect();
-    let client = |path| host.program(path).run_flag("--unix").args(["-s", socket]);
+    let client = |path| host.program(path).run_flag("--unix").args(["-s", &socket]);
     assert_eq!(client("redis-cli").input(commands).run().text(), answers);
     client("redis-benchmark")
         .args(["-t", "get,set", "-n", "20000", "-c", "10", "-q"])

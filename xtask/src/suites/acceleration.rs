@@ -18,6 +18,9 @@ const SWITCHING: &str = "switching";
 /// The other end of one that ended so early waited for it in vain.
 const WAITED: &str = "no-peer";
 
+/// What the name of an AF_UNIX end begins with.
+const UNIX: &str = "unix:";
+
 /// Whose other end travelled in rings both ways until it was closed did so, too: what is said then is that end.
 const ENDING: [&str; 3] = ["peer-asked", "half-closed", SWITCHING];
 
@@ -44,6 +47,9 @@ pub struct Acceleration {
     pub short_lived: u64,
     /// Those that travelled in rings to their end.
     pub accelerated: u64,
+    /// Those of them over AF_UNIX.
+    #[serde(default)]
+    pub unix: u64,
     /// Pairs of ends that were given rings.
     pub paired: u64,
     /// Those that were not, although they lived long enough, by reason.
@@ -123,9 +129,12 @@ impl Acceleration {
             left_out: told.left_out,
             ..Self::default()
         };
-        for fate in fates(&told.ends) {
+        for (end, fate) in told.ends.iter().zip(fates(&told.ends)) {
             match fate {
-                Fate::Accelerated => found.accelerated += 1,
+                Fate::Accelerated => {
+                    found.accelerated += 1;
+                    found.unix += u64::from(end.local.starts_with(UNIX));
+                }
                 Fate::ShortLived => found.short_lived += 1,
                 Fate::Other(reason) => *found.others.entry(reason.to_owned()).or_default() += 1,
             }
@@ -165,6 +174,7 @@ impl Acceleration {
             sum.ends += part.ends;
             sum.short_lived += part.short_lived;
             sum.accelerated += part.accelerated;
+            sum.unix += part.unix;
             sum.paired += part.paired;
             sum.left_out += part.left_out;
             for (reason, count) in &part.others {
@@ -189,6 +199,11 @@ impl Acceleration {
         self.accelerated > 0 && self.paired > 0
     }
 
+    /// As [`Self::is_proven`], of AF_UNIX.
+    pub fn is_proven_over_unix(&self) -> bool {
+        self.unix > 0 && self.is_proven()
+    }
+
     /// The share of these that were accelerated, in percent.
     pub fn percent(&self) -> u64 {
         match self.long_lived() {
@@ -208,8 +223,12 @@ impl Acceleration {
             0 => String::new(),
             left_out => format!("; {left_out} ends more, of which nothing is known"),
         };
+        let unix = match self.unix {
+            0 => String::new(),
+            unix => format!(", {unix} over AF_UNIX"),
+        };
         format!(
-            "{} ends of connections, {} of them long-lived, {} of these accelerated ({} %); others: {}{left_out}",
+            "{} ends of connections, {} of them long-lived, {} of these accelerated ({} %{unix}); others: {}{left_out}",
             self.ends,
             self.long_lived(),
             self.accelerated,

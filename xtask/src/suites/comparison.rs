@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::acceleration::{Acceleration, Counts, Told};
 use super::exclusions::{self, Exclusion};
-use super::report::Row;
+use super::report::{self, Row};
 use super::side::{End, Ended, Mode, Side};
 use super::suite::{Extent, Place, Prepared, Suite};
-use super::verdict::{self, Difference, Verdicts};
+use super::verdict::{self, Difference, Tally, Verdicts};
 
 /// What is kept of a side beside its logs.
 const KEPT: &str = "side.json";
@@ -25,6 +26,8 @@ pub struct Bench {
     pub parts: Vec<String>,
     /// Run nothing, but read what the last run has left.
     pub reread: bool,
+    /// From which Crosslane is built.
+    pub commit: String,
     /// Where to take a suite from that is fetched from its authors.
     pub source: Option<PathBuf>,
 }
@@ -52,6 +55,25 @@ struct Found {
     /// By part.
     accelerations: BTreeMap<String, Acceleration>,
     took: Duration,
+    build: Build,
+}
+
+/// What is kept of a side. Earlier ones are arrays, which end with the ends.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    accelerations: BTreeMap<String, Acceleration>,
+    took: Duration,
+    /// By part.
+    ends: BTreeMap<String, End>,
+    #[serde(default)]
+    build: Option<Build>,
+}
+
+/// What was run, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Build {
+    commit: String,
+    date: String,
 }
 
 /// What became of a part.
@@ -108,8 +130,7 @@ fn without_results(found: &Found) -> Vec<String> {
 
 impl Course<'_> {
     fn rows(&self) -> anyhow::Result<Vec<Row>> {
-        let modes = [&[Mode::Native], &self.bench.modes[..]].concat();
-        let mut sides = self.run_all(&modes)?;
+        let mut sides = self.run_all(&self.modes()?)?;
         let natively = sides.remove(0);
         let mut repeated = BTreeMap::new();
         for side in &sides {
@@ -119,6 +140,19 @@ impl Course<'_> {
             .into_iter()
             .map(|side| self.row(&natively, &repeated, side))
             .collect()
+    }
+
+    /// Natively first, and in those modes that are asked for in which the suite's programs differ.
+    fn modes(&self) -> anyhow::Result<Vec<Mode>> {
+        let modes = self.bench.modes.iter().copied();
+        let differs = |mode: &Mode| *mode != Mode::Unix || self.suite.uses_unix();
+        let modes: Vec<_> = modes.filter(differs).collect();
+        let name = self.suite.name();
+        ensure!(
+            !modes.is_empty(),
+            "{name} has no connections over AF_UNIX: choose among default, eager"
+        );
+        Ok([&[Mode::Native], &modes[..]].concat())
     }
 
     /// All sides, at once if the suite bears it.
@@ -158,30 +192,41 @@ impl Course<'_> {
             }
         }
         let took = start.elapsed();
-        let ends = parts.iter().map(|(part, found)| (part, found.end));
-        let ends: BTreeMap<_, _> = ends.collect();
-        let kept = serde_json::to_string(&(&accelerations, took, ends))?;
-        std::fs::write(place.side.join(KEPT), kept)?;
+        let ends = parts.iter().map(|(part, found)| (part.clone(), found.end));
+        let build = Build {
+            commit: self.bench.commit.clone(),
+            date: report::today()?,
+        };
+        let kept = Kept {
+            accelerations: accelerations.clone(),
+            took,
+            ends: ends.collect(),
+            build: Some(build.clone()),
+        };
+        std::fs::write(place.side.join(KEPT), serde_json::to_string(&kept)?)?;
         Ok(Found {
             mode,
             parts,
             accelerations,
             took,
+            build,
         })
     }
 
     /// What a run has left.
     fn reread_side(&self, mode: Mode) -> anyhow::Result<Found> {
         let place = self.place_of(mode.name());
-        let kept = place.side.join(KEPT);
-        let kept = std::fs::read_to_string(&kept).with_context(|| kept.display().to_string())?;
-        let (accelerations, took, ends): (_, _, BTreeMap<String, End>) =
-            serde_json::from_str(&kept)?;
+        let path = place.side.join(KEPT);
+        let kept = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let kept: Kept = serde_json::from_str(&kept)?;
         let mut parts = BTreeMap::new();
         for part in &self.parts {
             let name = self.suite.job(part, &place)?.name;
             let log = place.side.join(format!("{name}.log"));
-            let end = *ends.get(part).context("the last run had no such part")?;
+            let end = *kept
+                .ends
+                .get(part)
+                .context("the last run had no such part")?;
             let ended = Ended {
                 log,
                 told: PathBuf::new(),
@@ -191,11 +236,31 @@ impl Course<'_> {
             let found = self.read(part, &place, &ended)?;
             parts.insert(part.clone(), found);
         }
+        let build = match kept.build {
+            Some(build) => build,
+            None => self.build_of(mode, kept.took, &path)?,
+        };
         Ok(Found {
             mode,
             parts,
-            accelerations,
-            took,
+            accelerations: kept.accelerations,
+            took: kept.took,
+            build,
+        })
+    }
+
+    /// What was run, where the side itself does not say it: a recorded row of as many seconds is of that run.
+    fn build_of(&self, mode: Mode, took: Duration, kept: &Path) -> anyhow::Result<Build> {
+        let is_it = |row: &Row| {
+            let of_suite = row.suite == self.suite.name() && row.mode == mode;
+            of_suite && row.seconds == took.as_secs()
+        };
+        Ok(match report::kept()?.into_iter().find(is_it) {
+            Some(Row { commit, date, .. }) => Build { commit, date },
+            None => Build {
+                commit: String::new(),
+                date: report::day_of(kept)?,
+            },
         })
     }
 
@@ -288,22 +353,56 @@ impl Course<'_> {
             tests += verdict::names(native.iter().chain([verdicts])).len();
             different.extend(verdict::differences(&native, verdicts));
         }
+        let of_parts = natively.parts.values().map(|part| &part.verdicts);
         Ok(Row {
             suite: self.suite.name().to_owned(),
             version: self.suite.version()?,
             mode: side.mode,
             tests,
+            natively: Some(Tally::of(of_parts)),
             different,
             without_results: without_results(natively),
             excluded: self.exclusions.clone(),
             acceleration: Acceleration::sum(side.accelerations.values()),
             accelerations: side.accelerations,
-            floors: self.suite.floors().to_vec(),
+            floors: match side.mode {
+                // Pairs within one process stay with the kernel.
+                Mode::Unix => Vec::new(),
+                _ => self.suite.floors().to_vec(),
+            },
             is_whole: self.bench.extent == Extent::Whole && self.bench.parts.is_empty(),
+            parts: self.parts.clone(),
             seconds: side.took.as_secs(),
             native_seconds: natively.took.as_secs(),
-            date: super::report::today()?,
-            commit: super::report::commit()?,
+            date: side.build.date,
+            commit: side.build.commit,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_earlier_runs_have_left_is_read_too() {
+        let build = Build {
+            commit: "1234567".into(),
+            date: "2026-11-29".into(),
+        };
+        let ends = BTreeMap::from([("a".to_owned(), End::Bad)]);
+        let now = Kept {
+            accelerations: BTreeMap::new(),
+            took: Duration::from_secs(7),
+            ends: ends.clone(),
+            build: Some(build.clone()),
+        };
+        let now = serde_json::to_string(&now).unwrap();
+        let before = r#"[{}, {"secs": 7, "nanos": 0}, {"a": "bad"}]"#;
+        for (text, build) in [(now.as_str(), Some(build)), (before, None)] {
+            let kept: Kept = serde_json::from_str(text).unwrap();
+            assert_eq!((kept.ends, kept.build), (ends.clone(), build));
+            assert_eq!(kept.took, Duration::from_secs(7));
+        }
     }
 }

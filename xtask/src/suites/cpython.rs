@@ -74,6 +74,10 @@ impl Suite for Cpython {
         true
     }
 
+    fn uses_unix(&self) -> bool {
+        true
+    }
+
     fn job(&self, part: &str, place: &Place) -> anyhow::Result<Job> {
         // Some tests leave files where they run.
         let folder = place.side.join(part);

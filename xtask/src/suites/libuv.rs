@@ -72,6 +72,10 @@ impl Suite for Libuv {
         Ok(vec!["tests".to_owned()])
     }
 
+    fn uses_unix(&self) -> bool {
+        true
+    }
+
     fn job(&self, part: &str, place: &Place) -> anyhow::Result<Job> {
         // The tests read files of the tree by relative names.
         let tree = source::tree(place.suite).context("libuv has not been fetched")?;

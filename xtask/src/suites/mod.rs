@@ -85,7 +85,7 @@ impl Args {
         match (self.mode.is_empty(), self.core) {
             (false, _) => self.mode.clone(),
             (true, true) => vec![CORE_MODE],
-            (true, false) => vec![Mode::Default, Mode::Eager],
+            (true, false) => vec![Mode::Default, Mode::Eager, Mode::Unix],
         }
     }
 }
@@ -116,6 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         extent,
         parts: args.part.clone(),
         reread: args.reread,
+        commit: report::commit(crate::workspace_root())?,
         source: args.source.clone(),
     };
     let (mut rows, mut skipped) = (Vec::new(), Vec::new());
@@ -155,6 +156,7 @@ pub fn core() -> anyhow::Result<Outcome> {
         extent: Extent::Core,
         parts: Vec::new(),
         reread: false,
+        commit: report::commit(crate::workspace_root())?,
         source: None,
     };
     let mut outcome = Outcome::skipped(0, "");
@@ -197,7 +199,7 @@ fn check_names(args: &Args) -> anyhow::Result<()> {
     }
     ensure!(
         !args.mode.contains(&Mode::Native),
-        "a native run is part of every comparison: choose among default, eager"
+        "a native run is part of every comparison: choose among default, eager, unix"
     );
     Ok(())
 }

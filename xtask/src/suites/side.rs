@@ -25,6 +25,8 @@ pub enum Mode {
     Default,
     /// Under `crosslane run --eager 1-65535`
     Eager,
+    /// Under `crosslane run --unix --eager 1-65535`
+    Unix,
 }
 
 impl Mode {
@@ -33,20 +35,22 @@ impl Mode {
             Self::Native => "native",
             Self::Default => "default",
             Self::Eager => "eager",
+            Self::Unix => "unix",
         }
     }
 
     /// What stands before a command, of whose connections is told in the file `told`.
     fn prefix(self, crosslane: &Path, told: &Path) -> Vec<OsString> {
-        let eager: &[&str] = match self {
+        let options: &[&str] = match self {
             Self::Native => return Vec::new(),
             Self::Default => &[],
             Self::Eager => &["--eager", "1-65535"],
+            Self::Unix => &["--unix", "--eager", "1-65535"],
         };
         let run = [crosslane.into(), "run".into(), "--explain=json".into()];
-        let eager = eager.iter().map(OsString::from);
+        let options = options.iter().map(OsString::from);
         let last = ["--explain-to".into(), told.into(), "--".into()];
-        run.into_iter().chain(eager).chain(last).collect()
+        run.into_iter().chain(options).chain(last).collect()
     }
 }
 

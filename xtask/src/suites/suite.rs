@@ -38,6 +38,11 @@ pub trait Suite: Sync {
         &[]
     }
 
+    /// Whether its programs talk over AF_UNIX, too.
+    fn uses_unix(&self) -> bool {
+        false
+    }
+
     /// Prepare a side's own folder.
     fn furnish(&self, _place: &Place) -> anyhow::Result<()> {
         Ok(())

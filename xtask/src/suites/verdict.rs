@@ -83,6 +83,30 @@ impl Verdicts {
     }
 }
 
+/// How many tests of a run ended in each way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    pub passed: usize,
+    pub skipped: usize,
+    pub failed: usize,
+}
+
+impl Tally {
+    /// Of all of these runs together.
+    pub fn of<'a>(runs: impl IntoIterator<Item = &'a Verdicts>) -> Self {
+        let mut tally = Self::default();
+        for verdict in runs.into_iter().flat_map(|run| run.0.values()) {
+            match verdict {
+                Verdict::Passed => tally.passed += 1,
+                Verdict::Skipped => tally.skipped += 1,
+                Verdict::Failed => tally.failed += 1,
+                Verdict::Missing => {}
+            }
+        }
+        tally
+    }
+}
+
 /// A test that ended differently under Crosslane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
@@ -142,6 +166,18 @@ mod tests {
     fn a_test_that_fails_on_both_sides_is_no_difference() {
         let natively = run(&[("a", Passed), ("b", Failed), ("c", Skipped)]);
         assert_eq!(differences(std::slice::from_ref(&natively), &natively), []);
+    }
+
+    #[test]
+    fn tests_are_tallied_by_how_they_ended_and_a_missing_one_did_not() {
+        let one = run(&[("a", Passed), ("b", Failed), ("c", Skipped)]);
+        let other = run(&[("a", Passed), ("d", Missing)]);
+        let tally = Tally {
+            passed: 2,
+            skipped: 1,
+            failed: 1,
+        };
+        assert_eq!(Tally::of([&one, &other]), tally);
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub const ALL: [Suite; 20] = [
     },
     Suite {
         name: "nginx",
-        needs: &[setup::NGINX, setup::WRK, setup::CURL],
+        needs: &[setup::NGINX, setup::WRK, setup::CURL, setup::PYTHON],
     },
     Suite {
         name: "programs",

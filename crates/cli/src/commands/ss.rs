@@ -148,3 +148,29 @@ fn explanation(connections: &[ConnectionReport]) -> String {
         .chain(["\n".to_owned()].into_iter().filter(|_| !named.is_empty()))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn options(command: &clap::Command) -> BTreeSet<String> {
+        let own = command.get_arguments().filter_map(clap::Arg::get_long);
+        let own = own.map(|name| format!("--{name}"));
+        own.chain(command.get_subcommands().flat_map(options))
+            .collect()
+    }
+
+    #[test]
+    fn every_option_that_a_remedy_names_is_there() {
+        let known = options(&crate::Cli::command());
+        for reason in Reason::ALL {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            let words = reason.remedy().split(|c| !is_part(c));
+            for option in words.filter(|word| word.starts_with("--")) {
+                assert!(known.contains(option), "{reason:?}: {option}");
+            }
+        }
+    }
+}

@@ -99,6 +99,35 @@ pub fn file_type(fd: RawFd) -> Result<u32, Errno> {
     Ok(stat.st_mode & libc::S_IFMT)
 }
 
+/// A copy of a descriptor of this process, by pidfd_open(2) and pidfd_getfd(2).
+pub fn take_own(fd: RawFd) -> Result<RawFd, Errno> {
+    take_from(std::process::id().cast_signed(), fd)
+}
+
+/// A copy of a descriptor of another process, by the same calls.
+pub fn take_from(pid: libc::pid_t, fd: RawFd) -> Result<RawFd, Errno> {
+    let call = |number, a: RawFd, b: RawFd| {
+        let (a, b, none) = (i64::from(a), i64::from(b), 0_i64);
+        // SAFETY: numbers only.
+        let made = unsafe { libc::syscall(number, a, b, none) };
+        answer_fd(RawFd::try_from(made).expect("descriptors are small"))
+    };
+    let process = call(libc::SYS_pidfd_open, pid, 0)?;
+    let taken = call(libc::SYS_pidfd_getfd, process, fd);
+    close(process).expect("it is open");
+    taken
+}
+
+/// _Fork(3), of which no handler is told: None in the child.
+pub fn fork_unseen() -> Result<Option<libc::pid_t>, Errno> {
+    unsafe extern "C" {
+        fn _Fork() -> libc::pid_t;
+    }
+    // SAFETY: as in `fork`.
+    let pid = answer_fd(unsafe { _Fork() })?;
+    Ok((pid > 0).then_some(pid))
+}
+
 /// fork(2): None in the child.
 pub fn fork() -> Result<Option<libc::pid_t>, Errno> {
     // SAFETY: the child of these programs calls only what the C library allows after a fork.

@@ -54,6 +54,26 @@ pub fn setuid(user: u32) -> Answer {
     answer_int(unsafe { libc::setuid(user) })
 }
 
+/// unshare(2): into a network namespace of its own.
+pub fn unshare_network() -> Answer {
+    // SAFETY: takes a number only.
+    answer_int(unsafe { libc::unshare(libc::CLONE_NEWNET) })
+}
+
+/// Have the loopback device of this network namespace work (netdevice(7)).
+pub fn raise_loopback() -> Answer {
+    let fd = super::socket(libc::AF_INET, 0)?;
+    // SAFETY: the request is plain bytes, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[..2].copy_from_slice(&[b'l', b'o'].map(|letter| letter as libc::c_char));
+    request.ifr_ifru.ifru_flags =
+        libc::c_short::try_from(libc::IFF_UP).expect("flags are of 16 bits");
+    // SAFETY: the request reads such a structure, which outlives the call.
+    let raised = answer_int(unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS, &raw mut request) });
+    super::close(fd)?;
+    raised
+}
+
 /// getrlimit(2): how many descriptors this process may have.
 pub fn descriptor_limit() -> Result<u64, Errno> {
     limits().map(|limits| limits.rlim_cur)

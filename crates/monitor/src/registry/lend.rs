@@ -70,7 +70,7 @@ impl<B: Backing> Registry<B> {
 
     /// The end cannot be lent.
     pub fn refuse_loan(&mut self, client: ClientId, token: u64) {
-        let reason = Reason::Refused as u32;
+        let reason = Reason::Passed as u32;
         self.say(client, MonitorMessage::Refused { token, reason });
     }
 

@@ -1,6 +1,8 @@
 //! Ends whose other end is on another host. The registry does not know hosts: it tells which ends
 //! have found no partner here, and is told which of them have found one there.
 
+use std::collections::{HashMap, HashSet};
+
 use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
 
@@ -180,6 +182,19 @@ impl<B: Backing> Registry<B> {
         for (client, token, pair) in lost {
             self.say(client, MonitorMessage::WindowLost { token, pair });
         }
+    }
+
+    /// Lanes between hosts of ends that are known, and hear of losses so.
+    pub fn granted_lanes(&self) -> HashSet<u64> {
+        let granted = self.ends.values().flat_map(|end| &end.grants);
+        granted
+            .map(|granted| self.arenas.pair_name(granted.side))
+            .collect()
+    }
+
+    /// The windows of all lanes between hosts that this monitor has granted, whoever has them.
+    pub fn lanes(&self) -> HashMap<u64, WindowId> {
+        self.arenas.named().collect()
     }
 
     /// The window of an end carries what has been written there.

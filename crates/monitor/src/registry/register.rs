@@ -51,7 +51,7 @@ impl<B: Backing> Registry<B> {
             return Err(Reason::Foreign);
         }
         if self.over_quota(client) {
-            return Err(Reason::Refused);
+            return Err(Reason::Quota);
         }
         Ok(endpoint)
     }
@@ -230,7 +230,7 @@ impl<B: Backing> Registry<B> {
         };
         if self.is_sated(older) || self.is_sated(newer) {
             // The older one goes on in what it has.
-            return self.refuse_end(newer, Reason::Refused);
+            return self.refuse_end(newer, Reason::TooOften);
         }
         let Some(sides) = self.arenas.take(a, b, self.quotas.arenas_per_process) else {
             self.refuse_end(older, Reason::NoMemory);

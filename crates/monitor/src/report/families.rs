@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::slab::{COUNTER_SLOTS, EndPhase, REASON_SLOTS, SLAB_ENTRIES};
+use crosslane_ctl::slab::{COUNTER_SLOTS, REASON_SLOTS, SLAB_ENTRIES};
 use crosslane_window::slab::SlabMap;
 
 use super::runs::Runs;
@@ -298,9 +298,9 @@ impl Families {
         self.families.get(&id)
     }
 
-    /// Who may have the open ends of these lanes between hosts: a process of the family, the end's token, and
-    /// the lanes.
-    pub fn in_lanes(&self, is_sought: impl Fn(u64) -> bool) -> Vec<(ClientId, u64, u64)> {
+    /// Who may have the open ends that are sought, by their lanes between hosts and their flags: a process of the family,
+    /// the end's token, and the lanes.
+    pub fn in_lanes(&self, is_sought: impl Fn(u64, u32) -> bool) -> Vec<(ClientId, u64, u64)> {
         let mut found = Vec::new();
         for family in self.families.values() {
             let used = family.slab.header().entries_used.load(Relaxed);
@@ -309,8 +309,7 @@ impl Families {
                     break;
                 };
                 let pair = entry.wait.pair.load(SeqCst);
-                let is_open = entry.id.phase.load(SeqCst) != EndPhase::Free as u32;
-                if is_open && is_sought(pair) {
+                if entry.is_held() && is_sought(pair, entry.id.flags.load(SeqCst)) {
                     let generation = entry.id.generation.load(SeqCst);
                     let token = u64::from(generation) << 32 | u64::from(index);
                     let members = family.members.keys();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crosslane_ctl::ledger::{EndRecord, LEDGER_RECORDS, RecordState};
+use crosslane_ctl::ledger::{EndRecord, LEDGER_RECORDS, RecordState, UNIX};
 use crosslane_ctl::message::TEXT_BYTES;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::EndPhase;
@@ -45,6 +45,8 @@ pub struct RunEnd {
     pub connection: ConnectionReport,
     /// Whether it, or its process, has ended.
     pub ended: bool,
+    /// Bytes that were lost in its ring, as the counter `stranded_bytes` has them.
+    pub stranded_bytes: u64,
 }
 
 /// What is to be said beside the ends.
@@ -86,6 +88,7 @@ struct Remembered {
     names: Names,
     seen: Seen,
     ended: bool,
+    stranded: u64,
 }
 
 impl Runs {
@@ -178,6 +181,7 @@ impl Remembered {
             names: [0, 1].map(|side| name(record, side)),
             seen,
             ended,
+            stranded: record.stranded.load(Relaxed),
         })
     }
 
@@ -185,6 +189,7 @@ impl Remembered {
         RunLine::End(Box::new(RunEnd {
             connection: ConnectionReport::of(&self.program, self.names, &self.seen),
             ended: self.ended,
+            stranded_bytes: self.stranded,
         }))
     }
 }
@@ -213,8 +218,13 @@ fn read_closed(record: &EndRecord) -> Seen {
 }
 
 fn name(record: &EndRecord, side: usize) -> Option<Name> {
+    let [family, number] = [0, 1].map(|half| record.addresses[side][half].load(Relaxed));
+    if family == UNIX {
+        let inode = u32::try_from(number).ok()?;
+        return Some(Name::Unix { inode, cookie: 0 });
+    }
     let port = u16::try_from(record.ports[side].load(Relaxed)).ok()?;
-    let halves = [0, 1].map(|half| record.addresses[side][half].load(Relaxed).to_ne_bytes());
+    let halves = [family, number].map(u64::to_ne_bytes);
     let octets: [u8; 16] = halves.concat().try_into().ok()?;
     let address = IpAddr::V6(Ipv6Addr::from(octets)).to_canonical();
     (port != 0).then(|| Name::Ip(SocketAddr::new(address, port)))

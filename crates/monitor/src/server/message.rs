@@ -252,7 +252,7 @@ impl Monitor {
             Some(fd) if purpose == Purpose::Adopt => Endpoint::read_adopted(fd.as_fd()),
             Some(fd) => Endpoint::read(fd.as_fd()),
             // We may have had no room for the descriptor: nobody's fault.
-            None if fds_lost => Err(EndpointError::NotAStream),
+            None if fds_lost => Err(EndpointError::Lost),
             None => return Err(Fault::NoDescriptor),
         };
         let closed = fd.is_none_or(|fd| self.discard(id, fd));
@@ -335,6 +335,7 @@ impl Monitor {
         }
         self.clients.insert(client, id);
         self.registry.hello(client, family, peer.uid);
+        self.welcome_strays();
         Ok(())
     }
 

@@ -6,6 +6,7 @@ mod lost;
 mod probe;
 pub(super) mod reload;
 mod seen;
+mod strays;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +21,7 @@ use self::beat::Beats;
 use self::probe::Probes;
 use self::reload::Reloads;
 use self::seen::Seen;
+use self::strays::Strays;
 use super::complaints::Complaints;
 use super::{Monitor, RACK_DOOR};
 use crate::arenas::WindowId;
@@ -76,6 +78,7 @@ pub(super) struct Rack {
     links: Links,
     matching: Matching,
     lost: Lost,
+    strays: Strays,
     /// In the order of `rack.toml`; the index is the [`WindowId`].
     windows: Vec<State>,
     /// No host is let in before then, for lack of memory or descriptors.
@@ -154,6 +157,7 @@ impl Rack {
             windows: config.windows.iter().map(state).collect(),
             matching: Matching::new(Arc::clone(&config), netns),
             lost: Lost::default(),
+            strays: Strays::default(),
             door_shut_until: None,
             complaints: Complaints::default(),
             fingerprint,
@@ -184,6 +188,7 @@ impl Rack {
             .into_iter()
             .chain(probes)
             .chain(windows)
+            .chain(self.strays.due())
             .chain(self.door_shut_until)
             .min()
     }
@@ -302,7 +307,7 @@ impl Rack {
         let id = window_id(index);
         let open = registry.backing().open(id);
         if !open.is_some_and(|open| open.window.is_there()) {
-            registry.tell_of_loss(id);
+            self.tell_of_loss(index, registry);
             let window =
                 Window::open(&self.config.windows[index]).map_err(|error| error.to_string())?;
             registry.backing().add_window(id, window, is_owner);
@@ -394,7 +399,7 @@ impl Rack {
                 true
             }
             Err(trouble) => {
-                registry.tell_of_loss(window_id(index));
+                self.tell_of_loss(index, registry);
                 self.complain(index, trouble);
                 false
             }
@@ -447,7 +452,7 @@ impl Rack {
                 self.probe(index, registry, epoll);
             }
             Err(trouble) => {
-                registry.tell_of_loss(window_id(index));
+                self.tell_of_loss(index, registry);
                 self.windows[index].phase = Phase::Closed;
                 self.plan_retry(index);
                 self.complain(index, trouble);
@@ -504,6 +509,7 @@ impl Monitor {
         rack.tend_windows(&mut self.registry, &self.epoll, now);
         rack.send_pieces(&self.epoll, now);
         self.search_for_owners(now);
+        self.tell_strays(now);
         self.deliver();
     }
 

@@ -255,7 +255,7 @@ fn ends_that_are_bound_to_different_devices_are_not_paired() {
 }
 
 #[test]
-fn what_is_no_connected_tcp_socket_is_refused() {
+fn what_cannot_be_paired_is_refused_with_its_cause() {
     let mut bench = Bench::new();
     let a = bench.process();
     let self_connected = Endpoint {
@@ -264,8 +264,13 @@ fn what_is_no_connected_tcp_socket_is_refused() {
         device: 0,
     };
     for (endpoint, reason) in [
-        (Err(EndpointError::NotAStream), Reason::Refused),
-        (Err(EndpointError::NotConnected), Reason::Refused),
+        (Err(EndpointError::NotAStream), Reason::NotStream),
+        (Err(EndpointError::NotConnected), Reason::Unconnected),
+        (Err(EndpointError::NotAccepted), Reason::TooYoung),
+        (Err(EndpointError::OtherNamespace), Reason::Namespace),
+        (Err(EndpointError::NoDiag), Reason::NoDiag),
+        (Err(EndpointError::NoNetns), Reason::OldKernel),
+        (Err(EndpointError::Lost), Reason::MonitorFull),
         (Err(EndpointError::Transparent), Reason::Option),
         (Ok(self_connected), Reason::NoPeer),
     ] {
@@ -302,7 +307,7 @@ fn who_registers_a_connection_again_and_again_does_not_use_up_its_peers_memory()
     for token in 0..2 * most {
         bench.register(other, token, socket(0, 1, 2 + token));
         let said = bench.said();
-        let reason = Reason::Refused as u32;
+        let reason = Reason::TooOften as u32;
         let refused = (other, MonitorMessage::Refused { token, reason });
         match token < most {
             true => assert_eq!(said.len(), 3),
@@ -346,7 +351,8 @@ fn quotas_are_kept_and_given_back() {
     let (a, b) = (bench.process(), bench.process());
     let refused = |bench: &mut Bench| {
         let said = bench.said();
-        matches!(said[..], [(_, MonitorMessage::Refused { .. })])
+        let by_quota = Reason::Quota as u32;
+        matches!(said[..], [(_, MonitorMessage::Refused { reason, .. })] if reason == by_quota)
     };
     bench.register(a, 1, socket(1, 0, 1));
     bench.register(a, 2, socket(2, 0, 2));

@@ -5,9 +5,11 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
+use crosslane_stream::ready;
 use crosslane_sys::{Errno, real};
 use libc::{epoll_event, sigset_t, timespec};
 
+use super::reg::Reg;
 use super::set::Set;
 
 /// Those on descriptors that the library did not know for sets when they began.
@@ -26,13 +28,16 @@ impl Asleep {
 
 impl Drop for Asleep {
     fn drop(&mut self) {
-        // In a child that was forked meanwhile, by a handler, nobody was counted.
-        let _ = self
-            .0
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
-                count.checked_sub(1)
-            });
+        count_down(self.0);
     }
+}
+
+/// One call less. Returns how many there were: in a child that was forked meanwhile, by a handler, nobody was counted.
+pub fn count_down(count: &AtomicU32) -> u32 {
+    let less = |count: u32| count.checked_sub(1);
+    count
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+        .unwrap_or(0)
 }
 
 /// Whether somebody may sleep on a set.
@@ -43,6 +48,25 @@ pub fn has_sleepers(set: &Set) -> bool {
 /// In a forked child nobody sleeps.
 pub fn forget() {
     UNSEEN.store(0, Ordering::Relaxed);
+}
+
+/// Nobody sleeps on the set any more.
+pub fn disarm_all(set: &Set) {
+    let Ok(mut inner) = set.inner.lock() else {
+        return;
+    };
+    if set.sleepers.load(Ordering::SeqCst) > 0 {
+        // Another thread has armed them since.
+        return;
+    }
+    for place in 0..inner.hot.len() {
+        let key = inner.hot[place];
+        // Of one that is not waited for any more another set may sleep.
+        let is_ours = |reg: &&mut Reg| reg.is_live() && reg.is_counted();
+        if let Some(reg) = inner.reg(key).filter(is_ours) {
+            ready::disarm(&reg.end);
+        }
+    }
 }
 
 /// The program's own way into the kernel: a cancellation point, with its signal mask.

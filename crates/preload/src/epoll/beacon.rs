@@ -58,7 +58,7 @@ pub fn look(set: &Set, inner: &mut Inner) {
         let Some(reg) = inner.reg(key).filter(|reg| reg.ringed && reg.is_live()) else {
             continue;
         };
-        sync(set.fd(), key, reg);
+        sync(set, key, reg);
         // The kernel is not to show doorbells that nobody needs any more.
         if !reg.end.has_record() {
             ready::take_bells(&reg.end);

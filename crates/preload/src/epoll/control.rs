@@ -6,26 +6,27 @@ use core::sync::atomic::{Ordering, fence};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::end::Blocked;
-use crosslane_stream::{End, close as closing, ready, rest, room, stay, watcher};
+use crosslane_stream::{End, close as closing, ready, rest, room, stay, switch, watcher};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
 
 use super::asleep::has_sleepers;
-use super::kernels::{EDGE, EXCLUSIVE, IN, OUT, UNASKED, give_back, sync, take_away, wish_of};
+use super::common::Common;
+use super::kernels::{EDGE, EXCLUSIVE, IN, OUT, UNASKED, give_back, sync, tag, take_away, wish_of};
 use super::news::is_told;
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
-use super::{beacon, early};
+use super::{beacon, early, shared, sharing};
 use crate::{c, progress};
 
-const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
+pub const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
 
 /// What may be asked for with EPOLLEXCLUSIVE.
 const WITH_EXCLUSIVE: u32 =
     IN | OUT | EDGE | EXCLUSIVE | (libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP) as u32;
 
 /// The key of no registration: what the kernel tells by it concerns nobody.
-const NO_KEY: u32 = u32::MAX;
+pub const NO_KEY: u32 = u32::MAX;
 
 /// How long the connections of a set that is nested are waited for to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
@@ -42,7 +43,8 @@ pub unsafe extern "C" fn epoll_ctl(
     let has_wish = operation != libc::EPOLL_CTL_DEL && c::may_be(event, 1);
     // SAFETY: the program's promise; of EPOLL_CTL_DEL the kernel looks at none.
     let wish = has_wish.then(|| unsafe { *event });
-    if let Some(set) = set::known(epoll) {
+    let set = set::known(epoll);
+    if let Some(set) = set {
         set.use_here();
     }
     let Some(end) = End::of(fd) else {
@@ -56,12 +58,19 @@ pub unsafe extern "C" fn epoll_ctl(
         }
         return result;
     };
-    match (operation, wish) {
+    if let Some(set) = set.filter(|set| set.sharing.is_settled()) {
+        return shared::control(set, (operation, wish), &end, kernel);
+    }
+    let result = match (operation, wish) {
         (libc::EPOLL_CTL_ADD, Some(wish)) => add(epoll, &end, wish, kernel),
         (libc::EPOLL_CTL_MOD, Some(wish)) => modify(epoll, &end, wish, kernel),
         (libc::EPOLL_CTL_DEL, _) => delete(epoll, &end, kernel),
         _ => kernel(),
+    };
+    if let Some(set) = set.filter(|set| result == 0 && set.sharing.is_due()) {
+        shared::repeat(set, (operation, wish), &end);
     }
+    result
 }
 
 /// A set that is watched by another set must show its readiness in the kernel.
@@ -119,12 +128,8 @@ fn show_what_stays(set: &Set, end: &End) {
         };
         if reg.spent {
             give_back(set, &mut inner, key);
-        } else if is_broken && !reg.is_edge() && !reg.is_silent() && !reg.nameless {
-            let event = epoll_event {
-                events: wish_of(reg),
-                u64: set::tagged(key),
-            };
-            let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_MOD, reg.end.fd, event);
+        } else if is_broken && !reg.is_edge() && !reg.is_silent() {
+            tag(set, key, reg, wish_of(reg));
         }
     }
 }
@@ -179,24 +184,33 @@ fn add(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int) -
     result
 }
 
-/// Keep a registration that the kernel has made. Returns its key.
-pub fn record(set: &Set, inner: &mut Inner, end: &End, (events, data): (u32, u64)) -> u32 {
-    let local = end.local;
-    let mut reg = Reg::new(end, events, data);
-    reg.count();
-    let key = inner.add(reg);
-    if local.registrations.load(Ordering::Relaxed) > 1 {
-        local.plural.store(1, Ordering::Relaxed);
-    }
-    let place = set.fd().cast_unsigned() + 1;
-    local.epoll_set.store(place, Ordering::Relaxed);
-    local.epoll_key.store(key, Ordering::Relaxed);
+/// Keep a registration that the kernel has made, and take it over if its connection has rings. Returns its key.
+pub fn record(set: &Set, inner: &mut Inner, end: &End, wish: (u32, u64)) -> u32 {
+    let key = keep(set, inner, end, wish);
+    sharing::note(set, inner, key);
     // Whoever grants rings looks for sets after that.
     fence(Ordering::SeqCst);
     if end.phase() == EndPhase::Granted {
         take_over(set, inner, key, false);
         wake_for_news(set, inner, key);
     }
+    key
+}
+
+/// Keep a registration that the kernel has. Returns its key.
+pub fn keep(set: &Set, inner: &mut Inner, end: &End, (events, data): (u32, u64)) -> u32 {
+    let local = end.local;
+    let mut reg = Reg::new(end, events, data);
+    reg.count();
+    let key = inner.add(reg);
+    // It may be the first here, of what a relative has registered.
+    set.note_used();
+    if local.registrations.load(Ordering::Relaxed) > 1 {
+        local.plural.store(1, Ordering::Relaxed);
+    }
+    let place = set.fd().cast_unsigned() + 1;
+    local.epoll_set.store(place, Ordering::Relaxed);
+    local.epoll_key.store(key, Ordering::Relaxed);
     key
 }
 
@@ -219,8 +233,7 @@ fn revive(epoll: c_int, end: &End, wish: epoll_event) -> Option<c_int> {
     }
     reg.renew(wish.events, wish.u64);
     reg.count();
-    inner.heat(key);
-    tell_sleepers(set, &mut inner, key);
+    renewed(set, &mut inner, key);
     Some(0)
 }
 
@@ -253,6 +266,7 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
         if result == 0 {
             reg.absent = false;
             reg.renew(wish.events, wish.u64);
+            sharing::note(set, &mut inner, key);
             if takes_over {
                 take_over(set, &mut inner, key, false);
                 tell_sleepers(set, &mut inner, key);
@@ -261,9 +275,15 @@ fn modify(epoll: c_int, end: &End, wish: epoll_event, kernel: impl Fn() -> c_int
         return result;
     }
     reg.renew(wish.events, wish.u64);
-    inner.heat(key);
-    tell_sleepers(set, &mut inner, key);
+    renewed(set, &mut inner, key);
     0
+}
+
+/// The program has another wish for a connection with rings.
+fn renewed(set: &Set, inner: &mut Inner, key: u32) {
+    sharing::note(set, inner, key);
+    inner.heat(key);
+    tell_sleepers(set, inner, key);
 }
 
 /// A send has found no room: the set that holds the end must look for some, although it may not
@@ -320,7 +340,7 @@ fn for_each(end: &End, mut act: impl FnMut(&'static Set, &mut Inner, u32)) {
 
 /// Threads that sleep on the set must learn of a new wish: the kernel is told now, the rings are
 /// armed, and if there is news already, one sleeper is woken.
-fn tell_sleepers(set: &Set, inner: &mut Inner, key: u32) {
+pub fn tell_sleepers(set: &Set, inner: &mut Inner, key: u32) {
     if has_sleepers(set) {
         wake_for_news(set, inner, key);
     } else if let Some(reg) = inner.reg(key)
@@ -328,14 +348,14 @@ fn tell_sleepers(set: &Set, inner: &mut Inner, key: u32) {
         && !set.is_parents()
     {
         // A set that always finds news elsewhere never sleeps, before which all others are told to the kernel.
-        sync(set.fd(), key, reg);
+        sync(set, key, reg);
     }
 }
 
 fn wake_for_news(set: &Set, inner: &mut Inner, key: u32) {
     let Some(reg) = inner.reg(key) else { return };
     let (end, wanted) = (reg.end, reg.wanted());
-    sync(set.fd(), key, reg);
+    sync(set, key, reg);
     // Of an error or an end a new wish is told whatever it is, also of one that the kernel has told while it was spent.
     let due = if reg.fresh { wanted | UNASKED } else { wanted };
     let is_missed = reg.missed;
@@ -361,12 +381,7 @@ pub fn pass_on(set: &Set, inner: &mut Inner, key: u32) {
 /// Wake one of those who sleep on the set, to look at a registration: a socket can nearly always be written to.
 fn wake_one(set: &Set, key: u32, reg: &mut Reg) {
     let events = OUT | IN | EDGE;
-    let event = epoll_event {
-        events,
-        u64: set::tagged(key),
-    };
-    let changes = || kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_MOD, reg.end.fd, event).is_ok();
-    if !reg.nameless && changes() {
+    if tag(set, key, reg, events) {
         reg.kernel_events = events;
     }
 }
@@ -388,6 +403,7 @@ fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
         // Programs that delete and add for every request would spend their time in the kernel.
         reg.deleted = true;
         reg.uncount();
+        sharing::note(set, &mut inner, key);
         inner.heat(key);
         return 0;
     }
@@ -397,6 +413,7 @@ fn delete(epoll: c_int, end: &End, kernel: impl Fn() -> c_int) -> c_int {
     };
     if result == 0 {
         reg.uncount();
+        sharing::note_gone(set, &mut inner, key);
         inner.remove(key);
     }
     result
@@ -425,6 +442,7 @@ pub fn received(fd: c_int) {
                 // Its other processes are to find in the kernel what is put there.
                 if let Some(set) = set::known(fd) {
                     set.is_nested.store(true, Ordering::Relaxed);
+                    sharing::share_with_all(set);
                 }
             }
         }
@@ -450,10 +468,16 @@ pub fn forget(end: &End) {
             }
         }
         let stays_open = || !is_last || end.has_flags(end_flags::FORKED) || stay::is_asleep(end);
-        if is_to_go && stays_open() {
+        if is_to_go
+            && stays_open()
+            && let Some(_held) = sharing::may_delete(set, reg)
+        {
             // The kernel still has what the program has deleted, as long as anybody has the socket.
             let nothing = epoll_event { events: 0, u64: 0 };
             let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, end.fd, nothing);
+            sharing::note_gone(set, inner, key);
+        } else if set.sharing.common().is_some() && !stays_open() {
+            sharing::note_gone(set, inner, key);
         }
         if let Some(mut reg) = inner.remove(key) {
             reg.uncount();
@@ -491,7 +515,7 @@ fn other_name(end: &End) -> End {
 pub fn adopt(end: &End) {
     watcher::on_loss(beacon::wake);
     room::on_room(beacon::tell_room);
-    let mut waits = false;
+    let (mut waits, mut is_shared) = (false, false);
     fence(Ordering::SeqCst);
     for_each(end, |set, inner, key| {
         let Some(reg) = inner.reg(key) else { return };
@@ -500,6 +524,10 @@ pub fn adopt(end: &End) {
             if reg.reported_line > ready::arrived_up_to(end, 0) {
                 reg.reported_line = 0;
             }
+        } else if set.sharing.common().is_some_and(Common::is_shared) {
+            // Threads of this process may be asleep in it still, and know nothing of that.
+            is_shared = true;
+            return;
         } else if reg.nameless || reg.events & ONCE != 0 {
             waits = true;
             return;
@@ -510,6 +538,9 @@ pub fn adopt(end: &End) {
         // Who fell asleep before could not ask to be rung.
         tell_sleepers(set, inner, key);
     });
+    if is_shared {
+        switch::pin(end, Reason::EpollShared);
+    }
     if !waits {
         end.local.adopted.store(1, Ordering::Release);
     }
@@ -517,16 +548,20 @@ pub fn adopt(end: &End) {
 
 /// From now on the kernel's registration carries our tag. `is_told` says that no edge is due for what is ready
 /// already.
-fn take_over(set: &Set, inner: &mut Inner, key: u32, is_told: bool) {
+pub fn take_over(set: &Set, inner: &mut Inner, key: u32, is_told: bool) {
     let Some(reg) = inner.reg(key) else { return };
-    if reg.ringed {
+    if reg.ringed || !sharing::may_take_over(set) {
         return;
     }
     (reg.ringed, reg.fresh, reg.kernel_events) = (true, !is_told, 0);
+    reg.is_taken = true;
     // These may be other lanes than before.
     reg.reported_line = 0;
     set.ringed.fetch_add(1, Ordering::SeqCst);
-    sync(set.fd(), key, reg);
+    sharing::note(set, inner, key);
+    if let Some(reg) = inner.reg(key) {
+        sync(set, key, reg);
+    }
     inner.heat(key);
 }
 
@@ -535,6 +570,9 @@ fn take_over(set: &Set, inner: &mut Inner, key: u32, is_told: bool) {
 pub fn hand_back(end: &End) {
     end.local.adopted.store(0, Ordering::Release);
     for_each(end, |set, inner, key| {
+        if set.sharing.common().is_some_and(Common::is_shared) {
+            return shared::hand_back(set, inner, key);
+        }
         let Some(reg) = inner.reg(key).filter(|reg| reg.ringed) else {
             return;
         };

@@ -12,9 +12,11 @@ use crosslane_stream::{End, switch};
 use crosslane_sys::{Errno, kernel};
 use libc::epoll_event;
 
+use super::common::Name;
 use super::control::record;
 use super::reg::Reg;
 use super::set::{self, Set};
+use super::{shared, sharing};
 use crate::c;
 
 /// Whether any socket has been noted: most programs have none.
@@ -36,8 +38,32 @@ pub struct Early {
     absent: bool,
 }
 
+impl Early {
+    pub fn name(&self) -> Name {
+        Name::known(self.fd, self.cookie)
+    }
+
+    /// Whether the socket has not been closed.
+    pub fn is_open(&self) -> bool {
+        cookie(self.fd) == Some(self.cookie)
+    }
+
+    /// The events and the data that the program asked for.
+    pub fn wish(&self) -> (u32, u64) {
+        (self.events, self.data)
+    }
+
+    pub fn is_absent(&self) -> bool {
+        self.absent
+    }
+}
+
 /// The kernel has carried out this operation on a descriptor that is no known connection.
 pub fn note(epoll: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) {
+    if let Some(set) = set::known(epoll) {
+        let wish = event.map(|event| (event.events, event.u64));
+        sharing::note_other(set, (operation, fd), wish);
+    }
     match (operation, event) {
         (libc::EPOLL_CTL_ADD, Some(wish)) => add(epoll, fd, wish),
         (libc::EPOLL_CTL_MOD, Some(wish)) => change(epoll, fd, |early| {
@@ -150,6 +176,7 @@ fn change(epoll: c_int, fd: c_int, mut keep: impl FnMut(&mut Early) -> bool) {
 
 /// The socket is a connection now.
 pub fn connected(end: &End) {
+    shared::connected(end);
     if !IS_USED.load(Ordering::SeqCst) {
         return;
     }
@@ -167,11 +194,16 @@ fn take_from(set: &'static Set, end: &End) {
     };
     let early = inner.early.swap_remove(place);
     // The kernel has forgotten a socket that was closed.
-    if Some(early.cookie) != cookie(end.fd) {
+    if Some(early.cookie) != cookie(end.fd) || sharing::is_deleted(set, early.name()) {
+        return;
+    }
+    if set.sharing.is_settled() {
+        // The kernel has it, and keeps it.
+        switch::pin(end, Reason::EpollShared);
         return;
     }
     if early.events & BEYOND_US != 0 && !early.absent {
-        switch::pin(end, Reason::EpollUse);
+        switch::pin(end, Reason::EpollEarly);
         return;
     }
     let key = record(set, &mut inner, end, (early.events, early.data));
@@ -185,5 +217,5 @@ fn take_from(set: &'static Set, end: &End) {
 }
 
 fn cookie(fd: c_int) -> Option<u64> {
-    kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE).ok()
+    Name::of(fd).map(Name::cookie)
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use crosslane_sys::kernel;
 
+use super::asleep;
 use super::set::{self, Set};
 
 /// Out of a program's way where that can be had, but not so high that looks at all sets take long.
@@ -28,7 +29,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.waits.fetch_sub(1, Ordering::SeqCst);
+        asleep::count_down(&self.0.waits);
         finish(self.0);
     }
 }

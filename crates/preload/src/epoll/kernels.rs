@@ -11,6 +11,7 @@ use libc::epoll_event;
 
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
+use super::sharing;
 
 pub const EDGE: u32 = libc::EPOLLET.cast_unsigned();
 pub const IN: u32 = libc::EPOLLIN.cast_unsigned();
@@ -32,6 +33,9 @@ pub fn give_back(set: &Set, inner: &mut Inner, key: u32) -> bool {
     let Some(number) = Number::of(reg) else {
         return false;
     };
+    let Some(held) = sharing::may_change(set, reg) else {
+        return false;
+    };
     let event = epoll_event {
         events: reg.events & !EXCLUSIVE,
         u64: reg.data,
@@ -47,17 +51,27 @@ pub fn give_back(set: &Set, inner: &mut Inner, key: u32) -> bool {
         (reg.ringed, reg.hot) = (false, false);
         inner.hot.retain(|hot| *hot != key);
     }
+    drop(held);
+    sharing::note(set, inner, key);
     is_given
 }
 
 /// The kernel forgets a registration that the program has deleted, and so do we. Returns whether it has been told.
 pub fn take_away(set: &Set, inner: &mut Inner, key: u32) -> bool {
-    let Some(number) = inner.reg(key).and_then(|reg| Number::of(reg)) else {
+    let Some(reg) = inner.reg(key) else {
+        return false;
+    };
+    let Some(number) = Number::of(reg) else {
+        return false;
+    };
+    let Some(held) = sharing::may_change(set, reg) else {
         return false;
     };
     let nothing = epoll_event { events: 0, u64: 0 };
     let _ = kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_DEL, number.fd, nothing);
+    drop(held);
     set.ringed.fetch_sub(1, Ordering::Relaxed);
+    sharing::note_gone(set, inner, key);
     inner.remove(key);
     true
 }
@@ -121,16 +135,24 @@ pub fn wish_of(reg: &Reg) -> u32 {
 }
 
 /// Tell the kernel what to look for, if that has changed.
-pub fn sync(epoll: c_int, key: u32, reg: &mut Reg) {
+pub fn sync(set: &Set, key: u32, reg: &mut Reg) {
     let wish = wish_of(reg);
-    if wish == reg.kernel_events || reg.nameless || !reg.ringed {
-        return;
-    }
-    let event = epoll_event {
-        events: wish,
-        u64: set::tagged(key),
-    };
-    if kernel::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, reg.end.fd, event).is_ok() {
+    if wish != reg.kernel_events && reg.ringed && tag(set, key, reg, wish) {
         (reg.kernel_events, reg.echoes) = (wish, true);
     }
+}
+
+/// Have the kernel look for `events` on behalf of a registration. Returns whether it does.
+pub fn tag(set: &Set, key: u32, reg: &Reg, events: u32) -> bool {
+    if reg.nameless {
+        return false;
+    }
+    let Some(_held) = sharing::may_change(set, reg) else {
+        return false;
+    };
+    let event = epoll_event {
+        events,
+        u64: set::tagged(key),
+    };
+    kernel::epoll_ctl(set.fd(), libc::EPOLL_CTL_MOD, reg.end.fd, event).is_ok()
 }

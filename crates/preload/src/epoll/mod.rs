@@ -6,12 +6,16 @@
 //! the program's events; what the program is told is decided here ([`wait`]). epoll_ctl on such a
 //! connection changes our record only ([`control`]); the kernel is told when somebody sleeps.
 //!
+//! A set that several processes use is the kernel's alone ([`sharing`], [`shared`]), which is given back what the program has
+//! registered, as memory that they have in common tells it ([`common`]).
+//!
 //! A bounded number of recently active connections is watched by looking at their rings; all
 //! others are armed and wake through the kernel.
 
 mod asleep;
 mod beacon;
 mod calls;
+mod common;
 mod control;
 mod early;
 mod kept;
@@ -20,6 +24,8 @@ mod news;
 mod order;
 mod reg;
 mod set;
+mod shared;
+mod sharing;
 mod wait;
 
 #[cfg(target_arch = "x86_64")]
@@ -31,6 +37,7 @@ pub use control::{
 };
 pub use early::{connected, dissolved};
 pub use set::{Fork, before_fork, forget_set, has_sets, is_known, sets};
+pub use sharing::{before_exec, use_all};
 
 use core::ffi::c_int;
 
@@ -41,6 +48,14 @@ use crosslane_sys::real;
 pub fn copied(fd: c_int, new: c_int) {
     set::copied(fd, new);
     show_to_polls(new);
+}
+
+/// A program of which nothing is known gets a copy of `fd`, which may be an epoll descriptor.
+pub fn pass(fd: c_int) {
+    if let Some(set) = set::known(fd) {
+        sharing::share_with_all(set);
+    }
+    leave_nested(fd);
 }
 
 fn created(fd: c_int) {

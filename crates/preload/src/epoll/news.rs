@@ -9,6 +9,7 @@ use crosslane_stream::{End, gone, lost, ready};
 use crosslane_sys::kernel;
 
 use super::reg::Reg;
+use super::set::Inner;
 
 /// What the kernel tells without being asked for it.
 pub const BROKEN: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
@@ -223,4 +224,26 @@ pub fn reported(reg: &mut Reg, events: u32) {
     if reg.events & libc::EPOLLONESHOT.cast_unsigned() != 0 {
         reg.spent = true;
     }
+}
+
+/// In a set that others use, too, the key may be another process's.
+#[cold]
+pub fn note_all(inner: &mut Inner) {
+    for key in inner.keys() {
+        note_in(inner, key);
+    }
+}
+
+/// The kernel has seen something on a connection with rings: the next scan asks it what.
+#[inline]
+pub fn note_in(inner: &mut Inner, key: u32) {
+    let Some(reg) = inner.reg(key).filter(|reg| reg.is_live() && reg.ringed) else {
+        return;
+    };
+    reg.missed = true;
+    ready::note_bell(&reg.end);
+    if !reg.deleted && !ready::glance(&reg.end, libc::POLLIN) {
+        ready::take_bells(&reg.end);
+    }
+    inner.heat(key);
 }

@@ -1,11 +1,13 @@
 //! One registration of a connection in an epoll set.
 
+use core::cell::Cell;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use crosslane_stream::ready::SeenByTcp;
 use crosslane_stream::{End, gone, lost};
 
+use super::common::Name;
 use super::news::BROKEN;
 
 const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
@@ -25,6 +27,8 @@ pub struct Reg {
     pub data: u64,
     /// The kernel's registration carries our tag.
     pub ringed: bool,
+    /// It has since it was last looked at: of what came before the kernel may have told, in the same wait.
+    pub is_taken: bool,
     /// What the kernel has been told to look for, while `ringed`.
     pub kernel_events: u32,
     /// The program has deleted it; the kernel has not been told.
@@ -73,6 +77,8 @@ pub struct Reg {
     /// This process has counted it in the end's `epolls`. A forked child inherits registrations
     /// that its parent has counted.
     counted: bool,
+    /// SO_COOKIE of the connection, once asked for; or 0.
+    cookie: Cell<u64>,
 }
 
 impl Reg {
@@ -84,6 +90,7 @@ impl Reg {
             events,
             data,
             ringed: false,
+            is_taken: false,
             kernel_events: 0,
             deleted: false,
             spent: false,
@@ -108,7 +115,18 @@ impl Reg {
             number: end.fd,
             nameless: false,
             counted: false,
+            cookie: Cell::new(0),
         }
+    }
+
+    /// What relatives know it by.
+    pub fn name(&self) -> Option<Name> {
+        if self.cookie.get() == 0 && !self.nameless {
+            let name = Name::of(self.number)?;
+            self.cookie.set(name.cookie());
+        }
+        let cookie = Some(self.cookie.get()).filter(|cookie| *cookie != 0)?;
+        Some(Name::known(self.number, cookie))
     }
 
     /// Count the set as a waiter for the connection.
@@ -166,6 +184,12 @@ impl Reg {
     /// Whether the program wants edges.
     pub fn is_edge(&self) -> bool {
         self.events & libc::EPOLLET.cast_unsigned() != 0
+    }
+
+    /// Whether the program wants to be told once.
+    #[inline]
+    pub fn is_once(&self) -> bool {
+        self.events & libc::EPOLLONESHOT.cast_unsigned() != 0
     }
 
     /// Whether the program is to be told nothing.

@@ -15,6 +15,7 @@ use super::early::Early;
 use super::kept;
 use super::order::Order;
 use super::reg::Reg;
+use super::sharing::{self, Sharing};
 
 /// Kernel data of registrations that carry our tag: the tag in the upper half, a key in the lower.
 const TAG: u64 = 0xC055_1A9E_0000_0000;
@@ -43,8 +44,8 @@ pub struct Set {
     pub kept: AtomicI32,
     /// It is polled, or in another set: its connections stay on TCP.
     pub is_nested: AtomicBool,
-    /// A parent has made it, and this process has not used it: what the kernel has of it is the parent's.
-    is_parents: AtomicBool,
+    /// What is known of other processes that have it.
+    pub sharing: Sharing,
 }
 
 /// What is known of the descriptors that lead to a record.
@@ -71,7 +72,7 @@ impl Set {
             waits: AtomicU32::new(0),
             kept: AtomicI32::new(0),
             is_nested: AtomicBool::new(false),
-            is_parents: AtomicBool::new(false),
+            sharing: Sharing::default(),
         }
     }
 
@@ -80,15 +81,11 @@ impl Set {
         self.epoll.load(Ordering::Relaxed)
     }
 
-    /// This process uses it, and waits for what its parent has put there, which may have ended. Nobody holds `inner`.
+    /// This process uses it, and has to do with others that do. Nobody holds `inner`.
+    #[inline]
     pub fn use_here(&self) {
-        if self.is_parents()
-            && self.is_parents.swap(false, Ordering::Relaxed)
-            && let Ok(mut inner) = self.inner.lock()
-        {
-            let regs = inner.regs.iter_mut().flatten();
-            regs.filter(|reg| reg.is_live() && !reg.deleted)
-                .for_each(Reg::count);
+        if self.sharing.is_due() {
+            sharing::attend(self);
         }
     }
 
@@ -98,9 +95,14 @@ impl Set {
         get_or_make(self.fd())
     }
 
+    /// It has a connection. It has not been closed.
+    pub fn note_used(&self) {
+        self.enter(State::Used);
+    }
+
     /// Whether it is left to a parent.
     pub fn is_parents(&self) -> bool {
-        self.is_parents.load(Ordering::Relaxed)
+        self.sharing.is_parents()
     }
 
     /// Whether it has not been closed.
@@ -211,6 +213,11 @@ impl Inner {
         Some(reg)
     }
 
+    /// All registrations, to be changed.
+    pub fn regs_mut(&mut self) -> impl Iterator<Item = &mut Reg> {
+        self.regs.iter_mut().flatten()
+    }
+
     /// All registrations.
     pub fn all(&self) -> impl Iterator<Item = &Reg> {
         self.regs.iter().flatten()
@@ -243,8 +250,8 @@ impl Inner {
 }
 
 /// The data of a kernel registration that stands for `key`.
-pub fn tagged(key: u32) -> u64 {
-    TAG | u64::from(key)
+pub const fn tagged(key: u32) -> u64 {
+    TAG | key as u64
 }
 
 /// The key in the data of a kernel event, if it is ours.
@@ -252,12 +259,20 @@ pub fn key_of(data: u64) -> Option<u32> {
     (data & TAG_MASK == TAG).then(|| u32::try_from(data & !TAG_MASK).unwrap_or(0))
 }
 
+fn table() -> Option<&'static Mapping> {
+    let bytes = MAX_FDS as usize * size_of::<AtomicPtr<Set>>();
+    SETS.get_or_init(|| Mapping::private(bytes).ok()).as_ref()
+}
+
 fn cell(epoll: c_int) -> Option<&'static AtomicPtr<Set>> {
     let place = u32::try_from(epoll).ok().filter(|fd| *fd < MAX_FDS)?;
-    let bytes = MAX_FDS as usize * size_of::<AtomicPtr<Set>>();
-    let cells = SETS.get_or_init(|| Mapping::private(bytes).ok()).as_ref()?;
     // SAFETY: the mapping has MAX_FDS cells.
-    let cell = unsafe { cells.start().cast::<AtomicPtr<Set>>().add(place as usize) };
+    let cell = unsafe {
+        table()?
+            .start()
+            .cast::<AtomicPtr<Set>>()
+            .add(place as usize)
+    };
     // SAFETY: inside the mapping, which is never unmapped; zeroes are a null pointer.
     Some(unsafe { cell.as_ref() })
 }
@@ -331,7 +346,9 @@ fn make(epoll: c_int, state: State) -> Option<&'static Set> {
             set.epoll.store(epoll, Ordering::Relaxed);
             set.names.store(1, Ordering::Relaxed);
             set.is_nested.store(false, Ordering::Relaxed);
-            set.use_here();
+            if set.sharing.begin_anew() {
+                set.sleepers.fetch_sub(1, Ordering::SeqCst);
+            }
         }
         set.enter(state);
         return Some(set);
@@ -376,8 +393,15 @@ pub fn sets() -> Vec<c_int> {
 
 /// All sets with connections in them, each once.
 pub fn all() -> Vec<&'static Set> {
+    let mut sets = every();
+    sets.retain(|set| set.is(State::Used));
+    sets
+}
+
+/// All sets, each once.
+pub fn every() -> Vec<&'static Set> {
     let is_first = |(fd, set): &(c_int, &Set)| set.fd() == *fd;
-    let named = sets().into_iter().filter_map(|fd| Some((fd, get(fd)?)));
+    let named = sets().into_iter().filter_map(|fd| Some((fd, known(fd)?)));
     named.filter(is_first).map(|(_, set)| set).collect()
 }
 
@@ -418,6 +442,7 @@ fn let_go(set: &'static Set, fd: c_int) {
         return;
     }
     set.enter(State::Closed);
+    sharing::close(set);
     for reg in inner.regs.iter_mut().flatten() {
         reg.uncount();
         reg.forget();
@@ -449,10 +474,18 @@ pub struct Fork(Vec<(&'static Set, MutexGuard<'static, Inner>)>);
 
 /// Take every lock of this module.
 pub fn before_fork() -> Fork {
+    // The child would wait in vain for another thread that makes it just now.
+    table();
     let mut records: Vec<&'static Set> = cells().filter_map(record).collect();
     records.sort_unstable_by_key(|set| core::ptr::from_ref(*set).addr());
     records.dedup_by(|one, other| core::ptr::eq(*one, *other));
-    let lock = |set: &'static Set| set.inner.lock().ok().map(|inner| (set, inner));
+    let lock = |set: &'static Set| {
+        let mut inner = set.inner.lock().ok()?;
+        if !set.is(State::Closed) {
+            sharing::before_fork(set, &mut inner);
+        }
+        Some((set, inner))
+    };
     Fork(records.into_iter().filter_map(lock).collect())
 }
 
@@ -464,9 +497,10 @@ impl Fork {
         asleep::forget();
         let mut this = ManuallyDrop::new(self);
         for (set, inner) in &mut this.0 {
-            set.sleepers.store(0, Ordering::Relaxed);
+            set.sleepers
+                .store(set.sharing.sleepers(), Ordering::Relaxed);
             set.waits.store(0, Ordering::Relaxed);
-            set.is_parents.store(true, Ordering::Relaxed);
+            sharing::begin_child(set);
             for reg in inner.regs.iter_mut().flatten() {
                 reg.leave_count();
             }

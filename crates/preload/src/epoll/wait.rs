@@ -15,16 +15,17 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, cpu, kernel};
 use libc::{epoll_event, sigset_t};
 
-use super::asleep::{Asleep, block, has_sleepers};
+use super::asleep::{Asleep, block, count_down, disarm_all, has_sleepers};
 use super::beacon;
 use super::calls::with_room;
 use super::control::pass_on;
 use super::kept::Waiting;
 use super::kernels::sync;
-use super::news::{begins_anew, left_over, news, reported, waits_for_look};
+use super::news::{begins_anew, left_over, news, note_all, note_in, reported, waits_for_look};
 use super::order::Order;
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
+use super::sharing;
 use crate::c;
 use crate::kernel_looks::{KERNEL_LOOK_US, KernelLooks, Overdue};
 
@@ -115,6 +116,8 @@ pub fn wait_set(
             held.get_or_insert_with(SignalsHeld::hold);
         }
         Waiting::begin_once(&mut waiting, set);
+        // It may have forked since, or others that it has forked use the set.
+        set.use_here();
         if !set.is_open() {
             return Err(Errno::BADF);
         }
@@ -159,6 +162,16 @@ impl<'a> Wait<'a> {
             order.note(self.found, moment);
             self.found += 1;
         }
+    }
+
+    /// Whether something has been told of with this data.
+    #[cold]
+    fn has_told(&self, data: u64) -> bool {
+        // SAFETY: the first `found` have been written.
+        let told = |event: &MaybeUninit<epoll_event>| unsafe { event.assume_init_ref() }.u64;
+        self.out[..self.found]
+            .iter()
+            .any(|event| told(event) == data)
     }
 
     /// Descriptors without rings must not wait for ever behind busy rings, nor these behind those.
@@ -271,6 +284,10 @@ impl<'a> Wait<'a> {
             return;
         };
         (reg.scan, reg.timed) = (scan, false);
+        if core::mem::take(&mut reg.is_taken) && self.has_told(reg.data) {
+            // The next wait tells of what has come since, as the kernel's would.
+            return;
+        }
         let has_others = has_sleepers(self.set);
         if reg.missed && has_others && !reg.is_silent() {
             // The doorbell may be for what has been reported. What comes after the look rings again.
@@ -279,6 +296,11 @@ impl<'a> Wait<'a> {
         let events = news(reg);
         if events != 0 {
             let moment = ready::moment(&reg.end, reg.news_since());
+            if reg.is_once() && !sharing::spend(self.set, reg) {
+                // Another process has been told, or is told by the kernel.
+                reg.spent = true;
+                return;
+            }
             reg.told_by = scan;
             reported(reg, events);
             if has_others && !reg.is_silent() {
@@ -364,7 +386,7 @@ impl<'a> Wait<'a> {
         });
         let set = self.set;
         let wake = || {
-            let others = set.sleepers.fetch_sub(1, Ordering::SeqCst) > 1;
+            let others = count_down(&set.sleepers) > 1;
             if !others {
                 disarm_all(set);
             }
@@ -387,7 +409,7 @@ impl<'a> Wait<'a> {
             let Some(reg) = inner.reg(key).filter(|reg| reg.is_live() && reg.ringed) else {
                 continue;
             };
-            sync(self.set.fd(), key, reg);
+            sync(self.set, key, reg);
             if is_one_of_many {
                 place::say_many(&reg.end);
             }
@@ -408,6 +430,8 @@ impl<'a> Wait<'a> {
             is_quiet &= armed || !waits_for_look(&reg.end);
             // In this order: it may be settled meanwhile.
             let unsettled = lost::is_unsettled(&reg.end) || ready::is_early(&reg.end);
+            // Another process may be woken in our place.
+            mixed |= self.set.sharing.is_settled();
             is_quiet &= !begins_anew(reg);
             quiet &= is_quiet;
             mixed |= unsettled;
@@ -454,6 +478,7 @@ impl<'a> Wait<'a> {
         } else {
             block(self.set.fd(), batch, limit, mask)?
         };
+        self.set.use_here();
         self.arrivals.count += taken;
         for place in told..told + taken {
             // SAFETY: the kernel has written these events.
@@ -471,34 +496,10 @@ impl<'a> Wait<'a> {
         let Ok(mut inner) = self.set.inner.lock() else {
             return;
         };
-        let Some(reg) = inner.reg(key).filter(|reg| reg.is_live() && reg.ringed) else {
-            return;
-        };
-        reg.missed = true;
-        ready::note_bell(&reg.end);
-        if !reg.deleted && !ready::glance(&reg.end, libc::POLLIN) {
-            ready::take_bells(&reg.end);
+        if !self.set.sharing.is_settled() {
+            return note_in(&mut inner, key);
         }
-        inner.heat(key);
-    }
-}
-
-/// Nobody sleeps on the set any more.
-fn disarm_all(set: &Set) {
-    let Ok(mut inner) = set.inner.lock() else {
-        return;
-    };
-    if set.sleepers.load(Ordering::SeqCst) > 0 {
-        // Another thread has armed them since.
-        return;
-    }
-    for place in 0..inner.hot.len() {
-        let key = inner.hot[place];
-        // Of one that is not waited for any more another set may sleep.
-        let is_ours = |reg: &&mut Reg| reg.is_live() && reg.is_counted();
-        if let Some(reg) = inner.reg(key).filter(is_ours) {
-            ready::disarm(&reg.end);
-        }
+        note_all(&mut inner);
     }
 }
 
@@ -523,7 +524,7 @@ pub fn wait_without_rings(
     // The process may have its first connection, and lose the set's number, before this one wakes.
     let waiting = known.map(Waiting::begin);
     let asleep = Asleep::new(known);
-    if let Some(set) = set {
+    if let Some(set) = known {
         set.use_here();
     }
     if let Some(set) = ringed(epoll) {

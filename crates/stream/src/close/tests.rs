@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use crosslane_ctl::slab::Ending;
 
 use super::*;
-use crate::both::{Socket, ends, granted, queued};
+use crate::both::{Socket, ends, ends_before_a_start, granted, queued};
 use crate::replay::tests::{WATCHDOG, ends_in_replay, make_small};
 use crate::stay::Stay;
 use crate::{pieces, rest, slices};
@@ -34,6 +34,20 @@ fn the_last_doorbells_are_taken_from_a_peer_that_stops_when_it_sees_the_close() 
     assert!(!are_bells_over(&end));
     await_last_bells(&end, Instant::now() + Duration::from_secs(10));
     assert_eq!(queued(&end), 0);
+}
+
+/// The peer's START and the shutdown of both directions have crossed each other: natively nothing comes then, which the kernel would
+/// answer with a reset.
+#[test]
+fn a_start_rings_nobody_who_has_shut_down_meanwhile() {
+    let ([near, far], _sockets) = ends_before_a_start();
+    say_closed(&far);
+    kernel::shutdown(far.fd(), libc::SHUT_RDWR).unwrap();
+    let (lane, tx) = near.hold_tx_lane().unwrap();
+    switch::attend_start(&near, &lane);
+    drop(tx);
+    assert_eq!(slices::receive(&near, &mut [0; 10], false), Ok(0));
+    assert!(!ending::has_error(&near), "it was reset");
 }
 
 /// Who rings has said so, and has no processor for the call.

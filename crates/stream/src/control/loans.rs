@@ -213,13 +213,14 @@ mod tests {
         let token = end.token();
         let mut control = Control::new();
         control.asked = Some(BTreeMap::from([(token, Asked::default())]));
-        let reason = Reason::Refused as u32;
+        let reason = Reason::Quota as u32;
         control.handle(
             end.process(),
             MonitorMessage::Refused { token, reason },
             None,
         );
         assert!(!register::is_in_flight(&end));
+        assert_eq!(end.reason(), Reason::Quota);
         let asked = control.asked.as_ref().and_then(|asked| asked.get(&token));
         assert_eq!(asked.and_then(|asked| asked.outcome), Some(false));
     }

@@ -1,5 +1,6 @@
 use core::time::Duration;
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::MutexGuard;
 
@@ -30,6 +31,24 @@ fn no_socket_is_registered_as_another_connection() {
     acknowledged(one.process(), one.token());
     assert!(!begin(&one), "it is registered");
     assert!(!is_in_flight(&one), "and has been answered");
+}
+
+/// What is registered has been read to its end or not, whoever has asked meanwhile.
+#[test]
+fn the_end_of_the_stream_that_was_read_before_is_known() {
+    for (sent, is_read_out) in [(&b""[..], true), (b"rest", false)] {
+        let (end, [_near, mut far]) = tracked();
+        far.write_all(sent).unwrap();
+        far.shutdown(Shutdown::Write).unwrap();
+        let is_over = || kernel::poll_now(end.fd, libc::POLLRDHUP) & libc::POLLRDHUP != 0;
+        while !is_over() {
+            std::thread::yield_now();
+        }
+        assert_eq!(raw::receive(&end, false, || 0), Some(0));
+        assert!(!end.has_flags(end_flags::READ_OUT), "nobody has asked");
+        assert!(begin(&end));
+        assert_eq!(end.has_flags(end_flags::READ_OUT), is_read_out);
+    }
 }
 
 /// The program sends, after so many bytes both ways. Returns whether the end is to be registered at once.

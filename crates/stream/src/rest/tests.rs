@@ -133,3 +133,17 @@ fn what_is_sent_again_has_been_sent_when_the_senders_socket_is_given_away() {
         (&*near_socket).write_all(b"more").unwrap();
     });
 }
+
+/// As for a sandbox, and for standard streams: what comes by TCP would be taken for what is missing.
+#[test]
+fn who_leaves_what_is_behind_a_lost_window_has_the_connection_reset() {
+    let ([near, _far], _sockets) = ends();
+    near.add_flags(end_flags::LOST);
+    assert!(lost::is_dry(&near));
+    leave_behind(&near, Reason::Sandbox);
+    assert!(!lost::is_dry(&near));
+    assert_eq!(
+        ending::take_error(&near),
+        Some(crosslane_sys::Errno::CONNRESET)
+    );
+}

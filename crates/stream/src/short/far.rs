@@ -11,7 +11,7 @@ use crosslane_ring::short::Whole;
 use super::{Missed, UNUSUAL, note_taken};
 use crate::end::add;
 use crate::lock::Guard;
-use crate::{End, posted, send, spare, watcher};
+use crate::{End, ahead, posted, send, spare, watcher};
 
 /// What another call has to look at first, of an end whose other end is on another host.
 const UNUSUAL_FAR: u32 = UNUSUAL & !end_flags::FAR | end_flags::LOST;
@@ -56,7 +56,7 @@ unsafe fn send_far(end: &End, part: Part) -> Result<(), Missed> {
     end.set_near_tx_cursor(cursor);
     add(&end.entry.tx.ring_bytes, part.bytes as u64);
     send::note_published(end, &own, [before, cursor.tail]);
-    send::prepare_next(&window, [before, cursor.tail]);
+    ahead::prepare_next(&window, [before, cursor.tail]);
     Ok(())
 }
 

@@ -28,11 +28,13 @@ def ptrace(request, thread, data=None):
 
 
 def maps(pid, name):
-    """The ranges that are mapped from a file, or what the kernel calls so."""
+    """The ranges that are mapped from a file, or what the kernel calls so. Where the monitor has ended that opened the file, it
+    stands in no folder any more."""
+    name = os.path.basename(name)
     with open(f"/proc/{pid}/maps") as lines:
         for line in lines:
             words = line.split(None, 5)
-            if len(words) == 6 and words[5].strip() in (name, f"{name} (deleted)"):
+            if len(words) == 6 and os.path.basename(words[5].strip()) in (name, f"{name} (deleted)"):
                 yield tuple(int(word, 16) for word in words[0].split("-"))
 
 

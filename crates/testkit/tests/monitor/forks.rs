@@ -145,6 +145,72 @@ while data := connection.recv(65536):
     talk.close();
 }
 
+/// Answers on its connection until the line `share`; then its child and it answer a thousand times each, in turns, and both keep
+/// the connection until the next line, from which on it answers alone.
+const SHARING_SERVER: &str = r#"
+import os, select, socket, sys
+
+ROUNDS = 1000
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+sys.stdin.readline()
+connection = listener.accept()[0]
+
+def answer():
+    data = connection.recv(65536)
+    connection.sendall(data)
+    return data
+
+while 0 not in select.select([0, connection], [], [])[0]:
+    answer()
+sys.stdin.readline()
+(my_turn, yield_to_me), (its_turn, yield_to_it) = os.pipe(), os.pipe()
+child = os.fork()
+turn, give = (my_turn, yield_to_it) if child else (its_turn, yield_to_me)
+if child == 0:
+    os.write(yield_to_me, b".")
+for _ in range(ROUNDS):
+    os.read(turn, 1)
+    assert len(answer()) == 8
+    os.write(give, b".")
+os.read(turn, 1)
+if child == 0:
+    os._exit(0)
+print("over", flush=True)
+sys.stdin.readline()
+os.write(give, b".")
+assert os.waitpid(child, 0)[1] == 0
+while answer():
+    pass
+"#;
+
+#[test]
+fn a_connection_that_parent_and_child_use_in_turns_stays_in_its_rings() {
+    const BYTES: u64 = 2 * 1000 * 8;
+    let host = Host::new(Route::Crosslane);
+    let mut talk = Talk::with_server(&host, SHARING_SERVER);
+    talk.go();
+    talk.open();
+    talk.wait_for_accelerated(&host, 2);
+    let before = host.stats();
+    talk.server.write_line("share");
+    assert_eq!(talk.server.next_line().as_deref(), Some("over"));
+    let after = host.stats();
+    let since = |name| after.count(name) - before.count(name);
+    for name in ["ring_bytes_sent", "ring_bytes_received"] {
+        // Of both ends.
+        assert!(since(name) >= 2 * BYTES, "{name}: {after:?}");
+    }
+    for name in ["tcp_bytes_sent", "tcp_bytes_received", "downgrades"] {
+        assert_eq!(since(name), 0, "{name}: {after:?}");
+    }
+    talk.server.write_line("alone");
+    talk.wait_for_words(3000);
+    assert_eq!(talk.accelerated_ends(&host), 2);
+    talk.close();
+    let _ended = talk.server.finish().expect_success();
+}
+
 /// Bursts of children, some of them killed, while the connection that they inherit goes on.
 #[test]
 fn bursts_of_children_leave_nothing_behind() {

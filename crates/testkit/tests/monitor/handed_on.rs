@@ -71,6 +71,12 @@ const BY_SPAWN: &str = r#"
 print(os.posix_spawnp({PROGRAM}[0], {PROGRAM} + ["-c", ECHO, number], os.environ), flush=True)
 "#;
 
+/// The child of a vfork that closes all descriptors but this one before it becomes another program.
+const BY_SUBPROCESS: &str = r#"
+worker = subprocess.Popen({PROGRAM} + ["-c", ECHO, number], pass_fds=[connection.fileno()])
+print(worker.pid, flush=True)
+"#;
+
 const INHERITED: &str = "connection = socket.socket(fileno=int(sys.argv[1]))";
 
 const WITH: &str = r#"["/usr/bin/python3"]"#;
@@ -123,16 +129,26 @@ fn finish(mut talk: Talk) {
 fn who_gets_a_connection_has_it_accelerated() {
     for way in WAYS {
         for talks_first in [true, false] {
-            let host = Host::new(Route::Crosslane);
-            let mut talk = Talk::with_server(&host, &server(way, WITH, talks_first));
-            let worker = hand_on(&host, &mut talk, talks_first);
-            talk.server.write_line("close");
-            wait_for_acceleration_of(&host, worker);
-            let resumed = host.stats().count("resumes") > 0;
-            assert_eq!(resumed, talks_first, "only lanes are returned to");
-            finish(talk);
+            expect_acceleration_after(way, talks_first);
         }
     }
+}
+
+/// What the child registers nobody knows, so that only what is in the rings is lent by it.
+#[test]
+fn who_gets_a_connection_by_vfork_has_it_accelerated_if_it_was() {
+    expect_acceleration_after((BY_SUBPROCESS, INHERITED), true);
+}
+
+fn expect_acceleration_after(way: (&str, &str), talks_first: bool) {
+    let host = Host::new(Route::Crosslane);
+    let mut talk = Talk::with_server(&host, &server(way, WITH, talks_first));
+    let worker = hand_on(&host, &mut talk, talks_first);
+    talk.server.write_line("close");
+    wait_for_acceleration_of(&host, worker);
+    let resumed = host.stats().count("resumes") > 0;
+    assert_eq!(resumed, talks_first, "only lanes are returned to");
+    finish(talk);
 }
 
 #[test]
@@ -232,5 +248,117 @@ fn a_connection_may_be_the_standard_input_of_another_program() {
                 "{way}: not accelerated"
             );
         }
+    }
+}
+
+/// A server that has its connection read otherwise than from the ring, by `{LEAVE}`, while something stands unread there whose sender
+/// has shut down.
+const LEFT_UNREAD: &str = r#"
+import os, socket, subprocess, sys
+
+PEER = """
+import os, socket, sys
+{TALK}
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+
+def talk():
+    peer.sendall(b"word")
+    assert peer.recv(4, socket.MSG_WAITALL) == b"word"
+
+talk_until_accelerated(peer, talk)
+peer.sendall(b"over")
+peer.sendall(b"for the worker")
+peer.shutdown(socket.SHUT_WR)
+os.write(int(sys.argv[2]), b".")
+try:
+    peer.recv(1)
+except ConnectionResetError:
+    pass
+"""
+
+listener = socket.create_server(("127.0.0.1", 0))
+is_shut, shut = os.pipe()
+arguments = [str(listener.getsockname()[1]), str(shut)]
+peer = subprocess.Popen([sys.executable, "-c", PEER] + arguments, pass_fds=[shut])
+connection = listener.accept()[0]
+while (word := connection.recv(4, socket.MSG_WAITALL)) != b"over":
+    assert word
+    connection.sendall(word)
+os.read(is_shut, 1)
+{LEAVE}
+"#;
+
+/// It goes to another program, in a message, and the server leaves its own copy by `{CLOSE}`.
+const TO_WORKER: &str = r#"
+WORKER = """
+import socket, sys
+passed = socket.recv_fds(socket.socket(fileno=int(sys.argv[1])), 1, 1)[1][0]
+print("got", socket.socket(fileno=passed).recv(100, socket.MSG_WAITALL), flush=True)
+"""
+environment = dict(os.environ)
+if sys.argv[1] == "without":
+    environment.pop("LD_PRELOAD", None)
+ours, theirs = socket.socketpair()
+number = str(theirs.fileno())
+worker = subprocess.Popen([sys.executable, "-c", WORKER, number], pass_fds=[theirs.fileno()], env=environment)
+socket.send_fds(ours, [b"."], [connection.fileno()])
+{CLOSE}
+assert worker.wait() == 0
+"#;
+
+/// The server restricts its system calls, to all there are.
+const TO_SANDBOX: &str = r#"
+import ctypes, struct
+libc = ctypes.CDLL(None)
+code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7fff0000))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, program, 0, 0) == 0
+print("got", connection.recv(100, socket.MSG_WAITALL), flush=True)
+"#;
+
+const LEFT: &str = "for the worker";
+
+/// What the worker has said, and what `crosslane run --explain` has, where the host runs Crosslane.
+fn leave_unread(host: &Host, worker: &str, leave: &str) -> (String, String) {
+    let script = LEFT_UNREAD.replace("{TALK}", TALK);
+    let script = script.replace("{LEAVE}", leave);
+    let server = host.program(crate::talk::PYTHON).explained("told");
+    let said = server.args(["-c", &script, worker]).run_talks().text();
+    let told = std::fs::read_to_string(host.folder().join("told"));
+    (said, told.unwrap_or_default())
+}
+
+#[test]
+fn bytes_that_nobody_gets_are_counted() {
+    // By a close, by the end of the process, and without another program.
+    let closes = ["connection.close()", "connection.detach()"];
+    let ways = closes.map(|close| TO_WORKER.replace("{CLOSE}", close));
+    for leave in ways.iter().map(String::as_str).chain([TO_SANDBOX]) {
+        let host = Host::new(Route::Crosslane);
+        let (said, told) = leave_unread(&host, "without", leave);
+        assert_eq!(said.trim(), "got b''", "{leave}");
+        let stats = host.stats();
+        let counted = ["stranded_bytes", "rescued_bytes"].map(|name| stats.count(name));
+        assert_eq!(counted, [LEFT.len() as u64, 0], "{leave}");
+        let lost = format!("\"stranded_bytes\":{}", LEFT.len());
+        assert_eq!(
+            told.matches(&lost).count(),
+            2,
+            "of the end, and of all: {told}"
+        );
+    }
+}
+
+#[test]
+fn bytes_that_a_program_under_crosslane_gets_are_not_lost() {
+    for close in ["connection.close()", "connection.detach()"] {
+        let host = Host::new(Route::Crosslane);
+        let leave = TO_WORKER.replace("{CLOSE}", close);
+        let (said, _) = leave_unread(&host, "with", &leave);
+        assert_eq!(said.trim(), format!("got b'{LEFT}'"), "{leave}");
+        let stats = host.stats();
+        let [stranded, rescued] = ["stranded_bytes", "rescued_bytes"].map(|name| stats.count(name));
+        assert_eq!(stranded, rescued, "{leave}");
     }
 }

@@ -66,7 +66,11 @@ fn a_strict_program_outlives_a_restart_of_its_monitor() {
 #[test]
 fn a_strict_program_ends_when_it_is_refused() {
     for (option, value, why) in [
-        ("--ends-per-user", "0", "by policy or quota"),
+        (
+            "--ends-per-user",
+            "0",
+            "as many connections as the monitor allows",
+        ),
         ("--memory-floor", "1000000000", "no memory for rings"),
     ] {
         let host = Host::without_monitor(Route::Crosslane);
@@ -81,7 +85,7 @@ fn a_strict_program_ends_when_it_is_refused() {
 #[test]
 fn others_go_on_over_tcp_and_show_why() {
     for (option, value, reason) in [
-        ("--ends-per-user", "0", "refused"),
+        ("--ends-per-user", "0", "quota"),
         ("--memory-floor", "1000000000", "no-memory"),
     ] {
         let host = Host::without_monitor(Route::Crosslane);

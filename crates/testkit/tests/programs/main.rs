@@ -10,6 +10,7 @@ mod java;
 mod libc;
 mod mariadb;
 mod node;
+mod own_names;
 mod postgres;
 mod python;
 mod rsync;

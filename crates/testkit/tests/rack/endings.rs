@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crosslane_testkit::rack::{ADDRESSES, Rack, can_run};
 use crosslane_testkit::{End, Process, wait_until};
 
+use crate::monitors;
 use crate::puppets::{self, Puppets};
 use crate::stalls;
 
@@ -161,6 +162,38 @@ pub fn end_while_it_stands_still(rack: &Rack) {
     }
 }
 
+/// Monitors that were started after the connections do not know in which window they are: that of who is told of the end, or
+/// both.
+#[test]
+fn nothing_is_missing_without_an_error_where_the_monitors_are_new() {
+    if !can_run() {
+        return;
+    }
+    let rack = stalls::mapped();
+    let mut stall = rack.stall();
+    for new in [&[0][..], &[0, 1]] {
+        let mut server = server(&rack, "block");
+        for (how, expected) in [
+            ("close", "0 reset".to_owned()),
+            ("kill", "0 reset".to_owned()),
+            ("shutdown", format!("{LAST} end")),
+        ] {
+            let mut client = client(&rack);
+            monitors::renew(&rack, new, PORT);
+            stall.begin_in_silence(1);
+            client.write_line(how);
+            let told = (how != "kill").then(|| "ended".to_owned());
+            assert_eq!(client.next_line(), told);
+            stall.speak();
+            assert_eq!(server.next_line(), Some(expected), "{new:?}, {how}");
+            client.kill();
+            stall.end();
+            rack.wait_for_window();
+        }
+        server.kill();
+    }
+}
+
 /// The same of a peer that has come into its lane in that time, too, where it has never been seen.
 #[test]
 fn nothing_is_missing_without_an_error_of_a_peer_that_has_come_too_late() {
@@ -262,16 +295,7 @@ fn a_stream_ends_behind_all_its_bytes_also_where_the_monitors_are_new() {
     let rack = Rack::new();
     let mut server = server(&rack, "block");
     let mut client = client(&rack);
-    for host in &rack.hosts {
-        host.kill_monitor();
-        host.start_monitor();
-    }
-    rack.wait_for_window();
-    wait_until("both programs to be back", || {
-        (0..2)
-            .all(|at| !rack.ends(at, PORT).is_empty())
-            .then_some(())
-    });
+    monitors::renew(&rack, &[0, 1], PORT);
     let since = Instant::now();
     client.write_line("kill");
     assert_eq!(server.next_line(), Some(format!("{LAST} end")));

@@ -26,6 +26,24 @@ fn who_is_not_allowed_stays_on_tcp_and_is_told_why() {
 }
 
 #[test]
+fn who_is_not_allowed_is_told_at_the_end_of_the_run_where_to_allow_it() {
+    if !can_run() {
+        return;
+    }
+    let mut plan = Plan::default();
+    plan.allow[1] = Some("[[allow]]\nusers = [0]\nprograms = [\"other\"]\n");
+    let rack = Rack::with(&plan);
+    rack.wait_for_window();
+    let mut talk = Talk::explained(&rack, "told");
+    assert_eq!(talk.reason(1), "rack-policy");
+    talk.end();
+    let told = std::fs::read_to_string(rack.hosts[1].folder().join("told")).expect("it was told");
+    let end = told.lines().next().unwrap_or_default();
+    assert!(end.contains(r#""reason":"rack-policy""#), "{told}");
+    assert!(end.contains("add an [[allow]]"), "{told}");
+}
+
+#[test]
 fn a_user_has_as_many_connections_as_allowed() {
     if !can_run() {
         return;

@@ -5,6 +5,7 @@ mod counters;
 mod crash;
 mod dax;
 mod endings;
+mod handed_on;
 mod huge;
 mod limits;
 mod losses;

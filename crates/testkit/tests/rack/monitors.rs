@@ -34,6 +34,19 @@ fn connections_outlive_either_monitor_and_new_ones_are_accelerated_again() {
     });
 }
 
+/// These hosts have other monitors from now on, and the programs at both ends of connections of `port` are known to theirs.
+pub fn renew(rack: &Rack, hosts: &[usize], port: u16) {
+    for at in hosts {
+        rack.hosts[*at].kill_monitor();
+        rack.hosts[*at].start_monitor();
+    }
+    rack.wait_for_window();
+    wait_until("both programs to be back", || {
+        let is_back = |at: usize| !rack.ends(at, port).is_empty();
+        (0..2).all(is_back).then_some(())
+    });
+}
+
 #[test]
 fn a_host_with_a_wrong_key_is_refused() {
     if !can_run() {

@@ -4,7 +4,7 @@
 use crosslane_testkit::rack::{POSTED, Plan, Rack, can_run};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
-use crate::{endings, losses, programs, stalls};
+use crate::{endings, handed_on, losses, programs, stalls};
 
 /// Losses under load here; coherent windows are lost more often.
 const LOSSES: usize = 80;
@@ -68,6 +68,13 @@ fn nothing_is_missing_without_an_error_from_a_window_that_stands_still() {
 fn a_program_that_takes_over_a_socket_hears_all_from_a_window_that_stands_still() {
     if can_run() {
         endings::exec_while_it_stands_still(&Rack::of_kind(POSTED));
+    }
+}
+
+#[test]
+fn a_socket_that_has_been_passed_on_outlives_its_window() {
+    if can_run() {
+        handed_on::lose_windows(&Rack::of_kind(POSTED));
     }
 }
 

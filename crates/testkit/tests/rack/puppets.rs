@@ -3,7 +3,7 @@
 use crosslane_testkit::rack::{ADDRESSES, Rack};
 use crosslane_testkit::{End, Process, wait_or_tell};
 
-const PORT: u16 = 6703;
+pub const PORT: u16 = 6703;
 
 /// `send N` bytes, `receive N`, or look (`try`) whether there are some; `close`, `shutdown`, `kill`; `read` to the end of
 /// the stream and say what it was, behind how many bytes; become a program that does that knowing of TCP alone (`exec`).

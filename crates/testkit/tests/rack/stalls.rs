@@ -7,7 +7,9 @@ use crosslane_testkit::{Process, wait_until};
 
 use crate::counters::{self, CONNECTIONS, COUNT_PORT};
 use crate::losses::{self, Dice};
+use crate::monitors;
 use crate::pauses::Pauses;
+use crate::puppets::{self, Puppets};
 
 /// What the monitors promise.
 const FOUND_WITHIN: Duration = Duration::from_secs(1);
@@ -175,6 +177,27 @@ fn a_window_that_comes_to_life_before_all_know_passes_nothing_old_for_new() {
         wait_for_losses(&rack, &[(other, before)]);
         stall.end();
         counters::pauses(&mut sides, &rack, "after it");
+        rack.wait_for_window();
+    }
+    assert_settled(&rack);
+}
+
+/// Monitors that were started after the connection do not know in which window it is, and neither end can tell the other.
+#[test]
+fn who_waits_hears_of_it_where_both_monitors_are_new() {
+    if !can_run() {
+        return;
+    }
+    let rack = mapped();
+    let mut stall = rack.stall();
+    for cut_off in 0..2 {
+        let mut puppets = Puppets::new(&rack);
+        puppets.go_to_lanes(&rack);
+        monitors::renew(&rack, &[0, 1], puppets::PORT);
+        stall.begin(cut_off);
+        puppets::tell(&mut puppets.server, "send 8000", "ok");
+        puppets::tell(&mut puppets.client, "receive 8000", "ok");
+        stall.end();
         rack.wait_for_window();
     }
     assert_settled(&rack);

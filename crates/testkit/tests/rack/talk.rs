@@ -1,7 +1,7 @@
 //! A client on beta that talks to an echo on alpha.
 
 use crosslane_testkit::rack::{ADDRESSES, Rack};
-use crosslane_testkit::{End, Process, wait_until};
+use crosslane_testkit::{End, Process, Program, wait_until};
 
 /// Echoes on every connection.
 const ECHO: &str = r#"
@@ -65,6 +65,10 @@ struct Who {
 
 impl Who {
     fn start(self, rack: &Rack, at: usize, script: &str) -> Process {
+        self.program(rack, at, script).start()
+    }
+
+    fn program<'a>(self, rack: &'a Rack, at: usize, script: &str) -> Program<'a> {
         let python = match self.user {
             None => rack.hosts[at].program("python3"),
             Some(user) => rack.hosts[at]
@@ -75,7 +79,7 @@ impl Who {
                 .args(["--clear-groups", "--", "/usr/bin/python3"]),
         };
         let python = python.args(["-c", script, ADDRESSES[0], &self.port.to_string()]);
-        python.with_open_input().start()
+        python.with_open_input()
     }
 }
 
@@ -88,14 +92,30 @@ impl<'a> Talk<'a> {
     /// The same at another port, and as another user, to whom the hosts' folders must be open.
     pub fn at(rack: &'a Rack, port: u16, user: Option<u32>) -> Self {
         let who = Who { port, user };
+        Self::between(rack, who, |who| who.start(rack, 1, TALK))
+    }
+
+    /// As [`Talk::new`], with a client of which `crosslane run` tells, as JSON, in this file of its host's folder.
+    pub fn explained(rack: &'a Rack, name: &str) -> Self {
+        let (port, user) = (TALK_PORT, None);
+        let client = |who: &Who| who.program(rack, 1, TALK).explained(name).start();
+        Self::between(rack, Who { port, user }, client)
+    }
+
+    fn between(rack: &'a Rack, who: Who, client: impl FnOnce(&Who) -> Process) -> Self {
         let server = who.start(rack, 0, ECHO);
-        server.wait_for_port(port);
+        server.wait_for_port(who.port);
         Self {
             rack,
+            client: client(&who),
             who,
-            client: who.start(rack, 1, TALK),
             server: Some(server),
         }
+    }
+
+    /// Have the client end, and wait for that.
+    pub fn end(self) {
+        let _ = self.client.finish().expect_success();
     }
 
     /// Another client of the same server.

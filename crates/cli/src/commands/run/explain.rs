@@ -53,6 +53,8 @@ struct Summary<'a> {
     left_out: u64,
     /// By reason, those that were not accelerated.
     reasons: BTreeMap<&'a str, u64>,
+    /// Bytes that were lost in rings.
+    stranded_bytes: u64,
     note: Option<&'a str>,
 }
 
@@ -146,6 +148,10 @@ impl Explanation {
     }
 }
 
+const STRANDED: &str = "bytes were left unread in rings, of peers that had ended, when the socket went to a program without \
+                        Crosslane or the program into a sandbox: they are lost; start that program under Crosslane, \
+                        as the same user, or set CROSSLANE_DISABLE=1";
+
 fn is_accelerated(end: &RunEnd) -> bool {
     end.connection.reason.is_none()
 }
@@ -178,6 +184,7 @@ fn summary<'a>(
         open: count(ends, |end| !end.ended),
         left_out: rest.left_out,
         reasons: reasons(ends),
+        stranded_bytes: ends.iter().map(|end| end.stranded_bytes).sum(),
         note,
     }
 }
@@ -212,6 +219,9 @@ fn table(program: &str, ends: &[RunEnd], rest: RunRest, note: Option<&str>) -> S
             text.push_str(&format!("  {slug} ({count}): {why}; {remedy}\n"));
         }
     }
+    if whole.stranded_bytes > 0 {
+        text.push_str(&format!("  {} {STRANDED}\n", whole.stranded_bytes));
+    }
     text
 }
 
@@ -240,7 +250,28 @@ pub(super) mod tests {
                 tcp_bytes_received: 2,
             },
             ended: true,
+            stranded_bytes: 0,
         }
+    }
+
+    #[test]
+    fn bytes_that_are_lost_are_told_of_once() {
+        let lost = |bytes| RunEnd {
+            stranded_bytes: bytes,
+            ..end(1, "a:1", "b:80", Some(Reason::Passed))
+        };
+        let rest = RunRest {
+            watched: true,
+            left_out: 0,
+        };
+        let text = table("wrk", &[lost(3), lost(0), lost(40)], rest, None);
+        assert_eq!(
+            text.matches("43 bytes were left unread").count(),
+            1,
+            "{text}"
+        );
+        let text = table("wrk", &[lost(0)], rest, None);
+        assert!(!text.contains("left unread"), "{text}");
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::examine::is_shared_library;
 /// The library's name, wherever it is.
 const NAME: &str = "libcrosslane.so";
 
+/// What the name of GCC's address sanitizer begins with. It ends the program if another library comes before it.
+const FIRST_OF_ALL: &[u8] = b"libasan.so";
+
 /// Where the library is: beside this command, in its installation, or where we are told.
 pub fn find() -> anyhow::Result<PathBuf> {
     let told = std::env::var_os("CROSSLANE_LIBRARY").filter(|path| !path.is_empty());
@@ -61,7 +64,7 @@ fn check(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// LD_PRELOAD with our library first, and no other build of it: two would count each connection twice.
+/// LD_PRELOAD with our library first, but for the address sanitizer, and no other build of it: two would count each connection twice.
 pub fn preload(library: &Path) -> anyhow::Result<OsString> {
     let path = match is_musl_installed() {
         true => for_glibc_only(library),
@@ -88,12 +91,13 @@ fn before(path: OsString, others: &OsStr) -> OsString {
         !word.is_empty() && !is_ours
     };
     let words = others.as_bytes().split(is_separator).map(OsStr::from_bytes);
-    let mut value = path.clone();
-    for word in words.filter(is_other) {
-        value.push(":");
-        value.push(word);
-    }
-    value
+    let (first, last): (Vec<_>, Vec<_>) = words.filter(is_other).partition(|word| {
+        let name = Path::new(word).file_name();
+        name.is_some_and(|name| name.as_bytes().starts_with(FIRST_OF_ALL))
+    });
+    [first, vec![path.as_os_str()], last]
+        .concat()
+        .join(OsStr::new(":"))
 }
 
 /// musl's loader, too, obeys LD_PRELOAD, and a program does not start if what it loads needs glibc.
@@ -129,6 +133,10 @@ mod tests {
         assert_eq!(
             value("/a.so:/$LIB/../old/libcrosslane.so:/new/libcrosslane.so"),
             "/new/libcrosslane.so:/a.so"
+        );
+        assert_eq!(
+            value("/a.so:/lib/libasan.so.8"),
+            "/lib/libasan.so.8:/new/libcrosslane.so:/a.so"
         );
     }
 }

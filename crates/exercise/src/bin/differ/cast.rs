@@ -1,6 +1,7 @@
 //! The processes of a program, seen by the one that plays it.
 
 use std::collections::VecDeque;
+use std::fmt::Write;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -192,6 +193,24 @@ impl Cast {
         Ok(tid)
     }
 
+    /// What all threads are doing, a line each: process and thread, name, state, where in the kernel, and its call with arguments.
+    pub fn threads(&self) -> String {
+        let mut text = String::new();
+        for (process, player) in self.players.iter().enumerate() {
+            let pid = player.as_ref().map_or(0, |player| player.pid);
+            for tid in threads(pid) {
+                let told = ["comm", "wchan", "syscall"].map(|what| {
+                    let told = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/{what}"));
+                    told.map_or_else(|error| error.to_string(), |told| told.trim().to_owned())
+                });
+                let [name, place, call] = told;
+                let state = state(pid, tid).unwrap_or('?');
+                let _ = writeln!(text, "@{process} {pid}/{tid} {name} {state} {place} {call}");
+            }
+        }
+        text
+    }
+
     fn player(&mut self, process: usize) -> &mut Player {
         self.players[process]
             .as_mut()
@@ -312,12 +331,15 @@ fn state(pid: i32, tid: i32) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
+/// The threads of a process.
+fn threads(pid: i32) -> impl Iterator<Item = i32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten();
+    threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok())
+}
+
 /// Whether a process has closed its descriptors, which the last of its threads does; the first may be gone before.
 fn is_dead(pid: i32) -> bool {
     let is_gone = |tid| matches!(state(pid, tid), None | Some('Z' | 'X'));
-    let mut threads = std::fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
-    threads.all(is_gone)
+    threads(pid).all(is_gone)
 }

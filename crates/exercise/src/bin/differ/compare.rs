@@ -35,6 +35,19 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// Whether it is one of some runs only.
+    pub fn wavers(&self) -> bool {
+        self.seen < self.runs
+    }
+
+    /// Whether as many bytes were received, and other ones: `17#811c9dc5` and `17#0100cafe`. No moment makes them so.
+    pub fn is_of_bytes(&self) -> bool {
+        match (received(&self.native), received(&self.other)) {
+            (Some(native), Some(other)) => native.0 == other.0 && native.1 != other.1,
+            _ => false,
+        }
+    }
+
     /// The word of the call that differed: `recv` of `@0 recv h1 5 - => 5`.
     fn call(&self) -> &str {
         let step = self.native.trim_start_matches("end:").trim_start();
@@ -150,6 +163,12 @@ fn judge(natives: &[Trace], others: &[Trace]) -> Verdict {
     })
 }
 
+/// How many bytes a line tells of, and their digest.
+fn received(line: &str) -> Option<(&str, &str)> {
+    let (_, result) = line.split_once("=> ")?;
+    result.split(' ').next()?.split_once('#')
+}
+
 /// How many lines two traces share before they part.
 fn common(one: &Trace, other: &Trace) -> usize {
     let pairs = one.lines.iter().zip(&other.lines);
@@ -186,6 +205,21 @@ mod tests {
             panic!("it was not found")
         };
         assert_eq!(difference.other, "the end");
+    }
+
+    #[test]
+    fn other_bytes_are_told_from_more_or_fewer() {
+        let of = |native: &str, other: &str| Difference {
+            native: format!("@0 recv h1 9 - => {native}"),
+            other: format!("@0 recv h1 9 - => {other}"),
+            seen: 1,
+            runs: 3,
+        };
+        assert!(of("4#0a flags 0x0 name 0", "4#0b flags 0x0 name 0").is_of_bytes());
+        assert!(!of("4#0a", "5#0b").is_of_bytes());
+        assert!(!of("4#0a", "EAGAIN").is_of_bytes());
+        assert!(!of("4#0a", "4#0a name 0").is_of_bytes());
+        assert!(!of("4#0a", "the end").is_of_bytes());
     }
 
     #[test]

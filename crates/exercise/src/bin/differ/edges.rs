@@ -46,18 +46,22 @@ fn lines<'a>(
     pairs.map(|(at, (native, line))| (native, line, other.full.contains(&at)))
 }
 
+/// By a set and the data of each registration there, its last one.
+type Registered = BTreeMap<(String, String), Registration>;
+
 /// What has been registered for edges.
 #[derive(Default)]
 struct Edges {
-    /// By a set and the data of each registration there, its last one.
-    of: BTreeMap<(String, String), Registration>,
+    of: Registered,
     names: Names,
     /// Ends by which a send has found no room, each by one of its names.
     were_blocked: BTreeSet<String>,
+    /// What was registered when a call fell asleep, by its step: what has ended it is told later, when that may be gone.
+    at_sleep: BTreeMap<String, Registered>,
 }
 
 /// One registration.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Registration {
     /// Whose it is, as `@0`.
     process: String,
@@ -111,7 +115,8 @@ impl Edges {
             && (is_full || words[0] == "fill-and-drain" || native.ends_with("EAGAIN"))
         {
             self.were_blocked.insert(sender.to_owned());
-            for registration in self.of.values_mut() {
+            let at_sleep = self.at_sleep.values_mut().flat_map(BTreeMap::values_mut);
+            for registration in self.of.values_mut().chain(at_sleep) {
                 registration.misses_room |= self.names.are_one(sender, &registration.handle);
             }
         }
@@ -120,6 +125,9 @@ impl Edges {
     /// Who has been told what, and who knows of all that can be read, after a step: an event that differs itself is judged
     /// by what was known before.
     fn learn(&mut self, line: &str) {
+        if let Some(step) = line.strip_suffix(" => sleeps") {
+            self.at_sleep.insert(step.to_owned(), self.of.clone());
+        }
         let words: Vec<_> = line.split_whitespace().collect();
         let words = &words[..];
         if let Some((step, events)) = events(line) {
@@ -156,6 +164,21 @@ impl Edges {
     fn registration(&self, step: &str, event: &str) -> Option<&Registration> {
         let data = event.split(':').next()?;
         self.of.get(self.key(set_of(step), data)?)
+    }
+
+    /// As [`Self::registration`]; where that is gone by now, or no longer for edges, as it was when the call of the step fell asleep.
+    fn registration_at_sleep(&self, step: &str, event: &str) -> Option<&Registration> {
+        let now = self.registration(step, event);
+        let is_its = |(key, _): &(&(String, String), &Registration)| {
+            event.split(':').next() == Some(&key.1) && self.names.are_one(&key.0, set_of(step))
+        };
+        match step.strip_prefix("  ") {
+            Some(slept) if now.is_none_or(|registration| !registration.for_edges) => {
+                let then = self.at_sleep.get(slept)?.iter().find(is_its);
+                then.map(|(_, registration)| registration).or(now)
+            }
+            _ => now,
+        }
     }
 
     fn are_once_more(&self, native: &str, other: &str) -> bool {
@@ -269,12 +292,14 @@ impl Edges {
         let Some((_, bits)) = event.split_once(':') else {
             return false;
         };
-        self.registration(step, event).is_some_and(|registration| {
-            let has_room = !registration.misses_room;
-            let is_known = |bit| registration.told.contains(bit) || bit == "OUT" && has_room;
-            let is_of_set = || self.has_edges(who, &registration.handle);
-            registration.for_edges && bits.split('|').all(is_known) || bits == "IN" && is_of_set()
-        })
+        self.registration_at_sleep(step, event)
+            .is_some_and(|registration| {
+                let has_room = !registration.misses_room;
+                let is_known = |bit| registration.told.contains(bit) || bit == "OUT" && has_room;
+                let is_of_set = || self.has_edges(who, &registration.handle);
+                registration.for_edges && bits.split('|').all(is_known)
+                    || bits == "IN" && is_of_set()
+            })
     }
 }
 

@@ -63,7 +63,7 @@ pub struct Arguments {
     /// Play also what is known to differ
     #[arg(long)]
     known: bool,
-    /// Fail only for what differs in each of several runs; tell of the rest
+    /// Fail only for what differs in each of several runs, and for other bytes than were sent; tell of the rest
     #[arg(long)]
     steady: bool,
     /// Print one JSON object at the end instead of words
@@ -235,7 +235,8 @@ impl Hunt<'_> {
         let (mut found, mut wavering) = (None, 0);
         if let Verdict::Differs(difference) = &verdict
             && self.arguments.steady
-            && difference.seen < difference.runs
+            && difference.wavers()
+            && !difference.is_of_bytes()
         {
             wavering = 1;
             let Difference {

@@ -17,15 +17,20 @@ pub struct Known {
 /// All of it.
 pub const KNOWN: &[Known] = &[
     Known {
-        name: "epoll-of-another-process",
-        why: "parent and child must not use the same epoll set (docs/differences.md)",
+        name: "epoll-of-what-another-process-lacks",
+        why: "who uses a set with another process can tell the kernel nothing of a connection that it has not, or by another \
+              number (docs/differences.md)",
+        is_it: World::shares_a_set_unequally,
+    },
+    Known {
+        name: "epoll-set-that-was-passed",
+        why: "who was sent a set knows nothing of what is in it but what the kernel says (docs/differences.md)",
         is_it: |world, process, call| {
-            let mut call = call.clone();
-            call.handles().into_iter().any(|handle| {
-                world.file(process, *handle).is_some_and(
-                    |file| matches!(file.kind, Kind::Epoll { owner, .. } if owner != process),
-                )
-            })
+            let Call::Pass { fd } = call else {
+                return false;
+            };
+            let file = world.file(process, *fd);
+            file.is_some_and(|file| matches!(file.kind, Kind::Epoll { .. }))
         },
     },
     Known {

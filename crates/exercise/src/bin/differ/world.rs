@@ -58,8 +58,8 @@ pub enum Kind {
         side: usize,
     },
     Epoll {
-        /// The process that made it.
-        owner: usize,
+        /// Processes that have used it.
+        users: Vec<usize>,
         members: Vec<Member>,
     },
 }
@@ -68,6 +68,8 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     pub file: usize,
+    /// The name by which it was registered.
+    pub by: Handle,
     pub events: EpollEvents,
 }
 
@@ -254,6 +256,65 @@ impl World {
             Kind::Epoll { members, .. } => members.iter().any(|member| member.file == file),
             _ => false,
         })
+    }
+
+    /// Whether the call has to do with a set that several processes use by then, while not each of them has, by the same name, all
+    /// that is in it.
+    pub fn shares_a_set_unequally(&self, process: usize, call: &Call) -> bool {
+        let mut handles = call.clone();
+        let files = handles.handles().into_iter();
+        let files = files.filter_map(|handle| Some(self.entry(process, *handle)?.file));
+        let added = match call {
+            Call::EpollAdd { fd, .. } => self.entry(process, *fd).map(|entry| (entry.file, *fd)),
+            _ => None,
+        };
+        files.into_iter().any(|file| {
+            let Kind::Epoll { users, members } = &self.files[file].kind else {
+                return false;
+            };
+            let lives = |user: &usize| self.names_of(*user, file) > 0;
+            let users = users.iter().copied().filter(lives);
+            let users: Vec<usize> = users.chain([process]).collect();
+            let is_alone = users.iter().all(|user| *user == process);
+            let has = |user: &usize, (file, by): (usize, Handle)| {
+                let entry = self.entry(*user, by);
+                entry.is_some_and(|entry| entry.file == file)
+            };
+            let mut all = members
+                .iter()
+                .map(|member| (member.file, member.by))
+                .chain(added);
+            !is_alone && all.any(|member| !users.iter().all(|user| has(user, member)))
+        })
+    }
+
+    /// A process makes a call, perhaps of a set.
+    pub fn uses(&mut self, process: usize, call: &Call) {
+        let is_use = call.waits_in_set()
+            || matches!(
+                call,
+                Call::EpollAdd { .. } | Call::EpollMod { .. } | Call::EpollDel { .. }
+            )
+            || matches!(
+                call,
+                Call::Poll { .. }
+                    | Call::PollBoth { .. }
+                    | Call::Ppoll { .. }
+                    | Call::PpollMasked { .. }
+            )
+            || matches!(
+                call,
+                Call::Select { .. } | Call::Pselect { .. } | Call::PselectMasked { .. }
+            );
+        let mut handles = call.clone();
+        for handle in handles.handles().into_iter().filter(|_| is_use) {
+            let file = self.entry(process, *handle).map(|entry| entry.file);
+            if let Some(Kind::Epoll { users, .. }) = file.map(|file| &mut self.files[file].kind)
+                && !users.contains(&process)
+            {
+                users.push(process);
+            }
+        }
     }
 
     /// A new connection, whose streams have keys of their own.

@@ -30,6 +30,7 @@ mod pipes;
 mod processes;
 mod ready;
 mod refused;
+mod shared_sets;
 mod signals;
 mod stdio;
 mod storm;
@@ -84,7 +85,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 37] = [
+    let topics: [&'static [Check]; 38] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -122,6 +123,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         vforked::CHECKS,
         nowhere::CHECKS,
         waiting::CHECKS,
+        shared_sets::CHECKS,
     ];
     topics.into_iter().flatten().chain(beside::CHECKS)
 }

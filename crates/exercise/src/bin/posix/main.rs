@@ -28,6 +28,9 @@ struct Options {
     /// Run only this check; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Run only the checks of one process that makes its connections itself
+    #[arg(long)]
+    solo: bool,
     /// Print the names of all checks
     #[arg(long)]
     list: bool,
@@ -93,6 +96,9 @@ fn main() -> ExitCode {
 /// Whether a check says something about what connects its processes.
 fn suits(check: &Check, options: &Options) -> bool {
     let has_two = matches!(check.cue, Cue::Pair { .. });
+    if options.solo && has_two {
+        return false;
+    }
     match options.over {
         Over::Tcp => !checks::is_about_unix(check),
         Over::Unix | Over::Pair => has_two && !ONLY_TCP.contains(&check.name),

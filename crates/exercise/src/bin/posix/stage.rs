@@ -11,6 +11,8 @@ use crosslane_exercise::{Answer, Errno};
 
 /// More than any event takes to arrive on one machine.
 const PATIENCE_MS: i32 = 10_000;
+/// What stands in a trace for a check that is not all of itself.
+const NOT_ROOT: &str = "EPERM,not-root";
 /// Longer data is shown by length and digest.
 const SHOWN_BYTES: usize = 24;
 
@@ -44,6 +46,14 @@ impl Stage {
     /// Note what was seen.
     pub fn say(&mut self, what: &str, value: impl Shown) {
         self.trace.push(format!("{what}={}", value.shown()));
+    }
+
+    /// Note what came of a call that only root may make; where it was refused for that, whoever reads the trace is to say so aloud.
+    pub fn say_as_root(&mut self, what: &str, answer: Answer) {
+        match answer {
+            Err(Errno(libc::EPERM)) => self.say(what, NOT_ROOT),
+            answer => self.say(what, answer),
+        }
     }
 
     /// Let the other side pass its [`Stage::wait`].

@@ -369,6 +369,9 @@ impl Rack {
 impl Monitor {
     /// An end wants to know whether the window carries what it, and its peer, have written.
     pub(in crate::server) fn doubted(&mut self, member: Member, lanes: (u64, u64)) {
+        if self.tell_doubter(member, lanes) {
+            return;
+        }
         let window = self.registry.window_of(lanes.1);
         let window = window.and_then(|window| usize::try_from(window.0).ok());
         if let Some(rack) = &mut self.rack {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::message::{MonitorMessage, Position, Remainder};
-use crosslane_ctl::slab::EndPhase;
 use crosslane_sys::memory::{create_sealed, is_sealed};
 use rustix::io::{pread, pwrite};
 
@@ -163,9 +162,9 @@ impl Rack {
         state.beats.forget_missing();
         let is_owner = self.matching.is_owner(state.host);
         state.due = is_owner.then(|| Instant::now() + SETTLE);
-        registry.tell_of_loss(window_id(index));
-        self.matching
-            .window_lost(registry, state.host, window_id(index));
+        let host = state.host;
+        self.tell_of_loss(index, registry);
+        self.matching.window_lost(registry, host, window_id(index));
         self.complain(index, trouble.to_owned());
     }
 
@@ -361,7 +360,7 @@ impl Monitor {
             return;
         }
         let mut found = HashSet::new();
-        for (client, token, pair) in self.families.in_lanes(|pair| sought.contains_key(&pair)) {
+        for (client, token, pair) in self.families.in_lanes(|pair, _| sought.contains_key(&pair)) {
             let position = Position {
                 token,
                 ..sought[&pair]
@@ -474,7 +473,7 @@ impl Monitor {
             return Found::Nobody;
         };
         let absence = absence_in(&entry.rx.coming, &entry.wait, pair);
-        let is_closed = entry.id.phase.load(SeqCst) == EndPhase::Free as u32;
+        let is_closed = !entry.is_held();
         // Afterwards: the entry may have become another end's meanwhile.
         let is_same = u64::from(entry.id.generation.load(SeqCst)) == token >> 32;
         match absence.or(is_closed.then_some(Absence::Left)) {
@@ -499,7 +498,7 @@ impl Monitor {
     }
 
     /// Tell a program what another host can have it told as often as it likes: who has yet to read something is passed over.
-    fn remind(&mut self, client: ClientId, message: &MonitorMessage) {
+    pub(super) fn remind(&mut self, client: ClientId, message: &MonitorMessage) {
         if !self.is_behind(client) {
             self.tell(client, message, &[]);
         }
@@ -517,7 +516,7 @@ impl Monitor {
         }
     }
 
-    fn is_behind(&mut self, client: ClientId) -> bool {
+    pub(super) fn is_behind(&mut self, client: ClientId) -> bool {
         let id = self.clients.get(&client).copied();
         let connection = id.and_then(|id| self.connection(id));
         connection.is_some_and(|connection| connection.is_behind())
@@ -561,4 +560,4 @@ fn object_of(lines: &[u8]) -> Option<Arc<OwnedFd>> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -266,7 +266,7 @@ impl Play {
         };
         let is_sated = |end: usize| self.ends[end].grants >= GRANTS_PER_END;
         if is_sated(partner) || is_sated(newcomer) {
-            let reason = Reason::Refused as u32;
+            let reason = Reason::TooOften as u32;
             assert_eq!(actions.len(), 2);
             assert_eq!(
                 actions[1].message,
@@ -352,7 +352,7 @@ impl Play {
             true => MonitorMessage::Lendable { token },
             false => MonitorMessage::Refused {
                 token,
-                reason: Reason::Refused as u32,
+                reason: Reason::Passed as u32,
             },
         };
         assert_eq!(self.bench.said(), [(client, answer)]);

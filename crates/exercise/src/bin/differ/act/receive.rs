@@ -225,11 +225,9 @@ fn by_stream(from: RawFd, count: usize) -> Outcome {
     // SAFETY: the mode is a C string.
     let file = unsafe { libc::fdopen(copy, MODE.as_ptr()) };
     assert!(!file.is_null(), "a stream can be made: {}", Errno::last());
-    // Of its own it would take more than it is asked for.
-    let mut own = vec![0; count.max(1)];
-    let start = own.as_mut_ptr().cast();
-    // SAFETY: the stream is open, and its buffer outlives it.
-    unsafe { libc::setvbuf(file, start, libc::_IOFBF, own.len()) };
+    // A buffer would take more than it is asked for, once a part has come.
+    // SAFETY: the stream is open.
+    unsafe { libc::setvbuf(file, core::ptr::null_mut(), libc::_IONBF, 0) };
     let mut buffer = vec![0; count];
     // SAFETY: the buffer has the room that is claimed.
     let got = unsafe { libc::fread(buffer.as_mut_ptr().cast(), 1, count, file) };

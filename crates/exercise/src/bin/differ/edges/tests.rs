@@ -254,6 +254,37 @@ fn a_sleep_that_an_edge_too_many_ends_is_found() {
 }
 
 #[test]
+fn so_is_one_whose_registration_has_gone_by_the_time_that_it_is_told() {
+    let step = "@1/2 epoll-wait h5 32 -1";
+    let ended = |add: &str, since: &[&str], told: &str| {
+        let trace = |last: String| Trace {
+            lines: [&[add, &format!("{step} => sleeps")], since, &[&last]]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            ..Trace::default()
+        };
+        let native = trace(format!("  {step} => EINTR SIGUSR1*1"));
+        ended_once_more(&native, &trace(format!("  {step} => {told}")))
+    };
+    let (for_edges, by_level) = (
+        "@1 epoll-add h5 h2 OUT|ET 2 => 0",
+        "@1 epoll-add h5 h2 OUT 2 => 0",
+    );
+    let gone = &["@1 epoll-del h5 h2 => 0"];
+    let found = Some(step.to_owned());
+    assert_eq!(ended(for_edges, gone, "[2:OUT] SIGUSR1*1"), found);
+    let changed = &["@1 epoll-mod h5 h2 OUT 2 => 0"];
+    assert_eq!(ended(for_edges, changed, "[2:OUT]"), found);
+    assert_eq!(ended(by_level, gone, "[2:OUT]"), None);
+    assert_eq!(ended(for_edges, gone, "[2:IN]"), None);
+    let missed = ["@1 send h2 9 DONTWAIT => EAGAIN", gone[0]];
+    assert_eq!(ended(for_edges, &missed, "[2:OUT]"), None);
+    assert_eq!(ended(for_edges, gone, "[3:OUT]"), None);
+}
+
+#[test]
 fn so_is_a_poll_whose_number_has_come_to_name_a_set_with_edges() {
     let step = "@0/1 poll h9 IN -1";
     let ended = |wishes: &str, native: &str, other: &str| {

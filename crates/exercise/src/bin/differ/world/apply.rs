@@ -18,6 +18,7 @@ impl World {
         if !self.overfills(&self.files[entry.file], call) {
             self.let_grow();
         }
+        self.uses(process, call);
         self.moved(entry.file, call, outcome);
         self.opened(process, call, outcome);
         self.described(entry.file, call, outcome);
@@ -45,7 +46,8 @@ impl World {
         };
         if let Kind::Epoll { members, .. } = &mut self.files[epoll].kind {
             members.retain(|member| member.file != file);
-            members.extend(events.map(|events| Member { file, events }));
+            let by = fd;
+            members.extend(events.map(|events| Member { file, by, events }));
         }
         // Whether a change wakes who sleeps on the set is not known, but what comes after it does.
         let progress = self.progress(epoll);
@@ -99,11 +101,8 @@ impl World {
                 self.open(process, new, fd, Kind::Socket, nonblocking);
             }
             Call::EpollCreate { .. } => {
-                let members = Vec::new();
-                let epoll = Kind::Epoll {
-                    owner: process,
-                    members,
-                };
+                let (users, members) = (Vec::new(), Vec::new());
+                let epoll = Kind::Epoll { users, members };
                 self.open(process, new, fd, epoll, false);
             }
             Call::Dup { fd: of, .. } | Call::DupFrom { fd: of, .. } => {
@@ -274,6 +273,7 @@ impl World {
     }
 
     pub fn begin(&mut self, process: usize, thread: usize, call: Call, file: usize) {
+        self.uses(process, &call);
         let progress = self.progress(file);
         let mut same = call.clone();
         let handles = same.handles().into_iter();

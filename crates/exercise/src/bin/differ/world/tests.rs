@@ -23,8 +23,8 @@ fn with_listener(family: Family) -> World {
     let mut world = World::default();
     world.open(0, CLIENT, 3, Kind::Socket, false);
     world.open(0, LISTENER, 4, Kind::Socket, false);
-    let (owner, members) = (0, Vec::new());
-    world.open(0, SET, 5, Kind::Epoll { owner, members }, false);
+    let (users, members) = (Vec::new(), Vec::new());
+    world.open(0, SET, 5, Kind::Epoll { users, members }, false);
     world.listens(0, LISTENER, 1000, family);
     world.connects(0, CLIENT, LISTENER);
     world

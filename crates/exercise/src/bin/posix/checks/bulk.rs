@@ -1,11 +1,13 @@
 //! sendfile(2) and splice(2).
 
+use std::time::Duration;
+
 use crosslane_exercise::Answer;
 use crosslane_exercise::calls::{
-    call_on_small_stack, close, disk_file_of, file_of, open, pipe, read, seek, send, sendfile,
-    set_nonblocking, shutdown, splice, truncate, write,
+    call_on_small_stack, close, disk_file_of, file_of, open, pipe, poll_one, read, seek, send,
+    sendfile, set_nonblocking, shutdown, splice, take_error, truncate, write,
 };
-use libc::{O_DIRECTORY, O_RDONLY, O_WRONLY, POLLIN, POLLOUT, SHUT_WR};
+use libc::{O_DIRECTORY, O_RDONLY, O_WRONLY, POLLERR, POLLIN, POLLOUT, SHUT_WR};
 
 use super::{Check, pair};
 use crate::Stage;
@@ -39,8 +41,30 @@ fn splice_word_in(fd: i32) -> Answer {
 }
 
 const MEBIBYTE: usize = 1 << 20;
+/// More than there is room for.
+const MUCH: usize = 32 * MEBIBYTE;
+/// Until whoever sends without room is asleep.
+const PAUSE: Duration = Duration::from_millis(300);
 
 pub const CHECKS: &[Check] = &[
+    pair(
+        "sendfile_to_a_peer_that_closes_has_its_error_for_itself",
+        |s| {
+            let file = file_of(&pattern(MUCH)).expect("a file can be made");
+            s.go();
+            let sent = sendfile(s.fd, file, None, MUCH);
+            s.say("some", sent.map(|sent| (1..MUCH).contains(&sent)));
+            s.say("error", take_error(s.fd).map(|errno| errno.0));
+            let seen = poll_one(s.fd, POLLIN | POLLOUT, Some(0));
+            s.say("POLLERR", seen.map(|seen| seen & POLLERR));
+        },
+        |s| {
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+            s.wait();
+            std::thread::sleep(PAUSE);
+            s.say("close", close(s.fd));
+        },
+    ),
     pair(
         "splice_on_a_small_stack",
         |s| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crosslane_exercise::calls::{
     close, close_range, dup, dup2, dup3, epoll_create, epoll_ctl, epoll_wait, exit_now, fcntl,
     file_type, fork, getsockopt, poll_one, read, receive_fd, send, send_fd, setsockopt, shutdown,
-    socketpair, wait_for, write,
+    socketpair, take_own, wait_for, write,
 };
 use libc::{
     EPOLL_CTL_ADD, EPOLLIN, EPOLLONESHOT, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, MSG_NOSIGNAL, POLLIN,
@@ -331,6 +331,18 @@ pub const CHECKS: &[Check] = &[
             s.say("shutdown", shutdown(s.fd, SHUT_WR));
             s.say("heard", drain(s.fd).map(|bytes| digest(&bytes)));
         },
+    ),
+    pair(
+        "taken_from_itself",
+        |s| {
+            let copy = take_own(s.fd).expect("a process may take from itself");
+            s.say("talk by the copy", talks(copy));
+            s.say("talk", talks(s.fd));
+            s.say("close", close(s.fd));
+            s.say("talk by the copy alone", talks(copy));
+            s.say("close", close(copy));
+        },
+        echo,
     ),
     pair(
         "passed_to_nobody",

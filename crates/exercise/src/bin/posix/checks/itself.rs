@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crosslane_exercise::calls::{
     accept, bind, chdir, chroot, close, close_range, closefrom, connect, daemon, descriptor_limit,
-    dup2, getsockname, leave_groups, limit_descriptors, open, read, recv, send, setgid, setuid,
-    shutdown, socket, socketpair, wait_for,
+    dup2, getsockname, leave_groups, limit_descriptors, listen, open, raise_loopback, read, recv,
+    send, setgid, setuid, shutdown, socket, socketpair, unshare_network, wait_for,
 };
 use libc::{AF_INET, MSG_NOSIGNAL, POLLRDHUP, SHUT_WR};
 
@@ -31,7 +31,7 @@ const MOST_NUMBERS: u64 = 1 << 20;
 pub(super) fn listener() -> (RawFd, SocketAddr) {
     let fd = socket(AF_INET, 0).expect("a socket can be made");
     bind(fd, v4()).expect("the loopback address is there");
-    crosslane_exercise::calls::listen(fd, 5).expect("a bound socket can listen");
+    listen(fd, 5).expect("a bound socket can listen");
     let name = getsockname(fd).expect("it is bound");
     (fd, name.address().expect("it is IPv4"))
 }
@@ -114,16 +114,45 @@ fn lock_in(s: &mut Stage) {
     let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("it has no null");
     s.say("chdir", chdir(&name));
     std::fs::remove_dir(&path).expect("it is empty");
-    // EPERM for who is not root.
-    s.say("chroot", chroot(c"."));
+    s.say_as_root("chroot", chroot(c"."));
     s.say("proc", open(c"/proc", libc::O_RDONLY).map(drop).is_ok());
 }
 
-/// EPERM for who is not root.
 fn give_up_rights(s: &mut Stage) {
-    s.say("groups", leave_groups());
-    s.say("group", setgid(NOBODY));
-    s.say("user", setuid(NOBODY));
+    s.say_as_root("groups", leave_groups());
+    s.say_as_root("group", setgid(NOBODY));
+    s.say_as_root("user", setuid(NOBODY));
+}
+
+/// Near: go to a network of its own, and make a connection there that has the names of one of here. All go on.
+fn leave_the_network(s: &mut Stage) {
+    let address = s.told();
+    let (fd, old) = (s.fd, connected(address));
+    s.say("talk", talks(fd) && talks(old));
+    let unshared = unshare_network();
+    s.say_as_root("unshare", unshared);
+    if unshared.is_ok() {
+        s.say("loopback", raise_loopback());
+        have_a_twin(s, old, address);
+    }
+    s.say("close", close(old));
+    s.say("talk", talks(fd));
+    s.say("close", close(fd));
+}
+
+fn have_a_twin(s: &mut Stage, old: RawFd, address: SocketAddr) {
+    let listener = socket(AF_INET, 0).expect("a socket can be made");
+    s.say("bind", bind(listener, address));
+    s.say("listen", listen(listener, 5));
+    let far = std::thread::spawn(move || repeat(accept(listener).expect("the twin connects")));
+    let twin = socket(AF_INET, 0).expect("a socket can be made");
+    let name = getsockname(old).ok().and_then(|name| name.address());
+    s.say("bind", bind(twin, name.expect("it is IPv4")));
+    s.say("connect", connect(twin, address));
+    s.say("twin", talks(twin));
+    s.say("talk", talks(s.fd) && talks(old) && talks(twin));
+    s.say("close", close(twin));
+    s.say("far", far.join().is_ok());
 }
 
 fn close_one_by_one() {
@@ -288,6 +317,7 @@ pub const CHECKS: &[Check] = &[
         |s| go_on_after(s, give_up_rights),
         echo_twice,
     ),
+    pair("in_a_network_of_its_own", leave_the_network, echo_twice),
     solo("rights_are_given_up_before_it_connects", |s| {
         begin_after(s, give_up_rights);
     }),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
     clone_child, close, dup2, exec_missing, exec_missing_by_list, exec_shell, exec_shell_by_list,
-    exec_shell_in, exit_now, exit_thread, fork, fork_by_clone3, fork_by_number, pipe_to, read,
-    recv, restrict_calls, send, setsockopt, shutdown, system, wait_for, write,
+    exec_shell_in, exit_now, exit_thread, fork, fork_by_clone3, fork_by_number, fork_unseen,
+    pipe_to, read, recv, restrict_calls, send, setsockopt, shutdown, system, wait_for, write,
 };
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLRDHUP, SHUT_WR, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
 
@@ -142,6 +142,22 @@ pub const CHECKS: &[Check] = &[
     pair(
         "fork_by_system_call",
         |s| talk_after(s, fork_by_number),
+        echo,
+    ),
+    pair(
+        "fork_that_no_handler_is_told_of",
+        |s| {
+            for _ in 0..3 {
+                let child = match fork_unseen().expect("a process can be made") {
+                    Some(pid) => pid,
+                    None => exit_now(7),
+                };
+                s.say("talk", talks(s.fd));
+                s.say("child", wait_for(child));
+                s.say("talk", talks(s.fd));
+            }
+            s.say("close", close(s.fd));
+        },
         echo,
     ),
     pair("fork_by_clone3", |s| talk_after(s, fork_by_clone3), echo),

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use crosslane_exercise::calls::{close, poll_one, read, send, shutdown};
-use libc::{MSG_NOSIGNAL, POLLIN, POLLRDHUP, SHUT_RDWR, SHUT_WR};
+use crosslane_exercise::calls::{
+    close, epoll_create, epoll_ctl, epoll_wait, poll_one, read, recv, send, shutdown,
+};
+use libc::{
+    EPOLL_CTL_ADD, EPOLLEXCLUSIVE, EPOLLIN, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLRDHUP,
+    SHUT_RDWR, SHUT_WR,
+};
 
 use super::{Check, pair};
 use crate::Stage;
@@ -21,6 +26,25 @@ fn late(s: &mut Stage) {
 /// The bytes that one thread reads until the end.
 fn reader(fd: i32) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || drain(fd).unwrap_or_default())
+}
+
+/// What a thread takes until the end that waits by a set of its own, which need not be told of what others are told of.
+fn exclusive_reader(fd: i32) -> std::thread::JoinHandle<Vec<u8>> {
+    let epoll = epoll_create().expect("an epoll set can be made");
+    let events = (EPOLLIN | EPOLLEXCLUSIVE).cast_unsigned();
+    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, events, 0).expect("a connection can be added");
+    std::thread::spawn(move || {
+        let (mut all, mut part) = (Vec::new(), [0; 3]);
+        loop {
+            epoll_wait(epoll, 1, None).expect("nothing interrupts it");
+            match recv(fd, &mut part, MSG_DONTWAIT) {
+                Ok(0) => return all,
+                Ok(bytes) => all.extend_from_slice(&part[..bytes]),
+                // Another thread has taken it.
+                Err(_) => {}
+            }
+        }
+    })
 }
 
 pub const CHECKS: &[Check] = &[
@@ -58,6 +82,27 @@ pub const CHECKS: &[Check] = &[
             pattern(2_000_000).chunks(777).for_each(|part| {
                 send(s.fd, part, MSG_NOSIGNAL).expect("somebody reads");
             });
+            s.say("shutdown", shutdown(s.fd, SHUT_WR));
+        },
+    ),
+    pair(
+        "threads_share_the_reading_by_exclusive_sets",
+        |s| {
+            let readers = [(); 4].map(|()| exclusive_reader(s.fd));
+            s.go();
+            let mut bytes: Vec<u8> = readers
+                .into_iter()
+                .flat_map(|reader| reader.join().expect("it does not panic"))
+                .collect();
+            bytes.sort_unstable();
+            s.say("together", digest(&bytes));
+        },
+        |s| {
+            s.wait();
+            for part in pattern(1000).chunks(10) {
+                send(s.fd, part, MSG_NOSIGNAL).expect("somebody reads");
+                std::thread::sleep(SHORT / 40);
+            }
             s.say("shutdown", shutdown(s.fd, SHUT_WR));
         },
     ),

@@ -1,3 +1,4 @@
+use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
@@ -77,20 +78,26 @@ fn an_end_in_a_window_is_known_whatever_address_its_host_has_by_now() {
 }
 
 /// A whole monitor, and a program that has a connection to the other host.
-struct Served {
-    monitor: Monitor,
+pub(in super::super) struct Served {
+    pub(in super::super) monitor: Monitor,
     client: ClientId,
-    slab: SlabMap,
+    pub(in super::super) slab: SlabMap,
     connection: (TcpStream, TcpStream),
+    control: UnixStream,
     /// Kept open.
-    _control: (UnixStream, UnixStream),
+    _stop: UnixStream,
     _folder: TempDir,
 }
 
 impl Served {
     fn new() -> Self {
+        Self::with_windows(0)
+    }
+
+    /// None of which is open.
+    pub(in super::super) fn with_windows(windows: usize) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let mut rack = config(folder.path(), ["alpha", "beta"], 0);
+        let mut rack = config(folder.path(), ["alpha", "beta"], windows);
         Identity::create("alpha", &rack.certificate, &rack.key).unwrap();
         rack.hosts[0].addresses = vec!["127.0.0.1".parse().unwrap()];
         let config = Config {
@@ -113,9 +120,24 @@ impl Served {
             client,
             slab,
             connection: (near, far),
-            _control: (other, kept),
+            control: other,
+            _stop: kept,
             _folder: folder,
         }
+    }
+
+    /// The number of the program's connection.
+    pub(in super::super) fn id(&self) -> u64 {
+        self.monitor.clients[&self.client]
+    }
+
+    /// What it has been told since, message after message.
+    pub(in super::super) fn told(&mut self) -> Vec<u8> {
+        let mut told = Vec::new();
+        self.control.set_nonblocking(true).unwrap();
+        let nothing_more = self.control.read_to_end(&mut told).unwrap_err();
+        assert_eq!(nothing_more.kind(), ErrorKind::WouldBlock);
+        told
     }
 
     fn lost(&mut self) -> &mut Lost {
@@ -180,6 +202,23 @@ fn a_position_is_taken_from_who_was_in_the_lanes_only() {
     // It may have left them since.
     served.slab.entry(7).unwrap().wait.pair.store(0, SeqCst);
     assert!(is_heard(&mut served, 7, 9));
+}
+
+/// An end that was adopted: its state is in the lender's table, and the program's own shows its lanes.
+#[test]
+fn an_adopted_end_is_in_its_lanes_until_nobody_holds_it() {
+    let served = Served::new();
+    served.slab.header().entries_used.store(8, SeqCst);
+    let entry = served.slab.entry(7).unwrap();
+    entry.wait.pair.store(9, SeqCst);
+    entry.id.holders.store(1, SeqCst);
+    let found = || served.monitor.absence_of((served.client, 7), 9);
+    let sought = || served.monitor.families.in_lanes(|pair, _| pair == 9);
+    assert!(matches!(found(), Found::There));
+    assert_eq!(sought(), [(served.client, 7, 9)]);
+    entry.id.holders.store(0, SeqCst);
+    assert!(matches!(found(), Found::Absent(Absence::Left)));
+    assert_eq!(sought(), []);
 }
 
 /// The first piece of a remainder.

@@ -149,7 +149,7 @@ fn whether_a_connection_is_over_depends_on_room_for_its_end() {
 fn an_end_that_finds_no_room_is_told_to_nobody_who_sleeps() {
     let mut world = with_sender();
     let set = Kind::Epoll {
-        owner: 1,
+        users: vec![1],
         members: Vec::new(),
     };
     world.open(1, Handle(3), 4, set, false);
