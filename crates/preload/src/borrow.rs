@@ -2,12 +2,12 @@
 //! has descriptors of its own and borrows our memory, and those that posix_spawn(3) is told to make.
 
 use core::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crosslane_ctl::reason::Reason;
 use crosslane_stream::family::Family;
 use crosslane_stream::{End, adopt, process};
+use crosslane_sys::busy::{Mutex, MutexGuard};
 use crosslane_sys::{process as system, real};
 
 /// How long a copy waits for its connection to be back on TCP.

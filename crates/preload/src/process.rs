@@ -4,10 +4,10 @@ use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::cell::Cell;
-use std::sync::MutexGuard;
 
 use crosslane_ctl::slab::EndPhase;
 use crosslane_stream::{End, adopt, close as closing, config, control, process, rest};
+use crosslane_sys::busy::MutexGuard;
 use crosslane_sys::{cancel, kernel, process as system, real};
 
 use crate::{borrow, epoll, signals, sole};

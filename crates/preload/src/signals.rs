@@ -1,10 +1,12 @@
 //! SIGSEGV and SIGBUS belong to the library once it may copy where the program says, and to the program all the
 //! same: the program's action is kept, and gets what is not about such a copy. Of other signals the library wants to
-//! know which have handlers, and whether those end calls.
+//! know which have handlers, and whether those end calls; and its own is run for them, which has them wait while their
+//! thread holds something.
 
 use core::ffi::c_int;
 
-use crosslane_sys::{Errno, fault, program, real, signals};
+use crosslane_sys::fault::{self, Program};
+use crosslane_sys::{Errno, program, real, signals};
 use libc::sighandler_t;
 
 use crate::{c, process};
@@ -25,19 +27,21 @@ fn take_now() -> bool {
     fault::is_ours(libc::SIGSEGV)
 }
 
-/// Pass on a call that sets the action of a signal.
-fn note<T>(signal: c_int, call: impl FnOnce() -> T) -> T {
+/// Pass on a call that sets the action of a signal. With what it returns comes what the program has to be told of before.
+fn note<T>(signal: c_int, call: impl FnOnce() -> T) -> (T, Program) {
+    let before = Program::handler(signal);
     let outcome = call();
     // A child of vfork has actions of its own, and its parent's memory.
     if process::is_own() {
         signals::note_action(signal);
     }
-    outcome
+    (outcome, before)
 }
 
 /// As [`note`], and the program is told its own handler of before.
 fn tell(signal: c_int, call: impl FnOnce() -> sighandler_t) -> sighandler_t {
-    fault::unmask_handler(signal, note(signal, call))
+    let (handler, before) = note(signal, call);
+    before.unmask_handler(handler)
 }
 
 /// The action that the program has for a signal that is ours, and the one that it sets, if any. `None` if the signal is not
@@ -59,13 +63,11 @@ pub unsafe extern "C" fn sigaction(
 ) -> c_int {
     // SAFETY: the program's promise; null means none.
     let new = unsafe { action.as_ref() };
-    let kept = match program_action(signal, new) {
-        // SAFETY: passed on.
-        None if action.is_null() => unsafe { real::sigaction(signal, action, before) },
-        // SAFETY: passed on.
-        None => note(signal, || unsafe {
-            real::sigaction(signal, action, before)
-        }),
+    // SAFETY: passed on.
+    let pass_on = || unsafe { real::sigaction(signal, action, before) };
+    let (kept, program) = match program_action(signal, new) {
+        None if action.is_null() => (pass_on(), Program::handler(signal)),
+        None => note(signal, pass_on),
         Some(Err(errno)) => return c::fail(errno),
         Some(Ok(kept)) => {
             // SAFETY: the program's promise; null means that it does not want to know.
@@ -79,7 +81,7 @@ pub unsafe extern "C" fn sigaction(
         // SAFETY: as above.
         && let Some(before) = unsafe { before.as_mut() }
     {
-        fault::unmask(signal, before);
+        program.unmask(before);
     }
     kept
 }
@@ -140,7 +142,7 @@ pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
         Some(libc::SIG_ERR) => -1,
         Some(_) => 0,
         // SAFETY: passed on.
-        None => note(number, || unsafe { real::sigignore(number) }),
+        None => note(number, || unsafe { real::sigignore(number) }).0,
     }
 }
 
@@ -157,5 +159,5 @@ pub unsafe extern "C" fn sysv_signal(number: c_int, handler: sighandler_t) -> si
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siginterrupt(number: c_int, ends_calls: c_int) -> c_int {
     // SAFETY: passed on.
-    note(number, || unsafe { real::siginterrupt(number, ends_calls) })
+    note(number, || unsafe { real::siginterrupt(number, ends_calls) }).0
 }

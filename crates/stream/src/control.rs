@@ -10,7 +10,6 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::counter::Counter;
@@ -20,6 +19,7 @@ use crosslane_ctl::message::{
 };
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::EndPhase;
+use crosslane_sys::busy::{Mutex, MutexGuard};
 use crosslane_sys::{Errno, cancel, cpu, kernel};
 use crosslane_window::arena::Arena;
 

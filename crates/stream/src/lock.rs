@@ -1,12 +1,13 @@
 //! The lock of one direction of one end: a word in the slab, shared with forked children.
 //!
-//! Held for the time of a copy, never while sleeping. The word holds the member of the family that owns it
+//! Held for the time of a copy, never while sleeping, nor by a thread whose handlers run ([`crosslane_sys::busy`]). The word holds the member of the family that owns it
 //! ([`crate::holders`]), not its pid, which outlives an exec and means another process in another namespace. So a waiter
 //! can take over from a member that has ended, and makes whole what that one has left half done ([`crate::heir`]).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
+use crosslane_sys::busy::Busy;
 use crosslane_sys::{cpu, futex};
 
 const OWNER: u32 = 0xffff;
@@ -25,12 +26,14 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub struct Guard<'a> {
     word: &'a AtomicU32,
     is_alone: bool,
+    _busy: Busy,
 }
 
 /// Take the lock in `word`, if nobody holds it, for an owner whose only thread is the caller, and which shares the
 /// word with no other process: then nobody can compete.
 #[inline]
 pub fn lock_alone(word: &AtomicU32, owner: u16) -> Option<Guard<'_>> {
+    let busy = Busy::begin();
     if word.load(Ordering::Relaxed) != 0 {
         return None;
     }
@@ -38,18 +41,21 @@ pub fn lock_alone(word: &AtomicU32, owner: u16) -> Option<Guard<'_>> {
     Some(Guard {
         word,
         is_alone: true,
+        _busy: busy,
     })
 }
 
 /// Take the lock if nobody holds it.
 #[inline]
 pub fn try_lock(word: &AtomicU32, owner: u16) -> Option<Guard<'_>> {
+    let busy = Busy::begin();
     // SYNC: direction
     let taken = word.compare_exchange(0, owner.into(), Ordering::Acquire, Ordering::Relaxed);
     // Not made before: a guard that is dropped lets go.
     taken.is_ok().then(|| Guard {
         word,
         is_alone: false,
+        _busy: busy,
     })
 }
 
@@ -57,16 +63,18 @@ pub fn try_lock(word: &AtomicU32, owner: u16) -> Option<Guard<'_>> {
 /// until they are taken off.
 #[cold]
 pub fn wait(word: &AtomicU32, owner: u16, lives: impl Fn(u16) -> bool) -> (Guard<'_>, Option<u32>) {
-    let held = |inherited| {
-        let guard = Guard {
+    // Who sleeps for it holds nothing, so that handlers need not wait.
+    let take = |from, to| {
+        let busy = Busy::begin();
+        try_take(word, from, to).then(|| Guard {
             word,
             is_alone: false,
-        };
-        (guard, inherited)
+            _busy: busy,
+        })
     };
     for _ in 0..SPINS {
-        if try_take(word, 0, owner.into()) {
-            return held(None);
+        if let Some(guard) = take(0, owner.into()) {
+            return (guard, None);
         }
         cpu::relax();
     }
@@ -74,8 +82,8 @@ pub fn wait(word: &AtomicU32, owner: u16, lives: impl Fn(u16) -> bool) -> (Guard
         let found = word.load(Ordering::Relaxed);
         if found == 0 {
             // Others may sleep, so the mark of waiters is kept.
-            if try_take(word, 0, u32::from(owner) | WAITERS) {
-                return held(None);
+            if let Some(guard) = take(0, u32::from(owner) | WAITERS) {
+                return (guard, None);
             }
             continue;
         }
@@ -87,8 +95,8 @@ pub fn wait(word: &AtomicU32, owner: u16, lives: impl Fn(u16) -> bool) -> (Guard
         let found = word.load(Ordering::Relaxed);
         if found != 0 && !lives(owner_in(found)) {
             let marks = found & MARKS;
-            if try_take(word, found, u32::from(owner) | marks | WAITERS) {
-                return held(Some(marks));
+            if let Some(guard) = take(found, u32::from(owner) | marks | WAITERS) {
+                return (guard, Some(marks));
             }
         }
     }

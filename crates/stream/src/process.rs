@@ -4,12 +4,13 @@ use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::OnceLock;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndEntry, EndPhase, FOREIGN_SLABS, SLAB_ENTRIES, end_flags};
 use crosslane_ring::moment;
+use crosslane_sys::busy::{Mutex, MutexGuard};
 use crosslane_sys::memory::Mapping;
 use crosslane_sys::{kernel, process as system};
 use crosslane_window::slab::SlabMap;

@@ -7,7 +7,9 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use crosslane_sys::busy::{Mutex, MutexGuard};
 
 use crosslane_ctl::lane::{Geometry, Location};
 use crosslane_ctl::slab::end_flags;

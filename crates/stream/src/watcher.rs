@@ -14,11 +14,12 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crosslane_ctl::slab::end_flags;
+use crosslane_sys::busy::{Mutex, MutexGuard};
 use crosslane_sys::kernel::{self, SignalsHeld};
 use crosslane_sys::{cancel, cpu};
 

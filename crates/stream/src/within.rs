@@ -2,7 +2,9 @@
 //! moves, and no monitor is asked (NTSocks' Runtime).
 
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use crosslane_sys::busy::{Mutex, MutexGuard};
 
 use crosslane_ctl::lane::{DEFAULT_RING_LINES, Geometry, Location};
 use crosslane_ctl::message::Grant;

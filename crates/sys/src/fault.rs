@@ -11,11 +11,14 @@
 //! is kept here ([`program_action`]).
 
 mod action;
+mod handlers;
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-pub use action::{is_ours, program_action, take, unmask, unmask_handler};
+pub use action::{is_ours, program_action, take};
+pub use handlers::Program;
+pub(crate) use handlers::stand_in;
 
 use crate::Errno;
 use crate::raw::syscall;
@@ -231,7 +234,8 @@ mod tests {
             // SAFETY: the structure outlives the call.
             unsafe { libc::sigaction(libc::SIGSEGV, core::ptr::null(), &raw mut around) };
             let is_kept = told(Some(&around)) == Some(FIRST) && told(None) == Some(FIRST);
-            let is_unmasked = unmask_handler(libc::SIGSEGV, around.sa_sigaction) == FIRST;
+            let is_unmasked =
+                Program::handler(libc::SIGSEGV).unmask_handler(around.sa_sigaction) == FIRST;
             around.sa_sigaction = SECOND;
             // SAFETY: as above; nothing faults.
             unsafe { libc::sigaction(libc::SIGSEGV, &raw const around, core::ptr::null_mut()) };

@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use libc::{sigset_t, timespec};
 
 use crate::raw::syscall;
-use crate::signals;
+use crate::{busy, signals};
 
 /// The signals of this thread, held back until this is dropped, so that none is handled between two
 /// naps unseen. Not those that the thread itself causes.
@@ -18,13 +18,13 @@ impl SignalsHeld {
         let held = signals::OWN
             .iter()
             .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
-        Self(set_mask(held))
+        Self(set_mask(held) & !busy::take())
     }
 
     /// As [`Self::hold`], of those that are handled, as far as is known: a thread that waits for a disk meanwhile is killed by
     /// the others, as inside the kernel.
     pub fn hold_handled() -> Self {
-        Self(change_mask(libc::SIG_BLOCK, signals::handled()))
+        Self(change_mask(libc::SIG_BLOCK, signals::handled()) & !busy::take())
     }
 
     /// Sleep for about this long, or until a signal has been handled. Returns whether one has.
@@ -92,6 +92,13 @@ impl Drop for SignalsHeld {
     }
 }
 
+/// The kernel's part of a mask of libc's.
+pub(crate) fn kernel_mask(mask: &sigset_t) -> u64 {
+    let mask = core::ptr::from_ref(mask).cast::<u64>();
+    // SAFETY: libc's masks begin with the kernel's, are aligned as it, and plain integers.
+    unsafe { mask.read() }
+}
+
 /// A mask of the kernel's, as libc has it.
 pub(crate) fn libc_mask(kernels: u64) -> sigset_t {
     let mut mask = MaybeUninit::<sigset_t>::zeroed();
@@ -107,7 +114,7 @@ fn set_mask(mask: u64) -> u64 {
 }
 
 /// As [`set_mask`], or with a mask added to the one before.
-fn change_mask(how: libc::c_int, mask: u64) -> u64 {
+pub(crate) fn change_mask(how: libc::c_int, mask: u64) -> u64 {
     let mut before = 0_u64;
     let new_at = core::ptr::from_ref(&mask).addr();
     let old_at = core::ptr::from_mut(&mut before).addr();

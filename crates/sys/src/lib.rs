@@ -7,6 +7,7 @@
 //!
 //! It is not a general binding: only what Crosslane calls is here.
 
+pub mod busy;
 pub mod cancel;
 pub mod cpu;
 pub mod device;

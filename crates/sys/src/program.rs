@@ -205,14 +205,14 @@ mod tests {
 
     const NOWHERE: usize = 3 * PAGE_BYTES;
 
-    /// Three pages, of which nothing can be read, read only, or both; nothing is behind them.
+    /// Three pages, of which nothing can be read, read only, or both; behind them nothing can.
     fn pages() -> *mut u8 {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping.
         let start = unsafe {
             libc::mmap(
                 core::ptr::null_mut(),
-                NOWHERE,
+                NOWHERE + PAGE_BYTES,
                 libc::PROT_NONE,
                 flags,
                 -1,

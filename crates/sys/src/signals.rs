@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
 
-use crate::Errno;
 use crate::raw::syscall;
+use crate::{Errno, fault};
 
 /// Signals that a thread itself causes; the runtime handles some, and they end no sleep. They are never held back.
 pub(crate) const OWN: [c_int; 5] = [
@@ -20,9 +20,9 @@ const SET_BYTES: usize = size_of::<u64>();
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]
-#[derive(Default)]
-struct Action {
-    handler: usize,
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Action {
+    pub handler: usize,
     flags: usize,
     /// Not on every architecture; what follows is a set of signals then.
     restorer: usize,
@@ -34,12 +34,15 @@ struct Action {
 static ENDING: AtomicU64 = AtomicU64::new(0);
 static RESTARTING: AtomicU64 = AtomicU64::new(0);
 
-/// The program has set this signal's action.
+/// The program has set this signal's action. Ours is run for its handler from now on.
 #[cold]
 pub fn note_action(signal: c_int) {
     let bit = bit(signal);
     let handled = action(signal).filter(Action::is_handled);
-    let restarts = handled.as_ref().is_some_and(Action::restarts);
+    let restarts = handled.is_some_and(|action| action.has(libc::SA_RESTART));
+    if let Some(action) = &handled {
+        fault::stand_in(signal, action);
+    }
     let is_in = [handled.is_some() && !restarts, restarts];
     for (set, is_in) in [&ENDING, &RESTARTING].into_iter().zip(is_in) {
         match is_in && !OWN.contains(&signal) {
@@ -98,30 +101,38 @@ const BY_USER: c_int = 0;
 /// The kernel does not let programs send such a one.
 #[cold]
 pub fn send_to_caller(signal: c_int) -> Result<(), Errno> {
-    let own = |number| {
-        // SAFETY: the call takes nothing and never fails.
-        unsafe { syscall(number, [0; 6]) }
-    };
-    let (process, thread) = (own(libc::SYS_getpid)?, own(libc::SYS_gettid)?);
-    let number = usize::try_from(signal).map_err(|_| Errno::INVAL)?;
     let small = |number: usize| u32::try_from(number).unwrap_or(0);
     let info = Info {
         signal,
         errno: 0,
         code: BY_USER,
         padding: 0,
-        pid: small(process),
+        pid: small(own(libc::SYS_getpid)?),
         uid: small(own(libc::SYS_getuid)?),
         rest: [0; 26],
     };
-    let info_at = core::ptr::from_ref(&info).addr();
-    let args = [process, thread, number, info_at, 0, 0];
+    send_again(signal, core::ptr::from_ref(&info).cast())
+}
+
+/// Send this thread a signal of which all is told already.
+///
+/// # Errors
+/// As [`send_to_caller`].
+pub(crate) fn send_again(signal: c_int, info: *const libc::siginfo_t) -> Result<(), Errno> {
+    let number = usize::try_from(signal).map_err(|_| Errno::INVAL)?;
+    let (process, thread) = (own(libc::SYS_getpid)?, own(libc::SYS_gettid)?);
+    let args = [process, thread, number, info.addr(), 0, 0];
     // SAFETY: the information is of the kernel's size and outlives the call.
     unsafe { syscall(libc::SYS_rt_tgsigqueueinfo, args) }.map(|_| ())
 }
 
+fn own(number: libc::c_long) -> Result<usize, Errno> {
+    // SAFETY: these calls take nothing and never fail.
+    unsafe { syscall(number, [0; 6]) }
+}
+
 /// A signal's place in the kernel's sets.
-fn bit(signal: c_int) -> u64 {
+pub(crate) fn bit(signal: c_int) -> u64 {
     match signal {
         1..=64 => 1 << (signal - 1),
         _ => 0,
@@ -129,12 +140,22 @@ fn bit(signal: c_int) -> u64 {
 }
 
 impl Action {
-    fn is_handled(&self) -> bool {
+    pub fn is_handled(&self) -> bool {
         self.handler != libc::SIG_DFL && self.handler != libc::SIG_IGN
     }
 
-    fn restarts(&self) -> bool {
-        self.flags & libc::SA_RESTART.cast_unsigned() as usize != 0
+    pub fn has(&self, flag: c_int) -> bool {
+        self.flags & flag.cast_unsigned() as usize != 0
+    }
+
+    /// The same for a handler that is told of the signal.
+    pub fn with_information(self, handler: usize) -> Self {
+        let flags = self.flags | libc::SA_SIGINFO.cast_unsigned() as usize;
+        Self {
+            handler,
+            flags,
+            ..self
+        }
     }
 }
 
@@ -149,7 +170,7 @@ pub fn begin_again() -> bool {
         .filter_map(action)
         .filter(Action::is_handled)
         .peekable();
-    handled.peek().is_some() && handled.all(|action| action.restarts())
+    handled.peek().is_some() && handled.all(|action| action.has(libc::SA_RESTART))
 }
 
 /// Signals by which a call is begun again, of those that this thread lets in.
@@ -194,22 +215,25 @@ fn blocked() -> u64 {
     mask
 }
 
-fn action(signal: c_int) -> Option<Action> {
-    let mut action = Action::default();
-    let action_at = core::ptr::from_mut(&mut action).addr();
+pub(crate) fn action(signal: c_int) -> Option<Action> {
+    set_action(signal, None)
+}
+
+/// Set the kernel's action, if there is a new one. Returns the one before.
+pub(crate) fn set_action(signal: c_int, new: Option<&Action>) -> Option<Action> {
+    let mut before = Action::default();
+    let before_at = core::ptr::from_mut(&mut before).addr();
+    let new_at = new.map_or(0, |new| core::ptr::from_ref(new).addr());
     let number = usize::try_from(signal).ok()?;
-    // SAFETY: the action has room for the kernel's and outlives the call; nothing is changed.
-    let asked = unsafe {
-        syscall(
-            libc::SYS_rt_sigaction,
-            [number, 0, action_at, SET_BYTES, 0, 0],
-        )
-    };
-    asked.ok().map(|_| action)
+    let args = [number, new_at, before_at, SET_BYTES, 0, 0];
+    // SAFETY: both are as the kernel has them and outlive the call; a new one is one that the kernel has told, with another handler.
+    unsafe { syscall(libc::SYS_rt_sigaction, args) }
+        .ok()
+        .map(|_| before)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Mutex;
 
     use libc::sigset_t;
@@ -217,7 +241,7 @@ mod tests {
     use super::*;
 
     /// Handlers are the process's, so one test sets some at a time.
-    static HANDLERS: Mutex<()> = Mutex::new(());
+    pub(crate) static HANDLERS: Mutex<()> = Mutex::new(());
 
     extern "C" fn nothing(_: c_int) {}
 

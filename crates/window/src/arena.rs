@@ -3,10 +3,11 @@
 
 use core::sync::atomic::AtomicU32;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use crosslane_ctl::lane::{Geometry, Location, Pages, Posting};
 use crosslane_ctl::layout::{LanePlace, Layout};
+use crosslane_sys::busy::Mutex;
 use crosslane_sys::fault::Watch;
 use crosslane_sys::memory::{Mapping, is_sealed, reaches};
 use thiserror::Error;

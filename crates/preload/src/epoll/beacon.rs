@@ -6,11 +6,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::TryLockError;
 use std::time::Instant;
 
 use crosslane_stream::control::OwnFd;
 use crosslane_stream::{End, lost, ready, replay};
+use crosslane_sys::busy::MutexGuard;
 use crosslane_sys::kernel;
 use libc::epoll_event;
 

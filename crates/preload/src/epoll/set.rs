@@ -3,10 +3,11 @@
 use core::ffi::c_int;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::OnceLock;
 
 use crosslane_stream::End;
 use crosslane_stream::process::MAX_FDS;
+use crosslane_sys::busy::{Mutex, MutexGuard};
 use crosslane_sys::memory::Mapping;
 
 use super::asleep;

@@ -1,9 +1,9 @@
 //! Forks: the child goes on without the parent's connection to the monitor, and in its rings.
 
 use core::sync::atomic::Ordering;
-use std::sync::MutexGuard;
 
 use crosslane_ctl::message::ClientMessage;
+use crosslane_sys::busy::MutexGuard;
 use crosslane_sys::kernel;
 use crosslane_window::arena::Arena;
 

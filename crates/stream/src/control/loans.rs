@@ -3,10 +3,10 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
-use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::message::{ANY_LANES, ClientMessage, Grant, Loan};
+use crosslane_sys::busy::MutexGuard;
 use crosslane_sys::{cpu, kernel};
 
 use super::{CONTROL, Control, TEND_US, wait_until};

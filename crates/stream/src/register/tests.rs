@@ -2,7 +2,8 @@ use core::time::Duration;
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::MutexGuard;
+
+use crosslane_sys::busy::MutexGuard;
 
 use super::*;
 use crate::close;

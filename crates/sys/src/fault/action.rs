@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize
 
 use libc::{siginfo_t, ucontext_t};
 
-use crate::raw::syscall;
-use crate::{Errno, real};
+use crate::held::{kernel_mask, libc_mask};
+use crate::{Errno, real, signals};
 
 /// Whether the signal is ours, in [`Kept::state`].
 const THEIRS: u8 = 0;
@@ -58,7 +58,8 @@ impl Kept {
     }
 
     fn keep(&self, action: &libc::sigaction) {
-        self.mask.store(mask(&action.sa_mask), Ordering::SeqCst);
+        self.mask
+            .store(kernel_mask(&action.sa_mask), Ordering::SeqCst);
         self.flags.store(action.sa_flags, Ordering::SeqCst);
         self.handler.store(action.sa_sigaction, Ordering::SeqCst);
     }
@@ -67,7 +68,7 @@ impl Kept {
         let mut kept = none();
         kept.sa_sigaction = self.handler.load(Ordering::SeqCst);
         kept.sa_flags = self.flags.load(Ordering::SeqCst);
-        set_mask(&mut kept.sa_mask, self.mask.load(Ordering::SeqCst));
+        kept.sa_mask = libc_mask(self.mask.load(Ordering::SeqCst));
         kept
     }
 
@@ -97,20 +98,7 @@ fn none() -> libc::sigaction {
     unsafe { core::mem::zeroed() }
 }
 
-/// The kernel's part of a set of signals.
-fn mask(set: &libc::sigset_t) -> u64 {
-    let mask = core::ptr::from_ref(set).cast::<u64>();
-    // SAFETY: a signal set is no shorter than 64 bits, aligned as them, and plain integers.
-    unsafe { mask.read() }
-}
-
-fn set_mask(set: &mut libc::sigset_t, bits: u64) {
-    let mask = core::ptr::from_mut(set).cast::<u64>();
-    // SAFETY: as above.
-    unsafe { mask.write(bits) };
-}
-
-fn address() -> usize {
+pub(super) fn address() -> usize {
     let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_signal;
     handler as *const () as usize
 }
@@ -207,19 +195,9 @@ pub fn program_action(
     }))
 }
 
-/// As [`unmask`], of a handler alone.
-pub fn unmask_handler(signal: c_int, handler: usize) -> usize {
-    let mut action = none();
-    action.sa_sigaction = handler;
-    unmask(signal, &mut action);
-    action.sa_sigaction
-}
-
 /// The program's action, for what the kernel says of ours: to a child of vfork, which has actions of its own.
-pub fn unmask(signal: c_int, action: &mut libc::sigaction) {
-    if action.sa_sigaction == address()
-        && let Some(kept) = Kept::of(signal)
-    {
+pub(super) fn unmask(signal: c_int, action: &mut libc::sigaction) {
+    if let Some(kept) = Kept::of(signal) {
         *action = kept.kept();
     }
 }
@@ -263,6 +241,9 @@ pub(super) extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context:
 
 /// Do what the library can. Returns the program's handler if that is to be called, and 0 if the thread goes on.
 extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> usize {
+    let Some(kept) = Kept::of(signal) else {
+        return super::handlers::handle(signal, info, context);
+    };
     // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
     let told = unsafe { &*info };
     let is_fault = told.si_code > 0 && told.si_code != BUS_MCEERR_AO;
@@ -273,9 +254,6 @@ extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut ucontext
             return 0;
         }
     }
-    let Some(kept) = Kept::of(signal) else {
-        return 0;
-    };
     match kept.handler.load(Ordering::SeqCst) {
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN if is_fault => fault_again(signal, context),
@@ -312,23 +290,13 @@ fn go_on(context: *mut ucontext_t) -> bool {
 fn fault_again(signal: c_int, context: *mut ucontext_t) {
     // SAFETY: the kernel passes a valid structure, of which it takes the mask when the handler returns.
     let set = unsafe { &mut (*context).uc_sigmask };
-    let held_back = mask(set) | 1 << (signal - 1);
-    set_mask(set, held_back);
+    *set = libc_mask(kernel_mask(set) | signals::bit(signal));
 }
 
 /// Send the thread the signal that it has been sent, with nobody to handle it: it comes when the handler returns.
 fn send_again(signal: c_int, info: *const siginfo_t) {
     let _ = exchange(signal, Some(&none()));
-    let own = |number| {
-        // SAFETY: the call takes nothing and never fails.
-        unsafe { syscall(number, [0; 6]) }.unwrap_or(0)
-    };
-    let (process, thread) = (own(libc::SYS_getpid), own(libc::SYS_gettid));
-    let number = usize::try_from(signal).unwrap_or(0);
-    let args = [process, thread, number, info.addr(), 0, 0];
-    // SAFETY: the information is the kernel's own.
-    let sent = unsafe { syscall(libc::SYS_rt_tgsigqueueinfo, args) };
-    if sent.is_err() {
+    if signals::send_again(signal, info).is_err() {
         // SAFETY: raise has no preconditions.
         unsafe { libc::raise(signal) };
     }

@@ -5,6 +5,7 @@ mod faults;
 mod fetch;
 mod filter;
 mod go;
+mod handlers;
 mod haproxy;
 mod java;
 mod libc;
