@@ -13,8 +13,8 @@ use crosslane_ctl::slab::end_flags;
 use crosslane_stream::family::Family;
 use crosslane_stream::fill::{self, Filled};
 use crosslane_stream::stay::Stay;
-use crosslane_stream::{End, ending, ready, receive, restart, send};
-use crosslane_sys::{Errno, cancel, errno, kernel, real};
+use crosslane_stream::{End, ending, ready, receive, send};
+use crosslane_sys::{Errno, cancel, errno, interrupted, kernel, real};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, ssize_t};
 
 use crate::progress::is_granted;
@@ -312,11 +312,7 @@ fn wait_for_room(fd: c_int) {
 /// # Errors
 /// [`Errno::RESTART`]: a signal begins the call again.
 fn wait_for(pipe: c_int, events: i16) -> Result<(), Errno> {
-    match look(pipe, events, -1) {
-        Err(Errno::INTR) => Err(restart::interrupted(false)),
-        Err(errno) => Err(errno),
-        Ok(_) => Ok(()),
-    }
+    interrupted::sleep(None, || look(pipe, events, -1)).map(|_| ())
 }
 
 /// poll(2) of one descriptor, connections in rings among them.

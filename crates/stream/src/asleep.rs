@@ -6,12 +6,9 @@ use std::os::fd::RawFd;
 
 use crosslane_ctl::counter::Counter;
 use crosslane_ctl::slab::{Ending, Mode};
-use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::signals::{self, Restarting};
-use crosslane_sys::{Errno, cancel, errno, kernel, real};
+use crosslane_sys::{Errno, cancel, errno, interrupted, kernel, real};
 use libc::sigset_t;
 
-use crate::control::OwnFd;
 use crate::ending::{look_for_end, note_eof, note_error};
 use crate::family::Family;
 use crate::interrupt::Interrupt;
@@ -124,11 +121,17 @@ fn is_bell_there(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result
     let look = || poll_one((end.fd(), FOR_RECORD), -1, Some(Duration::ZERO), None);
     match cancel::guarded(interrupt, look) {
         Ok([shown, _]) => Ok(shown == libc::POLLIN),
-        Err(Errno::INTR) if !has_some => {
-            let is_limited = interrupt.patience.left(end).is_some();
-            Err(restart::interrupted(is_limited))
-        }
-        Err(errno) => Err(errno),
+        Err(errno) => Err(ended(errno, has_some, || {
+            interrupt.patience.left(end).is_some()
+        })),
+    }
+}
+
+/// What a sleep that has ended by an error makes of the call.
+fn ended(errno: Errno, has_some: bool, has_time_limit: impl FnOnce() -> bool) -> Errno {
+    match errno {
+        Errno::RESTART if has_some => Errno::INTR,
+        errno => restart::interrupted(errno, errno == Errno::RESTART && has_time_limit()),
     }
 }
 
@@ -197,20 +200,11 @@ fn sleep_by_poll(
     if replay::is_under_way(end) {
         events |= libc::POLLOUT;
     }
-    // Where signals are held back, the thread's own mask is not the call's.
-    let may_restart = !has_some && limit.is_none() && mask.is_none();
-    let apart = may_restart.then(|| sleep_apart((fd, events), &by_name));
-    let found = apart.flatten().unwrap_or_else(|| {
-        let sleep = || poll_one((fd, events), event, limit, mask);
-        let found = cancel::guarded(interrupt, || cancel::guarded(&by_name, sleep));
-        match found {
-            Err(Errno::INTR) if !has_some => Err(restart::interrupted(limit.is_some())),
-            found => found,
-        }
-    });
+    let sleep = || poll_one((fd, events), event, limit, mask);
+    let found = cancel::guarded(interrupt, || cancel::guarded(&by_name, sleep));
     drop(by_name);
     match found {
-        Err(errno) => Err(errno),
+        Err(errno) => Err(ended(errno, has_some, || limit.is_some())),
         Ok([0, 0]) => Err(Errno::AGAIN),
         // For what is to be sent again. The call's own time may be over.
         Ok([libc::POLLOUT, 0]) => match limit {
@@ -235,41 +229,15 @@ fn sleep_by_poll(
     }
 }
 
-/// As [`poll_one`] without a limit, where some handlers end the call and others have it begun again: what the latter are for is held
-/// back and seen by a descriptor. `None` where all handlers say the same, or there is no descriptor.
-fn sleep_apart(
-    asked: (RawFd, i16),
-    by_name: &Option<stir::Sleep>,
-) -> Option<Result<[i16; 2], Errno>> {
-    let restarting = Restarting::apart()?;
-    let descriptor = OwnFd::new(restarting.descriptor().ok()?);
-    let mask = restarting.mask();
-    let event = by_name.as_ref().map_or(-1, |sleep| sleep.event);
-    let others = [event, descriptor.number()].map(|fd| (fd, libc::POLLIN));
-    let held = SignalsHeld::hold();
-    let sleep = || poll_each([asked, others[0], others[1]], None, Some(&mask));
-    let guarded = || cancel::guarded(by_name, || cancel::guarded(&descriptor, sleep));
-    let found = cancel::guarded(&held, guarded);
-    match found {
-        Ok([0, 0, libc::POLLIN]) if !control::is_handed_over(descriptor.number()) => {
-            // The program may have another wish for it than when the sleep began.
-            let first = signals::first_to_end_calls(held.pending());
-            let ends = first.is_some_and(|first| !signals::begins_again(first));
-            Some(Err(if ends { Errno::INTR } else { Errno::RESTART }))
-        }
-        // The program has taken the number, or may not poll so many (RLIMIT_NOFILE).
-        Ok([0, 0, _]) | Err(Errno::INVAL) => None,
-        Ok([found, stirred, _]) => Some(Ok([found, stirred])),
-        Err(errno) => Some(Err(errno)),
-    }
-}
-
 /// Where a receive waits, and for what.
 pub(crate) fn for_record(end: &End) -> (RawFd, i16) {
     (end.fd(), FOR_RECORD)
 }
 
 /// Wait for what a descriptor is asked for, or the event. Returns what poll(2) does of the two, zeros when the time is over.
+///
+/// # Errors
+/// As [`interrupted::sleep`].
 pub(crate) fn poll_one(
     asked: (RawFd, i16),
     event: RawFd,
@@ -300,10 +268,13 @@ fn poll_each<const N: usize>(
     let time = limit
         .as_ref()
         .map_or(core::ptr::null(), core::ptr::from_ref);
-    let mask = mask.map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the entries, the time and the mask outlive the call.
-    let found = unsafe { real::ppoll(each.as_mut_ptr(), each.len() as _, time, mask) };
-    errno::check(found as isize).map(|_| each.map(|one| one.revents))
+    let mask_at = mask.map_or(core::ptr::null(), core::ptr::from_ref);
+    interrupted::sleep(mask, || {
+        // SAFETY: the entries, the time and the mask outlive the call.
+        let found = unsafe { real::ppoll(each.as_mut_ptr(), each.len() as _, time, mask_at) };
+        errno::check(found as isize)
+    })?;
+    Ok(each.map(|one| one.revents))
 }
 
 /// What a sleep has been ended by.

@@ -5,7 +5,7 @@
 use core::time::Duration;
 
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, kernel, signals};
+use crosslane_sys::{Errno, interrupted, kernel, signals};
 use libc::sigset_t;
 
 use crate::End;
@@ -229,16 +229,14 @@ impl Interrupt {
     /// Nap, unless a signal comes.
     ///
     /// # Errors
-    /// EINTR, as the kernel ends a call that it finds asleep.
+    /// EINTR and [`Errno::RESTART`], as the kernel ends a call that it finds asleep.
     pub fn nap(&self, duration: Duration) -> Result<(), Errno> {
-        let is_interrupted = match &self.held {
+        let nap = || match &self.held {
             Some(held) => held.nap(duration),
             None => kernel::nap(duration),
         };
-        match is_interrupted {
-            true => Err(Errno::INTR),
-            false => Ok(()),
-        }
+        let ended = || if nap() { Err(Errno::INTR) } else { Ok(()) };
+        interrupted::sleep(self.mask().as_ref(), ended)
     }
 
     /// Rest where no sleep lasts, and no signal may be missed: they are held back from one rest to the next. Those that end no call
@@ -273,11 +271,9 @@ impl Interrupt {
         self.held.as_ref().map(SignalsHeld::mask)
     }
 
-    /// Whether a sleep has to find the signals let in: handlers differ in what becomes of the call, which only the kernel knows,
-    /// or none ends one, and they were held back for a rest.
+    /// Whether a sleep has to find the signals let in: no handler ends the call, and they were held back for a rest.
     pub fn must_let_in(&self, has_some: bool) -> bool {
-        let is_mixed = || !has_some && signals::do_some_begin_again();
-        self.held.is_some() && (is_mixed() || !signals::may_end_calls(has_some))
+        self.held.is_some() && !signals::may_end_calls(has_some)
     }
 
     /// Whether the last sleep was followed by a rest. Asked once.

@@ -338,10 +338,8 @@ pub fn finish_replay(end: &End, dont_wait: bool) -> Result<(), Errno> {
         Stay::begin_once(&mut stay, end)?;
         let left = deadline.remaining(end)?;
         let wait = || wait_for_tcp(end, left, None);
-        cancel::guarded(&stay, wait).map_err(|errno| match errno {
-            Errno::INTR => restart::interrupted(left.is_some()),
-            errno => errno,
-        })?;
+        cancel::guarded(&stay, wait)
+            .map_err(|errno| restart::interrupted(errno, left.is_some()))?;
     }
 }
 

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
-use crosslane_sys::{Errno, cancel, errno, real, signals};
+use crosslane_sys::{Errno, cancel, errno, real};
 
 use crate::{End, stay};
 
@@ -95,10 +95,10 @@ pub(crate) fn peek(end: &End) -> Result<usize, Errno> {
     })
 }
 
-/// What becomes of a call that a signal has interrupted in a sleep which the kernel never begins again itself.
-pub fn interrupted(has_time_limit: bool) -> Errno {
-    match !has_time_limit && signals::begin_again() {
-        true => Errno::RESTART,
-        false => Errno::INTR,
+/// What becomes of a call that has been ended in such a sleep ([`interrupted::sleep`]): one with a time limit is never begun again.
+pub fn interrupted(errno: Errno, has_time_limit: bool) -> Errno {
+    match errno {
+        Errno::RESTART if has_time_limit => Errno::INTR,
+        errno => errno,
     }
 }

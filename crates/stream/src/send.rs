@@ -367,11 +367,10 @@ pub(crate) fn may_begin_again(
     waited: Result<(), Errno>,
 ) -> Result<(), Errno> {
     waited.map_err(|errno| match errno {
-        Errno::INTR => {
+        Errno::INTR | Errno::RESTART => {
             waits.interrupt.end();
-            restart::interrupted(waits.deadline.is_set(end))
+            restart::interrupted(errno, errno == Errno::RESTART && waits.deadline.is_set(end))
         }
-        Errno::RESTART if waits.deadline.is_set(end) => Errno::INTR,
         errno => errno,
     })
 }

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 pub use action::{is_ours, program_action, take};
 pub use handlers::Program;
-pub(crate) use handlers::stand_in;
+pub(crate) use handlers::{is_ours_at, is_ours_next, stand_in};
 
 use crate::Errno;
 use crate::raw::syscall;

@@ -353,22 +353,6 @@ pub fn event_semaphore() -> Result<c_int, Errno> {
     event(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE)
 }
 
-/// A descriptor that can be read while one of the `signals` has come to who looks, and is held back (signalfd(2)).
-pub fn signal_descriptor(signals: u64) -> Result<c_int, Errno> {
-    let set_at = core::ptr::from_ref(&signals).addr();
-    let args = [
-        arg(-1),
-        set_at,
-        size_of::<u64>(),
-        arg(libc::SFD_CLOEXEC),
-        0,
-        0,
-    ];
-    // SAFETY: the set is of the kernel's size and outlives the call.
-    let fd = unsafe { syscall(libc::SYS_signalfd4, args) }?;
-    c_int::try_from(fd).map_err(|_| Errno::INVAL)
-}
-
 fn event(flags: c_int) -> Result<c_int, Errno> {
     let args = [0, arg(flags), 0, 0, 0, 0];
     // SAFETY: numbers only.

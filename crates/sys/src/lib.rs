@@ -17,6 +17,7 @@ pub mod fault;
 pub mod futex;
 mod held;
 pub mod inherit;
+pub mod interrupted;
 pub mod kernel;
 pub mod lock;
 pub mod memory;

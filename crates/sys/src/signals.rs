@@ -75,6 +75,13 @@ pub fn first_to_end_calls(pending: u64) -> Option<c_int> {
     (first < u64::BITS).then_some(first.cast_signed() + 1)
 }
 
+/// The signal has been handled for the last time (SA_RESETHAND).
+pub(crate) fn forget_action(signal: c_int) {
+    for set in [&ENDING, &RESTARTING] {
+        set.fetch_and(!bit(signal), Ordering::Relaxed);
+    }
+}
+
 /// Whether a call that this signal interrupts is begun again.
 pub fn begins_again(signal: c_int) -> bool {
     RESTARTING.load(Ordering::Relaxed) & bit(signal) != 0
@@ -159,50 +166,18 @@ impl Action {
     }
 }
 
-/// Whether a call that a signal has just interrupted is begun again: which signal it was is not told, so all that may
-/// have been, those that this thread handles, must have SA_RESTART.
+/// Whether a call is begun again that a signal has interrupted which is not handled by ours: which one is not told, so all that may
+/// have been, those that `mask` lets in, or else the thread's own, must have SA_RESTART.
 #[cold]
-pub fn begin_again() -> bool {
-    let blocked = blocked();
+pub(crate) fn do_others_begin_again(mask: Option<&libc::sigset_t>) -> bool {
+    let blocked = mask.map_or_else(blocked, crate::held::kernel_mask);
     let may_interrupt = |signal: &c_int| !OWN.contains(signal) && blocked & bit(*signal) == 0;
     let mut handled = (1..=c_int::try_from(u64::BITS).unwrap_or(0))
         .filter(may_interrupt)
         .filter_map(action)
-        .filter(Action::is_handled)
+        .filter(|action| action.is_handled() && !fault::is_ours_at(action.handler))
         .peekable();
     handled.peek().is_some() && handled.all(|action| action.has(libc::SA_RESTART))
-}
-
-/// Signals by which a call is begun again, of those that this thread lets in.
-#[derive(Clone, Copy, Debug)]
-pub struct Restarting {
-    signals: u64,
-    blocked: u64,
-}
-
-impl Restarting {
-    /// Where other handlers end a call, so that an interrupted one would have to know which it was.
-    pub fn apart() -> Option<Self> {
-        let are_mixed = ENDING.load(Ordering::Relaxed) != 0 && do_some_begin_again();
-        are_mixed.then(|| {
-            let blocked = blocked();
-            let signals = RESTARTING.load(Ordering::Relaxed) & !blocked;
-            Self { signals, blocked }
-        })
-    }
-
-    /// A descriptor that can be read while one of them is there, and held back.
-    ///
-    /// # Errors
-    /// As signalfd(2).
-    pub fn descriptor(self) -> Result<c_int, Errno> {
-        crate::kernel::signal_descriptor(self.signals)
-    }
-
-    /// The thread's mask, and these.
-    pub fn mask(self) -> libc::sigset_t {
-        crate::held::libc_mask(self.blocked | self.signals)
-    }
 }
 
 /// The signals that this thread holds back.
@@ -269,14 +244,20 @@ pub(crate) mod tests {
     fn a_call_is_begun_again_when_all_handlers_say_so() {
         let _alone = HANDLERS.lock();
         handle(libc::SIGUSR1, libc::SA_RESTART);
-        assert!(begin_again());
+        assert!(do_others_begin_again(None));
         handle(libc::SIGUSR2, 0);
-        assert!(!begin_again());
+        assert!(!do_others_begin_again(None));
         // What cannot have come does not matter.
+        let but_one = crate::held::libc_mask(bit(libc::SIGUSR2));
+        assert!(do_others_begin_again(Some(&but_one)));
         hold_back(libc::SIGUSR2, libc::SIG_BLOCK);
-        assert!(begin_again());
+        assert!(do_others_begin_again(None));
         hold_back(libc::SIGUSR2, libc::SIG_UNBLOCK);
-        assert!(!begin_again());
+        assert!(!do_others_begin_again(None));
+        for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+            // SAFETY: no handler is given.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
     }
 
     #[test]

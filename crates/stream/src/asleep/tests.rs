@@ -66,19 +66,18 @@ fn nobody_sleeps_over_a_start_that_nothing_comes_before() {
 fn where_handlers_differ_the_signal_that_comes_says_what_becomes_of_a_sleep() {
     let ([near, _far], _sockets) = ends();
     let asked = (near.fd(), libc::POLLIN);
-    assert!(sleep_apart(asked, &None).is_none());
     handle(libc::SIGXCPU, Some(0));
     handle(libc::SIGXFSZ, Some(libc::SA_RESTART));
     for (signal, becomes) in [
         (libc::SIGXFSZ, Errno::RESTART),
         (libc::SIGXCPU, Errno::INTR),
     ] {
-        let sleeper = std::thread::spawn(move || sleep_apart(asked, &None));
+        let sleeper = std::thread::spawn(move || poll_one(asked, -1, None, None));
         while !sleeper.is_finished() {
             // SAFETY: the thread has not been joined.
             unsafe { libc::pthread_kill(sleeper.as_pthread_t(), signal) };
         }
-        assert_eq!(sleeper.join().unwrap(), Some(Err(becomes)));
+        assert_eq!(sleeper.join().unwrap(), Err(becomes));
     }
     handle(libc::SIGXCPU, None);
     handle(libc::SIGXFSZ, None);

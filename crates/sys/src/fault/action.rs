@@ -195,11 +195,14 @@ pub fn program_action(
     }))
 }
 
-/// The program's action, for what the kernel says of ours: to a child of vfork, which has actions of its own.
-pub(super) fn unmask(signal: c_int, action: &mut libc::sigaction) {
-    if let Some(kept) = Kept::of(signal) {
+/// The program's action, for what the kernel says of ours: to a child of vfork, which has actions of its own. False if the signal is
+/// none of these.
+pub(super) fn unmask(signal: c_int, action: &mut libc::sigaction) -> bool {
+    let kept = Kept::of(signal);
+    if let Some(kept) = kept {
         *action = kept.kept();
     }
+    kept.is_some()
 }
 
 /// What the kernel runs. The program's handler is jumped to, so that it is called as if by the kernel: with its frame, which it
