@@ -67,7 +67,6 @@ pub fn copy(end: &End, input: c_int, start: off_t, bytes: usize) -> Result<usize
         tells: true,
     };
     while rest.bytes > 0 {
-        rest.portions.hold();
         match step(end, &mut rest) {
             Ok(Step::On(sent)) => rest.pass(sent),
             Ok(Step::Last(sent)) => {

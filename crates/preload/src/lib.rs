@@ -26,6 +26,7 @@ mod input;
 mod kernel_looks;
 mod kernels_sleep;
 mod lifecycle;
+mod memory;
 mod names;
 mod options;
 mod output;

@@ -163,7 +163,6 @@ fn transmit_behind(
         portions.let_in();
         return transmit_by(end, parts, flags, kernel);
     }
-    portions.hold();
     loop {
         switch::advance(end);
         if end.tx_mode() != Mode::Ring {

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::time::Duration;
 use std::time::Instant;
 
-use crosslane_stream::interrupt::Spinning;
+use crosslane_stream::interrupt::{Since, Spinning};
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::stir::Sleep;
 use crosslane_stream::{End, lost, place, ready, wait};
@@ -76,7 +76,7 @@ pub fn wait_any(
 ) -> Result<usize, Errno> {
     cancel::test();
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let (mut rounds, mut held) = (0, None);
+    let (mut rounds, mut held, since) = (0, None, Since::now(mask));
     let (mut kept, mut woken) = (Kept::default(), Woken::ByTheKernel);
     loop {
         let strays = kept.strays(fds);
@@ -95,7 +95,7 @@ pub fn wait_any(
         // SAFETY: the program's mask, by the manual of its call.
         if rounds == 0 && !unsafe { SignalsHeld::would_come(mask) } {
             // SAFETY: as before.
-            let spinning = unsafe { Spinning::new(&mut held, mask) };
+            let spinning = unsafe { Spinning::new(&mut held, mask, since) };
             if spin(fds, Overdue::after(deadline), spinning) {
                 rounds += 1;
                 continue;
@@ -106,9 +106,11 @@ pub fn wait_any(
             held.get_or_insert_with(SignalsHeld::hold);
         }
         kept.begin_once(fds);
-        let slept = cancel::guarded(&held, || {
-            cancel::guarded(&kept, || {
-                sleep(fds, (&kept, &strays), left, mask, (rounds, held.as_ref()))
+        let slept = since.check().and_then(|()| {
+            cancel::guarded(&held, || {
+                cancel::guarded(&kept, || {
+                    sleep(fds, (&kept, &strays), left, mask, (rounds, held.as_ref()))
+                })
             })
         });
         match slept {
@@ -260,13 +262,17 @@ fn spin(fds: &[pollfd], mut overdue: Overdue, mut spinning: Spinning<'_>) -> boo
     let others = fds.iter().filter(|one| in_rings(one).is_none());
     let (mut others, mut looks): (Vec<pollfd>, _) =
         (others.copied().collect(), KernelLooks::default());
-    wait::look(peers, || {
+    let found = wait::look(peers, || {
         let has_news = |one| in_rings(one).is_some_and(|end| ready::glance(&end, one.events));
         fds.iter().any(has_news)
             || overdue.is_due()
             || spinning.is_interrupted()
             || !others.is_empty() && looks.is_due() && has_any(&mut others)
-    })
+    });
+    if !found {
+        spinning.give_up();
+    }
+    found
 }
 
 /// Whether the kernel has something to tell of any.

@@ -10,7 +10,7 @@ use crosslane_stream::{End, adopt, close as closing, config, control, process, r
 use crosslane_sys::busy::MutexGuard;
 use crosslane_sys::{cancel, kernel, process as system, real};
 
-use crate::{borrow, epoll, signals, sole};
+use crate::{borrow, epoll, memory, signals, sole};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -115,6 +115,7 @@ fn take_locks() {
         _start: start,
     };
     FORK.set(Some(ManuallyDrop::new(fork)));
+    memory::before_fork();
 }
 
 unsafe extern "C" fn after_in_parent() {
@@ -122,6 +123,7 @@ unsafe extern "C" fn after_in_parent() {
 }
 
 fn go_on() {
+    memory::after_fork();
     sole::share_all();
     let fork = FORK.take().map(ManuallyDrop::into_inner);
     if let Some(control) = fork.and_then(|fork| fork.control) {
@@ -134,6 +136,7 @@ unsafe extern "C" fn after_in_child() {
 }
 
 fn begin() {
+    memory::after_fork();
     sole::share_all();
     if !process::has_left() {
         OWN.store(system::pid(), Ordering::Relaxed);

@@ -32,9 +32,6 @@ pub(crate) fn wait_readable(
     has_some: bool,
     interrupt: &mut Interrupt,
 ) -> Result<(), Errno> {
-    if end.rx_mode() != Mode::Ring || !end.has_record() {
-        interrupt.hold(has_some);
-    }
     if end.rx_mode() == Mode::Ring {
         let rest = |how, ticks| end.rest_for_record(how, ticks);
         let ready = || end.has_record() || interrupt.ends_spin();
@@ -148,6 +145,11 @@ fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Err
     if interrupt.must_let_in(has_some) {
         interrupt.let_in()?;
     }
+    interrupt.hold(has_some);
+    let is_limited = || interrupt.patience.left(end).is_some();
+    interrupt
+        .check()
+        .map_err(|errno| ended(errno, has_some, is_limited))?;
     let mask = interrupt.mask();
     let is_first = interrupt.patience.begin_sleep();
     // The kernel begins no receive again that has something. At O_NONBLOCK it looks when a call begins, and it would
@@ -161,7 +163,7 @@ fn sleep(end: &End, has_some: bool, interrupt: &mut Interrupt) -> Result<(), Err
     match may_restart && restart::prepare(end) {
         true => {
             let peeked = restart::peek(end);
-            interrupt.hold(has_some);
+            interrupt.pass_restarts();
             conclude(end, peeked, interrupt)
         }
         false => {

@@ -1,17 +1,18 @@
 //! Signals that come while a call waits without sleeping: while it spins, or looks between two sleeps. The kernel's call
-//! would be interrupted by them, so they are held back until the call sleeps or ends. Nothing is done in programs
-//! whose handlers end no call, as their actions say.
+//! would be interrupted by them. What has been handled since a call began is known ([`crosslane_sys::interrupted`]); before it sleeps they
+//! are held back, so that none comes between the last look and the sleep. Nothing is held back in programs whose handlers end no
+//! call, as their actions say.
 
 use core::time::Duration;
 
+use crosslane_sys::interrupted::{self, Mark};
 use crosslane_sys::kernel::SignalsHeld;
-use crosslane_sys::{Errno, interrupted, kernel, signals};
+use crosslane_sys::{Errno, kernel, signals};
 use libc::sigset_t;
 
 use crate::End;
 use crate::config::{self, Waiting};
 use crate::patience::{self, Deadline, Patience};
-use crate::receive::Options;
 use crate::stay::Stay;
 
 /// Looks of a long spin between two for signals.
@@ -37,8 +38,8 @@ pub(crate) struct Waits {
     pub in_vain: bool,
 }
 
-/// What several sends have in common that are portions of one call. Signals are held back from one to the next, so that they end
-/// the next wait, as that of the kernel's own call.
+/// What several sends have in common that are portions of one call. A signal that comes between two ends the next wait, as that of
+/// the kernel's own call.
 #[derive(Default)]
 pub struct Portions(Waits);
 
@@ -66,14 +67,7 @@ impl Portions {
         &mut self.0
     }
 
-    /// Before another one.
-    pub fn hold(&mut self) {
-        if self.0.has_some {
-            self.0.interrupt.hold_handled();
-        }
-    }
-
-    /// Nothing is held back any more, before what only the kernel can send.
+    /// Nothing is held back any more, before what the kernel may sleep in.
     pub fn let_in(&mut self) {
         self.0.interrupt.end();
     }
@@ -82,6 +76,9 @@ impl Portions {
     pub fn note(&mut self, bytes: usize) {
         self.0.stay = None;
         self.0.has_some |= bytes > 0;
+        if self.0.has_some {
+            self.0.interrupt.begin();
+        }
     }
 
     /// Whether anything has.
@@ -94,6 +91,8 @@ impl Portions {
 #[derive(Debug, Default)]
 pub(crate) struct Interrupt {
     held: Option<SignalsHeld>,
+    /// When the call began.
+    since: Option<Mark>,
     looks: u32,
     /// What has ended the last sleep would end the next one.
     rests: bool,
@@ -101,27 +100,61 @@ pub(crate) struct Interrupt {
     pub patience: Patience,
 }
 
-/// What a poll, a select or an epoll_wait holds back while it spins. Any handler ends these calls. The caller keeps it
-/// held until it sleeps, which lets the signals in, or returns.
+/// When a poll, a select or an epoll_wait began, which any handler ends. Not of one with a mask of its own, which may hold back what
+/// the thread's does not: signals are held back while it spins.
+#[derive(Clone, Copy, Debug)]
+pub struct Since(Option<Mark>);
+
+impl Since {
+    /// Now, by a call that sleeps under `mask`, null for the thread's own.
+    pub fn now(mask: *const sigset_t) -> Self {
+        Self(mask.is_null().then(Mark::now))
+    }
+
+    /// Before a sleep.
+    ///
+    /// # Errors
+    /// EINTR if a signal has come.
+    pub fn check(self) -> Result<(), Errno> {
+        match self.is_interrupted() {
+            true => Err(Errno::INTR),
+            false => Ok(()),
+        }
+    }
+
+    fn is_interrupted(self) -> bool {
+        self.0.is_some_and(Mark::is_passed)
+    }
+}
+
+/// The spin of such a call, and what is held back from then on until it sleeps, which lets the signals in, or returns.
 #[derive(Debug)]
 pub struct Spinning<'a> {
     held: &'a mut Option<SignalsHeld>,
     /// The mask of the sleep; null: the thread's own.
     mask: *const sigset_t,
+    since: Since,
     looks: u32,
+    is_long: bool,
 }
 
 impl<'a> Spinning<'a> {
-    /// Of a call that sleeps under `mask`, null for the thread's own. Nothing is held back at first: an answer that comes at
+    /// Of a call that sleeps under `mask`, and began then. Nothing is held back at first: an answer that comes at
     /// once should not pay for it, and a signal in that moment counts as one before the call.
     ///
     /// # Safety
     /// The mask must be valid for reads, or null.
-    pub unsafe fn new(held: &'a mut Option<SignalsHeld>, mask: *const sigset_t) -> Self {
+    pub unsafe fn new(
+        held: &'a mut Option<SignalsHeld>,
+        mask: *const sigset_t,
+        since: Since,
+    ) -> Self {
         Self {
             held,
             mask,
+            since,
             looks: 0,
+            is_long: false,
         }
     }
 
@@ -134,8 +167,22 @@ impl<'a> Spinning<'a> {
 
     /// Before something that takes longer than looks do.
     pub fn hold(&mut self) {
+        self.is_long = true;
+        if !self.mask.is_null() {
+            self.hold_now();
+        }
+    }
+
+    fn hold_now(&mut self) {
         if self.held.is_none() && signals::may_end_calls(true) {
             *self.held = Some(SignalsHeld::hold());
+        }
+    }
+
+    /// Nothing has been found, and a sleep may follow.
+    pub fn give_up(mut self) {
+        if self.is_long {
+            self.hold_now();
         }
     }
 
@@ -149,7 +196,7 @@ impl<'a> Spinning<'a> {
             return false;
         }
         let Some(held) = &self.held else {
-            return false;
+            return self.since.is_interrupted();
         };
         // SAFETY: the caller's promise.
         let pending = unsafe { held.pending_under(self.mask) };
@@ -158,29 +205,30 @@ impl<'a> Spinning<'a> {
 }
 
 impl Interrupt {
-    /// Of a receive that has `taken` so much, before it looks for more.
-    pub fn of_receive(end: &End, options: Options<'_>, taken: usize) -> Self {
+    /// Of a receive.
+    pub fn of_receive(end: &End) -> Self {
         let mut interrupt = Self {
             patience: Patience::of(end),
             ..Self::default()
         };
-        if !options.dont_wait && end.is_blocking() {
-            interrupt.hold(options.has_some || taken > 0);
-        }
+        interrupt.begin();
         interrupt
     }
 
-    /// Before a wait of a call that may have done some of its work, which any handler ends.
+    /// The call begins, or its first wait.
+    pub fn begin(&mut self) {
+        self.since.get_or_insert_with(Mark::now);
+    }
+
+    /// A sleep of the kernel's is over, which it has begun again after all signals that have not ended it.
+    pub fn pass_restarts(&mut self) {
+        self.since = self.since.map(Mark::behind_restarts);
+    }
+
+    /// Before a sleep of a call that may have done some of its work, which any handler ends.
     pub fn hold(&mut self, has_some: bool) {
         if self.held.is_none() && signals::may_end_calls(has_some) {
             self.held = Some(SignalsHeld::hold());
-        }
-    }
-
-    /// As [`Interrupt::hold`], before another portion of a call, which may wait for other things as well.
-    fn hold_handled(&mut self) {
-        if self.held.is_none() && signals::may_end_calls(true) {
-            self.held = Some(SignalsHeld::hold_handled());
         }
     }
 
@@ -191,20 +239,29 @@ impl Interrupt {
 
     /// Whether a spin that is longer than a handler may be late should end.
     pub fn ends_spin(&mut self) -> bool {
-        if self.held.is_none() || config::get().waiting == Waiting::Adaptive {
+        if config::get().waiting == Waiting::Adaptive {
             return false;
         }
         self.looks = self.looks.wrapping_add(1);
         self.looks.is_multiple_of(LOOKS) && self.due().is_some()
     }
 
-    /// What becomes of the call by the signals that are held back, if there are any.
+    /// What becomes of the call by the signals that have come, or are held back, if there are any.
     fn due(&self) -> Option<Errno> {
-        let first = signals::first_to_end_calls(self.held.as_ref()?.pending())?;
-        Some(match signals::begins_again(first) {
+        let begins_again = self.has_come().or_else(|| {
+            let first = signals::first_to_end_calls(self.held.as_ref()?.pending())?;
+            Some(signals::begins_again(first))
+        })?;
+        Some(match begins_again {
             true => Errno::RESTART,
             false => Errno::INTR,
         })
+    }
+
+    /// Whether the first signal that has been handled begins calls again.
+    fn has_come(&self) -> Option<bool> {
+        let since = self.since.filter(|since| since.is_passed())?;
+        Some(since.first_begins_again().unwrap_or(false))
     }
 
     /// The caller cannot sleep yet.
@@ -305,7 +362,6 @@ mod tests {
         while slices::send(&near, &[1; 4096], true).is_ok() {}
         let mut portions = Portions::default();
         portions.note(1);
-        portions.hold();
         // SAFETY: its handler touches nothing.
         unsafe { libc::raise(libc::SIGWINCH) };
         let waited = fill::wait_for_room(&near, &mut portions);

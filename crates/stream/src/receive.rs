@@ -160,7 +160,7 @@ fn receive_slowly(
     (mut total, mut waited): (usize, WaitedForRest),
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
-    let mut interrupt = Interrupt::of_receive(end, options, total);
+    let mut interrupt = Interrupt::of_receive(end);
     let (mut watch, mut stay, mut waits) = (None, None, None);
     loop {
         switch::advance(end);
@@ -233,7 +233,7 @@ pub fn wait_for_some(end: &End) -> Result<(), Errno> {
         peek: true,
         ..Options::default()
     };
-    let mut interrupt = Interrupt::of_receive(end, options, 0);
+    let mut interrupt = Interrupt::of_receive(end);
     while is_void_of_all(end, options) {
         // As one that has got something, it is not begun again after a signal.
         let wait = || wait_readable(end, true, &mut interrupt);

@@ -99,6 +99,7 @@ fn wait(end: &End, waits: &mut Waits) -> Result<(), Errno> {
 }
 
 fn sleep(end: &End, waits: &mut Waits) -> Result<(), Errno> {
+    waits.interrupt.begin();
     waits.interrupt.hold(waits.has_some);
     waits.interrupt.check()?;
     let left = waits.deadline.remaining(end)?;

@@ -291,6 +291,7 @@ fn send_slowly(
 ) -> Result<Sent, Errno> {
     let mut own = Portions::default();
     let waits = portions.unwrap_or(&mut own).begin();
+    waits.interrupt.begin();
     // As the kernel, which looks when a call begins.
     let dont_wait = dont_wait || end.is_nonblocking();
     loop {
@@ -511,9 +512,7 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
     } = waits;
     // Before the spin: a connection that is closed under it has room for ever.
     Stay::begin_once(stay, end)?;
-    if !has_room(end) {
-        interrupt.hold(*has_some);
-    }
+    interrupt.begin();
     let ready = || has_room(end) || interrupt.ends_spin();
     let look = || wait::look(place::peer(end), ready);
     if cancel::guarded(stay, look) && has_room(end) {
@@ -523,6 +522,7 @@ fn wait_or_overflow(end: &End, waits: &mut Waits) -> Result<(), Errno> {
     end.count(Counter::SpinMisses, 1);
     deadline.begin_wait(end);
     while !has_room(end) {
+        interrupt.hold(*has_some);
         interrupt.check()?;
         ending::look_for_reset(end);
         check_open(end)?;

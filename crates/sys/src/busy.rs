@@ -8,11 +8,12 @@
 use core::cell::Cell;
 use core::ffi::c_int;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use libc::{siginfo_t, ucontext_t};
 
-use crate::held::{change_mask, kernel_mask, libc_mask};
+use crate::held::{SignalsHeld, change_mask, hold_back_after};
 use crate::signals;
 
 /// Of the word: a signal waits. The rest counts what the thread holds.
@@ -22,6 +23,9 @@ thread_local! {
     /// The signals that wait. All that is done to it is done where nothing can wait any more, or by handlers that find the
     /// thread busy.
     static WAITING: Cell<u64> = const { Cell::new(0) };
+    /// The first of them, or 0, and what it told, which may not come again as it was.
+    static FIRST: Cell<c_int> = const { Cell::new(0) };
+    static TOLD: Cell<MaybeUninit<siginfo_t>> = const { Cell::new(MaybeUninit::uninit()) };
 }
 
 /// As long as it is there, handlers wait. It is begun before something is locked, and is of its thread.
@@ -46,10 +50,12 @@ impl Drop for Busy {
     }
 }
 
+/// No signal may come between the word and the mask: what it let in would be held back again where its handler returns.
 #[cold]
 #[inline(never)]
 fn let_in() {
-    change_mask(libc::SIG_UNBLOCK, take());
+    drop(SignalsHeld::hold());
+    FIRST.set(0);
 }
 
 /// What waits, for a caller who holds it back from now on.
@@ -58,23 +64,54 @@ pub(crate) fn take() -> u64 {
     WAITING.take()
 }
 
-/// A signal has come. Returns whether it has to come again.
+/// A signal has come. Returns whether it has to come again. Handlers may have small stacks.
 pub(crate) fn defer(signal: c_int, info: *const siginfo_t, context: *mut ucontext_t) -> bool {
-    if word::load() & !DEFERRED == 0 {
-        return false;
-    }
+    // Also where the last thing has been let go of, and what waits has not been let in.
+    word::load() != 0 && defer_now(signal, info, context)
+}
+
+#[cold]
+#[inline(never)]
+fn defer_now(signal: c_int, info: *const siginfo_t, context: *mut ucontext_t) -> bool {
     let alone = signals::bit(signal);
     // Also of a handler under which its signal may come.
     change_mask(libc::SIG_BLOCK, alone);
-    if signals::send_again(signal, info).is_err() {
+    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
+    let told = unsafe { &*info };
+    let is_first = FIRST.get() == 0;
+    if signals::send_again(signal, told, is_first).is_err() {
         return false;
     }
-    // SAFETY: the kernel passes a valid structure, of which it takes the mask when the handler returns.
-    let after = unsafe { &mut (*context).uc_sigmask };
-    *after = libc_mask(kernel_mask(after) | alone);
+    if is_first {
+        FIRST.set(signal);
+        TOLD.set(MaybeUninit::new(*told));
+    }
+    // SAFETY: the kernel passes a valid structure.
+    unsafe { hold_back_after(context, alone) };
     WAITING.set(WAITING.get() | alone);
     word::defer();
     true
+}
+
+/// A signal is about to be handled. One that has waited comes behind others of its number: each of them is told what the one before
+/// it was to be told.
+pub(crate) fn put_in_order(signal: c_int, info: *mut siginfo_t) {
+    if FIRST.get() == signal {
+        pass_on(signal, info);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn pass_on(signal: c_int, info: *mut siginfo_t) {
+    // SAFETY: the kernel passes a structure in the handler's own frame.
+    let came = unsafe { &mut *info };
+    if signals::is_last_again(signal, came) {
+        FIRST.set(0);
+    }
+    let told = TOLD.replace(MaybeUninit::new(*came));
+    // SAFETY: it has been set with the first.
+    *came = unsafe { told.assume_init() };
 }
 
 /// A mutex whose owner is busy.
@@ -256,7 +293,6 @@ mod tests {
 
     use super::*;
     use crate::fault;
-    use crate::held::SignalsHeld;
     use crate::signals::tests::HANDLERS;
 
     static TIMES: AtomicU32 = AtomicU32::new(0);

@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use libc::{sigset_t, timespec};
+use libc::{sigset_t, timespec, ucontext_t};
 
 use crate::raw::syscall;
 use crate::{busy, signals};
@@ -19,12 +19,6 @@ impl SignalsHeld {
             .iter()
             .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
         Self(set_mask(held) & !busy::take())
-    }
-
-    /// As [`Self::hold`], of those that are handled, as far as is known: a thread that waits for a disk meanwhile is killed by
-    /// the others, as inside the kernel.
-    pub fn hold_handled() -> Self {
-        Self(change_mask(libc::SIG_BLOCK, signals::handled()) & !busy::take())
     }
 
     /// Sleep for about this long, or until a signal has been handled. Returns whether one has.
@@ -97,6 +91,17 @@ pub(crate) fn kernel_mask(mask: &sigset_t) -> u64 {
     let mask = core::ptr::from_ref(mask).cast::<u64>();
     // SAFETY: libc's masks begin with the kernel's, are aligned as it, and plain integers.
     unsafe { mask.read() }
+}
+
+/// Have a thread hold signals back from where a handler returns to it. The kernel's frame has room for its own mask only.
+///
+/// # Safety
+/// The context must be the kernel's.
+pub(crate) unsafe fn hold_back_after(context: *mut ucontext_t, signals: u64) {
+    // SAFETY: the caller's promise.
+    let mask = unsafe { &raw mut (*context).uc_sigmask }.cast::<u64>();
+    // SAFETY: as above; libc's masks begin with the kernel's.
+    unsafe { *mask |= signals };
 }
 
 /// A mask of the kernel's, as libc has it.

@@ -35,6 +35,37 @@ pub(crate) fn note(restarts: bool, context: *const ucontext_t) {
     });
 }
 
+/// A moment, to ask later what has come to the thread since.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(u32);
+
+impl Mark {
+    /// This moment.
+    pub fn now() -> Self {
+        Self(CAME.get().count)
+    }
+
+    /// Whether anything has come.
+    pub fn is_passed(self) -> bool {
+        CAME.get().count != self.0
+    }
+
+    /// Whether the first that has come begins calls again. `None` if nothing has, or so much that it is not known any more.
+    pub fn first_begins_again(self) -> Option<bool> {
+        let Came { count, restarting } = CAME.get();
+        let is_known = (1..=u64::BITS).contains(&count.wrapping_sub(self.0));
+        is_known.then(|| restarting & 1 << (self.0 % u64::BITS) != 0)
+    }
+
+    /// Behind those by which the kernel has begun a sleep again, which it has not ended.
+    pub fn behind_restarts(mut self) -> Self {
+        while self.first_begins_again() == Some(true) {
+            self.0 = self.0.wrapping_add(1);
+        }
+        self
+    }
+}
+
 /// Sleep by a call that the kernel never begins again, under `mask`, if one is given: [`Errno::RESTART`] instead of EINTR where it
 /// would begin a receive or a send again.
 ///
@@ -44,7 +75,7 @@ pub fn sleep<T>(
     mask: Option<&sigset_t>,
     call: impl FnOnce() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
-    let before = CAME.get().count;
+    let before = Mark::now();
     call().map_err(|errno| match errno {
         Errno::INTR if begins_again(before, mask) => Errno::RESTART,
         errno => errno,
@@ -52,10 +83,7 @@ pub fn sleep<T>(
 }
 
 /// Handlers of whose signals nothing is taken down have been set by system calls of the program's own.
-fn begins_again(before: u32, mask: Option<&sigset_t>) -> bool {
-    let Came { count, restarting } = CAME.get();
-    match count.wrapping_sub(before) {
-        1..=u64::BITS => restarting & 1 << (before % u64::BITS) != 0,
-        _ => signals::do_others_begin_again(mask),
-    }
+fn begins_again(before: Mark, mask: Option<&sigset_t>) -> bool {
+    let first = before.first_begins_again();
+    first.unwrap_or_else(|| signals::do_others_begin_again(mask))
 }

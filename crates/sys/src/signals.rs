@@ -23,10 +23,10 @@ const SET_BYTES: usize = size_of::<u64>();
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Action {
     pub handler: usize,
-    flags: usize,
+    pub flags: usize,
     /// Not on every architecture; what follows is a set of signals then.
-    restorer: usize,
-    mask: u64,
+    pub restorer: usize,
+    pub mask: u64,
 }
 
 /// Signals whose handlers end a call that they interrupt, and those after which it is begun again (SA_RESTART), as far
@@ -118,17 +118,50 @@ pub fn send_to_caller(signal: c_int) -> Result<(), Errno> {
         uid: small(own(libc::SYS_getuid)?),
         rest: [0; 26],
     };
-    send_again(signal, core::ptr::from_ref(&info).cast())
+    send(signal, &info)
 }
 
-/// Send this thread a signal of which all is told already.
+/// Of a signal that stands for one that has come before: `si_errno`, of which nobody else makes use.
+const AGAIN: c_int = 0x6372_6f73;
+
+/// The first real-time signal of the kernel's: of these, each is handled, in their order.
+const FIRST_REAL_TIME: c_int = 32;
+
+/// Send this thread a signal that has come. What it was told `is_kept` by the caller, if not all of it can come again.
 ///
 /// # Errors
 /// As [`send_to_caller`].
-pub(crate) fn send_again(signal: c_int, info: *const libc::siginfo_t) -> Result<(), Errno> {
+#[cold]
+pub(crate) fn send_again(
+    signal: c_int,
+    told: &libc::siginfo_t,
+    is_kept: bool,
+) -> Result<(), Errno> {
+    // SAFETY: a siginfo_t has the size and the fields of the kernel's, which are integers.
+    let told = unsafe { core::mem::transmute::<libc::siginfo_t, Info>(*told) };
+    let again = Info {
+        errno: AGAIN,
+        ..told
+    };
+    let is_apart = is_kept && signal >= FIRST_REAL_TIME;
+    match send(signal, if is_apart { &again } else { &told }) {
+        // As many wait as may (RLIMIT_SIGPENDING), but for those of which nothing is told.
+        Err(Errno::AGAIN) => send_to_caller(signal),
+        sent => sent,
+    }
+}
+
+/// Whether no other signal that waits has come after the one that [`send_again`] has been told of first, as this one tells.
+pub(crate) fn is_last_again(signal: c_int, told: &libc::siginfo_t) -> bool {
+    let has_lost_its_own = told.si_code == BY_USER && told.si_errno == 0;
+    signal < FIRST_REAL_TIME || told.si_errno == AGAIN || has_lost_its_own
+}
+
+fn send(signal: c_int, info: &Info) -> Result<(), Errno> {
     let number = usize::try_from(signal).map_err(|_| Errno::INVAL)?;
     let (process, thread) = (own(libc::SYS_getpid)?, own(libc::SYS_gettid)?);
-    let args = [process, thread, number, info.addr(), 0, 0];
+    let info_at = core::ptr::from_ref(info).addr();
+    let args = [process, thread, number, info_at, 0, 0];
     // SAFETY: the information is of the kernel's size and outlives the call.
     unsafe { syscall(libc::SYS_rt_tgsigqueueinfo, args) }.map(|_| ())
 }
@@ -153,16 +186,6 @@ impl Action {
 
     pub fn has(&self, flag: c_int) -> bool {
         self.flags & flag.cast_unsigned() as usize != 0
-    }
-
-    /// The same for a handler that is told of the signal.
-    pub fn with_information(self, handler: usize) -> Self {
-        let flags = self.flags | libc::SA_SIGINFO.cast_unsigned() as usize;
-        Self {
-            handler,
-            flags,
-            ..self
-        }
     }
 }
 

@@ -21,8 +21,15 @@ impl StoreWait {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             use std::sync::OnceLock;
+
+            use crate::busy::Busy;
+
             static FOUND: OnceLock<Option<StoreWait>> = OnceLock::new();
-            *FOUND.get_or_init(x86::find)
+            let find = || {
+                let _busy = Busy::begin();
+                FOUND.get_or_init(x86::find)
+            };
+            *FOUND.get().unwrap_or_else(find)
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         None

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crosslane_stream::End;
 use crosslane_stream::process::MAX_FDS;
-use crosslane_sys::busy::{Mutex, MutexGuard};
+use crosslane_sys::busy::{Busy, Mutex, MutexGuard};
 use crosslane_sys::memory::Mapping;
 
 use super::asleep;
@@ -262,7 +262,12 @@ pub fn key_of(data: u64) -> Option<u32> {
 
 fn table() -> Option<&'static Mapping> {
     let bytes = MAX_FDS as usize * size_of::<AtomicPtr<Set>>();
-    SETS.get_or_init(|| Mapping::private(bytes).ok()).as_ref()
+    // A handler that came under the first look would wait for it.
+    let make = || {
+        let _busy = Busy::begin();
+        SETS.get_or_init(|| Mapping::private(bytes).ok())
+    };
+    SETS.get().unwrap_or_else(make).as_ref()
 }
 
 fn cell(epoll: c_int) -> Option<&'static AtomicPtr<Set>> {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_ring::Moment;
-use crosslane_stream::interrupt::Spinning;
+use crosslane_stream::interrupt::{Since, Spinning};
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{control, lost, place, ready, replay, wait, watcher};
 use crosslane_sys::kernel::SignalsHeld;
@@ -81,6 +81,7 @@ pub fn wait_set(
 ) -> Result<usize, Errno> {
     let out = with_room(out)?;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let since = Since::now(mask);
     beacon::refresh();
     watcher::tend();
     set.use_here();
@@ -103,7 +104,7 @@ pub fn wait_set(
     }
     let (mut waiting, mut held) = (None, None);
     // SAFETY: the program's mask, by the manual of its call.
-    let spinning = unsafe { Spinning::new(&mut held, mask) };
+    let spinning = unsafe { Spinning::new(&mut held, mask, since) };
     // SAFETY: as before.
     let is_signalled = || unsafe { SignalsHeld::would_come(mask) };
     let may_wait = view.found == 0 && timeout != Some(Duration::ZERO);
@@ -121,6 +122,7 @@ pub fn wait_set(
         if !set.is_open() {
             return Err(Errno::BADF);
         }
+        since.check()?;
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let own = held.as_ref().filter(|_| mask.is_null());
         let own = own.map(SignalsHeld::mask);
@@ -369,6 +371,9 @@ impl<'a> Wait<'a> {
             };
             wait::look_and_rest(peer, ready, rest)
         });
+        if !found {
+            spinning.give_up();
+        }
         watched.clear();
         if let Ok(mut inner) = self.set.inner.lock() {
             inner.watched = watched;

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize
 
 use libc::{siginfo_t, ucontext_t};
 
-use crate::held::{kernel_mask, libc_mask};
+use crate::held::{hold_back_after, kernel_mask, libc_mask};
 use crate::{Errno, real, signals};
 
 /// Whether the signal is ours, in [`Kept::state`].
@@ -244,9 +244,20 @@ pub(super) extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context:
 
 /// Do what the library can. Returns the program's handler if that is to be called, and 0 if the thread goes on.
 extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> usize {
-    let Some(kept) = Kept::of(signal) else {
-        return super::handlers::handle(signal, info, context);
-    };
+    match Kept::of(signal) {
+        Some(kept) => handle_fault(kept, signal, info, context),
+        None => super::handlers::handle(signal, info, context),
+    }
+}
+
+/// Apart, as other signals may have small stacks.
+#[inline(never)]
+fn handle_fault(
+    kept: &Kept,
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut ucontext_t,
+) -> usize {
     // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
     let told = unsafe { &*info };
     let is_fault = told.si_code > 0 && told.si_code != BUS_MCEERR_AO;
@@ -291,15 +302,15 @@ fn go_on(context: *mut ucontext_t) -> bool {
 
 /// Have the thread fault again, with the signal held back, which ends the program as if it had no handler.
 fn fault_again(signal: c_int, context: *mut ucontext_t) {
-    // SAFETY: the kernel passes a valid structure, of which it takes the mask when the handler returns.
-    let set = unsafe { &mut (*context).uc_sigmask };
-    *set = libc_mask(kernel_mask(set) | signals::bit(signal));
+    // SAFETY: the kernel passes a valid structure.
+    unsafe { hold_back_after(context, signals::bit(signal)) };
 }
 
 /// Send the thread the signal that it has been sent, with nobody to handle it: it comes when the handler returns.
 fn send_again(signal: c_int, info: *const siginfo_t) {
     let _ = exchange(signal, Some(&none()));
-    if signals::send_again(signal, info).is_err() {
+    // SAFETY: the kernel passes a valid structure.
+    if signals::send_again(signal, unsafe { &*info }, false).is_err() {
         // SAFETY: raise has no preconditions.
         unsafe { libc::raise(signal) };
     }

@@ -2,7 +2,7 @@
 //! what becomes of a call that it ends ([`crate::interrupted`]).
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{siginfo_t, ucontext_t};
 
@@ -10,20 +10,26 @@ use super::action;
 use crate::signals::{self, Action};
 use crate::{busy, interrupted};
 
+/// Flags of the program's that ours does without, or has in any case.
+const KEPT: usize = (libc::SA_SIGINFO | libc::SA_RESETHAND).cast_unsigned() as usize;
+
 /// What the program has asked for; all else is asked of the kernel for ours, too.
 struct Handler {
     address: AtomicUsize,
-    /// It is told of the signal (SA_SIGINFO).
-    has_information: AtomicBool,
-    /// And not again (SA_RESETHAND).
-    runs_once: AtomicBool,
+    /// Those of [`KEPT`] that it has set.
+    flags: AtomicUsize,
+}
+
+impl Handler {
+    fn has(&self, flag: c_int) -> bool {
+        self.flags.load(Ordering::SeqCst) & flag.cast_unsigned() as usize != 0
+    }
 }
 
 static HANDLERS: [Handler; 64] = [const {
     Handler {
         address: AtomicUsize::new(libc::SIG_DFL),
-        has_information: AtomicBool::new(false),
-        runs_once: AtomicBool::new(false),
+        flags: AtomicUsize::new(0),
     }
 }; 64];
 
@@ -31,21 +37,23 @@ fn of(signal: c_int) -> Option<&'static Handler> {
     HANDLERS.get(usize::try_from(signal - 1).ok()?)
 }
 
-/// Have ours run for the program's handler, which the kernel runs now, but for signals of what the thread itself has done.
+/// Have ours run for the program's handler, which the kernel runs now, but for signals of what the thread itself has done and those
+/// of the C library. The kernel would forget a handler that runs once (SA_RESETHAND) also where the signal has to come again: we do.
 pub fn stand_in(signal: c_int, action: &Action) {
     let is_of_thread = signals::OWN.contains(&signal) || signal == libc::SIGSYS;
-    if is_of_thread || is_ours_at(action.handler) {
+    let is_of_libc = (32..libc::SIGRTMIN()).contains(&signal);
+    if is_of_thread || is_of_libc || is_ours_at(action.handler) {
         return;
     }
     if let Some(handler) = of(signal) {
-        let has_information = action.has(libc::SA_SIGINFO);
         handler.address.store(action.handler, Ordering::SeqCst);
-        handler
-            .has_information
-            .store(has_information, Ordering::SeqCst);
-        let once = action.has(libc::SA_RESETHAND);
-        handler.runs_once.store(once, Ordering::SeqCst);
-        let ours = action.with_information(action::address());
+        let flags = action.flags & KEPT;
+        handler.flags.store(flags, Ordering::SeqCst);
+        let ours = Action {
+            handler: action::address(),
+            flags: action.flags & !KEPT | libc::SA_SIGINFO.cast_unsigned() as usize,
+            ..*action
+        };
         signals::set_action(signal, Some(&ours));
     }
 }
@@ -65,18 +73,14 @@ pub fn is_ours_next(context: &ucontext_t) -> bool {
 }
 
 /// A signal has come. Returns the program's handler if that is to be called, and 0 if the signal has to come again.
-pub fn handle(signal: c_int, info: *const siginfo_t, context: *mut ucontext_t) -> usize {
-    let Some(handler) = of(signal) else { return 0 };
-    let runs_once = handler.runs_once.load(Ordering::SeqCst);
-    if busy::defer(signal, info, context) {
-        if runs_once {
-            handle_again(signal);
-        }
+pub fn handle(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> usize {
+    let Some(handler) = of(signal).filter(|_| !busy::defer(signal, info, context)) else {
         return 0;
-    }
+    };
+    busy::put_in_order(signal, info);
     interrupted::note(signals::begins_again(signal), context);
-    if runs_once {
-        signals::forget_action(signal);
+    if handler.has(libc::SA_RESETHAND) {
+        forget(signal, handler);
     }
     match handler.address.load(Ordering::SeqCst) {
         libc::SIG_DFL | libc::SIG_IGN => 0,
@@ -84,12 +88,18 @@ pub fn handle(signal: c_int, info: *const siginfo_t, context: *mut ucontext_t) -
     }
 }
 
-/// The kernel has put the default in the place of a handler that runs once, which has not run yet.
-fn handle_again(signal: c_int) {
-    let spent = |action: &Action| action.handler == libc::SIG_DFL && action.has(libc::SA_RESETHAND);
-    if let Some(action) = signals::action(signal).filter(spent) {
-        let ours = action.with_information(action::address());
-        signals::set_action(signal, Some(&ours));
+/// A handler that runs once runs now.
+#[cold]
+fn forget(signal: c_int, handler: &Handler) {
+    signals::forget_action(signal);
+    if let Some(action) = signals::action(signal).filter(|action| is_ours_at(action.handler)) {
+        let flags = action.flags & !(libc::SA_SIGINFO.cast_unsigned() as usize);
+        let spent = Action {
+            handler: libc::SIG_DFL,
+            flags: flags | handler.flags.load(Ordering::SeqCst),
+            ..action
+        };
+        signals::set_action(signal, Some(&spent));
     }
 }
 
@@ -98,34 +108,28 @@ fn handle_again(signal: c_int) {
 pub struct Program {
     signal: c_int,
     address: usize,
-    has_information: bool,
+    flags: c_int,
 }
 
 impl Program {
     /// As it is now: the program may be about to set another one.
     pub fn handler(signal: c_int) -> Self {
-        let known = of(signal);
+        let load = |value: &AtomicUsize| value.load(Ordering::SeqCst);
+        let (address, flags) = of(signal).map_or((libc::SIG_DFL, 0), |known| {
+            (load(&known.address), load(&known.flags))
+        });
         Self {
             signal,
-            address: known.map_or(libc::SIG_DFL, |known| known.address.load(Ordering::SeqCst)),
-            has_information: known
-                .is_some_and(|known| known.has_information.load(Ordering::SeqCst)),
+            address,
+            flags: u32::try_from(flags).unwrap_or(0).cast_signed(),
         }
     }
 
     /// The program's action, for what the kernel has told.
     pub fn unmask(&self, action: &mut libc::sigaction) {
-        let is_ours = is_ours_at(action.sa_sigaction);
-        let is_spent =
-            action.sa_sigaction == libc::SIG_DFL && action.sa_flags & libc::SA_RESETHAND != 0;
-        if is_ours && action::unmask(self.signal, action) {
-            return;
-        }
-        if is_ours {
+        if is_ours_at(action.sa_sigaction) && !action::unmask(self.signal, action) {
             action.sa_sigaction = self.address;
-        }
-        if (is_ours || is_spent) && !self.has_information {
-            action.sa_flags &= !libc::SA_SIGINFO;
+            action.sa_flags = action.sa_flags & !libc::SA_SIGINFO | self.flags;
         }
     }
 

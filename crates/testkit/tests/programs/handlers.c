@@ -6,12 +6,15 @@
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -68,6 +71,29 @@ static void waits(int number)
   receives(number);
   sends(number);
   errno = saved;
+}
+
+/* On behalf of a program that it may have interrupted in malloc. */
+static void selects(int number)
+{
+  struct timeval none = { 0, 0 };
+  struct pollfd asked = { .fd = near, .events = POLLIN };
+  fd_set fds;
+  int saved = errno;
+  handled += number == SIGALRM;
+  FD_ZERO(&fds);
+  FD_SET(near, &fds);
+  select(near + 1, &fds, NULL, NULL, &none);
+  poll(&asked, 1, 0);
+  errno = saved;
+}
+
+/* Of real-time signals each is handled, in their order, with what it was sent with. */
+static void counts(int number, siginfo_t *told, void *unused)
+{
+  (void)unused;
+  assert(number == SIGRTMIN && told->si_value.sival_int == handled);
+  handled++;
 }
 
 static void leaves(int number)
@@ -244,6 +270,48 @@ static void waiting(void)
   end("waiting");
 }
 
+static void allocating(void)
+{
+  static void *some[64];
+  unsigned round = 0;
+  begin(takes);
+  alarms(selects);
+  for (long at = 0; at < 20000000 || handled < 1000; at++, round = round * 1103515245 + 12345) {
+    void **one = &some[round >> 16 & 63];
+    free(*one);
+    *one = malloc(1 + (round >> 8) % 4000);
+  }
+  alarms(NULL);
+  send_all();
+  end("allocating");
+}
+
+static void *queues(void *to)
+{
+  union sigval value = { 0 };
+  while (value.sival_int < 10 * ROUNDS)
+    if (pthread_sigqueue(*(pthread_t *)to, SIGRTMIN, value) == 0)
+      value.sival_int++;
+    else
+      usleep(APART);
+  return NULL;
+}
+
+static void queueing(void)
+{
+  struct sigaction action = { .sa_sigaction = counts, .sa_flags = SA_SIGINFO | SA_RESTART };
+  pthread_t own = pthread_self(), other;
+  begin(takes);
+  handled = 0;
+  assert(sigaction(SIGRTMIN, &action, NULL) == 0);
+  assert(pthread_create(&other, NULL, queues, &own) == 0);
+  send_all();
+  while (handled < 10 * ROUNDS)
+    usleep(APART);
+  pthread_join(other, NULL);
+  end("queueing");
+}
+
 static void leaving(void)
 {
   volatile long bytes = 0, left = 0;
@@ -273,7 +341,7 @@ static void *sleeps(void *nothing)
 
 int main(int arguments, char **unused)
 {
-  void (*const scenes[])(void) = { sending, sending_once, receiving, waiting, leaving };
+  void (*const scenes[])(void) = { sending, sending_once, receiving, waiting, allocating, queueing, leaving };
   pthread_t other;
   (void)unused;
   for (size_t at = 0; at < sizeof block; at++)

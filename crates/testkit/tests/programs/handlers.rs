@@ -14,7 +14,15 @@ fn a_handler_uses_a_pair_that_it_has_interrupted() {
 
 fn play(flags: &[&str], arguments: &[&str]) {
     let natively = run(&Host::new(Route::Tcp), flags, arguments);
-    let scenes = ["sending", "sending once", "receiving", "waiting", "leaving"];
+    let scenes = [
+        "sending",
+        "sending once",
+        "receiving",
+        "waiting",
+        "allocating",
+        "queueing",
+        "leaving",
+    ];
     let scenes = scenes.map(|scene| format!("{scene}: interrupted, 0\n"));
     assert_eq!(natively, scenes.concat().repeat(2));
     let host = Host::new(Route::Crosslane);
