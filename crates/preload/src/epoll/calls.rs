@@ -8,7 +8,7 @@ use crosslane_stream::process;
 use crosslane_sys::{Errno, cancel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
-use super::wait::{answer, ringed, wait_set, wait_without_rings};
+use super::wait::{ringed, wait_set, wait_without_rings};
 use crate::{c, poll};
 
 /// Events that are told at a time at most, so that no more memory is looked at than is used.
@@ -28,6 +28,14 @@ unsafe fn slice<'a>(
     }
     // SAFETY: the caller's promise.
     Some(unsafe { core::slice::from_raw_parts_mut(events.cast(), count) })
+}
+
+/// What such a call returns.
+pub(super) fn answer(found: Result<usize, Errno>) -> c_int {
+    match found {
+        Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
+        Err(errno) => c::fail(errno),
+    }
 }
 
 /// As the kernel, which tells of those events for which there is room.

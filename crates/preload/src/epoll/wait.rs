@@ -17,7 +17,7 @@ use libc::{epoll_event, sigset_t};
 
 use super::asleep::{Asleep, block, count_down, disarm_all, has_sleepers};
 use super::beacon;
-use super::calls::with_room;
+use super::calls::{answer, with_room};
 use super::control::pass_on;
 use super::kept::Waiting;
 use super::kernels::sync;
@@ -26,7 +26,6 @@ use super::order::Order;
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
 use super::sharing;
-use crate::c;
 use crate::kernel_looks::{KERNEL_LOOK_US, KernelLooks, Overdue};
 
 /// Connections that are looked at before the kernel is asked. A connection that had no news for
@@ -594,11 +593,4 @@ fn told_by(set: &'static Set, key: u32) -> Option<MaybeUninit<epoll_event>> {
     view.look_at(&mut inner, key);
     let is_told = view.found > 0;
     is_told.then_some(told[0])
-}
-
-pub fn answer(found: Result<usize, Errno>) -> c_int {
-    match found {
-        Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
-        Err(errno) => c::fail(errno),
-    }
 }
