@@ -87,3 +87,85 @@ fn begins_again(before: Mark, mask: Option<&sigset_t>) -> bool {
     let first = before.first_begins_again();
     first.unwrap_or_else(|| signals::do_others_begin_again(mask))
 }
+
+#[cfg(test)]
+mod tests {
+    use core::ffi::c_int;
+
+    use super::*;
+    use crate::held::SignalsHeld;
+    use crate::signals::note_action;
+    use crate::signals::tests::{HANDLERS, handle};
+
+    const LOWER: c_int = libc::SIGXCPU;
+    const HIGHER: c_int = libc::SIGXFSZ;
+
+    fn set(flags: [c_int; 2]) {
+        for (signal, flags) in [LOWER, HIGHER].into_iter().zip(flags) {
+            handle(signal, flags);
+            note_action(signal);
+        }
+    }
+
+    fn forget() {
+        for signal in [LOWER, HIGHER] {
+            // SAFETY: no handler is given.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            note_action(signal);
+        }
+    }
+
+    fn raise(signal: c_int) {
+        // SAFETY: its handler does nothing.
+        unsafe { libc::raise(signal) };
+    }
+
+    #[test]
+    fn the_first_of_several_signals_decides() {
+        let _alone = HANDLERS.lock();
+        for flags in [[libc::SA_RESTART, 0], [0, libc::SA_RESTART]] {
+            set(flags);
+            let mark = Mark::now();
+            assert_eq!((mark.is_passed(), mark.first_begins_again()), (false, None));
+            // They come at a time: their frames stand on each other, and the last handler is run first.
+            let held = SignalsHeld::hold();
+            raise(HIGHER);
+            raise(LOWER);
+            drop(held);
+            let is_restart = flags[0] == libc::SA_RESTART;
+            assert_eq!(mark.first_begins_again(), Some(is_restart));
+        }
+        forget();
+    }
+
+    #[test]
+    fn what_has_not_ended_a_sleep_is_passed_by() {
+        let _alone = HANDLERS.lock();
+        set([libc::SA_RESTART, 0]);
+        let mark = Mark::now();
+        raise(LOWER);
+        raise(LOWER);
+        assert!(mark.is_passed() && !mark.behind_restarts().is_passed());
+        raise(HIGHER);
+        assert_eq!(mark.first_begins_again(), Some(true));
+        assert_eq!(mark.behind_restarts().first_begins_again(), Some(false));
+        (0..64).for_each(|_| raise(HIGHER));
+        assert_eq!(mark.first_begins_again(), None, "too long ago");
+        forget();
+    }
+
+    #[test]
+    fn a_sleep_is_begun_again_as_the_action_is_when_the_signal_comes() {
+        let _alone = HANDLERS.lock();
+        for (flags, becomes) in [(libc::SA_RESTART, Errno::RESTART), (0, Errno::INTR)] {
+            let ended = sleep::<()>(None, || {
+                set([flags, 0]);
+                raise(LOWER);
+                Err(Errno::INTR)
+            });
+            assert_eq!(ended, Err(becomes));
+            assert_eq!(sleep::<()>(None, || Err(Errno::AGAIN)), Err(Errno::AGAIN));
+        }
+        forget();
+    }
+}

@@ -244,7 +244,7 @@ pub(crate) mod tests {
     extern "C" fn nothing(_: c_int) {}
 
     /// Signals that the tests of this crate use for nothing else.
-    fn handle(signal: c_int, flags: c_int) {
+    pub(crate) fn handle(signal: c_int, flags: c_int) {
         // SAFETY: sigaction is plain integers, for which zero is a value.
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
         action.sa_sigaction = nothing as *const () as usize;
