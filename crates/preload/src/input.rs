@@ -11,6 +11,7 @@ use crosslane_stream::receive::{self, Options};
 use crosslane_stream::short::{Missed, far, receive_in_any, receive_soon};
 use crosslane_stream::stay::Stay;
 use crosslane_stream::{End, ending, peek, raw, send};
+use crosslane_sys::interrupted::Mark;
 use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
@@ -28,6 +29,8 @@ struct Wish<'a> {
     beside: Option<&'a Beside>,
     /// Whether its call has received something before.
     has_some: bool,
+    /// When the call began, if it has looked before, or was begun again.
+    since: Option<&'a Cell<Option<Mark>>>,
     /// Whether nothing has come in the moment that an answer takes.
     is_late: bool,
     /// Set where a call that asks for no byte has found some.
@@ -52,7 +55,7 @@ pub fn receive_one(
     (flags, has_looked): (c_int, bool),
     kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
-    let mut missed = Missed::Unusual;
+    let (mut missed, mut since) = (Missed::Unusual, None);
     cancel::test();
     if flags & !SHORT_FLAGS == 0 && part.bytes > 0 && c::is_plausible(&part) {
         let found = match has_looked {
@@ -64,13 +67,14 @@ pub fn receive_one(
         if let Ok(bytes) = found {
             return c::count(Ok(bytes));
         }
+        since = Some(Mark::now());
         // SAFETY: as above.
         match unsafe { receive_soon(end, part, flags & libc::MSG_DONTWAIT == 0) } {
             Ok(bytes) => return c::count(Ok(bytes)),
             Err(found) => missed = found,
         }
     }
-    receive(end, &[part], flags, missed, kernel)
+    receive(end, &[part], flags, (missed, since), kernel)
 }
 
 /// Receive by ring if there is one, otherwise by `kernel`, whose bytes are counted. Not inlined, so that
@@ -80,13 +84,15 @@ fn receive(
     end: &End,
     parts: &[Part],
     flags: c_int,
-    missed: Missed,
+    (missed, since): (Missed, Option<Mark>),
     mut kernel: impl FnMut() -> ssize_t,
 ) -> ssize_t {
     cancel::test();
     let mut end = *end;
+    let since = Cell::new(since);
     let wish = Wish {
         flags,
+        since: Some(&since),
         is_late: missed == Missed::Late,
         beside: None,
         has_some: false,
@@ -138,6 +144,7 @@ fn by_ring(end: &End, parts: &[Part], wish: Wish<'_>) -> Result<usize, Errno> {
         beside: wish.beside,
         has_some: wish.has_some,
         is_late: wish.is_late,
+        since: wish.since,
         peek,
         dont_wait: flags & libc::MSG_DONTWAIT != 0,
         // A peek at AF_UNIX never waits for more than something.
@@ -230,7 +237,7 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
     // SAFETY: the program's promise.
     match unsafe { c::parts(parts, count.max(0) as usize) } {
         Ok(buffers) if count > 0 && buffers.iter().any(|part| part.bytes > 0) => {
-            receive(&end, buffers, 0, Missed::Unusual, kernel)
+            receive(&end, buffers, 0, (Missed::Unusual, None), kernel)
         }
         _ => kernel(),
     }
@@ -255,9 +262,13 @@ pub unsafe extern "C" fn preadv2(
     };
     // SAFETY: the program's promise.
     match unsafe { c::parts(parts, count.max(0) as usize) } {
-        Ok(buffers) if flags == libc::RWF_NOWAIT && output::bytes_of(buffers) > 0 => {
-            receive(&end, buffers, libc::MSG_DONTWAIT, Missed::Unusual, kernel)
-        }
+        Ok(buffers) if flags == libc::RWF_NOWAIT && output::bytes_of(buffers) > 0 => receive(
+            &end,
+            buffers,
+            libc::MSG_DONTWAIT,
+            (Missed::Unusual, None),
+            kernel,
+        ),
         Ok(buffers) if output::bytes_of(buffers) > 0 => crate::bulk::by_kernel_only(&end, kernel),
         _ => kernel(),
     }
@@ -391,6 +402,7 @@ unsafe fn receive_message(
         flags,
         beside: Some(&beside).filter(|_| is_unix),
         has_some,
+        since: None,
         is_late: false,
         has_found: Some(&has_found),
     };

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::time::Duration;
 use std::time::Instant;
 
-use crosslane_stream::interrupt::{Since, Spinning};
+use crosslane_stream::interrupt::{self, Since, Spinning};
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::stir::Sleep;
 use crosslane_stream::{End, lost, place, ready, wait};
@@ -72,11 +72,11 @@ pub fn wait_any(
     fds: &mut [pollfd],
     timeout: Option<Duration>,
     mask: *const sigset_t,
-    has_waited: &mut bool,
+    (since, has_waited): (Since, &mut bool),
 ) -> Result<usize, Errno> {
     cancel::test();
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let (mut rounds, mut held, since) = (0, None, Since::now(mask));
+    let (mut rounds, mut held) = (0, None);
     let (mut kept, mut woken) = (Kept::default(), Woken::ByTheKernel);
     loop {
         let strays = kept.strays(fds);
@@ -101,10 +101,7 @@ pub fn wait_any(
                 continue;
             }
         }
-        if rounds > 0 {
-            // A signal that is handled between two sleeps would be missed.
-            held.get_or_insert_with(SignalsHeld::hold);
-        }
+        interrupt::hold_for_sleep(&mut held, rounds > 0);
         kept.begin_once(fds);
         let slept = since.check().and_then(|()| {
             cancel::guarded(&held, || {
@@ -262,17 +259,13 @@ fn spin(fds: &[pollfd], mut overdue: Overdue, mut spinning: Spinning<'_>) -> boo
     let others = fds.iter().filter(|one| in_rings(one).is_none());
     let (mut others, mut looks): (Vec<pollfd>, _) =
         (others.copied().collect(), KernelLooks::default());
-    let found = wait::look(peers, || {
+    wait::look(peers, || {
         let has_news = |one| in_rings(one).is_some_and(|end| ready::glance(&end, one.events));
         fds.iter().any(has_news)
             || overdue.is_due()
             || spinning.is_interrupted()
             || !others.is_empty() && looks.is_due() && has_any(&mut others)
-    });
-    if !found {
-        spinning.give_up();
-    }
-    found
+    })
 }
 
 /// Whether the kernel has something to tell of any.
@@ -443,6 +436,7 @@ pub fn is_bad_mask(mask: *const sigset_t) -> bool {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let (mask, since) = (core::ptr::null(), Since::now(core::ptr::null()));
     // SAFETY: the program's promise.
     if let Some(all) = unsafe { slice(fds, count) }
         && !is_kernels(all)
@@ -451,7 +445,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
             return c::fail(Errno::FAULT);
         }
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
-        return answer(wait_any(all, timeout, core::ptr::null(), &mut false));
+        return answer(wait_any(all, timeout, mask, (since, &mut false)));
     }
     // SAFETY: the program's promise.
     let Some(asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {
@@ -471,6 +465,7 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    let since = Since::now(mask);
     let is_bad = !timeout.is_null() && !c::may_be(timeout, 1);
     let time = match is_bad {
         true => None,
@@ -488,7 +483,7 @@ pub unsafe extern "C" fn ppoll(
         if !has_room(all) {
             return c::fail(Errno::FAULT);
         }
-        return answer(wait_any(all, time.map(duration), mask, &mut false));
+        return answer(wait_any(all, time.map(duration), mask, (since, &mut false)));
     }
     // SAFETY: the program's promise.
     let Some(asleep) = Asleep::new(unsafe { slice(fds, count) }.unwrap_or_default()) else {

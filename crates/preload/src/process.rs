@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::cell::Cell;
 
 use crosslane_ctl::slab::EndPhase;
@@ -36,15 +36,7 @@ pub fn own() -> u32 {
 
 extern "C" fn load() {
     OWN.store(system::pid(), Ordering::Relaxed);
-    // SAFETY: the three handlers are functions of this library, which is never unloaded while the
-    // program runs.
-    unsafe {
-        libc::pthread_atfork(
-            Some(before_fork),
-            Some(after_in_parent),
-            Some(after_in_child),
-        )
-    };
+    see_forks();
     // The first is the last to be run.
     // SAFETY: as above.
     unsafe { __cxa_at_quick_exit(at_quick_exit, core::ptr::null_mut()) };
@@ -56,6 +48,38 @@ extern "C" fn load() {
     if process::get().is_some() {
         let _ = signals::take();
     }
+}
+
+type Handler = Option<unsafe extern "C" fn()>;
+
+/// Have libc run our handlers around forks, inside all others: what those call may take our locks, which are held between ours.
+fn see_forks() {
+    static SEES: AtomicBool = AtomicBool::new(false);
+    if SEES.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: the three handlers are functions of this library, which is never unloaded while the
+    // program runs.
+    unsafe {
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(after_in_parent),
+            Some(after_in_child),
+        )
+    };
+}
+
+/// What pthread_atfork(3) calls, of libraries that are initialised before ours, too. The first to be set are the innermost.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __register_atfork(
+    prepare: Handler,
+    parent: Handler,
+    child: Handler,
+    library: *mut c_void,
+) -> c_int {
+    see_forks();
+    // SAFETY: passed on.
+    unsafe { real::__register_atfork(prepare, parent, child, library) }
 }
 
 extern "C" fn unload() {

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_ulong};
 use core::time::Duration;
 use std::time::Instant;
 
+use crosslane_stream::interrupt::Since;
 use crosslane_stream::process;
 use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, real};
@@ -140,6 +141,7 @@ impl Sets {
         &self,
         timeout: Option<Duration>,
         mask: *const sigset_t,
+        since: Since,
     ) -> Result<Result<usize, Errno>, Asleep> {
         let mut fds = self.descriptors();
         if poll::is_kernels(&fds)
@@ -154,7 +156,7 @@ impl Sets {
             let own = held.as_ref().filter(|_| mask.is_null());
             let own = own.map(SignalsHeld::mask);
             let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
-            let wait = || poll::wait_any(&mut fds, left, mask, &mut has_waited);
+            let wait = || poll::wait_any(&mut fds, left, mask, (since, &mut has_waited));
             let answered = match cancel::guarded(&held, wait) {
                 // poll reports hang-ups that nobody selects for; those are no answer.
                 Ok(found) => self.answer(&fds, has_waited).map(|total| (found, total)),
@@ -224,6 +226,7 @@ pub unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    let since = Since::now(core::ptr::null());
     // SAFETY: the program's promise; null means no limit.
     let time = unsafe { timeout.as_mut() };
     let limit = match &time {
@@ -240,7 +243,7 @@ pub unsafe extern "C" fn select(
         && let (Some(sets), Some(limit)) = (Sets::new(count, read, write, except), limit)
     {
         let started = Instant::now();
-        match sets.wait(limit, core::ptr::null()) {
+        match sets.wait(limit, core::ptr::null(), since) {
             Ok(found) => {
                 if let (Some(time), Some(limit)) = (time, limit) {
                     // Linux tells how much was left (select(2)).
@@ -268,6 +271,7 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    let since = Since::now(mask);
     // SAFETY: the program's promise; null means no limit.
     let time = unsafe { timeout.as_ref() };
     let mut asleep = None;
@@ -276,7 +280,7 @@ pub unsafe extern "C" fn pselect(
         && !is_kernels()
         && let Some(sets) = Sets::new(count, read, write, except)
     {
-        match sets.wait(time.map(poll::duration), mask) {
+        match sets.wait(time.map(poll::duration), mask, since) {
             Ok(found) => return finish(found),
             Err(held) => asleep = Some(held),
         }

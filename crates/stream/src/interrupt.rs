@@ -3,6 +3,7 @@
 //! are held back, so that none comes between the last look and the sleep. Nothing is held back in programs whose handlers end no
 //! call, as their actions say.
 
+use core::cell::Cell;
 use core::time::Duration;
 
 use crosslane_sys::interrupted::{self, Mark};
@@ -13,6 +14,7 @@ use libc::sigset_t;
 use crate::End;
 use crate::config::{self, Waiting};
 use crate::patience::{self, Deadline, Patience};
+use crate::receive::Options;
 use crate::stay::Stay;
 
 /// Looks of a long spin between two for signals.
@@ -127,6 +129,13 @@ impl Since {
     }
 }
 
+/// Before such a call sleeps, `again` if it has slept before: no signal may come between the last look and the sleep.
+pub fn hold_for_sleep(held: &mut Option<SignalsHeld>, again: bool) {
+    if held.is_none() && (again || signals::may_end_calls(true)) {
+        *held = Some(SignalsHeld::hold());
+    }
+}
+
 /// The spin of such a call, and what is held back from then on until it sleeps, which lets the signals in, or returns.
 #[derive(Debug)]
 pub struct Spinning<'a> {
@@ -135,7 +144,6 @@ pub struct Spinning<'a> {
     mask: *const sigset_t,
     since: Since,
     looks: u32,
-    is_long: bool,
 }
 
 impl<'a> Spinning<'a> {
@@ -154,7 +162,6 @@ impl<'a> Spinning<'a> {
             mask,
             since,
             looks: 0,
-            is_long: false,
         }
     }
 
@@ -167,22 +174,8 @@ impl<'a> Spinning<'a> {
 
     /// Before something that takes longer than looks do.
     pub fn hold(&mut self) {
-        self.is_long = true;
         if !self.mask.is_null() {
-            self.hold_now();
-        }
-    }
-
-    fn hold_now(&mut self) {
-        if self.held.is_none() && signals::may_end_calls(true) {
-            *self.held = Some(SignalsHeld::hold());
-        }
-    }
-
-    /// Nothing has been found, and a sleep may follow.
-    pub fn give_up(mut self) {
-        if self.is_long {
-            self.hold_now();
+            hold_for_sleep(self.held, false);
         }
     }
 
@@ -206,9 +199,10 @@ impl<'a> Spinning<'a> {
 
 impl Interrupt {
     /// Of a receive.
-    pub fn of_receive(end: &End) -> Self {
+    pub fn of_receive(end: &End, options: Options<'_>) -> Self {
         let mut interrupt = Self {
             patience: Patience::of(end),
+            since: options.since.and_then(Cell::get),
             ..Self::default()
         };
         interrupt.begin();
@@ -248,20 +242,28 @@ impl Interrupt {
 
     /// What becomes of the call by the signals that have come, or are held back, if there are any.
     fn due(&self) -> Option<Errno> {
-        let begins_again = self.has_come().or_else(|| {
+        let came = self.since.and_then(Mark::begins_again);
+        let pending = || {
             let first = signals::first_to_end_calls(self.held.as_ref()?.pending())?;
             Some(signals::begins_again(first))
-        })?;
+        };
+        // One that is held back would end the call when it has begun again.
+        let begins_again = match came {
+            Some(false) => came,
+            came => pending().or(came),
+        }?;
         Some(match begins_again {
             true => Errno::RESTART,
             false => Errno::INTR,
         })
     }
 
-    /// Whether the first signal that has been handled begins calls again.
-    fn has_come(&self) -> Option<bool> {
-        let since = self.since.filter(|since| since.is_passed())?;
-        Some(since.first_begins_again().unwrap_or(false))
+    /// The receive ends by an error. One that is begun again goes on from here: signals that are let in before may end it.
+    pub fn ends_by(&self, options: Options<'_>, errno: Errno) -> Errno {
+        if let Some(since) = options.since {
+            since.set(self.since.map(Mark::behind_restarts));
+        }
+        errno
     }
 
     /// The caller cannot sleep yet.

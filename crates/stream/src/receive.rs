@@ -1,5 +1,6 @@
 //! Receiving, as recv(2) does: read what is there, or wait for it.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
@@ -8,6 +9,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
 use crosslane_ring::trace::{Point, mark};
 use crosslane_ring::{Part, Parts};
+use crosslane_sys::interrupted::Mark;
 use crosslane_sys::{Errno, cancel, kernel, program};
 
 use crate::asleep::{must_look, take_late_bells, wait_readable};
@@ -39,6 +41,8 @@ pub struct Options<'a> {
     pub has_some: bool,
     /// Nothing has come in the moment that an answer takes.
     pub is_late: bool,
+    /// When the call began, if it has looked before: a signal since then ends it. Set where it is begun again.
+    pub since: Option<&'a Cell<Option<Mark>>>,
 }
 
 /// Receive into `parts` as recv(2) does.
@@ -160,7 +164,7 @@ fn receive_slowly(
     (mut total, mut waited): (usize, WaitedForRest),
 ) -> Result<usize, Errno> {
     let whole = parts.clone();
-    let mut interrupt = Interrupt::of_receive(end);
+    let mut interrupt = Interrupt::of_receive(end, options);
     let (mut watch, mut stay, mut waits) = (None, None, None);
     loop {
         switch::advance(end);
@@ -217,7 +221,7 @@ fn receive_slowly(
         match stayed.and_then(|()| cancel::guarded(&stay, wait)) {
             Ok(()) => {}
             Err(_) if total > 0 => return Ok(total),
-            Err(errno) => return Err(errno),
+            Err(errno) => return Err(interrupt.ends_by(options, errno)),
         }
     }
 }
@@ -233,7 +237,7 @@ pub fn wait_for_some(end: &End) -> Result<(), Errno> {
         peek: true,
         ..Options::default()
     };
-    let mut interrupt = Interrupt::of_receive(end);
+    let mut interrupt = Interrupt::of_receive(end, options);
     while is_void_of_all(end, options) {
         // As one that has got something, it is not begun again after a signal.
         let wait = || wait_readable(end, true, &mut interrupt);

@@ -8,13 +8,12 @@
 use core::cell::Cell;
 use core::ffi::c_int;
 use core::marker::PhantomData;
-use core::mem::MaybeUninit;
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use libc::{siginfo_t, ucontext_t};
 
 use crate::held::{SignalsHeld, change_mask, hold_back_after};
-use crate::signals;
+use crate::{order, signals};
 
 /// Of the word: a signal waits. The rest counts what the thread holds.
 const DEFERRED: u32 = 1 << 31;
@@ -23,9 +22,6 @@ thread_local! {
     /// The signals that wait. All that is done to it is done where nothing can wait any more, or by handlers that find the
     /// thread busy.
     static WAITING: Cell<u64> = const { Cell::new(0) };
-    /// The first of them, or 0, and what it told, which may not come again as it was.
-    static FIRST: Cell<c_int> = const { Cell::new(0) };
-    static TOLD: Cell<MaybeUninit<siginfo_t>> = const { Cell::new(MaybeUninit::uninit()) };
 }
 
 /// As long as it is there, handlers wait. It is begun before something is locked, and is of its thread.
@@ -54,8 +50,9 @@ impl Drop for Busy {
 #[cold]
 #[inline(never)]
 fn let_in() {
+    let waiting = WAITING.get();
     drop(SignalsHeld::hold());
-    FIRST.set(0);
+    order::forget(waiting);
 }
 
 /// What waits, for a caller who holds it back from now on.
@@ -78,40 +75,18 @@ fn defer_now(signal: c_int, info: *const siginfo_t, context: *mut ucontext_t) ->
     change_mask(libc::SIG_BLOCK, alone);
     // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
     let told = unsafe { &*info };
-    let is_first = FIRST.get() == 0;
-    if signals::send_again(signal, told, is_first).is_err() {
+    let is_kept = order::keep(signal, told);
+    if signals::send_again(signal, told, is_kept).is_err() {
+        order::give_up(signal, is_kept);
         return false;
     }
-    if is_first {
-        FIRST.set(signal);
-        TOLD.set(MaybeUninit::new(*told));
-    }
+    // Others may have come on top of this one, and only have been held back here.
+    let waiting = WAITING.get() | alone;
     // SAFETY: the kernel passes a valid structure.
-    unsafe { hold_back_after(context, alone) };
-    WAITING.set(WAITING.get() | alone);
+    unsafe { hold_back_after(context, waiting) };
+    WAITING.set(waiting);
     word::defer();
     true
-}
-
-/// A signal is about to be handled. One that has waited comes behind others of its number: each of them is told what the one before
-/// it was to be told.
-pub(crate) fn put_in_order(signal: c_int, info: *mut siginfo_t) {
-    if FIRST.get() == signal {
-        pass_on(signal, info);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn pass_on(signal: c_int, info: *mut siginfo_t) {
-    // SAFETY: the kernel passes a structure in the handler's own frame.
-    let came = unsafe { &mut *info };
-    if signals::is_last_again(signal, came) {
-        FIRST.set(0);
-    }
-    let told = TOLD.replace(MaybeUninit::new(*came));
-    // SAFETY: it has been set with the first.
-    *came = unsafe { told.assume_init() };
 }
 
 /// A mutex whose owner is busy.

@@ -15,10 +15,7 @@ pub struct SignalsHeld(u64);
 impl SignalsHeld {
     /// Hold them back from now on.
     pub fn hold() -> Self {
-        let held = signals::OWN
-            .iter()
-            .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
-        Self(set_mask(held) & !busy::take())
+        Self(set_mask(all()) & !busy::take())
     }
 
     /// Sleep for about this long, or until a signal has been handled. Returns whether one has.
@@ -84,6 +81,20 @@ impl Drop for SignalsHeld {
     fn drop(&mut self) {
         set_mask(self.0);
     }
+}
+
+/// What is held back.
+fn all() -> u64 {
+    signals::OWN
+        .iter()
+        .fold(u64::MAX, |mask, signal| mask & !signals::bit(*signal))
+}
+
+/// Whether a mask of the kernel's is one of [`SignalsHeld`].
+pub(crate) fn is_all(mask: u64) -> bool {
+    // Which nobody can hold back.
+    let never = signals::bit(libc::SIGKILL) | signals::bit(libc::SIGSTOP);
+    mask | never == all()
 }
 
 /// The kernel's part of a mask of libc's.

@@ -2,37 +2,48 @@
 //! handler's SA_RESTART, as it is when the signal comes. Ours, which runs first, takes it down.
 
 use core::cell::Cell;
+use core::ffi::c_int;
 
 use libc::{sigset_t, ucontext_t};
 
+use crate::held::{is_all, kernel_mask};
 use crate::{Errno, fault, signals};
 
-/// What has come to a thread: how many, and which of the last 64 begin calls again.
+/// What has come to a thread.
 #[derive(Clone, Copy)]
 struct Came {
     count: u32,
-    restarting: u64,
+    /// How many had when the last one came that ends calls.
+    ending: u32,
+    /// The last one, since a call began.
+    last: c_int,
 }
 
 thread_local! {
-    static CAME: Cell<Came> = const { Cell::new(Came { count: 0, restarting: 0 }) };
+    static CAME: Cell<Came> = const { Cell::new(Came { count: 0, ending: 0, last: 0 }) };
 }
 
-/// Of several that come at a time the kernel looks at the first, whose frame the others' stand on.
-pub(crate) fn note(restarts: bool, context: *const ucontext_t) {
+/// Of several that come at a time the kernel looks at the first, whose frame the others' stand on; and what interrupts a handler has
+/// not interrupted the call.
+pub(crate) fn note(signal: c_int, restarts: bool, context: *const ucontext_t) {
     // SAFETY: the kernel passes a valid structure.
-    if fault::is_ours_next(unsafe { &*context }) {
+    let context = unsafe { &*context };
+    let before = CAME.get();
+    if fault::is_ours_next(context) || is_in_handler(before.last, context) {
         return;
     }
-    let Came { count, restarting } = CAME.get();
-    let bit = 1 << (count % u64::BITS);
+    let count = before.count.wrapping_add(1);
     CAME.set(Came {
-        count: count.wrapping_add(1),
-        restarting: match restarts {
-            true => restarting | bit,
-            false => restarting & !bit,
-        },
+        count,
+        ending: if restarts { before.ending } else { count },
+        last: signal,
     });
+}
+
+/// Whether a handler of this signal was running, during which it is held back. In a sleep that lets signals in all are.
+fn is_in_handler(signal: c_int, context: &ucontext_t) -> bool {
+    let mask = kernel_mask(&context.uc_sigmask);
+    mask & signals::bit(signal) != 0 && !is_all(mask)
 }
 
 /// A moment, to ask later what has come to the thread since.
@@ -42,7 +53,9 @@ pub struct Mark(u32);
 impl Mark {
     /// This moment.
     pub fn now() -> Self {
-        Self(CAME.get().count)
+        let came = CAME.get();
+        CAME.set(Came { last: 0, ..came });
+        Self(came.count)
     }
 
     /// Whether anything has come.
@@ -50,19 +63,19 @@ impl Mark {
         CAME.get().count != self.0
     }
 
-    /// Whether the first that has come begins calls again. `None` if nothing has, or so much that it is not known any more.
-    pub fn first_begins_again(self) -> Option<bool> {
-        let Came { count, restarting } = CAME.get();
-        let is_known = (1..=u64::BITS).contains(&count.wrapping_sub(self.0));
-        is_known.then(|| restarting & 1 << (self.0 % u64::BITS) != 0)
+    /// Whether all that has come begins calls again. `None` if nothing has.
+    pub fn begins_again(self) -> Option<bool> {
+        let Came { count, ending, .. } = CAME.get();
+        let came = count.wrapping_sub(self.0);
+        (came > 0).then(|| !(1..=came).contains(&ending.wrapping_sub(self.0)))
     }
 
     /// Behind those by which the kernel has begun a sleep again, which it has not ended.
-    pub fn behind_restarts(mut self) -> Self {
-        while self.first_begins_again() == Some(true) {
-            self.0 = self.0.wrapping_add(1);
+    pub fn behind_restarts(self) -> Self {
+        match self.begins_again() {
+            Some(true) => Self::now(),
+            _ => self,
         }
-        self
     }
 }
 
@@ -84,8 +97,8 @@ pub fn sleep<T>(
 
 /// Handlers of whose signals nothing is taken down have been set by system calls of the program's own.
 fn begins_again(before: Mark, mask: Option<&sigset_t>) -> bool {
-    let first = before.first_begins_again();
-    first.unwrap_or_else(|| signals::do_others_begin_again(mask))
+    let known = before.begins_again();
+    known.unwrap_or_else(|| signals::do_others_begin_again(mask))
 }
 
 #[cfg(test)]
@@ -126,14 +139,14 @@ mod tests {
         for flags in [[libc::SA_RESTART, 0], [0, libc::SA_RESTART]] {
             set(flags);
             let mark = Mark::now();
-            assert_eq!((mark.is_passed(), mark.first_begins_again()), (false, None));
+            assert_eq!((mark.is_passed(), mark.begins_again()), (false, None));
             // They come at a time: their frames stand on each other, and the last handler is run first.
             let held = SignalsHeld::hold();
             raise(HIGHER);
             raise(LOWER);
             drop(held);
             let is_restart = flags[0] == libc::SA_RESTART;
-            assert_eq!(mark.first_begins_again(), Some(is_restart));
+            assert_eq!(mark.begins_again(), Some(is_restart));
         }
         forget();
     }
@@ -147,10 +160,10 @@ mod tests {
         raise(LOWER);
         assert!(mark.is_passed() && !mark.behind_restarts().is_passed());
         raise(HIGHER);
-        assert_eq!(mark.first_begins_again(), Some(true));
-        assert_eq!(mark.behind_restarts().first_begins_again(), Some(false));
-        (0..64).for_each(|_| raise(HIGHER));
-        assert_eq!(mark.first_begins_again(), None, "too long ago");
+        raise(LOWER);
+        assert_eq!(mark.begins_again(), Some(false));
+        assert_eq!(mark.behind_restarts().begins_again(), Some(false));
+        assert_eq!(Mark::now().begins_again(), None);
         forget();
     }
 

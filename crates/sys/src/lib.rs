@@ -21,6 +21,7 @@ pub mod interrupted;
 pub mod kernel;
 pub mod lock;
 pub mod memory;
+mod order;
 pub mod process;
 pub mod program;
 pub mod raw;

@@ -136,6 +136,7 @@ real! {
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn fork() -> libc::pid_t;
     fn _Fork() -> libc::pid_t;
+    fn __register_atfork(prepare: Option<unsafe extern "C" fn()>, parent: Option<unsafe extern "C" fn()>, child: Option<unsafe extern "C" fn()>, library: *mut c_void) -> c_int;
     fn clone(
         run: Option<extern "C" fn(*mut c_void) -> c_int>,
         stack: *mut c_void,

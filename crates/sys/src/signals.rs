@@ -124,9 +124,6 @@ pub fn send_to_caller(signal: c_int) -> Result<(), Errno> {
 /// Of a signal that stands for one that has come before: `si_errno`, of which nobody else makes use.
 const AGAIN: c_int = 0x6372_6f73;
 
-/// The first real-time signal of the kernel's: of these, each is handled, in their order.
-const FIRST_REAL_TIME: c_int = 32;
-
 /// Send this thread a signal that has come. What it was told `is_kept` by the caller, if not all of it can come again.
 ///
 /// # Errors
@@ -143,7 +140,7 @@ pub(crate) fn send_again(
         errno: AGAIN,
         ..told
     };
-    let is_apart = is_kept && signal >= FIRST_REAL_TIME;
+    let is_apart = is_kept && is_real_time(signal);
     match send(signal, if is_apart { &again } else { &told }) {
         // As many wait as may (RLIMIT_SIGPENDING), but for those of which nothing is told.
         Err(Errno::AGAIN) => send_to_caller(signal),
@@ -153,8 +150,39 @@ pub(crate) fn send_again(
 
 /// Whether no other signal that waits has come after the one that [`send_again`] has been told of first, as this one tells.
 pub(crate) fn is_last_again(signal: c_int, told: &libc::siginfo_t) -> bool {
-    let has_lost_its_own = told.si_code == BY_USER && told.si_errno == 0;
-    signal < FIRST_REAL_TIME || told.si_errno == AGAIN || has_lost_its_own
+    !is_real_time(signal) || told.si_errno == AGAIN || has_lost_its_own(told)
+}
+
+/// Whether the kernel has kept nothing of what a signal told but its number.
+pub(crate) fn has_lost_its_own(told: &libc::siginfo_t) -> bool {
+    // SAFETY: these are integers of every signal's.
+    let sender = unsafe { told.si_pid() };
+    told.si_code == BY_USER && (sender == 0 || sender.cast_unsigned() == crate::process::pid())
+}
+
+/// Each of these is handled, and in their order.
+pub(crate) fn is_real_time(signal: c_int) -> bool {
+    signal >= 32
+}
+
+/// The calling thread's number.
+pub(crate) fn own_thread() -> u32 {
+    own(libc::SYS_gettid).map_or(0, |thread| u32::try_from(thread).unwrap_or(0))
+}
+
+/// Whether the process has this thread.
+pub(crate) fn is_thread_of_ours(thread: u32) -> bool {
+    let args = [
+        own(libc::SYS_getpid).unwrap_or(0),
+        thread as usize,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: signal 0 is not delivered; numbers only.
+    let asked = unsafe { syscall(libc::SYS_tgkill, args) };
+    asked != Err(Errno(libc::ESRCH))
 }
 
 fn send(signal: c_int, info: &Info) -> Result<(), Errno> {

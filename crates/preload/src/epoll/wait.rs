@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crosslane_ctl::slab::{Ending, Mode};
 use crosslane_ring::Moment;
-use crosslane_stream::interrupt::{Since, Spinning};
+use crosslane_stream::interrupt::{self, Since, Spinning};
 use crosslane_stream::send::STANDSTILL;
 use crosslane_stream::{control, lost, place, ready, replay, wait, watcher};
 use crosslane_sys::kernel::SignalsHeld;
@@ -111,10 +111,7 @@ pub fn wait_set(
         view.spin_and_scan(Overdue::after(deadline), spinning)?;
     }
     while view.found == 0 {
-        if waiting.is_some() {
-            // A signal that is handled between two sleeps would be missed.
-            held.get_or_insert_with(SignalsHeld::hold);
-        }
+        interrupt::hold_for_sleep(&mut held, waiting.is_some());
         Waiting::begin_once(&mut waiting, set);
         // It may have forked since, or others that it has forked use the set.
         set.use_here();
@@ -370,9 +367,6 @@ impl<'a> Wait<'a> {
             };
             wait::look_and_rest(peer, ready, rest)
         });
-        if !found {
-            spinning.give_up();
-        }
         watched.clear();
         if let Ok(mut inner) = self.set.inner.lock() {
             inner.watched = watched;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize
 use libc::{siginfo_t, ucontext_t};
 
 use crate::held::{hold_back_after, kernel_mask, libc_mask};
-use crate::{Errno, real, signals};
+use crate::{Errno, order, real, signals};
 
 /// Whether the signal is ours, in [`Kept::state`].
 const THEIRS: u8 = 0;
@@ -218,6 +218,8 @@ pub(super) extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context:
         "pop rdx",
         "pop rsi",
         "pop rdi",
+        // The number alone ([`crate::order::SEEN`]).
+        "movzx edi, dil",
         "mov r11, rax",
         "xor eax, eax",
         "test r11, r11",
@@ -244,9 +246,10 @@ pub(super) extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context:
 
 /// Do what the library can. Returns the program's handler if that is to be called, and 0 if the thread goes on.
 extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> usize {
+    let (is_seen, signal) = (signal & order::SEEN != 0, signal & !order::SEEN);
     match Kept::of(signal) {
         Some(kept) => handle_fault(kept, signal, info, context),
-        None => super::handlers::handle(signal, info, context),
+        None => super::handlers::handle(signal, info, context, is_seen),
     }
 }
 

@@ -8,7 +8,7 @@ use libc::{siginfo_t, ucontext_t};
 
 use super::action;
 use crate::signals::{self, Action};
-use crate::{busy, interrupted};
+use crate::{busy, interrupted, order};
 
 /// Flags of the program's that ours does without, or has in any case.
 const KEPT: usize = (libc::SA_SIGINFO | libc::SA_RESETHAND).cast_unsigned() as usize;
@@ -72,15 +72,23 @@ pub fn is_ours_next(context: &ucontext_t) -> bool {
     usize::try_from(next).is_ok_and(is_ours_at)
 }
 
-/// A signal has come. Returns the program's handler if that is to be called, and 0 if the signal has to come again.
-pub fn handle(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> usize {
+/// A signal has come, which one on top of it may have seen to. Returns the program's handler if that is to be called, and 0 if the
+/// signal has to come again.
+pub fn handle(
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut ucontext_t,
+    is_seen: bool,
+) -> usize {
     let Some(handler) = of(signal).filter(|_| !busy::defer(signal, info, context)) else {
         return 0;
     };
-    busy::put_in_order(signal, info);
-    interrupted::note(signals::begins_again(signal), context);
-    if handler.has(libc::SA_RESETHAND) {
-        forget(signal, handler);
+    if !is_seen {
+        order::restore(signal, info, context);
+    }
+    interrupted::note(signal, signals::begins_again(signal), context);
+    if handler.has(libc::SA_RESETHAND) && !forget(signal, handler, info) {
+        return 0;
     }
     match handler.address.load(Ordering::SeqCst) {
         libc::SIG_DFL | libc::SIG_IGN => 0,
@@ -88,19 +96,24 @@ pub fn handle(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> 
     }
 }
 
-/// A handler that runs once runs now.
+/// A handler that runs once is to run now. Returns false if it has run before this signal came to it, which meets the default.
 #[cold]
-fn forget(signal: c_int, handler: &Handler) {
+fn forget(signal: c_int, handler: &Handler, info: *const siginfo_t) -> bool {
     signals::forget_action(signal);
-    if let Some(action) = signals::action(signal).filter(|action| is_ours_at(action.handler)) {
-        let flags = action.flags & !(libc::SA_SIGINFO.cast_unsigned() as usize);
-        let spent = Action {
-            handler: libc::SIG_DFL,
-            flags: flags | handler.flags.load(Ordering::SeqCst),
-            ..action
-        };
-        signals::set_action(signal, Some(&spent));
-    }
+    let ours = signals::action(signal).filter(|action| is_ours_at(action.handler));
+    let Some(action) = ours else {
+        // SAFETY: the kernel passes a valid structure.
+        let _ = signals::send_again(signal, unsafe { &*info }, false);
+        return false;
+    };
+    let flags = action.flags & !(libc::SA_SIGINFO.cast_unsigned() as usize);
+    let spent = Action {
+        handler: libc::SIG_DFL,
+        flags: flags | handler.flags.load(Ordering::SeqCst),
+        ..action
+    };
+    signals::set_action(signal, Some(&spent));
+    true
 }
 
 /// The program's handler of a signal, for what the kernel says of ours.

@@ -88,11 +88,14 @@ static void selects(int number)
   errno = saved;
 }
 
-/* Of real-time signals each is handled, in their order, with what it was sent with. */
+/* Of real-time signals each is handled, of one number in their order, with what it was sent with. */
 static void counts(int number, siginfo_t *told, void *unused)
 {
+  static int counted[2];
+  int *count = &counted[number - SIGRTMIN];
   (void)unused;
-  assert(number == SIGRTMIN && told->si_value.sival_int == handled);
+  assert(told->si_value.sival_int == *count && told->si_code == SI_QUEUE && told->si_errno == 0);
+  *count = (*count + 1) % (5 * ROUNDS);
   handled++;
 }
 
@@ -288,12 +291,13 @@ static void allocating(void)
 
 static void *queues(void *to)
 {
-  union sigval value = { 0 };
-  while (value.sival_int < 10 * ROUNDS)
-    if (pthread_sigqueue(*(pthread_t *)to, SIGRTMIN, value) == 0)
-      value.sival_int++;
+  for (int sent = 0; sent < 10 * ROUNDS;) {
+    union sigval value = { .sival_int = sent / 2 };
+    if (pthread_sigqueue(*(pthread_t *)to, SIGRTMIN + sent % 2, value) == 0)
+      sent++;
     else
       usleep(APART);
+  }
   return NULL;
 }
 
@@ -303,7 +307,7 @@ static void queueing(void)
   pthread_t own = pthread_self(), other;
   begin(takes);
   handled = 0;
-  assert(sigaction(SIGRTMIN, &action, NULL) == 0);
+  assert(sigaction(SIGRTMIN, &action, NULL) == 0 && sigaction(SIGRTMIN + 1, &action, NULL) == 0);
   assert(pthread_create(&other, NULL, queues, &own) == 0);
   send_all();
   while (handled < 10 * ROUNDS)
