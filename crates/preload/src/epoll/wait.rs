@@ -162,14 +162,16 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// Whether something has been told of with this data.
+    /// Whether all that a registration shows has been told of with its data. Others may have the same.
     #[cold]
-    fn has_told(&self, data: u64) -> bool {
-        // SAFETY: the first `found` have been written.
-        let told = |event: &MaybeUninit<epoll_event>| unsafe { event.assume_init_ref() }.u64;
-        self.out[..self.found]
-            .iter()
-            .any(|event| told(event) == data)
+    fn has_told(&self, reg: &Reg) -> bool {
+        let shown = ready::look(&reg.end, reg.wanted(), false) & reg.wanted();
+        let shown = u32::from(shown.cast_unsigned());
+        self.out[..self.found].iter().any(|event| {
+            // SAFETY: the first `found` have been written.
+            let told = unsafe { event.assume_init_ref() };
+            told.u64 == reg.data && shown & !told.events == 0
+        })
     }
 
     /// Descriptors without rings must not wait for ever behind busy rings, nor these behind those.
@@ -282,7 +284,7 @@ impl<'a> Wait<'a> {
             return;
         };
         (reg.scan, reg.timed) = (scan, false);
-        if core::mem::take(&mut reg.is_taken) && self.has_told(reg.data) {
+        if core::mem::take(&mut reg.is_taken) && self.has_told(reg) {
             // The next wait tells of what has come since, as the kernel's would.
             return;
         }
