@@ -151,6 +151,25 @@ mod tests {
         forget();
     }
 
+    extern "C" fn nests(_: c_int) {
+        (0..100).for_each(|_| raise(HIGHER));
+    }
+
+    #[test]
+    fn what_interrupts_a_handler_has_not_interrupted_the_call() {
+        let _alone = HANDLERS.lock();
+        set([libc::SA_RESTART, 0]);
+        // SAFETY: the handler raises a signal that is handled; the flags stay (BSD's signal(3) has SA_RESTART).
+        unsafe { libc::signal(LOWER, nests as *const () as usize) };
+        note_action(LOWER);
+        let mark = Mark::now();
+        raise(LOWER);
+        assert_eq!(mark.begins_again(), Some(true));
+        raise(HIGHER);
+        assert_eq!(mark.begins_again(), Some(false));
+        forget();
+    }
+
     #[test]
     fn what_has_not_ended_a_sleep_is_passed_by() {
         let _alone = HANDLERS.lock();

@@ -2,6 +2,8 @@
 
 use crosslane_testkit::{Host, Route};
 
+use crate::compiled;
+
 #[test]
 fn a_programs_faults_are_its_own() {
     let natively = run(&Host::new(Route::Tcp));
@@ -11,9 +13,6 @@ fn a_programs_faults_are_its_own() {
 }
 
 fn run(host: &Host) -> String {
-    let source = host.file("faults.c", include_str!("faults.c"));
-    let program = host.folder().join("faults");
-    let compile = host.plain("cc").arg("-o").arg(&program).arg(&source);
-    let _compiled = compile.run();
-    host.program(&program).run().text()
+    let program = compiled(host, "faults", include_str!("faults.c"));
+    host.program(program).run().text()
 }

@@ -2,6 +2,8 @@
 
 use crosslane_testkit::{Host, Route};
 
+use crate::compiled;
+
 #[test]
 fn a_handler_uses_what_it_has_interrupted() {
     play(&[], &[]);
@@ -31,11 +33,8 @@ fn play(flags: &[&str], arguments: &[&str]) {
 }
 
 fn run(host: &Host, flags: &[&str], arguments: &[&str]) -> String {
-    let source = host.file("handlers.c", include_str!("handlers.c"));
-    let program = host.folder().join("handlers");
-    let compile = host.plain("cc").arg("-o").arg(&program).arg(&source);
-    let _compiled = compile.run();
-    let run = host.program(&program).args(arguments);
+    let program = compiled(host, "handlers", include_str!("handlers.c"));
+    let run = host.program(program).args(arguments);
     flags
         .iter()
         .fold(run, |run, flag| run.run_flag(flag))

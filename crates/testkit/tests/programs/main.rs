@@ -17,9 +17,19 @@ mod python;
 mod rsync;
 mod ssh;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crosslane_testkit::Host;
 use sha2::{Digest, Sha256};
+
+/// A program in C, made in the host's folder.
+fn compiled(host: &Host, name: &str, source: &str) -> PathBuf {
+    let source = host.file(&format!("{name}.c"), source);
+    let program = host.folder().join(name);
+    let compile = host.plain("cc").arg("-o").arg(&program).arg(&source);
+    let _compiled = compile.run();
+    program
+}
 
 /// Bytes that do not repeat, different for each `seed`.
 fn body(seed: u64, length: usize) -> Vec<u8> {

@@ -2,6 +2,8 @@
 
 use crosslane_testkit::{Host, Route};
 
+use crate::compiled;
+
 #[test]
 fn functions_of_a_program_are_called_by_it_alone() {
     let natively = run(&Host::new(Route::Tcp));
@@ -12,9 +14,6 @@ fn functions_of_a_program_are_called_by_it_alone() {
 }
 
 fn run(host: &Host) -> String {
-    let source = host.file("own_names.c", include_str!("own_names.c"));
-    let program = host.folder().join("own_names");
-    let compile = host.plain("cc").arg("-o").arg(&program).arg(&source);
-    let _compiled = compile.run();
-    host.program(&program).run().text()
+    let program = compiled(host, "own_names", include_str!("own_names.c"));
+    host.program(program).run().text()
 }
