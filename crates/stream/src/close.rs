@@ -449,13 +449,11 @@ pub(crate) fn await_plain(end: &End, patience: Duration) -> bool {
             // A doorbell may have been owed, or a message been built.
             switch::go_by_tcp(end, end.reason());
         }
-        let is_plain = switch::is_plain(end);
-        let is_there = is_plain && !replay::is_on_its_way(end);
-        if is_there || switch::is_quiet(end) {
+        if is_there(end) {
             return true;
         }
         if Instant::now() > deadline {
-            return is_plain;
+            return switch::is_plain(end);
         }
         if let Some(peer) = peer_here(end) {
             // Nobody else may call for it.
@@ -463,6 +461,11 @@ pub(crate) fn await_plain(end: &End, patience: Duration) -> bool {
         }
         kernel::nap(Duration::from_micros(50));
     }
+}
+
+/// Whether an end that goes to TCP is there, with what stood in its lane, or has nothing that is to go there.
+pub fn is_there(end: &End) -> bool {
+    switch::is_plain(end) && !replay::is_on_its_way(end) || switch::is_quiet(end)
 }
 
 /// The other end of the connection, if this process has it, by one name only: whoever closes that waits for a call.

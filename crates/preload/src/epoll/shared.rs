@@ -330,8 +330,14 @@ fn go_to_tcp(ends: &[End]) {
         closing::make_plain(end, Reason::EpollShared, Duration::ZERO);
     }
     for end in new {
-        while end.phase() == EndPhase::Granted && !progress::hand_back_now(end) {
-            if Instant::now() > deadline {
+        while end.phase() == EndPhase::Granted {
+            let is_overdue = Instant::now() > deadline;
+            // What stood in memory is to be there when the kernel is asked.
+            let may_leave = is_overdue || closing::is_there(end);
+            if may_leave && progress::hand_back_now(end) {
+                break;
+            }
+            if is_overdue {
                 // All who have it go by what stands in memory.
                 rest::unfreeze(end);
                 break;

@@ -16,6 +16,7 @@ mod apply;
 mod copies;
 mod full;
 mod judge;
+mod signalled;
 
 pub use full::{CAPACITY, Full, overfilling, without_count};
 
@@ -126,6 +127,11 @@ pub struct Sleeper {
 impl Sleeper {
     pub fn is_send(&self) -> bool {
         self.call.writes().is_some()
+    }
+
+    /// Whether it begins again behind a signal whose action has SA_RESTART.
+    fn begins_again(&self) -> bool {
+        self.call.reads().is_some() || matches!(self.call, Call::Accept { .. })
     }
 
     /// All that it holds open and waits for.

@@ -384,24 +384,16 @@ impl Player<'_> {
             return Ok(Some("too late".into()));
         }
         let sleeper = &self.world.sleepers[index];
-        let ends_send = self.world.is_ended_by_signal(sleeper, restart);
-        if sleeper.is_send() && !ends_send && !self.world.is_still_named(sleeper) {
-            // It would begin again on what has its number by now.
+        let is_ended = self.world.is_ended_by_signal(sleeper, restart);
+        if !is_ended && !self.world.may_go_on(sleeper) {
             return Ok(None);
         }
         if matches!(sleeper.call, Call::Recvmmsg { .. }) && self.world.has_come(sleeper.file) {
             // It leaves an error on the socket that nobody is to see.
             return Ok(None);
         }
-        let sleeper = &mut self.world.sleepers[index];
-        let restarts =
-            sleeper.call.reads().is_some() || matches!(sleeper.call, Call::Accept { .. });
-        let has_limit = self.world.files[sleeper.file].limit_ms > 0;
-        sleeper.interrupted = match sleeper.is_send() {
-            true => ends_send,
-            false => (!restart || !restarts || has_limit) && !sleeper.call.holds_signal(),
-        };
         self.cast.signal(process, thread, restart)?;
+        self.world.signalled(index, is_ended);
         Ok(Some("sent".into()))
     }
 }

@@ -278,7 +278,11 @@ impl World {
         let mut same = call.clone();
         let handles = same.handles().into_iter();
         let entries = handles.filter_map(|handle| self.entry(process, *handle));
-        let numbers = entries.map(|entry| entry.fd).collect();
+        let mut numbers: Vec<_> = entries.map(|entry| entry.fd).collect();
+        if matches!(call, Call::StdioRead { .. }) {
+            // Its stream has a number of its own.
+            numbers.clear();
+        }
         let other = self.second(process, &call);
         let limit_ms = self.files[file].send_limit_ms;
         if let (Some(_), Kind::End { connection, side }) = (call.writes(), &self.files[file].kind) {
@@ -316,7 +320,7 @@ impl World {
         sleeper
     }
 
-    fn release_if_unused(&mut self, file: usize) {
+    pub(super) fn release_if_unused(&mut self, file: usize) {
         let is_named = self.names.values().any(|entry| entry.file == file);
         let is_held = self.sleepers.iter().any(|sleeper| sleeper.sleeps_on(file));
         if is_named || is_held || self.passed.contains(&file) {

@@ -336,7 +336,7 @@ impl World {
     }
 
     /// Whether the numbers that it was called with are those of its file.
-    pub fn is_still_named(&self, sleeper: &Sleeper) -> bool {
+    pub(super) fn is_still_named(&self, sleeper: &Sleeper) -> bool {
         let is_named = |number: &RawFd| {
             let is_it = |((process, _), entry): (&(usize, super::Handle), &super::Entry)| {
                 *process == sleeper.process && entry.fd == *number && entry.file == sleeper.file
@@ -347,7 +347,7 @@ impl World {
     }
 
     /// Whether a signal makes a send return.
-    pub fn is_ended_by_signal(&self, sleeper: &Sleeper, restart: bool) -> bool {
+    pub(super) fn is_send_ended_by_signal(&self, sleeper: &Sleeper, restart: bool) -> bool {
         let file = &self.files[sleeper.file];
         let (out, _) = self.full_of(sleeper.file);
         let has_sent = out.is_none_or(|full| !full.is_brimful);

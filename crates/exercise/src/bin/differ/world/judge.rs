@@ -18,6 +18,8 @@ impl World {
         let file = &self.files[entry.file];
         !self.disturbs(process, entry.file, call)
             && !self.races(file, call)
+            && !self.hurries(entry.file, call)
+            && !self.ends_both(file, call)
             && self.is_sure(process, entry.file, call)
             && self.returns(file, call)
             && self.has_room(file, call)
@@ -134,6 +136,36 @@ impl World {
         };
         let is_gone = self.connections[*connection].ends[1 - side].gone;
         *messages > 1 && (is_gone || self.sleepers.iter().any(receives))
+    }
+
+    /// Whether `call` sets a short time limit under a call that receives again and again: how much it gets in that
+    /// time is a matter of what TCP holds back.
+    fn hurries(&self, file: usize, call: &Call) -> bool {
+        let is_limit =
+            matches!(call, Call::Rcvtimeo { timeout_ms, .. } if super::is_short(*timeout_ms));
+        let goes_on = |sleeper: &Sleeper| {
+            let call = &sleeper.call;
+            sleeper.file == file && matches!(call, Call::StdioRead { .. } | Call::Recvmmsg { .. })
+        };
+        is_limit && self.sleepers.iter().any(goes_on)
+    }
+
+    /// Whether a connection is shut down or dissolved both ends of which a call sleeps on: whether it is told of the second, too, is a
+    /// matter of how fast it wakes.
+    fn ends_both(&self, file: &File, call: &Call) -> bool {
+        let Kind::End { connection, .. } = &file.kind else {
+            return false;
+        };
+        let has_both = |sleeper: &Sleeper| {
+            let all = self.all_of(sleeper);
+            (0..2).all(|side| {
+                let connection = *connection;
+                let end = Kind::End { connection, side };
+                all.iter().any(|file| self.files[*file].kind == end)
+            })
+        };
+        let is_end = matches!(call, Call::Shutdown { .. } | Call::Disconnect { .. });
+        is_end && self.sleepers.iter().any(has_both)
     }
 
     fn returns(&self, file: &File, call: &Call) -> bool {

@@ -18,6 +18,13 @@ fn said(text: &str) -> Outcome {
     }
 }
 
+fn made(fd: RawFd) -> Outcome {
+    Outcome {
+        fd: Some(fd),
+        ..Outcome::default()
+    }
+}
+
 /// A listener of process 0 with a connection that nobody has accepted, and a set.
 fn with_listener(family: Family) -> World {
     let mut world = World::default();
@@ -119,4 +126,72 @@ fn listeners_that_are_waited_for_in_a_set_or_have_names_stay() {
     assert!(world.allows(0, &call("shutdown h2 RD")));
     begin(&mut world, "epoll-pwait h3 8 -1");
     assert!(!world.allows(0, &call("shutdown h2 RD")));
+}
+
+/// Both ends of a connection, by h1 and h2 of process 0, and a third descriptor of the first, h4.
+fn with_ends() -> World {
+    let mut world = World::default();
+    let connection = world.connect();
+    for (side, handle) in [CLIENT, Handle(2)].into_iter().enumerate() {
+        let fd = 3 + i32::try_from(side).unwrap();
+        world.open(0, handle, fd, Kind::End { connection, side }, false);
+    }
+    let file = world.entry(0, CLIENT).unwrap().file;
+    world.names.insert((0, Handle(4)), Entry { fd: 6, file });
+    world
+}
+
+#[test]
+fn a_connection_both_ends_of_which_are_waited_for_is_not_ended() {
+    let mut world = with_ends();
+    let ends = ["shutdown h1 WR", "disconnect h2"].map(call);
+    assert!(ends.iter().all(|end| world.allows(0, end)));
+    begin(&mut world, "poll-both h1 h2 IN -1");
+    assert!(ends.iter().all(|end| !world.allows(0, end)));
+}
+
+#[test]
+fn who_receives_again_and_again_is_given_no_short_limit() {
+    for (sleeper, is_allowed) in [("fread h1 20", false), ("recv h1 20 -", true)] {
+        let mut world = with_ends();
+        begin(&mut world, sleeper);
+        assert_eq!(world.allows(0, &call("rcvtimeo h1 12")), is_allowed);
+        assert!(world.allows(0, &call("rcvtimeo h1 60000")));
+        assert!(world.allows(0, &call("rcvtimeo h2 12")));
+    }
+}
+
+#[test]
+fn a_receive_begins_again_by_its_number_and_a_stream_by_its_own() {
+    for (sleeper, by_number) in [("recv h1 20 -", true), ("fread h1 20", false)] {
+        let mut world = with_ends();
+        begin(&mut world, sleeper);
+        assert!(world.is_ended_by_signal(&world.sleepers[0], false));
+        assert!(!world.is_ended_by_signal(&world.sleepers[0], true));
+        let [before, after] = [CLIENT, Handle(2)].map(|name| world.entry(0, name).unwrap().file);
+        world.signalled(0, false);
+        assert!(world.sleepers[0].sleeps_on(before) && !world.sleepers[0].interrupted);
+        world.apply(0, &call("dup2 h2 h1"), &made(3));
+        assert!(world.may_go_on(&world.sleepers[0]));
+        world.signalled(0, false);
+        let file = if by_number { after } else { before };
+        assert!(world.sleepers[0].sleeps_on(file) && !world.sleepers[0].interrupted);
+        world.apply(0, &call("close h1"), &said("0"));
+        world.signalled(0, false);
+        assert_eq!(world.sleepers[0].interrupted, by_number);
+    }
+}
+
+#[test]
+fn a_receive_that_begins_again_on_something_else_comes_back() {
+    for change in ["nonblock h1 true", "dup2 h3 h1"] {
+        let mut world = with_ends();
+        world.open(0, SET, 9, Kind::Socket, false);
+        begin(&mut world, "recv h1 20 -");
+        world.signalled(0, false);
+        assert!(!world.sleepers[0].interrupted, "{change}");
+        world.apply(0, &call(change), &made(3));
+        world.signalled(0, false);
+        assert!(world.sleepers[0].interrupted, "{change}");
+    }
 }
