@@ -327,7 +327,9 @@ fn sleep(
     let mask = own.as_ref().map_or(mask, core::ptr::from_ref);
     let wake = || ends.iter().for_each(|(_, end)| ready::after_sleep(end));
     let slept = cancel::guarded(&asleep, || {
-        cancel::undone(wake, || poll_by_name(&mut wishes, &ends, limit, mask))
+        cancel::undone(wake, || {
+            poll_by_name(&mut wishes, (&ends, kept, strays), limit, mask)
+        })
     });
     for (place, end) in &ends {
         ready::after_sleep(end);
@@ -359,15 +361,18 @@ fn sleepers(fds: &[pollfd], strays: &[Stray], wishes: &mut [pollfd]) -> Vec<(usi
     ends
 }
 
-/// As ppoll(2), but woken, too, when another thread takes the number of one of `ends` away.
+/// As ppoll(2), but woken, too, when another thread takes the number of one of `ends` away, or shuts a stray down.
 fn poll_by_name(
     wishes: &mut Vec<pollfd>,
-    ends: &[(usize, End)],
+    (ends, kept, strays): (&[(usize, End)], &Kept, &[Stray]),
     limit: Option<Duration>,
     mask: *const sigset_t,
 ) -> Result<(), Errno> {
     let sleeps = ends.iter().filter_map(|(_, end)| Sleep::begin(end));
-    let sleeps: Vec<Sleep> = sleeps.collect();
+    let lost = strays
+        .iter()
+        .filter_map(|stray| Sleep::begin_kept(&stray.end));
+    let sleeps: Vec<Sleep> = sleeps.chain(lost).collect();
     let event = sleeps.first().map(|sleep| pollfd {
         fd: sleep.event,
         events: libc::POLLIN,
@@ -375,7 +380,7 @@ fn poll_by_name(
     });
     wishes.extend(event);
     let is_taken = |(place, end): &(usize, End)| wishes[*place].fd == end.fd && end.fd() != end.fd;
-    let limit = match ends.iter().any(is_taken) {
+    let limit = match ends.iter().any(is_taken) || !strays.is_empty() && kept.is_shut() {
         true => Some(Duration::ZERO),
         false => limit,
     };

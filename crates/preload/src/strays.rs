@@ -71,6 +71,12 @@ impl Kept {
         strays
     }
 
+    /// Whether there has been a shutdown since [`Kept::strays`].
+    pub fn is_shut(&self) -> bool {
+        let is_shut = |one: &One| one.shutdowns != gone::shutdowns(&one.stay.end());
+        self.0.iter().any(is_shut)
+    }
+
     /// Whether there was a connection at this place when the call began.
     pub fn has(&self, place: usize) -> bool {
         self.0.iter().any(|one| one.place == place)

@@ -2,8 +2,8 @@
 //!
 //! The kernel looks the numbers of a poll up each time that it is woken, and sleeps on if one names another socket by
 //! then that has nothing. So such a sleep also watches an event of the process, which whoever takes a number away
-//! raises; the sleep goes on by the descriptor that is kept for it ([`crate::close`]). The event counts those ends
-//! whose sleeps have not all gone on.
+//! raises; the sleep goes on by the descriptor that is kept for it ([`crate::close`]). Whoever shuts the connection down raises it,
+//! too. The event counts those ends whose sleeps have not all gone on.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::os::fd::RawFd;
@@ -26,11 +26,16 @@ pub struct Sleep {
 impl Sleep {
     /// `None` if nobody can take the number away any more, or there is no descriptor for an event.
     pub fn begin(end: &End) -> Option<Self> {
-        let event = current().or_else(create)?;
-        end.local.polls.fetch_add(1, Ordering::SeqCst); // SYNC: stir
-        let sleep = Self { end: *end, event };
+        let sleep = Self::begin_kept(end)?;
         let is_kept = end.local.kept.load(Ordering::SeqCst) != 0; // SYNC: stir
         (!is_kept).then_some(sleep)
+    }
+
+    /// By a descriptor that is kept: a shutdown has it look again.
+    pub fn begin_kept(end: &End) -> Option<Self> {
+        let event = current().or_else(create)?;
+        end.local.polls.fetch_add(1, Ordering::SeqCst); // SYNC: stir
+        Some(Self { end: *end, event })
     }
 }
 

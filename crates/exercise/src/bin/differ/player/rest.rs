@@ -43,7 +43,9 @@ impl Player<'_> {
                 self.rest_of_threads(number, Sleeper::is_send)?;
                 self.rest_of(number)?;
                 self.rest_of_threads(number, |it| {
-                    it.is_send() || matches!(it.call, Call::Recvmmsg { .. })
+                    let is_several =
+                        matches!(it.call, Call::Recvmmsg { .. } | Call::StdioRead { .. });
+                    it.is_send() || is_several
                 })?;
             }
         }
