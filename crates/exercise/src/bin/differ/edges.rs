@@ -75,6 +75,8 @@ struct Registration {
     misses_room: bool,
     /// What it has been told of since it was made or changed.
     told: BTreeSet<String>,
+    /// How many there may be with this data: another socket can have been added by the same handle.
+    count: usize,
 }
 
 impl Edges {
@@ -83,7 +85,7 @@ impl Edges {
         let words: Vec<_> = native.split_whitespace().collect();
         if let [
             process,
-            "epoll-add" | "epoll-mod",
+            call @ ("epoll-add" | "epoll-mod"),
             set,
             handle,
             wishes,
@@ -103,6 +105,7 @@ impl Edges {
             (registration.handle, registration.for_edges) = (handle.to_owned(), for_edges);
             registration.told.clear();
             registration.process = process.to_owned();
+            registration.count += usize::from(call == "epoll-add");
         }
         if let [_, "epoll-del", set, handle, "=>", "0"] = words[..] {
             let names = &self.names;
@@ -197,9 +200,11 @@ impl Edges {
             && !(missing.is_empty() && added.is_empty())
             && missing.iter().all(|event| self.is_needless(step, event))
             && added.iter().all(|event| self.is_edge(step, event))
-            && added
-                .iter()
-                .all(|event| times(&other, event) <= times(&native, event).max(1))
+            && added.iter().all(|event| {
+                let registration = self.registration(step, event);
+                let most = registration.map_or(1, |registration| registration.count.max(1));
+                times(&other, event) <= times(&native, event).max(most)
+            })
     }
 
     /// The step, if an edge has ended a sleep that natively goes on.

@@ -114,6 +114,7 @@ impl Player<'_> {
         let ended = self.cast.ended(process, thread, WAKING);
         if ended.is_none() {
             self.stuck.push((process, thread));
+            self.world.keep_for(index);
         }
         let outcome = ended.unwrap_or_else(|| Outcome {
             text: "sleeps on".into(),

@@ -153,6 +153,8 @@ pub struct World {
     pub sleepers: Vec<Sleeper>,
     /// Files that have been passed and not taken.
     passed: VecDeque<usize>,
+    /// Files that threads of processes hold who sleep on although they were to wake.
+    held: Vec<(usize, usize)>,
 }
 
 impl File {
@@ -278,7 +280,11 @@ impl World {
             let Kind::Epoll { users, members } = &self.files[file].kind else {
                 return false;
             };
-            let lives = |user: &usize| self.names_of(*user, file) > 0;
+            let waits = |user: usize| {
+                let is_it = |sleeper: &Sleeper| sleeper.process == user && sleeper.sleeps_on(file);
+                self.sleepers.iter().any(is_it)
+            };
+            let lives = |user: &usize| self.names_of(*user, file) > 0 || waits(*user);
             let users = users.iter().copied().filter(lives);
             let users: Vec<usize> = users.chain([process]).collect();
             let is_alone = users.iter().all(|user| *user == process);
@@ -286,11 +292,16 @@ impl World {
                 let entry = self.entry(*user, by);
                 entry.is_some_and(|entry| entry.file == file)
             };
+            let lacks = |member: &Member| self.names_of(process, member.file) == 0;
+            if is_alone {
+                // Who has put it there has left the set.
+                return members.iter().any(lacks);
+            }
             let mut all = members
                 .iter()
                 .map(|member| (member.file, member.by))
                 .chain(added);
-            !is_alone && all.any(|member| !users.iter().all(|user| has(user, member)))
+            all.any(|member| !users.iter().all(|user| has(user, member)))
         })
     }
 

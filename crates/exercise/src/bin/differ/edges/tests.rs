@@ -33,6 +33,23 @@ fn an_edge_too_many_is_allowed_and_one_too_few_is_not() {
 }
 
 #[test]
+fn each_of_two_registrations_with_the_same_data_may_have_an_edge_too_many() {
+    let add = "@0 epoll-add h5 h1 OUT|ET 1 => 0";
+    let trace = |adds: usize, told: &str| Trace {
+        lines: [&vec![add; adds][..], &["@0 dup3 h3 h1 => 4", told]]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+        ..Trace::default()
+    };
+    let [one, two] =
+        ["[1:IN]", "[1:IN 1:OUT]"].map(|told| format!("@0 epoll-wait h5 9 0 => {told}"));
+    assert!(super::are_alike(&trace(2, &one), &trace(2, &two)));
+    assert!(!super::are_alike(&trace(1, &one), &trace(1, &two)));
+}
+
+#[test]
 fn an_edge_too_many_is_of_what_has_been_told() {
     let told = |before: &[&str], event: &str| {
         let add = "@0 epoll-add h5 h1 IN|OUT|ET 1 => 0";

@@ -268,6 +268,7 @@ impl World {
         for (_, handle) in names.iter().filter(|(of, _)| *of == process) {
             self.close(process, *handle);
         }
+        self.held.retain(|(of, _)| *of != process);
         // What only its sleepers held is closed as well.
         (0..self.files.len()).for_each(|file| self.release_if_unused(file));
     }
@@ -303,6 +304,14 @@ impl World {
         });
     }
 
+    /// A sleeper that was to come back sleeps on.
+    pub fn keep_for(&mut self, index: usize) {
+        let sleeper = &self.sleepers[index];
+        let process = sleeper.process;
+        self.held
+            .extend(sleeper.files().map(|file| (process, file)));
+    }
+
     /// A sleeper came back.
     pub fn end_sleep(&mut self, index: usize, outcome: &Outcome) -> Sleeper {
         let sleeper = self.sleepers.remove(index);
@@ -322,7 +331,8 @@ impl World {
 
     pub(super) fn release_if_unused(&mut self, file: usize) {
         let is_named = self.names.values().any(|entry| entry.file == file);
-        let is_held = self.sleepers.iter().any(|sleeper| sleeper.sleeps_on(file));
+        let is_held = self.sleepers.iter().any(|sleeper| sleeper.sleeps_on(file))
+            || self.held.iter().any(|(_, held)| *held == file);
         if is_named || is_held || self.passed.contains(&file) {
             return;
         }

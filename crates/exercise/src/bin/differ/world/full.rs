@@ -19,6 +19,8 @@ pub struct Full {
     pub missing: usize,
     /// How much can surely be read.
     sure: usize,
+    /// Whether that has been read under a send, which goes on when there is room, and more comes in time.
+    flows: bool,
     /// Whether a send would take nothing.
     is_brimful: bool,
     /// Whether something else has been called since: the connection may have entered its rings, where there is room.
@@ -183,7 +185,8 @@ impl World {
             (Call::Drain { count, .. }, _) => {
                 let rest = stream.unread().checked_sub(*count);
                 let is_sending = self.is_sending(connection, 1 - side);
-                full.sure > 0 && is_sending && rest.is_some_and(|rest| rest >= CAPACITY)
+                let comes = full.sure > 0 || full.flows;
+                comes && is_sending && rest.is_some_and(|rest| rest >= CAPACITY)
             }
             (_, Some(reading)) => !full.is_lost && reading.most <= full.sure,
         }
@@ -252,6 +255,7 @@ impl World {
         let full = stream.full.get_or_insert_default();
         // What is read while a send has taken nothing may wake it or not.
         full.sure = if full.is_brimful { 0 } else { ROOM };
+        full.flows = false;
     }
 
     /// So much of what counts as sent was.
@@ -261,7 +265,7 @@ impl World {
         };
         full.missing += counted(call) - sent;
         full.is_brimful |= matches!(call, Call::Fill { .. });
-        full.sure = ROOM;
+        (full.sure, full.flows) = (ROOM, false);
     }
 
     /// Something has been called that does not fill a stream.
@@ -279,7 +283,9 @@ impl World {
             && count > 0
         {
             full.is_brimful = false;
-            full.sure -= if is_sending { 0 } else { count.min(full.sure) };
+            // When the send goes on, TCP decides.
+            full.flows |= is_sending && count >= full.sure;
+            full.sure -= count.min(full.sure);
         }
     }
 

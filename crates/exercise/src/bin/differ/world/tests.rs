@@ -195,3 +195,20 @@ fn a_receive_that_begins_again_on_something_else_comes_back() {
         assert!(world.sleepers[0].interrupted, "{change}");
     }
 }
+
+#[test]
+fn a_set_with_what_only_another_process_has_is_left_out() {
+    let mut world = with_ends();
+    let (users, members) = (Vec::new(), Vec::new());
+    world.open(0, SET, 9, Kind::Epoll { users, members }, false);
+    let (wait, add) = (call("epoll-wait h3 8 0"), call("epoll-add h3 h1 IN 1"));
+    world.fork(0, 1);
+    world.apply(1, &add, &said("0"));
+    assert!(!world.shares_a_set_unequally(0, &wait));
+    world.close(0, CLIENT);
+    assert!(world.shares_a_set_unequally(0, &wait));
+    world.close(1, SET);
+    assert!(!world.shares_a_set_unequally(0, &wait), "it has h4");
+    world.close(0, Handle(4));
+    assert!(world.shares_a_set_unequally(0, &wait));
+}

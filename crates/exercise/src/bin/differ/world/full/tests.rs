@@ -73,6 +73,15 @@ fn what_depends_on_room_is_left_out() {
 }
 
 #[test]
+fn what_comes_while_a_send_goes_on_is_read_until_there_is_enough() {
+    let mut world = with_sender();
+    let (drain, read) = (call("drain h2 100000"), call("read h2 4000"));
+    assert!(world.allows(1, &drain) && world.allows(1, &read));
+    world.apply(1, &drain, &moved(100_000));
+    assert!(world.allows(1, &drain) && !world.allows(1, &read));
+}
+
+#[test]
 fn a_full_stream_is_full_until_something_else_is_called() {
     let mut world = World::default();
     let connection = world.connect();
