@@ -1,11 +1,14 @@
 //! When the kernel is asked for what rings cannot show: other descriptors, connections on TCP, doorbells of idle ones.
 
 use core::cell::Cell;
+use core::time::Duration;
 use std::time::Instant;
 
 use crosslane_stream::{End, ready};
-use crosslane_sys::cpu;
+use crosslane_sys::{cpu, kernel};
 use libc::{POLLHUP, pollfd};
+
+use crate::poll::as_timespec;
 
 /// With something ready in the rings all the time, and while a call spins, the kernel is asked so often.
 pub const KERNEL_LOOK_US: u64 = 20;
@@ -67,6 +70,35 @@ impl KernelLooks {
 
 fn has_passed(since: u64, now: u64, micros: u64) -> bool {
     now.wrapping_sub(since) > micros * cpu::ticks_per_us()
+}
+
+/// Of which connections in rings the kernel has something to tell, for which it is asked once.
+pub struct Told(Option<Vec<pollfd>>);
+
+impl Told {
+    /// Asks.
+    pub fn of(fds: &[pollfd]) -> Self {
+        let in_rings = |one: &pollfd| End::of(one.fd).filter(|end| !ready::is_kernels(end));
+        if fds.iter().filter_map(in_rings).nth(1).is_none() {
+            // Whoever looks at it asks.
+            return Self(None);
+        }
+        let mut asked = fds.to_vec();
+        for one in &mut asked {
+            match in_rings(one) {
+                Some(end) => (one.fd, one.events) = (end.fd(), ready::kernels_share(one.events)),
+                None => one.fd = -1,
+            }
+        }
+        let is_answered = kernel::poll(&mut asked, Some(as_timespec(Duration::ZERO))).is_ok();
+        Self(is_answered.then_some(asked))
+    }
+
+    /// Whether there is something of the connection at this place.
+    pub fn has(&self, place: usize) -> bool {
+        let is_told = |asked: &Vec<pollfd>| asked[place].revents != 0;
+        self.0.as_ref().is_none_or(is_told)
+    }
 }
 
 /// Whether a spin has lasted until the caller's deadline, asked after each look.

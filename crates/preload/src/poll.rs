@@ -12,14 +12,14 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, kernel, process, real};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
-use crate::kernel_looks::{KernelLooks, Overdue, is_kernels_turn, tell_kept_errors};
+use crate::kernel_looks::{KernelLooks, Overdue, Told, is_kernels_turn, tell_kept_errors};
 use crate::kernels_sleep::Asleep;
 use crate::progress::is_granted;
 use crate::strays::{Kept, Stray};
 use crate::{c, epoll};
 
 /// Spinning looks at every ring in turn; with more than these it would find old news.
-const MOST_TO_SPIN: usize = 32;
+const MOST_TO_SPIN: usize = 256;
 
 /// Looks in vain after which the caller rests a little between kernel calls.
 const PATIENT_ROUNDS: u32 = 4;
@@ -196,10 +196,12 @@ fn look_but_for(strays: &[Stray], fds: &mut [pollfd], ask_kernel: bool) -> Resul
 /// for the ends of streams.
 fn look(fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
     let mut others = 0;
-    for one in fds.iter_mut() {
+    let told = ask_kernel.then(|| Told::of(fds));
+    for (place, one) in fds.iter_mut().enumerate() {
         one.revents = 0;
         match End::of(one.fd).filter(|end| !ready::is_kernels(end)) {
             Some(end) if ask_kernel || ready::glance(&end, one.events) || on_tcp(&end) => {
+                let ask_kernel = told.as_ref().is_some_and(|told| told.has(place));
                 one.revents = ready::look(&end, one.events, ask_kernel);
             }
             Some(_) => {}

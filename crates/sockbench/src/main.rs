@@ -16,6 +16,7 @@ use crosslane_sockbench::load::{self, Load, Pace};
 use crosslane_sockbench::moments::{self, Conversation};
 use crosslane_sockbench::outcome::{Line, Listening, Ready};
 use crosslane_sockbench::receiving::Receiving;
+use crosslane_sockbench::server::crowd::By;
 use crosslane_sockbench::span::Span;
 use crosslane_sockbench::store::{self, Mix, Protocol};
 use crosslane_sockbench::{both, clocks, cpus, fetch, limit, server, ticks};
@@ -47,9 +48,12 @@ enum Role {
         /// How to wait for the next message
         #[arg(long, value_enum, default_value_t)]
         receive: Receiving,
-        /// Serve so many connections at once, by epoll, instead of one after the other
+        /// Serve so many connections at once instead of one after the other
         #[arg(long, value_name = "CONNECTIONS", conflicts_with = "receive")]
         crowd: Option<u64>,
+        /// By which call the server of many connections waits
+        #[arg(long, value_enum, default_value_t, requires = "crowd")]
+        by: By,
     },
     /// Answer one client on standard input and output
     Answer,
@@ -239,7 +243,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             listen,
             receive,
             crowd,
-        } => serve(listen, *receive, *crowd),
+            by,
+        } => serve(listen, *receive, crowd.map(|crowd| (crowd, *by))),
         Role::Answer => Ok(server::answer()?),
         Role::Load(args) => send_load(args),
         Role::Crowd {
@@ -370,8 +375,8 @@ fn note_moments(args: &MomentsArgs) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", args.into.display()))
 }
 
-fn serve(address: &Address, receive: Receiving, crowd: Option<u64>) -> anyhow::Result<()> {
-    crowd.map_or(Ok(()), allow_connections)?;
+fn serve(address: &Address, receive: Receiving, crowd: Option<(u64, By)>) -> anyhow::Result<()> {
+    crowd.map_or(Ok(()), |(connections, _)| allow_connections(connections))?;
     let (listener, address) =
         Listener::open(address).with_context(|| format!("cannot listen on {address}"))?;
     server::prepare(&listener, receive).context("the kernel refuses SO_BUSY_POLL")?;
@@ -382,7 +387,7 @@ fn serve(address: &Address, receive: Receiving, crowd: Option<u64>) -> anyhow::R
         })?
     );
     match crowd {
-        Some(_) => server::crowd::serve(&listener)?,
+        Some((_, by)) => server::crowd::serve(&listener, by)?,
         None => server::serve(&listener, receive)?,
     }
     Ok(())

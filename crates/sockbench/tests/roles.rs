@@ -284,7 +284,13 @@ fn an_idle_server_is_asked_for_its_processor_time_only() {
 
 #[test]
 fn a_crowd_is_steered_from_outside() {
-    let server = Server::start_with(&["--crowd", "200"]);
+    for by in ["epoll", "poll"] {
+        steer_a_crowd(by);
+    }
+}
+
+fn steer_a_crowd(by: &str) {
+    let server = Server::start_with(&["--crowd", "200", "--by", by]);
     let mut client = watched()
         .args(["crowd", "--connect", &server.address])
         .args(["--connections", "200", "--warmup", "5", "--measure", "20"])

@@ -159,6 +159,11 @@ fn by_kernel(end: &End, wanted: i16) -> i16 {
     found & (wanted | BROKEN)
 }
 
+/// What of `wanted`, besides errors, only the kernel knows of an end that is in its rings both ways.
+pub fn kernels_share(wanted: i16) -> i16 {
+    (POLLRDHUP | wanted) & !(READ | WRITE)
+}
+
 /// What an end that the library has already taken from the kernel means.
 fn by_ending(end: &End, wanted: i16) -> i16 {
     let is_over = end.ending() != Ending::Open || end.has_flags(end_flags::SHUT_READ);

@@ -72,6 +72,8 @@ pub struct Member {
     /// The name by which it was registered.
     pub by: Handle,
     pub events: EpollEvents,
+    /// Who has put it there as it is, or has been forked since, a bit for each process.
+    known_to: u32,
 }
 
 /// A connection between side 0 and side 1.
@@ -179,6 +181,11 @@ impl File {
         call.reads().is_some() && self.is_impatient()
             || call.writes().is_some() && is_short(self.send_limit_ms)
     }
+}
+
+/// That of a process among several.
+fn bit(process: usize) -> u32 {
+    1 << process
 }
 
 /// Whether a time limit is over before the next step.
@@ -292,7 +299,9 @@ impl World {
                 let entry = self.entry(*user, by);
                 entry.is_some_and(|entry| entry.file == file)
             };
-            let lacks = |member: &Member| self.names_of(process, member.file) == 0;
+            let lacks = |member: &Member| {
+                member.known_to & bit(process) == 0 && !has(&process, (member.file, member.by))
+            };
             if is_alone {
                 // Who has put it there has left the set.
                 return members.iter().any(lacks);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crosslane_benchkit::{End, Process, Verdict};
 use crosslane_sockbench::outcome::{Line, Ready};
+use crosslane_sockbench::server::crowd::By;
 use crosslane_sockbench::span::Span;
 
 use super::super::monitor::Monitor;
@@ -24,6 +25,7 @@ const MOST_TOUCHES: usize = 20;
 pub struct Host {
     programs: Programs,
     span: Span,
+    by: By,
     /// The CPUs of the server and of the client, when they are to be pinned.
     cpus: Option<(usize, usize)>,
 }
@@ -46,10 +48,11 @@ struct Snapshot {
 
 impl Host {
     /// Finds the programs.
-    pub fn new(span: Span, placement: Placement) -> anyhow::Result<Self> {
+    pub fn new((span, by): (Span, By), placement: Placement) -> anyhow::Result<Self> {
         Ok(Self {
             programs: Programs::find()?,
             span,
+            by,
             cpus: placement.cpus()?,
         })
     }
@@ -72,6 +75,9 @@ impl Host {
         let name = key.over.to_string();
         let mut command = self.program(monitor.as_ref(), self.cpus.map(|(server, _)| server));
         command.args(["server", "--crowd", &connections]);
+        if self.by == By::Poll {
+            command.args(["--by", "poll"]);
+        }
         let server = Server::start(&name, &mut command)?;
         if monitor.is_some() {
             self.programs.ensure_loaded(&server)?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crosslane_benchkit::{Machine, stop_children_on_signals};
 use crosslane_sockbench::crowd::allow_connections;
+use crosslane_sockbench::server::crowd::By;
 use crosslane_sockbench::span::Span;
 use serde::Serialize;
 
@@ -50,13 +51,16 @@ pub struct Args {
     /// What they go over
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Transport::ALL)]
     transports: Vec<Transport>,
+    /// By which call the server waits
+    #[arg(long, value_enum, default_value_t)]
+    by: By,
     /// Where the two programs run
     #[arg(long, value_enum, default_value_t = Placement::Free)]
     place: Placement,
 }
 
 const HELP: &str = "\
-One client opens the connections to one server, which serves them all by epoll in one thread. Every \
+One client opens the connections to one server, which serves them all in one thread, by epoll or poll. Every \
 connection is used, so that its rings exist, and then left alone. Memory is what all of this has \
 added, divided by the number of connections: private memory of the two programs and of the monitor, \
 which is one of the bench's own, and shared memory of all three (proportional set size, so that a \
@@ -69,6 +73,7 @@ Each program needs a descriptor for each connection; limits are raised as far as
 Examples:
   crosslane bench connections --quick
   crosslane bench connections --counts 1,1000
+  crosslane bench connections --counts 1,8,64,512 --by poll
   crosslane bench connections --json > docs/benchmarks/connections.jsonl";
 
 /// The first line of the JSON output.
@@ -81,6 +86,7 @@ struct Preamble {
     rounds: u8,
     warmup_ms: u128,
     measure_ms: u128,
+    by: By,
     placement: Placement,
 }
 
@@ -98,13 +104,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         rounds,
         warmup_ms: span.warmup.as_millis(),
         measure_ms: span.measure.as_millis(),
+        by: args.by,
         placement: args.place,
     };
     let plan = plan(args);
     // The programs inherit the limit; what is impossible is said before anything is measured.
     let most = plan.iter().map(|key| key.connections).max().unwrap_or(1);
     allow_connections(u64::from(most))?;
-    let results = measure(&Host::new(span, args.place)?, &plan, rounds);
+    let results = measure(&Host::new((span, args.by), args.place)?, &plan, rounds);
     let text = if args.effort.json {
         json(&preamble, &results.rows())?
     } else {

@@ -3,7 +3,7 @@
 use super::full::counted;
 use super::{
     Call, Choice, Connection, Entry, EpollEvents, Family, Handle, How, Kind, Member, Outcome,
-    Sleeper, World,
+    Sleeper, World, bit,
 };
 
 impl World {
@@ -46,8 +46,12 @@ impl World {
         };
         if let Kind::Epoll { members, .. } = &mut self.files[epoll].kind {
             members.retain(|member| member.file != file);
-            let by = fd;
-            members.extend(events.map(|events| Member { file, by, events }));
+            members.extend(events.map(|events| Member {
+                file,
+                by: fd,
+                events,
+                known_to: bit(process),
+            }));
         }
         // Whether a change wakes who sleeps on the set is not known, but what comes after it does.
         let progress = self.progress(epoll);
@@ -253,6 +257,13 @@ impl World {
             .map(|((_, handle), entry)| ((child, *handle), *entry))
             .collect();
         self.names.extend(of_parent);
+        for file in &mut self.files {
+            if let Kind::Epoll { members, .. } = &mut file.kind {
+                let known = members.iter_mut();
+                let known = known.filter(|member| member.known_to & bit(process) != 0);
+                known.for_each(|member| member.known_to |= bit(child));
+            }
+        }
     }
 
     /// A process has ended.
