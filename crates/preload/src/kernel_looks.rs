@@ -24,10 +24,11 @@ thread_local! {
     static LOOKED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Whether a poll asks the kernel although rings may have something: what is ready in them must not hide the rest for ever.
-pub fn is_kernels_turn() -> bool {
+/// Whether a poll of so many descriptors asks the kernel although rings may have something: what is ready in them must not hide
+/// the rest for ever. The answer takes some 40 ns for each.
+pub fn is_kernels_turn(count: usize) -> bool {
     let now = cpu::ticks();
-    let is_due = has_passed(LOOKED.get(), now, KERNEL_LOOK_US);
+    let is_due = has_passed(LOOKED.get(), now, KERNEL_LOOK_US.max(count as u64));
     if is_due {
         LOOKED.set(now);
     }

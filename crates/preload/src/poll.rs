@@ -19,7 +19,7 @@ use crate::strays::{Kept, Stray};
 use crate::{c, epoll};
 
 /// Spinning looks at every ring in turn; with more than these it would find old news.
-const MOST_TO_SPIN: usize = 256;
+const MOST_TO_SPIN: usize = 1024;
 
 /// Looks in vain after which the caller rests a little between kernel calls.
 const PATIENT_ROUNDS: u32 = 4;
@@ -80,7 +80,7 @@ pub fn wait_any(
     let (mut kept, mut woken) = (Kept::default(), Woken::ByTheKernel);
     loop {
         let strays = kept.strays(fds);
-        let found = look_but_for(&strays, fds, rounds > 0 || is_kernels_turn())?;
+        let found = look_but_for(&strays, fds, rounds > 0 || is_kernels_turn(fds.len()))?;
         if found > 0 && (woken == Woken::ByTheKernel || !is_only_closed(&strays, fds)) {
             return Ok(found);
         }
