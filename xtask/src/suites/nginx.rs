@@ -125,10 +125,6 @@ impl Suite for Nginx {
         true
     }
 
-    fn uses_unix(&self) -> bool {
-        true
-    }
-
     fn parts(&self, folder: &Path, _: Extent) -> anyhow::Result<Vec<String>> {
         Ok(scripts(folder)?.into_keys().collect())
     }

@@ -38,7 +38,7 @@ pub trait Suite: Sync {
         &[]
     }
 
-    /// Whether its programs talk over AF_UNIX, too.
+    /// Whether its programs talk over AF_UNIX, too, by connections that are worth rings.
     fn uses_unix(&self) -> bool {
         false
     }
