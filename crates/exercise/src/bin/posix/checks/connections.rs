@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use crosslane_exercise::calls::{
     accept, bind, close, close_range, connect, epoll_create, epoll_ctl, epoll_wait, exit_now, fork,
-    getsockname, getsockopt_unseen, listen, recv, send, send_unseen, setsockopt, socket, wait_for,
+    getsockname, getsockopt_unseen, listen, poll, recv, send, send_unseen, setsockopt, shutdown,
+    socket, wait_for,
 };
-use libc::{AF_INET, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN};
+use libc::{
+    AF_INET, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, MSG_OOB, POLLIN, POLLOUT, POLLPRI, POLLRDHUP,
+    SHUT_WR, pollfd,
+};
 
 use super::{Check, solo};
 use crate::Stage;
-use crate::stage::{epoll_text, limit_to_seconds};
+use crate::stage::{epoll_text, events_text, limit_to_seconds};
 use crate::warm::v4;
 
 const IN: u32 = EPOLLIN.cast_unsigned();
@@ -170,6 +174,50 @@ fn corked(s: &mut Stage) {
     }
 }
 
+/// What the kernel knows of connections in their rings it is asked for all of them at once.
+fn polled(s: &mut Stage) {
+    let connections = [(); 6].map(|()| connection(|_| {}));
+    let [word, quiet, over, reset, urgent, gone] = connections.map(|[near, _]| near);
+    let far = connections.map(|[_, far]| far);
+    let asked = [
+        (word, POLLIN),
+        (quiet, POLLIN),
+        (over, POLLIN | POLLRDHUP),
+        (-1, POLLIN),
+        (reset, POLLOUT),
+        (urgent, POLLPRI),
+        (over, 0),
+        (word, POLLOUT | POLLPRI),
+        (gone, POLLIN),
+        (over, POLLOUT),
+    ];
+    let poll = |s: &mut Stage| {
+        let entry = |(fd, events)| pollfd {
+            fd,
+            events,
+            revents: 0x55,
+        };
+        let mut entries = asked.map(entry);
+        s.say("poll", poll(&mut entries, Some(0)));
+        entries
+            .iter()
+            .for_each(|entry| s.say("entry", events_text(entry.revents)));
+    };
+    poll(s);
+    s.say("word", send(far[0], b"word", 0));
+    s.say("over", shutdown(far[2], SHUT_WR));
+    s.say("unread", send(reset, b"unread", 0));
+    s.say("reset", close(far[3]));
+    s.say("urgent", send(far[4], b"!", MSG_OOB));
+    s.say("gone", close(gone));
+    std::thread::sleep(Duration::from_millis(50));
+    poll(s);
+    s.say("taken", recv(word, &mut [0; 8], 0));
+    s.say("shut", shutdown(over, SHUT_WR));
+    std::thread::sleep(Duration::from_millis(50));
+    poll(s);
+}
+
 /// Children close everything while another thread of their parent makes sets and drops them.
 fn forks_beside_sets(s: &mut Stage) {
     let [near, _far] = connection(|_| {});
@@ -205,6 +253,7 @@ fn forks_beside_sets(s: &mut Stage) {
 
 pub const CHECKS: &[Check] = &[
     solo("forks_beside_a_thread_with_sets", forks_beside_sets),
+    solo("poll_of_many_in_many_states", polled),
     solo("corked_before_the_rings", corked),
     solo("sent_past_the_library", sent_unseen),
     solo("epoll_reports_in_the_order_of_arrival", in_order),
