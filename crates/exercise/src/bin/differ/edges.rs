@@ -58,6 +58,8 @@ struct Edges {
     were_blocked: BTreeSet<String>,
     /// What was registered when a call fell asleep, by its step: what has ended it is told later, when that may be gone.
     at_sleep: BTreeMap<String, Registered>,
+    /// The parents of forked processes, as `@0`.
+    parents: BTreeMap<String, String>,
 }
 
 /// One registration.
@@ -112,6 +114,9 @@ impl Edges {
             self.of.retain(|(known, _), registration| {
                 !names.are_one(known, set) || registration.handle != handle
             });
+        }
+        if let ["fork", parent, child, ..] = words[..] {
+            self.parents.insert(child.to_owned(), parent.to_owned());
         }
         self.names.note(&words);
         if let Some(sender) = sender(&words)
@@ -262,13 +267,23 @@ impl Edges {
         is_same_step && self.has_edges(process, set) && of_one == of_one_here
     }
 
-    /// Whether a set, by any of its names, has registrations for edges of a process, as `@0`, or `@0/1` for a thread of its.
+    /// Whether a set, by any of its names, has registrations for edges of a process, as `@0`, or `@0/1` for a thread of its, or of
+    /// one that it may have the set in common with.
     fn has_edges(&self, who: &str, set: &str) -> bool {
-        let process = who.split('/').next();
+        let process = who.split('/').next().unwrap_or_default();
         let mut of_set = self.of.iter().filter(|((known, _), registration)| {
-            process == Some(&registration.process) && self.names.are_one(known, set)
+            self.oldest(process) == self.oldest(&registration.process)
+                && self.names.are_one(known, set)
         });
         of_set.any(|(_, registration)| registration.for_edges)
+    }
+
+    /// The process that a process and its parents descend from.
+    fn oldest<'a>(&'a self, mut process: &'a str) -> &'a str {
+        while let Some(parent) = self.parents.get(process) {
+            process = parent;
+        }
+        process
     }
 
     /// Whether a registration is told of room that no send has missed: the kernel says what is ready whenever

@@ -50,6 +50,21 @@ fn each_of_two_registrations_with_the_same_data_may_have_an_edge_too_many() {
 }
 
 #[test]
+fn a_polled_set_may_have_been_filled_by_a_parent() {
+    let trace = |process: &str, told: &str| Trace {
+        lines: [
+            "@0 epoll-add h5 h1 OUT|ET 1 => 0".to_owned(),
+            "fork @0 @2 => forked".to_owned(),
+            format!("{process} poll-both h1 h5 IN 0 => {told}"),
+        ]
+        .to_vec(),
+        ..Trace::default()
+    };
+    let are_alike = |process| super::are_alike(&trace(process, "0 - -"), &trace(process, "1 - IN"));
+    assert!(are_alike("@0") && are_alike("@2") && !are_alike("@1"));
+}
+
+#[test]
 fn an_edge_too_many_is_of_what_has_been_told() {
     let told = |before: &[&str], event: &str| {
         let add = "@0 epoll-add h5 h1 IN|OUT|ET 1 => 0";
