@@ -1,6 +1,7 @@
 //! When the kernel is asked for what rings cannot show: other descriptors, connections on TCP, doorbells of idle ones.
 
 use core::cell::Cell;
+use core::ffi::c_int;
 use core::time::Duration;
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use crosslane_stream::{End, ready};
 use crosslane_sys::{cpu, kernel};
 use libc::{POLLHUP, pollfd};
 
-use crate::poll::as_timespec;
+use crate::poll;
 
 /// With something ready in the rings all the time, and while a call spins, the kernel is asked so often.
 pub const KERNEL_LOOK_US: u64 = 20;
@@ -19,20 +20,39 @@ const LONG_SPIN_US: u64 = 4;
 /// Looks between two looks at the clock, which costs as much as several of them.
 const LOOKS_PER_CLOCK: u32 = 16;
 
-thread_local! {
-    /// When this thread has last asked the kernel in a poll, in ticks.
-    static LOOKED: Cell<u64> = const { Cell::new(0) };
+/// When the kernel has last been asked, and about what.
+#[derive(Clone, Copy)]
+struct Looked {
+    /// In ticks.
+    at: u64,
+    /// The first and the last of the descriptors, and how many they were.
+    array: (c_int, c_int, usize),
 }
 
-/// Whether a poll of so many descriptors asks the kernel although rings may have something: what is ready in them must not hide
-/// the rest for ever. The answer takes some 40 ns for each.
-pub fn is_kernels_turn(count: usize) -> bool {
-    let now = cpu::ticks();
-    let is_due = has_passed(LOOKED.get(), now, KERNEL_LOOK_US.max(count as u64));
-    if is_due {
-        LOOKED.set(now);
-    }
-    is_due
+thread_local! {
+    /// By a poll of this thread, of one descriptor or of several.
+    static LOOKED: [Cell<Looked>; 2] = const {
+        [const { Cell::new(Looked { at: 0, array: (0, 0, 0) }) }; 2]
+    };
+}
+
+/// Whether a poll asks the kernel although rings may have something: what is ready in them must not hide the rest for ever. Of
+/// several descriptors what has been asked about others says nothing, as polls in turn could keep one from asking.
+pub fn is_kernels_turn(fds: &[pollfd]) -> bool {
+    let (now, count) = (cpu::ticks(), fds.len());
+    let array = match fds {
+        [first, .., last] => (first.fd, last.fd, count),
+        _ => (0, 0, count),
+    };
+    let is_several = usize::from(count > 1);
+    LOOKED.with(|looked| {
+        let before = looked[is_several].get();
+        let is_due = before.array != array || has_passed(before.at, now, KERNEL_LOOK_US);
+        if is_due {
+            looked[is_several].set(Looked { at: now, array });
+        }
+        is_due
+    })
 }
 
 /// The kernel's turns in one spin.
@@ -74,15 +94,18 @@ fn has_passed(since: u64, now: u64, micros: u64) -> bool {
 }
 
 /// Of which connections in rings the kernel has something to tell, for which it is asked once.
-pub struct Told(Option<Vec<pollfd>>);
+#[derive(Default)]
+pub struct Told {
+    /// What it was asked, and its answers; nothing where it is to be asked about each by itself.
+    asked: Vec<pollfd>,
+}
 
 impl Told {
     /// Asks.
     pub fn of(fds: &[pollfd]) -> Self {
-        let in_rings = |one: &pollfd| End::of(one.fd).filter(|end| !ready::is_kernels(end));
+        let in_rings = |one: &pollfd| End::of(one.fd).filter(ready::is_in_rings);
         if fds.iter().filter_map(in_rings).nth(1).is_none() {
-            // Whoever looks at it asks.
-            return Self(None);
+            return Self::default();
         }
         let mut asked = fds.to_vec();
         for one in &mut asked {
@@ -91,14 +114,16 @@ impl Told {
                 None => one.fd = -1,
             }
         }
-        let is_answered = kernel::poll(&mut asked, Some(as_timespec(Duration::ZERO))).is_ok();
-        Self(is_answered.then_some(asked))
+        match kernel::poll(&mut asked, Some(poll::as_timespec(Duration::ZERO))) {
+            Ok(_) => Self { asked },
+            Err(_) => Self::default(),
+        }
     }
 
-    /// Whether there is something of the connection at this place.
-    pub fn has(&self, place: usize) -> bool {
-        let is_told = |asked: &Vec<pollfd>| asked[place].revents != 0;
-        self.0.as_ref().is_none_or(is_told)
+    /// Whether there is something of the connection at this place, or it has not been asked about.
+    pub fn may_have(&self, place: usize, end: &End) -> bool {
+        let answer = self.asked.get(place);
+        answer.is_none_or(|answer| answer.fd != end.fd() || answer.revents != 0)
     }
 }
 
@@ -129,6 +154,33 @@ pub fn tell_kept_errors(fds: &mut [pollfd]) {
     for one in fds.iter_mut().filter(|one| one.revents & POLLHUP != 0) {
         if let Some(end) = End::of(one.fd) {
             one.revents = ready::with_kept_error(&end, one.revents);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn array(numbers: &[c_int]) -> Vec<pollfd> {
+        let one = |fd: &c_int| pollfd {
+            fd: *fd,
+            events: 0,
+            revents: 0,
+        };
+        numbers.iter().map(one).collect()
+    }
+
+    #[test]
+    fn polls_of_other_descriptors_take_no_turn_away() {
+        let [small, large, single] = [&[3, 4][..], &[3, 4, 5, 6], &[3]].map(array);
+        for _ in 0..100 {
+            assert!(is_kernels_turn(&small) && is_kernels_turn(&large));
+        }
+        for same in [small, single] {
+            // Unless the thread is preempted between the two.
+            let is_put_off = |_| is_kernels_turn(&same) && !is_kernels_turn(&same);
+            assert!((0..1000).any(is_put_off), "each look asks");
         }
     }
 }

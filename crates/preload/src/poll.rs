@@ -18,8 +18,9 @@ use crate::progress::is_granted;
 use crate::strays::{Kept, Stray};
 use crate::{c, epoll};
 
-/// Spinning looks at every ring in turn; with more than these it would find old news.
-const MOST_TO_SPIN: usize = 1024;
+/// Spinning looks at every ring in turn; with many more than these a few looks take as long as the time that tells a
+/// spin that it has been preempted.
+const MOST_TO_SPIN: usize = 128;
 
 /// Looks in vain after which the caller rests a little between kernel calls.
 const PATIENT_ROUNDS: u32 = 4;
@@ -80,7 +81,7 @@ pub fn wait_any(
     let (mut kept, mut woken) = (Kept::default(), Woken::ByTheKernel);
     loop {
         let strays = kept.strays(fds);
-        let found = look_but_for(&strays, fds, rounds > 0 || is_kernels_turn(fds.len()))?;
+        let found = look_but_for(&strays, fds, rounds > 0 || is_kernels_turn(fds))?;
         if found > 0 && (woken == Woken::ByTheKernel || !is_only_closed(&strays, fds)) {
             return Ok(found);
         }
@@ -200,9 +201,11 @@ fn look(fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
     for (place, one) in fds.iter_mut().enumerate() {
         one.revents = 0;
         match End::of(one.fd).filter(|end| !ready::is_kernels(end)) {
-            Some(end) if ask_kernel || ready::glance(&end, one.events) || on_tcp(&end) => {
-                let ask_kernel = told.as_ref().is_some_and(|told| told.has(place));
-                one.revents = ready::look(&end, one.events, ask_kernel);
+            Some(end)
+                if ask_kernel || ready::glance(&end, one.events) || !ready::is_in_rings(&end) =>
+            {
+                let may_be_told = told.as_ref().is_some_and(|told| told.may_have(place, &end));
+                one.revents = ready::look(&end, one.events, may_be_told);
             }
             Some(_) => {}
             None => {
@@ -226,11 +229,6 @@ fn look(fds: &mut [pollfd], ask_kernel: bool) -> Result<usize, Errno> {
 
 /// What the kernel is to be asked for, whatever another thread is granted meanwhile: no event of poll(2).
 const TO_BE_ASKED: i16 = i16::MIN;
-
-fn on_tcp(end: &End) -> bool {
-    use crosslane_ctl::slab::Mode;
-    end.rx_mode() != Mode::Ring || end.tx_mode() != Mode::Ring
-}
 
 fn look_at_others(fds: &mut [pollfd]) -> Result<(), Errno> {
     let mut copy: Vec<pollfd> = fds.to_vec();
@@ -382,7 +380,8 @@ fn poll_by_name(
     });
     wishes.extend(event);
     let is_taken = |(place, end): &(usize, End)| wishes[*place].fd == end.fd && end.fd() != end.fd;
-    let limit = match ends.iter().any(is_taken) || !strays.is_empty() && kept.is_shut() {
+    let is_shut = !strays.is_empty() && kept.is_shut();
+    let limit = match is_shut || ends.iter().any(is_taken) {
         true => Some(Duration::ZERO),
         false => limit,
     };

@@ -455,17 +455,22 @@ pub(crate) fn await_plain(end: &End, patience: Duration) -> bool {
         if Instant::now() > deadline {
             return switch::is_plain(end);
         }
-        if let Some(peer) = peer_here(end) {
-            // Nobody else may call for it.
-            switch::attend(&peer);
-        }
+        attend_peer_here(end);
         kernel::nap(Duration::from_micros(50));
+    }
+}
+
+/// Have the other end answer, if this process has it: nobody else may call for it.
+pub fn attend_peer_here(end: &End) {
+    if let Some(peer) = peer_here(end) {
+        switch::attend(&peer);
     }
 }
 
 /// Whether an end that goes to TCP is there, with what stood in its lane, or has nothing that is to go there.
 pub fn is_there(end: &End) -> bool {
-    switch::is_plain(end) && !replay::is_on_its_way(end) || switch::is_quiet(end)
+    let is_all_there = switch::is_plain(end) && !replay::is_on_its_way(end);
+    is_all_there || switch::is_quiet(end)
 }
 
 /// The other end of the connection, if this process has it, by one name only: whoever closes that waits for a call.

@@ -282,6 +282,10 @@ pub(crate) fn note_eof(end: &End) {
     if end.family() == Family::Unix {
         return gone::note(end, None);
     }
+    if end.ending() == Ending::Reset {
+        // The error is told once.
+        return;
+    }
     end.note_ending(Ending::Eof);
     let lane = end.tx_lane();
     let in_order =

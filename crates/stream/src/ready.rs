@@ -29,6 +29,12 @@ pub fn is_kernels(end: &End) -> bool {
     end.phase() != EndPhase::Granted
 }
 
+/// Whether an end is in its rings both ways, so that the kernel knows of errors and ends only.
+#[inline]
+pub fn is_in_rings(end: &End) -> bool {
+    !is_kernels(end) && end.rx_mode() == Mode::Ring && end.tx_mode() == Mode::Ring
+}
+
 /// What the kernel says of an end that is its own, which has told the library an error that the program is yet to be told.
 pub fn with_kept_error(end: &End, found: i16) -> i16 {
     match found & POLLHUP != 0 && is_kernels(end) && ending::keeps_error(end) {

@@ -342,6 +342,7 @@ fn go_to_tcp(ends: &[End]) {
                 rest::unfreeze(end);
                 break;
             }
+            closing::attend_peer_here(end);
             std::thread::yield_now();
         }
     }

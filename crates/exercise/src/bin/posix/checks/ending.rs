@@ -31,7 +31,42 @@ fn quick_exit(status: i32) -> ! {
     unsafe { quick_exit(status) }
 }
 
+/// Far: be killed before the last word is read.
+fn killed(s: &mut Stage) {
+    assert!((0..40).all(|_| hears(s.fd, b"word") && says(s.fd, b"word")));
+    s.wait();
+    s.die();
+}
+
+/// Near: what is told of a peer that has been killed before it had read all.
+fn told_of_killed(s: &mut Stage, ask: fn(&mut Stage)) {
+    assert!((0..40).all(|_| says(s.fd, b"word") && hears(s.fd, b"word")));
+    s.send(b"unread");
+    s.go();
+    s.until_gone();
+    s.until(POLLHUP);
+    for _ in 0..3 {
+        s.poll();
+        ask(s);
+    }
+    s.poll();
+}
+
 pub const CHECKS: &[Check] = &[
+    pair(
+        "killed_before_it_has_read_and_sent_to",
+        |s| told_of_killed(s, |s| s.send(b"more")),
+        killed,
+    ),
+    pair(
+        "killed_before_it_has_read_and_asked_for_the_error",
+        |s| {
+            told_of_killed(s, |s| {
+                s.say("error", take_error(s.fd));
+            });
+        },
+        killed,
+    ),
     pair(
         "killed_before_it_has_read",
         |s| {
