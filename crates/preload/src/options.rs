@@ -7,7 +7,7 @@ use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::family::{Family, SO_MAX_PACING_RATE, TELLING_TCP};
 use crosslane_stream::{
-    End, close as closing, gone, patience, raw, receive, register, switch, unconsumed,
+    End, close as closing, ending, gone, patience, raw, receive, register, switch, unconsumed,
 };
 use crosslane_sys::{Errno, real};
 use libc::socklen_t;
@@ -230,6 +230,7 @@ pub unsafe extern "C" fn getsockopt(
     {
         // What the kernel says of an AF_UNIX stream's end is not all, nor is it always right.
         gone::look_again(end);
+        ending::look_for_any(end);
     }
     // SAFETY: passed on.
     let result = unsafe { real::getsockopt(fd, level, name, value, bytes) };

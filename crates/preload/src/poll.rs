@@ -102,7 +102,7 @@ pub fn wait_any(
                 continue;
             }
         }
-        interrupt::hold_for_sleep(&mut held, rounds > 0);
+        interrupt::hold_for_sleep(&mut held, rounds > 0 || !mask.is_null());
         kept.begin_once(fds);
         let slept = since.check().and_then(|()| {
             cancel::guarded(&held, || {

@@ -351,6 +351,7 @@ pub(crate) fn count_totals(end: &End) {
 
 /// The program is about to shut down a direction. Call this before the kernel's shutdown.
 pub fn before_shutdown(end: &End, how: libc::c_int) {
+    ending::look_for_any(end);
     let writes = how != libc::SHUT_RD && end.phase() == EndPhase::Granted;
     let flags = match how {
         libc::SHUT_RD => end_flags::SHUT_READ,

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::CLOSED;
+use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Failed, PeerLied};
@@ -16,6 +16,8 @@ use crate::{End, bell, gone, kernel_view, lost, reset, unconsumed};
 
 /// What to say when the stream has ended and nothing is left: the error, once, or its end.
 pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
+    // Behind an own end it need not have come.
+    look_for_any(end);
     take_last_bells(end);
     gone::look_again(end);
     let error = &end.entry.wait.error;
@@ -250,6 +252,14 @@ pub(crate) fn look_at_kernel(end: &End) {
     look_behind_bells(end);
 }
 
+/// Before a call that an end makes another one, of which nothing in the lanes tells: whether it has come over TCP.
+pub fn look_for_any(end: &End) {
+    let is_open = end.phase() == EndPhase::Granted && end.ending() == Ending::Open;
+    if is_open && end.family() == Family::Tcp {
+        look_at_kernel(end);
+    }
+}
+
 /// As [`look_at_kernel`]; the caller holds the receiving direction.
 pub(crate) fn look_behind_bells(end: &End) {
     take_bells(end, 0);
@@ -287,16 +297,23 @@ pub(crate) fn note_eof(end: &End) {
         return;
     }
     end.note_ending(Ending::Eof);
-    let lane = end.tx_lane();
-    let in_order =
-        lane.is_some_and(|lane| lane.control().receiver.flags.load(Ordering::SeqCst) & CLOSED != 0);
-    if is_shut(end) || in_order || unconsumed::in_ring(end) == 0 {
+    let Some(lane) = end.tx_lane() else { return };
+    let said = lane.control().receiver.flags.load(Ordering::SeqCst);
+    if said & CLOSED != 0 || unconsumed::in_ring(end) == 0 {
         return;
     }
-    bell::probe(end, CLOSED);
-    let is_over = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP) != 0;
-    // Another thread may have shut down meanwhile, which looks the same.
-    let is_reset = is_over && !is_shut(end);
+    let sends = || !end.has_flags(end_flags::SHUT_WRITE);
+    let is_reset = match sends() {
+        true => {
+            bell::probe(end, CLOSED);
+            let is_over = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+            // Another thread may have shut down meanwhile, which looks the same.
+            is_over && sends()
+        }
+        // Nobody is asked by what is behind an own end. A peer that ends its stream in order says that it is to be sent to by TCP.
+        // Between hosts it may say so later than its kernel ends the stream.
+        false => said & STOP_WANTED == 0 && !end.has_flags(end_flags::FAR),
+    };
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
     if is_reset && unconsumed::in_ring(end) > 0 {
         let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
@@ -312,11 +329,6 @@ pub(crate) fn has_peer_ended(end: &End) -> bool {
         Ending::Eof => !end.has_flags(end_flags::SHUT_READ) || kernel_view::has_ended(end),
         Ending::Reset => true,
     }
-}
-
-fn is_shut(end: &End) -> bool {
-    let shut = end_flags::SHUT_READ | end_flags::SHUT_WRITE;
-    end.entry.id.flags.load(Ordering::Relaxed) & shut != 0
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ impl Since {
     }
 }
 
-/// Before such a call sleeps, `again` if it has slept before: no signal may come between the last look and the sleep.
+/// Before such a call sleeps, `again` if it has slept before, or sleeps under a mask: no signal may come between the last look and
+/// the sleep, nor one that the mask holds back between two sleeps.
 pub fn hold_for_sleep(held: &mut Option<SignalsHeld>, again: bool) {
     if held.is_none() && (again || signals::may_end_calls(true)) {
         *held = Some(SignalsHeld::hold());

@@ -111,7 +111,7 @@ pub fn wait_set(
         view.spin_and_scan(Overdue::after(deadline), spinning)?;
     }
     while view.found == 0 {
-        interrupt::hold_for_sleep(&mut held, waiting.is_some());
+        interrupt::hold_for_sleep(&mut held, waiting.is_some() || !mask.is_null());
         Waiting::begin_once(&mut waiting, set);
         // It may have forked since, or others that it has forked use the set.
         set.use_here();
@@ -532,7 +532,10 @@ pub fn wait_without_rings(
         return answer(wait_set(set, out, limit, mask));
     }
     replay::push();
-    let found = cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
+    // What the mask holds back is not to come before the wait that may follow this one.
+    let held = (!mask.is_null()).then(SignalsHeld::hold);
+    let wait = || cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
+    let found = cancel::guarded(&held, wait);
     drop(asleep);
     let made = || set::made_since(known, epoll);
     let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

@@ -1,7 +1,10 @@
 //! Ends of streams: close, shutdown, reset, and what each side sees of them.
 
+use std::time::Duration;
+
 use crosslane_exercise::calls::{
-    close, epoll_create, epoll_ctl, epoll_wait, read, recv, send, set_linger, shutdown, take_error,
+    close, epoll_create, epoll_ctl, epoll_wait, getsockname, read, recv, send, set_linger,
+    shutdown, take_error,
 };
 use libc::{
     EPOLL_CTL_ADD, EPOLLIN, MSG_NOSIGNAL, POLLERR, POLLHUP, POLLIN, POLLRDHUP, SHUT_RD, SHUT_RDWR,
@@ -38,13 +41,24 @@ fn killed(s: &mut Stage) {
     s.die();
 }
 
-/// Near: what is told of a peer that has been killed before it had read all.
-fn told_of_killed(s: &mut Stage, ask: fn(&mut Stage)) {
+/// Near: the peer is killed before it has read all.
+fn have_killed(s: &mut Stage, before: fn(&mut Stage)) {
     assert!((0..40).all(|_| says(s.fd, b"word") && hears(s.fd, b"word")));
     s.send(b"unread");
+    before(s);
     s.go();
     s.until_gone();
-    s.until(POLLHUP);
+    // Its kernel has told ours by then.
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+fn is_tcp(s: &Stage) -> bool {
+    getsockname(s.fd).is_ok_and(|name| name.address().is_some())
+}
+
+/// What is told of it, again and again.
+fn told_of_killed(s: &mut Stage, ask: fn(&mut Stage)) {
+    have_killed(s, |_| {});
     for _ in 0..3 {
         s.poll();
         ask(s);
@@ -52,10 +66,53 @@ fn told_of_killed(s: &mut Stage, ask: fn(&mut Stage)) {
     s.poll();
 }
 
+/// What is told of it where this end had shut down before. Over AF_UNIX the library cannot tell that from a shutdown of the peer's
+/// (docs/differences.md).
+fn told_behind_shutdown(s: &mut Stage, how: fn(&mut Stage)) {
+    have_killed(s, how);
+    if !is_tcp(s) {
+        return;
+    }
+    read_thrice(s);
+    s.poll();
+    s.send(b"more");
+}
+
 pub const CHECKS: &[Check] = &[
     pair(
         "killed_before_it_has_read_and_sent_to",
         |s| told_of_killed(s, |s| s.send(b"more")),
+        killed,
+    ),
+    pair(
+        "killed_before_it_has_read_behind_an_end",
+        |s| told_behind_shutdown(s, |s| s.say("end", shutdown(s.fd, SHUT_WR))),
+        killed,
+    ),
+    pair(
+        "killed_before_it_has_read_of_who_reads_no_more",
+        |s| told_behind_shutdown(s, |s| s.say("end", shutdown(s.fd, SHUT_RD))),
+        killed,
+    ),
+    pair(
+        "killed_before_it_has_read_and_asked_at_once",
+        |s| {
+            have_killed(s, |_| {});
+            s.say("error", take_error(s.fd));
+            s.say("error", take_error(s.fd));
+            read_thrice(s);
+        },
+        killed,
+    ),
+    pair(
+        "killed_before_it_has_read_and_shut_down_at_once",
+        |s| {
+            have_killed(s, |_| {});
+            if is_tcp(s) {
+                s.say("end", shutdown(s.fd, SHUT_WR));
+                read_thrice(s);
+            }
+        },
         killed,
     ),
     pair(
