@@ -299,7 +299,7 @@ pub(crate) fn note_eof(end: &End) {
     end.note_ending(Ending::Eof);
     let Some(lane) = end.tx_lane() else { return };
     let said = lane.control().receiver.flags.load(Ordering::SeqCst);
-    if said & CLOSED != 0 || unconsumed::in_ring(end) == 0 {
+    if said & CLOSED != 0 || unconsumed::in_ring(end) == 0 || !has_peer_ended(end) {
         return;
     }
     let sends = || !end.has_flags(end_flags::SHUT_WRITE);
