@@ -539,7 +539,12 @@ pub fn wait_without_rings(
     drop(asleep);
     let made = || set::made_since(known, epoll);
     let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    recheck(|| set.or_else(made), out, found, left, mask)
+    let answered = recheck(|| set.or_else(made), out, found, left, mask);
+    let saved = Errno::last();
+    // Handlers come here, and may leave an error of their own.
+    drop(held);
+    saved.set();
+    answered
 }
 
 /// A connection may have entered the rings while the kernel was asked: events with our tag are

@@ -18,7 +18,7 @@ impl World {
     /// Whether it is known what becomes of a call that a signal does not end.
     pub fn may_go_on(&self, sleeper: &Sleeper) -> bool {
         if sleeper.is_send() {
-            // Where it would send is known, and not how much.
+            // It would begin again on what has its number by now.
             return self.is_still_named(sleeper);
         }
         let next = self.next_file(sleeper);
