@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use crosslane_exercise::calls::{
-    Nowhere, block, dup, epoll_create, epoll_ctl, epoll_delete_by, epoll_wait, kill,
-    limit_descriptors, pipe, poll, poll_one, ppoll_unblocked, pselect_unblocked, read, recv,
-    select_beyond, send, set_timeout, socketpair, write,
+    Nowhere, block, dup, epoll_create, epoll_ctl, epoll_delete_by, epoll_pwait_under, epoll_wait,
+    kill, limit_descriptors, pipe, poll, poll_one, ppoll_unblocked, pselect_unblocked, read, recv,
+    select_beyond, send, set_timeout, signal_set, socketpair, write,
 };
-use libc::{EPOLL_CTL_ADD, MSG_NOSIGNAL, MSG_OOB, POLLIN, SIGUSR1, SO_SNDTIMEO};
+use libc::{EPOLL_CTL_ADD, MSG_NOSIGNAL, MSG_OOB, POLLIN, SIGUSR1, SIGUSR2, SO_SNDTIMEO};
 
 use super::asleep::{interrupt, once_asleep};
 use super::signals::{catch, catch_by, caught};
@@ -31,6 +31,18 @@ static NOTES: AtomicI32 = AtomicI32::new(-1);
 /// A handler that tells an event loop of its signal by a pipe.
 extern "C" fn note(_signal: i32) {
     let _ = write(NOTES.load(Ordering::Relaxed), b".");
+}
+
+/// A handler that leaves an error of its own behind.
+extern "C" fn fail(_signal: i32) {
+    let _ = write(-1, b".");
+}
+
+/// Send SIGUSR1, which the mask of a wait holds back, and SIGUSR2, which ends the wait.
+fn interrupt_twice(thread: i32) {
+    interrupt(thread);
+    // SAFETY: no memory is passed.
+    unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, SIGUSR2) };
 }
 
 fn watching(s: &Stage, events: u32) -> i32 {
@@ -310,6 +322,23 @@ pub const CHECKS: &[Check] = &[
             answer(s);
             s.wait();
         },
+    ),
+    pair(
+        "what_a_handler_leaves_behind_is_not_the_waits",
+        |s| {
+            talk(s);
+            catch_by(SIGUSR1, 0, fail);
+            catch(SIGUSR2, 0);
+            let (mask, empty) = (signal_set(&[SIGUSR1]), epoll_create());
+            let sets = [empty.expect("a set can be made"), watching(s, IN)];
+            for epoll in sets {
+                let wait = || epoll_pwait_under(epoll, 8, 5000, Some(&mask));
+                let found = once_asleep(wait, interrupt_twice);
+                s.say("wait", found.map(|events| epoll_text(&events)));
+                caught(s);
+            }
+        },
+        |s| answer(s),
     ),
     pair(
         "one_descriptor_may_be_polled",
