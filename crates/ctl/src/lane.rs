@@ -206,6 +206,8 @@ pub mod receiver_flags {
     pub const STAND_BY: u32 = 256;
     /// Between hosts: nobody looks for a START just now. The next bytes on TCP wake who does.
     pub const DROWSY: u32 = 512;
+    /// The receiver has shut down its own sending: the end that the kernel tells of was not made by its death.
+    pub const ENDED: u32 = 1024;
 }
 
 /// How an arena is cut.

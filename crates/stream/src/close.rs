@@ -378,9 +378,11 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
             ending::note_error(end, Errno::CONNRESET);
             reset::now(end);
         }
-        // After our FIN we cannot ring a peer that waits for space, so its direction goes back
-        // to TCP, where the kernel does that.
-        ask_for_tcp(end);
+    }
+    if how != libc::SHUT_RD {
+        say_ended(end);
+    }
+    if writes {
         say_closing(end);
     }
     if how != libc::SHUT_WR && end.family() == Family::Unix {
@@ -417,10 +419,12 @@ fn say_shut(end: &End) {
     }
 }
 
-fn ask_for_tcp(end: &End) {
+/// After our FIN we cannot ring a peer that waits for space, so its direction goes back to TCP, where the kernel does that.
+fn say_ended(end: &End) {
     let Some(lane) = end.rx_lane() else { return };
     let flags = &lane.control().receiver.flags;
-    flags.fetch_or(receiver_flags::STOP_WANTED, Ordering::SeqCst);
+    let ended = receiver_flags::STOP_WANTED | receiver_flags::ENDED;
+    flags.fetch_or(ended, Ordering::SeqCst);
     posted::tell_flags(end);
     bell::answer_space(end);
 }

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
+use crosslane_ctl::lane::receiver_flags::{CLOSED, ENDED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Failed, PeerLied};
@@ -310,9 +310,9 @@ pub(crate) fn note_eof(end: &End) {
             // Another thread may have shut down meanwhile, which looks the same.
             is_over && sends()
         }
-        // Nobody is asked by what is behind an own end. A peer that ends its stream in order says that it is to be sent to by TCP.
-        // Between hosts it may say so later than its kernel ends the stream.
-        false => said & STOP_WANTED == 0 && !end.has_flags(end_flags::FAR),
+        // Nobody is asked by what is behind an own end. Between hosts a peer that ends its stream in order may say so later than
+        // its kernel ends the stream.
+        false => said & ENDED == 0 && !end.has_flags(end_flags::FAR),
     };
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
     if is_reset && unconsumed::in_ring(end) > 0 {
@@ -339,7 +339,7 @@ mod tests {
 
     use super::*;
     use crate::both::ends;
-    use crate::{slices, step};
+    use crate::{close, slices, step, switch};
 
     #[test]
     fn a_reset_under_a_sleeping_receive_is_told_as_one() {
@@ -355,6 +355,22 @@ mod tests {
             reset::now(&near);
             assert_eq!(receiver.join().unwrap(), Err(Errno::CONNRESET));
         });
+    }
+
+    /// What a peer that has ended its stream has not read yet does not make its end a death, wherever it reads from.
+    #[test]
+    fn an_end_behind_an_own_end_is_no_death() {
+        let ([near, far], _sockets) = ends();
+        assert_eq!(slices::send(&near, &[7; 10], true), Ok(10));
+        for end in [&near, &far] {
+            close::before_shutdown(end, libc::SHUT_WR);
+            kernel::shutdown(end.fd(), libc::SHUT_WR).unwrap();
+        }
+        switch::reenter(&far);
+        look_at_kernel(&near);
+        assert_eq!(near.ending(), Ending::Eof);
+        assert_eq!(slices::receive(&near, &mut [0; 8], true), Ok(0));
+        assert_eq!(slices::receive(&far, &mut [0; 16], true), Ok(10));
     }
 
     #[test]

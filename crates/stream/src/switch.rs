@@ -429,9 +429,8 @@ pub fn leave(end: &End, reason: Reason) {
 
 /// Allow the peer to switch to the ring again after [`leave`].
 pub fn reenter(end: &End) {
-    if let Some(lane) = end.rx_lane()
-        && !end.is_pinned()
-    {
+    let stays_out = end.is_pinned() || end.has_flags(end_flags::SHUT_WRITE);
+    if let Some(lane) = end.rx_lane().filter(|_| !stays_out) {
         lane.control()
             .receiver
             .flags
