@@ -14,7 +14,7 @@ use crate::known::{KNOWN, Known};
 use crate::program::{Program, Step};
 use crate::side::FULL;
 use crate::word::MessageFlags;
-use crate::world::{CAPACITY, World, overfilling, without_count};
+use crate::world::{CAPACITY, Sleeper, World, is_poll, overfilling, without_count};
 
 /// A sleeper that must wake does within this, unless something is wrong.
 const WAKING: Duration = Duration::from_secs(2);
@@ -37,8 +37,8 @@ pub struct Player<'a> {
     trace: &'a mut dyn Write,
     /// The send of this step has found no room.
     was_full: bool,
-    /// Threads that have not come back although they were to.
-    stuck: Vec<(usize, usize)>,
+    /// Sleepers that have not come back although they were to.
+    stuck: Vec<Sleeper>,
     /// Steps that were made.
     made: usize,
     /// Whether what is known to differ is left out.
@@ -111,16 +111,44 @@ impl Player<'_> {
     fn wake(&mut self, index: usize) {
         let sleeper = &self.world.sleepers[index];
         let (process, thread) = (sleeper.process, sleeper.thread);
-        let ended = self.cast.ended(process, thread, WAKING);
-        if ended.is_none() {
-            self.stuck.push((process, thread));
-            self.world.keep_for(index);
+        if let Some(outcome) = self.cast.ended(process, thread, WAKING) {
+            self.end_sleep(index, &outcome);
+            return;
         }
-        let outcome = ended.unwrap_or_else(|| Outcome {
+        self.world.keep_for(index);
+        let outcome = Outcome {
             text: "sleeps on".into(),
             ..Outcome::default()
-        });
-        self.end_sleep(index, &outcome);
+        };
+        let sleeper = self.end_sleep(index, &outcome);
+        self.stuck.push(sleeper);
+    }
+
+    fn is_stuck(&self, process: usize, thread: usize) -> bool {
+        let is_it = |sleeper: &Sleeper| sleeper.process == process && sleeper.thread == thread;
+        self.stuck.iter().any(is_it)
+    }
+
+    /// A poll whose number names something else by now comes back when that is ready and what it sleeps on wakes it, of
+    /// which the world knows nothing. It gives up what nobody else may have by then.
+    fn await_stuck_polls(&mut self) -> Result<(), Hung> {
+        let mut index = 0;
+        while let Some(sleeper) = self.stuck.get(index) {
+            let (process, thread) = (sleeper.process, sleeper.thread);
+            if !is_poll(&sleeper.call)
+                || !self.cast.is_alive(process)
+                || !self.cast.has_come_back(process, thread)?
+            {
+                index += 1;
+                continue;
+            }
+            let sleeper = self.stuck.remove(index);
+            let outcome = self.cast.ended(process, thread, Duration::ZERO);
+            let text = outcome.map_or_else(String::new, |outcome| outcome.text);
+            self.say(&format!("  @{process}/{thread} {}", sleeper.call), &text);
+            self.world.keep_no_more_for(&sleeper);
+        }
+        Ok(())
     }
 
     /// Those who wait in a set to which something has just been added may come back, and are not to find more by then.
@@ -148,17 +176,18 @@ impl Player<'_> {
                 false => None,
             };
             match ended {
-                Some(outcome) => self.end_sleep(index, &outcome),
+                Some(outcome) => drop(self.end_sleep(index, &outcome)),
                 None => index += 1,
             }
         }
     }
 
-    fn end_sleep(&mut self, index: usize, outcome: &Outcome) {
+    fn end_sleep(&mut self, index: usize, outcome: &Outcome) -> Sleeper {
         let sleeper = self.world.end_sleep(index, outcome);
         let (process, thread) = (sleeper.process, sleeper.thread);
         let what = format!("  @{process}/{thread} {}", sleeper.call);
         self.say(&what, &without_count(&sleeper.call, outcome));
+        sleeper
     }
 
     /// End all sleepers, read what is left, close everything.

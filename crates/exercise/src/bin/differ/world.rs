@@ -18,6 +18,7 @@ mod full;
 mod judge;
 mod signalled;
 
+pub use copies::is_poll;
 pub use full::{CAPACITY, Full, overfilling, without_count};
 
 /// More than this is not left unread, so that room is never a matter of buffers.

@@ -37,6 +37,12 @@ type Looks = [Option<TcpLook>; 2];
 
 impl Player<'_> {
     pub(super) fn rest(&mut self) -> Result<(), Hung> {
+        self.rest_of_connections()?;
+        self.await_stuck_polls()?;
+        self.rest_of_connections()
+    }
+
+    fn rest_of_connections(&mut self) -> Result<(), Hung> {
         std::thread::sleep(UNASKED);
         for number in 0..self.world.connections.len() {
             if std::mem::take(&mut self.world.connections[number].dirty) {

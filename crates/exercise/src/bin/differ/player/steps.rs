@@ -69,8 +69,9 @@ impl Player<'_> {
         thread: usize,
         call: &Call,
     ) -> Result<Option<String>, Hung> {
-        let is_stuck = self.stuck.contains(&(process, thread));
-        if is_stuck || !self.world.may_sleep(process, thread, call) || self.is_known(process, call)
+        if self.is_stuck(process, thread)
+            || !self.world.may_sleep(process, thread, call)
+            || self.is_known(process, call)
         {
             return Ok(None);
         }
@@ -268,7 +269,7 @@ impl Player<'_> {
         let sender = self.world.file(from.0, from.1);
         let write = Call::Write { fd: from.1, count };
         let stays = sender.is_some_and(|file| !file.nonblocking && !file.limits(&write));
-        if is_busy || !stays || !self.is_clear(from, to) {
+        if is_busy || self.is_stuck(from.0, thread) || !stays || !self.is_clear(from, to) {
             return Ok(None);
         }
         let drain = Call::Drain { fd: to.1, count };

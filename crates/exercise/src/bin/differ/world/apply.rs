@@ -323,6 +323,17 @@ impl World {
             .extend(sleeper.files().map(|file| (process, file)));
     }
 
+    /// It has come back after all.
+    pub fn keep_no_more_for(&mut self, sleeper: &Sleeper) {
+        for file in sleeper.files() {
+            let held = (sleeper.process, file);
+            if let Some(place) = self.held.iter().position(|other| *other == held) {
+                self.held.remove(place);
+            }
+            self.release_if_unused(file);
+        }
+    }
+
     /// A sleeper came back.
     pub fn end_sleep(&mut self, index: usize, outcome: &Outcome) -> Sleeper {
         let sleeper = self.sleepers.remove(index);

@@ -118,9 +118,9 @@ impl World {
         })
     }
 
-    /// Whether `call` sends one message after another to who sleeps for them, or to an end that has been closed: how
-    /// many are received, or make an edge, is a matter of how fast it wakes, and how many are sent of how fast it answers
-    /// that nobody is there.
+    /// Whether `call` sends one message after another to who sleeps for them, or to an end that has been closed, or that only
+    /// a sleeper has open: how many are received, or make an edge, is a matter of how fast it wakes, and how many are sent
+    /// of how fast it answers that nobody is there.
     fn races(&self, file: &File, call: &Call) -> bool {
         let (Call::Sendmmsg { messages, .. }, Kind::End { connection, side }) = (call, &file.kind)
         else {
@@ -135,7 +135,17 @@ impl World {
             takes(&sleeper.call) && all.iter().any(|file| self.files[*file].kind == peer)
         };
         let is_gone = self.connections[*connection].ends[1 - side].gone;
-        *messages > 1 && (is_gone || self.sleepers.iter().any(receives))
+        let is_kept = self.is_kept_by_calls(&peer);
+        *messages > 1 && (is_gone || is_kept || self.sleepers.iter().any(receives))
+    }
+
+    /// Whether only calls that sleep on it have an end open.
+    fn is_kept_by_calls(&self, end: &Kind) -> bool {
+        let is_it = |file: usize| self.files[file].kind == *end;
+        let is_named = self.names.values().any(|entry| is_it(entry.file));
+        let keeps = |sleeper: &Sleeper| sleeper.files().any(is_it);
+        let is_held = || self.held.iter().any(|(_, file)| is_it(*file));
+        !is_named && (is_held() || self.sleepers.iter().any(keeps))
     }
 
     /// Whether `call` sets a short time limit under a call that receives again and again: how much it gets in that
