@@ -50,7 +50,7 @@ pub struct LaneControl {
     /// Line 0, written by the sender.
     pub sender: SenderLine,
     /// Line 1, flags of the receiver; the sender takes `ARMED` away and sets `ANSWERED` and
-    /// `ENTERED`.
+    /// `ENTERED`, and the monitor sets `DIED`.
     pub receiver: ReceiverLine,
     /// Line 2, written by the receiver after every read.
     pub credit: CreditLine,
@@ -208,6 +208,9 @@ pub mod receiver_flags {
     pub const DROWSY: u32 = 512;
     /// The receiver has shut down its own sending: the end that the kernel tells of was not made by its death.
     pub const ENDED: u32 = 1024;
+    /// Set by the monitor, on one host: the receiver's process has ended. A hint, as others may have the connection, too: the
+    /// sender takes it away and asks the kernel.
+    pub const DIED: u32 = 2048;
 }
 
 /// How an arena is cut.

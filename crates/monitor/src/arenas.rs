@@ -4,8 +4,10 @@
 //! zeroed, when the second side leaves, and only then used again.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::offset_of;
 
-use crosslane_ctl::lane::{Geometry, Location};
+use crosslane_ctl::lane::receiver_flags::DIED;
+use crosslane_ctl::lane::{Geometry, LaneControl, Location};
 use crosslane_ctl::layout::{Layout, Range};
 
 use crate::registry::FamilyId;
@@ -36,6 +38,11 @@ pub trait Backing {
     fn create_in(&mut self, window: WindowId) -> Option<(Self::Memory, Geometry)> {
         let _ = window;
         None
+    }
+
+    /// Set flags in a word of the memory.
+    fn set_flags(&mut self, memory: &Self::Memory, offset: usize, flags: u32) {
+        let _ = (memory, offset, flags);
     }
 
     /// No slot of this memory is used any more; processes may still map it.
@@ -462,6 +469,24 @@ impl<B: Backing> Arenas<B> {
             self.shared.remove(&side);
         }
         true
+    }
+
+    /// The process that holds a side has ended: who sends to it is to ask the kernel.
+    pub fn note_death(&mut self, side: Side) {
+        let Some(arena) = self.arenas.get(&side.arena) else {
+            return;
+        };
+        let other = 1 - side.role;
+        let is_held = arena.held.get(side.slot as usize);
+        let is_held = is_held.is_some_and(|held| held & 1 << other != 0);
+        let layout = self.backing.location(&arena.memory).layout();
+        if let Some(lane) = layout.lane(&arena.geometry, side.slot, other)
+            && is_held
+            && arena.origin == Origin::Host
+        {
+            let flags = lane.control + offset_of!(LaneControl, receiver.flags);
+            self.backing.set_flags(&arena.memory, flags, DIED);
+        }
     }
 
     /// A side is out. When both are, the slot is punched and free again.

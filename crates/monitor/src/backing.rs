@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::lane::{Geometry, Location, Pages, Posting};
-use crosslane_window::memory::create_sealed;
+use crosslane_window::memory::{create_sealed, set_bits};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::arenas::{Backing, WindowId};
@@ -264,6 +264,14 @@ impl Backing for Memories {
             self.put_back(window, part);
         }
         held
+    }
+
+    fn set_flags(&mut self, memory: &Memory, offset: usize, flags: u32) {
+        if let Memory::Sealed(fd) = memory
+            && let Err(error) = set_bits(fd.as_fd(), offset, flags)
+        {
+            tracing::warn!(%error, "who sends to a dead program finds out later");
+        }
     }
 
     fn gone(&mut self, memory: Memory) {

@@ -4,10 +4,10 @@
 use core::sync::atomic::Ordering;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::{CLOSED, ENDED};
+use crosslane_ctl::lane::receiver_flags::{CLOSED, DIED, ENDED};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
-use crosslane_ring::{Failed, PeerLied};
+use crosslane_ring::{Failed, PeerLied, WindowLane};
 use crosslane_sys::{Errno, cpu, kernel};
 
 use crate::asleep::take_bells;
@@ -260,6 +260,15 @@ pub fn look_for_any(end: &End) {
     }
 }
 
+/// Before a send: the monitor may have seen the receiver's process end.
+pub(crate) fn heed_death(end: &End, lane: &WindowLane) {
+    let flags = &lane.control().receiver.flags;
+    if flags.load(Ordering::Relaxed) & DIED != 0 {
+        flags.fetch_and(!DIED, Ordering::Relaxed);
+        look_for_any(end);
+    }
+}
+
 /// As [`look_at_kernel`]; the caller holds the receiving direction.
 pub(crate) fn look_behind_bells(end: &End) {
     take_bells(end, 0);
@@ -311,8 +320,11 @@ pub(crate) fn note_eof(end: &End) {
             is_over && sends()
         }
         // Nobody is asked by what is behind an own end. Between hosts a peer that ends its stream in order may say so later than
-        // its kernel ends the stream.
-        false => said & ENDED == 0 && !end.has_flags(end_flags::FAR),
+        // its kernel ends the stream; and our kernel itself ends one that is sent to and shut both ways.
+        false => {
+            let may_be_other = end_flags::FAR | end_flags::SHUT_READ;
+            said & ENDED == 0 && end.entry.id.flags.load(Ordering::Relaxed) & may_be_other == 0
+        }
     };
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
     if is_reset && unconsumed::in_ring(end) > 0 {

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::{CLOSED, STOP_WANTED};
+use crosslane_ctl::lane::receiver_flags::{CLOSED, DIED, STOP_WANTED};
 use crosslane_ctl::place::Place;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
@@ -209,8 +209,10 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
 #[inline]
 pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
     if let Some(lane) = end.tx_lane()
-        && lane.control().receiver.flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED) != 0
+        && lane.control().receiver.flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED | DIED)
+            != 0
     {
+        ending::heed_death(end, &lane);
         // What is sent to an end that has shut down is for the kernel to answer.
         switch::attend(end);
     }

@@ -124,6 +124,7 @@ impl<B: Backing> Registry<B> {
             user.parked -= freed.len();
         });
         for parked in freed.into_values() {
+            self.arenas.note_death(parked.side);
             self.arenas.leave(parked.side);
         }
         self.forget_if_done(client);
@@ -139,10 +140,17 @@ impl<B: Backing> Registry<B> {
         let mut ends: Vec<EndId> = state.ends.iter().copied().collect();
         ends.sort_unstable();
         for id in ends {
+            self.note_death(id);
             self.release_end(id, ANY_LANES);
         }
         self.forget_if_done(client);
         self.retire_dropped();
+    }
+
+    fn note_death(&mut self, id: EndId) {
+        for granted in self.ends.get(&id).iter().flat_map(|end| &end.grants) {
+            self.arenas.note_death(granted.side);
+        }
     }
 
     fn forget_if_done(&mut self, client: ClientId) {

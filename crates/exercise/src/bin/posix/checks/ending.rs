@@ -78,7 +78,40 @@ fn told_behind_shutdown(s: &mut Stage, how: fn(&mut Stage)) {
     s.send(b"more");
 }
 
+/// What the first send that is refused is told, where nothing is asked between sends. The first need not be: somebody has to see the
+/// peer die.
+fn send_until_refused(s: &mut Stage) {
+    let mut sends = (0..100).map(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        send(s.fd, &[7; 20], MSG_NOSIGNAL)
+    });
+    let refused = sends.find(Result::is_err).unwrap_or(Ok(0));
+    s.say("refused", refused);
+}
+
 pub const CHECKS: &[Check] = &[
+    pair(
+        "killed_before_it_has_read_and_only_sent_to",
+        |s| {
+            have_killed(s, |_| {});
+            send_until_refused(s);
+            s.send(b"more");
+            s.read(100);
+        },
+        killed,
+    ),
+    pair(
+        "killed_and_only_sent_to",
+        |s| {
+            assert!((0..40).all(|_| says(s.fd, b"word") && hears(s.fd, b"word")));
+            s.go();
+            s.until_gone();
+            send_until_refused(s);
+            s.send(b"more");
+            s.read(100);
+        },
+        killed,
+    ),
     pair(
         "killed_before_it_has_read_and_sent_to",
         |s| told_of_killed(s, |s| s.send(b"more")),
