@@ -1,14 +1,18 @@
 //! Named cases.
 
 use std::collections::HashSet;
+use std::mem::offset_of;
 
+use crosslane_ctl::lane::LaneControl;
+use crosslane_ctl::lane::receiver_flags::DIED;
+use crosslane_ctl::layout::Layout;
 use crosslane_ctl::message::MonitorMessage;
 use crosslane_ctl::reason::Reason;
 use crosslane_monitor::config::Quotas;
 use crosslane_monitor::endpoint::{EndKey, Endpoint, EndpointError};
 use crosslane_monitor::registry::{FamilyId, GRANTS_PER_END, Violation};
 
-use crate::support::{Bench, socket};
+use crate::support::{Bench, GEOMETRY, socket};
 
 #[test]
 fn registration_is_answered_before_the_grant() {
@@ -53,6 +57,29 @@ fn a_newer_socket_of_the_same_names_takes_the_partner_over() {
     bench.registry.release(b, 2, 0);
     assert_eq!(bench.registry.arenas().slots_in_use(), 1);
     assert_eq!(old.len(), 2);
+}
+
+#[test]
+fn who_sends_to_a_process_that_has_ended_is_told() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    for number in [0, 1] {
+        let token = u64::from(number);
+        bench.register(a, token, socket(number, 0, 2 * token + 1));
+        bench.register(b, token, socket(number, 1, 2 * token + 2));
+    }
+    let grants = bench.grants();
+    // A close says so itself.
+    bench.registry.release(a, 0, 0);
+    assert_eq!(*bench.flags_set.borrow(), []);
+    bench.registry.gone(a);
+    let (_, by_b) = grants.iter().rfind(|(client, _)| *client == b).unwrap();
+    let lane = Layout::Parted.lane(&GEOMETRY, by_b.slot, by_b.role);
+    let flags = lane.unwrap().control + offset_of!(LaneControl, receiver.flags);
+    assert_eq!(*bench.flags_set.borrow(), [(flags, DIED)]);
+    // Nobody is left.
+    bench.registry.gone(b);
+    assert_eq!(bench.flags_set.borrow().len(), 1);
 }
 
 #[test]

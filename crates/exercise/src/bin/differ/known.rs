@@ -94,7 +94,7 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: "copied-onto-the-number-of-a-call",
         why: "a poll or a receive that the kernel sleeps in by a number does not see what stands in the memory of the \
-              connection that gets this number, if the peer makes no call that brings it to TCP (docs/differences.md)",
+              connection that gets this number, if no call brings it to TCP (docs/differences.md)",
         is_it: World::may_get_the_number_of_a_call,
     },
     Known {

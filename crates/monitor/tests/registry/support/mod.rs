@@ -27,7 +27,11 @@ pub struct Slots(pub Rc<RefCell<Vec<bool>>>, Option<WindowId>);
 pub struct Fake {
     left: usize,
     punching_works: Rc<Cell<bool>>,
+    flags_set: FlagsSet,
 }
+
+/// Flags that were set, with where.
+pub type FlagsSet = Rc<RefCell<Vec<(usize, u32)>>>;
 
 impl Backing for Fake {
     type Memory = Slots;
@@ -53,6 +57,10 @@ impl Backing for Fake {
         self.punching_works.get()
     }
 
+    fn set_flags(&mut self, _memory: &Slots, offset: usize, flags: u32) {
+        self.flags_set.borrow_mut().push((offset, flags));
+    }
+
     fn create_in(&mut self, window: WindowId) -> Option<(Slots, Geometry)> {
         let slots = Rc::new(RefCell::new(vec![true; 2]));
         Some((Slots(slots, Some(window)), GEOMETRY))
@@ -67,6 +75,7 @@ impl Backing for Fake {
 pub struct Bench {
     pub registry: Registry<Fake>,
     pub punching_works: Rc<Cell<bool>>,
+    pub flags_set: FlagsSet,
     clients: u64,
 }
 
@@ -77,13 +86,16 @@ impl Bench {
 
     pub fn with(quotas: Quotas, arenas: usize) -> Self {
         let punching_works = Rc::new(Cell::new(true));
+        let flags_set = FlagsSet::default();
         let fake = Fake {
             left: arenas,
             punching_works: Rc::clone(&punching_works),
+            flags_set: Rc::clone(&flags_set),
         };
         Self {
             registry: Registry::new(fake, GEOMETRY, quotas),
             punching_works,
+            flags_set,
             clients: 0,
         }
     }

@@ -5,8 +5,8 @@ use std::os::fd::RawFd;
 use super::{Call, How, Kind, Sleeper, World};
 
 impl World {
-    /// Whether a connection with something unread from another process gets the number that a call sleeps by, or may get
-    /// it.
+    /// Whether a connection with something unread gets the number that a call sleeps by, or may get it: unread from another
+    /// process, or anything where the call does not sleep on connections.
     pub fn may_get_the_number_of_a_call(&self, process: usize, call: &Call) -> bool {
         let entry_of = |handle| self.entry(process, handle);
         let copied = match *call {
@@ -20,7 +20,7 @@ impl World {
             _ => None,
         };
         copied.is_some_and(|(file, number)| {
-            let sleeps_by = |sleeper: &Sleeper| {
+            let sleeps_by = |sleeper: &&Sleeper| {
                 let mut numbers = sleeper.numbers.iter();
                 sleeper.process == process
                     && numbers.any(|by| match number {
@@ -28,8 +28,13 @@ impl World {
                         None => !self.is_named(process, *by),
                     })
             };
-            let mut waiting = self.sleepers.iter().filter(|sleeper| !sleeper.is_send());
-            waiting.any(sleeps_by) && self.has_unread_from_elsewhere(process, file)
+            let waiting = self.sleepers.iter().filter(|sleeper| !sleeper.is_send());
+            waiting
+                .filter(sleeps_by)
+                .any(|sleeper| match self.is_on_connections(sleeper) {
+                    true => self.has_unread_from_elsewhere(process, file),
+                    false => self.unread_of(file) > 0,
+                })
         })
     }
 
@@ -57,6 +62,18 @@ impl World {
         names.any(|((of, _), entry)| *of == process && entry.fd == number)
     }
 
+    fn is_on_connections(&self, sleeper: &Sleeper) -> bool {
+        let mut kinds = sleeper.files().map(|file| &self.files[file].kind);
+        kinds.all(|kind| matches!(kind, Kind::End { .. }))
+    }
+
+    fn unread_of(&self, file: usize) -> usize {
+        match self.files[file].kind {
+            Kind::End { connection, side } => self.connections[connection].unread(side),
+            _ => 0,
+        }
+    }
+
     fn has_unread_from_elsewhere(&self, process: usize, file: usize) -> bool {
         let Kind::End { connection, side } = self.files[file].kind else {
             return false;
@@ -69,7 +86,7 @@ impl World {
             .names
             .iter()
             .any(|((of, _), entry)| *of == process && self.files[entry.file].kind == peer);
-        !is_here && self.connections[connection].unread(side) > 0
+        !is_here && self.unread_of(file) > 0
     }
 }
 
