@@ -50,7 +50,7 @@ pub fn fill(
         return Ok(Filled::Elsewhere);
     }
     let filled = fill_locked(end, most.min(MOST_BYTES), source)?;
-    send::after_sending(end);
+    send::after_sending(end, most);
     Ok(filled)
 }
 

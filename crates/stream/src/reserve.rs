@@ -126,7 +126,7 @@ pub fn commit(end: &End, room: &Room, bytes: usize) -> Result<bool, Errno> {
         }
         may
     };
-    send::after_sending(end);
+    send::after_sending(end, bytes);
     Ok(committed)
 }
 

@@ -66,7 +66,7 @@ pub fn send(
         }
     }
     let (done, token) = write_ring(end, parts)?;
-    after_sending(end);
+    after_sending(end, done);
     if parts.left() == 0 {
         end.note_room();
         return Ok(Sent::Bytes(done));
@@ -78,10 +78,10 @@ pub fn send(
     send_slowly(end, parts, dont_wait, (done, token), portions)
 }
 
-/// What follows each send into the ring; no lock is held.
+/// What follows each send of `bytes` into the ring; no lock is held.
 #[inline]
-pub(crate) fn after_sending(end: &End) {
-    if end.ending() == Ending::Eof && end.family() == Family::Tcp {
+pub(crate) fn after_sending(end: &End, bytes: usize) {
+    if end.ending() == Ending::Eof && end.family() == Family::Tcp && bytes > 0 {
         provoke_reset(end);
     }
     if end.local.chaos.load(Ordering::Relaxed) != 0 {

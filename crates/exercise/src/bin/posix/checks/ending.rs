@@ -118,6 +118,20 @@ pub const CHECKS: &[Check] = &[
         killed,
     ),
     pair(
+        "killed_and_sent_nothing",
+        |s| {
+            assert!((0..40).all(|_| says(s.fd, b"word") && hears(s.fd, b"word")));
+            s.go();
+            s.until_gone();
+            s.until(POLLRDHUP);
+            s.send(b"");
+            s.send(b"x");
+            pause();
+            s.send(b"x");
+        },
+        killed,
+    ),
+    pair(
         "killed_before_it_has_read_behind_an_end",
         |s| told_behind_shutdown(s, |s| s.say("end", shutdown(s.fd, SHUT_WR))),
         killed,
