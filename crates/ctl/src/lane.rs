@@ -211,6 +211,8 @@ pub mod receiver_flags {
     /// Set by the monitor, on one host: the receiver's process has ended. A hint, as others may have the connection, too: the
     /// sender takes it away and asks the kernel.
     pub const DIED: u32 = 2048;
+    /// What a sender heeds before it puts anything into the lane.
+    pub const HEEDED: u32 = CLOSED | STOP_WANTED | DIED;
 }
 
 /// How an arena is cut.

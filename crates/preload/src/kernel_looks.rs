@@ -1,7 +1,7 @@
 //! When the kernel is asked for what rings cannot show: other descriptors, connections on TCP, doorbells of idle ones.
 
 use core::cell::Cell;
-use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
 
@@ -20,39 +20,58 @@ const LONG_SPIN_US: u64 = 4;
 /// Looks between two looks at the clock, which costs as much as several of them.
 const LOOKS_PER_CLOCK: u32 = 16;
 
-/// When the kernel has last been asked, and about what.
+/// When a poll of several descriptors has last asked the kernel, and about which.
 #[derive(Clone, Copy)]
 struct Looked {
     /// In ticks.
     at: u64,
-    /// The first and the last of the descriptors, and how many they were.
-    array: (c_int, c_int, usize),
+    /// What [`name_of`] makes of them.
+    name: u64,
 }
 
 thread_local! {
-    /// By a poll of this thread, of one descriptor or of several.
-    static LOOKED: [Cell<Looked>; 2] = const {
-        [const { Cell::new(Looked { at: 0, array: (0, 0, 0) }) }; 2]
-    };
+    static LOOKED: Cell<Looked> = const { Cell::new(Looked { at: 0, name: 0 }) };
 }
 
-/// Whether a poll asks the kernel although rings may have something: what is ready in them must not hide the rest for ever. Of
-/// several descriptors what has been asked about others says nothing, as polls in turn could keep one from asking.
+/// Whether a poll asks the kernel although rings may have something: what is ready in them must not hide the rest for ever.
+/// What has been asked about other descriptors says nothing, as polls in turn could keep one from asking.
 pub fn is_kernels_turn(fds: &[pollfd]) -> bool {
-    let (now, count) = (cpu::ticks(), fds.len());
-    let array = match fds {
-        [first, .., last] => (first.fd, last.fd, count),
-        _ => (0, 0, count),
-    };
-    let is_several = usize::from(count > 1);
+    let now = cpu::ticks();
+    match fds {
+        [] => true,
+        [one] => End::of(one.fd).is_none_or(|end| is_turn_of(&end, now)),
+        several => is_turn_of_all(several, now),
+    }
+}
+
+fn is_turn_of(end: &End, now: u64) -> bool {
+    let before = &end.local.polled;
+    let is_due = has_passed(before.load(Ordering::Relaxed), now, KERNEL_LOOK_US);
+    if is_due {
+        before.store(now, Ordering::Relaxed);
+    }
+    is_due
+}
+
+fn is_turn_of_all(fds: &[pollfd], now: u64) -> bool {
+    let name = name_of(fds);
     LOOKED.with(|looked| {
-        let before = looked[is_several].get();
-        let is_due = before.array != array || has_passed(before.at, now, KERNEL_LOOK_US);
+        let before = looked.get();
+        let is_due = before.name != name || has_passed(before.at, now, KERNEL_LOOK_US);
         if is_due {
-            looked[is_several].set(Looked { at: now, array });
+            looked.set(Looked { at: now, name });
         }
         is_due
     })
+}
+
+/// One number for all of them in their order (FNV-1a, a word at a time).
+fn name_of(fds: &[pollfd]) -> u64 {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x100_0000_01b3;
+    let add =
+        |name: u64, one: &pollfd| (name ^ u64::from(one.fd.cast_unsigned())).wrapping_mul(PRIME);
+    fds.iter().fold(BASIS, add)
 }
 
 /// The kernel's turns in one spin.
@@ -162,8 +181,8 @@ pub fn tell_kept_errors(fds: &mut [pollfd]) {
 mod tests {
     use super::*;
 
-    fn array(numbers: &[c_int]) -> Vec<pollfd> {
-        let one = |fd: &c_int| pollfd {
+    fn array(numbers: &[i32]) -> Vec<pollfd> {
+        let one = |fd: &i32| pollfd {
             fd: *fd,
             events: 0,
             revents: 0,
@@ -173,14 +192,16 @@ mod tests {
 
     #[test]
     fn polls_of_other_descriptors_take_no_turn_away() {
-        let [small, large, single] = [&[3, 4][..], &[3, 4, 5, 6], &[3]].map(array);
+        let [one, other, larger] = [&[3, 4, 5][..], &[3, 6, 5], &[3, 4, 5, 6]].map(array);
         for _ in 0..100 {
-            assert!(is_kernels_turn(&small) && is_kernels_turn(&large));
+            assert!(
+                [&one, &other, &larger]
+                    .iter()
+                    .all(|fds| is_kernels_turn(fds))
+            );
         }
-        for same in [small, single] {
-            // Unless the thread is preempted between the two.
-            let is_put_off = |_| is_kernels_turn(&same) && !is_kernels_turn(&same);
-            assert!((0..1000).any(is_put_off), "each look asks");
-        }
+        // Unless the thread is preempted between the two.
+        let is_put_off = |_| is_kernels_turn(&one) && !is_kernels_turn(&one);
+        assert!((0..1000).any(is_put_off), "each look asks");
     }
 }

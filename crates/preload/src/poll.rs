@@ -114,9 +114,18 @@ pub fn wait_any(
         match slept {
             // The kernel, too, looks once more at what the descriptors name now.
             Err(Errno::INTR) => {
+                // SAFETY: the program's mask, by the manual of its call.
+                let is_opened = |held: &SignalsHeld| unsafe { held.is_opened_by(mask) };
+                // The handler of a signal that only the mask lets in may have run, which natively it does where nothing has come.
+                let is_by_mask = held.as_ref().is_some_and(is_opened);
+                let lost = kept.strays(fds);
+                let is_lost = |place| lost.iter().any(|stray| stray.place == place);
                 let is_known = |fd| epoll::is_known(fd) || End::of(fd).is_some();
-                let is_ours =
-                    |place, one: &pollfd| kept.has(place) || is_closed(one) || is_known(one.fd);
+                let is_ours = |place, one: &pollfd| {
+                    is_closed(one)
+                        || is_lost(place)
+                        || !is_by_mask && (kept.has(place) || is_known(one.fd))
+                };
                 return match look_at_ours(fds, is_ours)? {
                     0 => Err(Errno::INTR),
                     found => Ok(found),

@@ -371,13 +371,12 @@ pub fn before_shutdown(end: &End, how: libc::c_int) {
         end.add_flags(flags);
     }
     gone::note_shutdown(end);
-    if writes {
-        if !replay::push_replay(end, Instant::now() + replay::PATIENCE)
-            && end.family() == Family::Tcp
-        {
-            ending::note_error(end, Errno::CONNRESET);
-            reset::now(end);
-        }
+    if writes
+        && !replay::push_replay(end, Instant::now() + replay::PATIENCE)
+        && end.family() == Family::Tcp
+    {
+        ending::note_error(end, Errno::CONNRESET);
+        reset::now(end);
     }
     if how != libc::SHUT_RD {
         say_ended(end);

@@ -75,6 +75,10 @@ pub struct Local {
     pub(crate) stalled_since: AtomicU64,
     /// When the kernel was last asked whether the peer still takes anything, in ticks.
     pub(crate) life_seen: AtomicU64,
+    /// When a poll of it alone has last asked the kernel, in ticks; for the layer above.
+    pub polled: AtomicU64,
+    /// When it was first heard that the peer's process has ended, in ticks; 0 if it was not.
+    pub(crate) death_heard: AtomicU64,
     /// How far the peer had sent and taken when it was last looked for.
     pub(crate) life_signs: [AtomicU64; 2],
     /// Bytes that it had received when it sent last, until it is registered.

@@ -2,9 +2,10 @@
 //! to the program after all data.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::{CLOSED, DIED, ENDED};
+use crosslane_ctl::lane::receiver_flags::{CLOSED, DIED, ENDED, FROZEN};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{Failed, PeerLied, WindowLane};
@@ -34,7 +35,11 @@ pub(crate) fn at_end(end: &End) -> Result<usize, Errno> {
                 }
                 // Not connected is what the library has reset.
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN) => {}
-                Err(errno) => return Err(errno),
+                Err(errno) => {
+                    // The kernel has told it now, and refuses what comes behind it.
+                    look_for_reset(end);
+                    return Err(errno);
+                }
             },
             error => return Err(Errno(error)),
         }
@@ -87,12 +92,16 @@ fn take_last_bells(end: &End) {
 /// or has not told yet.
 pub fn take_error(end: &End) -> Option<Errno> {
     gone::look_again(end);
-    take_kept(end).or_else(|| {
-        kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR)
-            .ok()
-            .filter(|error| *error != 0)
-            .map(Errno)
-    })
+    take_kept(end).or_else(|| take_from_kernel(end))
+}
+
+fn take_from_kernel(end: &End) -> Option<Errno> {
+    let error: i32 = kernel::getsockopt(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR).ok()?;
+    if error != 0 && end.family() == Family::Tcp {
+        // It tells that once only.
+        look_for_reset(end);
+    }
+    (error != 0).then_some(Errno(error))
 }
 
 /// As [`take_error`], of what a receive is told: a reset behind the end of the stream is for others.
@@ -252,20 +261,37 @@ pub(crate) fn look_at_kernel(end: &End) {
     look_behind_bells(end);
 }
 
-/// Before a call that an end makes another one, of which nothing in the lanes tells: whether it has come over TCP.
+/// Before a call that an end makes another one, of which nothing in the lanes tells: whether it has come over TCP, and what it
+/// means.
 pub fn look_for_any(end: &End) {
-    let is_open = end.phase() == EndPhase::Granted && end.ending() == Ending::Open;
-    if is_open && end.family() == Family::Tcp {
+    let is_open_question = match end.ending() {
+        Ending::Open => true,
+        Ending::Eof => !end.has_flags(end_flags::JUDGED),
+        Ending::Reset => false,
+    };
+    if is_open_question && end.phase() == EndPhase::Granted && end.family() == Family::Tcp {
         look_at_kernel(end);
     }
 }
 
-/// Before a send: the monitor may have seen the receiver's process end.
+/// A process that ends gives up its descriptors one after the other, and the monitor hears of its own in between.
+const DYING: Duration = Duration::from_millis(100);
+
+/// Before a send: the monitor may have seen the receiver's process end. The kernel is asked until it has, too, unless others have
+/// the connection.
 pub(crate) fn heed_death(end: &End, lane: &WindowLane) {
     let flags = &lane.control().receiver.flags;
-    if flags.load(Ordering::Relaxed) & DIED != 0 {
+    if flags.load(Ordering::Relaxed) & DIED == 0 {
+        return;
+    }
+    look_for_any(end);
+    let now = cpu::ticks();
+    let heard = &end.local.death_heard;
+    let _ = heard.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    let since = now.wrapping_sub(heard.load(Ordering::Relaxed)) / cpu::ticks_per_us();
+    if end.ending() != Ending::Open || u128::from(since) > DYING.as_micros() {
         flags.fetch_and(!DIED, Ordering::Relaxed);
-        look_for_any(end);
+        heard.store(0, Ordering::Relaxed);
     }
 }
 
@@ -306,31 +332,45 @@ pub(crate) fn note_eof(end: &End) {
         return;
     }
     end.note_ending(Ending::Eof);
-    let Some(lane) = end.tx_lane() else { return };
+    let Some(lane) = end.tx_lane().filter(|_| has_peer_ended(end)) else {
+        return;
+    };
+    if !end.has_flags(end_flags::FAR) {
+        // There it is told by what the other host says (crate::doubt).
+        end.add_flags(end_flags::JUDGED);
+    }
     let said = lane.control().receiver.flags.load(Ordering::SeqCst);
-    if said & CLOSED != 0 || unconsumed::in_ring(end) == 0 || !has_peer_ended(end) {
+    if said & CLOSED != 0 || unconsumed::on_its_way(end) == 0 {
         return;
     }
-    let sends = || !end.has_flags(end_flags::SHUT_WRITE);
-    let is_reset = match sends() {
-        true => {
-            bell::probe(end, CLOSED);
-            let is_over = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP) != 0;
-            // Another thread may have shut down meanwhile, which looks the same.
-            is_over && sends()
-        }
-        // Nobody is asked by what is behind an own end. Between hosts a peer that ends its stream in order may say so later than
-        // its kernel ends the stream; and our kernel itself ends one that is sent to and shut both ways.
-        false => {
-            let may_be_other = end_flags::FAR | end_flags::SHUT_READ;
-            said & ENDED == 0 && end.entry.id.flags.load(Ordering::Relaxed) & may_be_other == 0
-        }
-    };
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
-    if is_reset && unconsumed::in_ring(end) > 0 {
+    if is_reset(end, said) && unconsumed::on_its_way(end) > 0 {
         let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
-        note_error(end, Errno::CONNRESET);
+        let has_ended_before = said & ENDED != 0;
+        note_error(
+            end,
+            match has_ended_before {
+                true => Errno::PIPE,
+                false => Errno::CONNRESET,
+            },
+        );
     }
+}
+
+/// Whether the peer, which has not read all and has said so much of itself, is gone, and not only done with sending.
+fn is_reset(end: &End, said: u32) -> bool {
+    let sends = || !end.has_flags(end_flags::SHUT_WRITE);
+    if sends() && end.tx_mode() == Mode::Ring {
+        bell::probe(end, CLOSED);
+        let is_over = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+        // Another thread may have shut down meanwhile, which looks the same.
+        return is_over && sends();
+    }
+    // Nobody is asked by what is behind an own end, nor by the program's own bytes on TCP. Between hosts a peer that ends its stream in order may say so later than its
+    // kernel ends the stream; our kernel itself ends one that is sent to and shut both ways; and one that is to be sent again may be
+    // another program's by now.
+    let may_be_other = end_flags::FAR | end_flags::SHUT_READ;
+    said & (ENDED | FROZEN) == 0 && end.entry.id.flags.load(Ordering::Relaxed) & may_be_other == 0
 }
 
 /// Whether the peer sends nothing any more, neither data nor doorbells. The end that an own shutdown for reading makes
@@ -345,8 +385,6 @@ pub(crate) fn has_peer_ended(end: &End) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use crosslane_ring::LaneMemory;
 
     use super::*;

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crosslane_ctl::lane::receiver_flags::{CLOSED, DIED, STOP_WANTED};
+use crosslane_ctl::lane::receiver_flags::HEEDED;
 use crosslane_ctl::slab::{EndPhase, Ending, Mode, end_flags};
 use crosslane_ring::{MAX_RECORD_BYTES, Part, Reservation, WindowLane};
 use crosslane_sys::Errno;
@@ -64,8 +64,7 @@ fn is_usual(end: &End, lane: &WindowLane) -> bool {
         && flags & UNUSUAL & !end_flags::UNIX == 0
         && end.ending() == Ending::Open
         && end.local.kept.load(Ordering::Relaxed) == 0
-        && lane.control().receiver.flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED | DIED)
-            == 0
+        && lane.control().receiver.flags.load(Ordering::Relaxed) & HEEDED == 0
 }
 
 fn fill_locked(

@@ -153,6 +153,8 @@ fn by_kernel(end: &End, wanted: i16) -> i16 {
         if wanted & READ != 0 {
             found |= wanted & READ;
         }
+    } else if found & POLLRDHUP != 0 {
+        ending::look_for_any(end);
     }
     if found & BROKEN != 0 && end.family() == Family::Unix {
         // The error may stand there for doorbells, or for nothing although a ring was left unread.

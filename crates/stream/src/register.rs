@@ -159,6 +159,7 @@ fn forget_moments(local: &Local) {
     local.shares.forget();
     local.stalled_at.store(u64::MAX, Ordering::Relaxed);
     local.life_seen.store(0, Ordering::Relaxed);
+    local.death_heard.store(0, Ordering::Relaxed);
     local.heard.store(0, Ordering::Relaxed);
     local.unheard.forget();
     local.doubt.forget();

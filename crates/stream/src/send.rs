@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use crosslane_ctl::counter::Counter;
-use crosslane_ctl::lane::receiver_flags::{CLOSED, DIED, STOP_WANTED};
+use crosslane_ctl::lane::receiver_flags::{HEEDED, STOP_WANTED};
 use crosslane_ctl::place::Place;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{Ending, Mode, end_flags};
@@ -160,6 +160,7 @@ const RUNG_TOGETHER: usize = 64 << 10;
 fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
     if parts.left() == 0 {
         ending::look_for_reset(end);
+        ending::look_for_any(end);
     }
     check_ring(end)?;
     let _tx = end.lock_tx();
@@ -209,8 +210,7 @@ fn write_ring(end: &End, parts: &mut Parts<'_>) -> Result<(usize, u64), Errno> {
 #[inline]
 pub(crate) fn check_ring(end: &End) -> Result<(), Errno> {
     if let Some(lane) = end.tx_lane()
-        && lane.control().receiver.flags.load(Ordering::Relaxed) & (CLOSED | STOP_WANTED | DIED)
-            != 0
+        && lane.control().receiver.flags.load(Ordering::Relaxed) & HEEDED != 0
     {
         ending::heed_death(end, &lane);
         // What is sent to an end that has shut down is for the kernel to answer.
@@ -255,6 +255,7 @@ fn check_broken(end: &End) -> Result<(), Errno> {
 /// and its kernel answers with a reset.
 #[cold]
 fn provoke_reset(end: &End) {
+    ending::look_for_any(end);
     bell::probe(end, 0);
     ending::look_for_reset(end);
 }

@@ -6,7 +6,7 @@ pub mod far;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crosslane_ctl::lane::receiver_flags::{CLOSED, DIED, STOP_WANTED};
+use crosslane_ctl::lane::receiver_flags::HEEDED;
 use crosslane_ctl::slab::{EndPhase, Mode, end_flags};
 use crosslane_ring::Part;
 use crosslane_ring::short::{SHORT_BYTES, Whole};
@@ -97,9 +97,7 @@ pub unsafe fn send<C: Company>(end: &End, part: Part) -> Result<(), Missed> {
     let lane = end.tx_lane().ok_or(Missed::Unusual)?;
     let objections = lane.control().receiver.flags.load(Ordering::Relaxed);
     // Another thread may have shut down before the direction was ours, or the entry may be another end's.
-    if objections & (CLOSED | STOP_WANTED | DIED) | end.flags() & UNUSUAL != 0
-        || end.tx_mode() != Mode::Ring
-    {
+    if objections & HEEDED | end.flags() & UNUSUAL != 0 || end.tx_mode() != Mode::Ring {
         return Err(Missed::Unusual);
     }
     let mut cursor = end.tx_cursor();

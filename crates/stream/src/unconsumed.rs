@@ -29,6 +29,12 @@ pub(crate) fn in_ring(end: &End) -> usize {
     }
 }
 
+/// Bytes in a lane, wherever its direction goes on, that the peer has not consumed and that are not on TCP.
+pub(crate) fn on_its_way(end: &End) -> usize {
+    let _tx = end.lock_tx();
+    end.tx_lane().map_or(0, |lane| in_lane(end, &lane))
+}
+
 /// Bytes of the program's on TCP that the peer's kernel has not acknowledged: as many as cannot be doorbells.
 fn not_acknowledged(end: &End) -> usize {
     let tx = &end.entry.tx;

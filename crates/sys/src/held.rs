@@ -62,6 +62,16 @@ impl SignalsHeld {
         mask.is_some_and(|mask| Self::all_pending() & !mask != 0)
     }
 
+    /// Whether a mask, if one is given, lets in signals that the thread's own holds back.
+    ///
+    /// # Safety
+    /// The mask must be valid for reads, or null.
+    pub unsafe fn is_opened_by(&self, mask: *const sigset_t) -> bool {
+        // SAFETY: the caller's promise; libc's masks begin with the kernel's.
+        let mask = unsafe { mask.cast::<u64>().as_ref() };
+        mask.is_some_and(|mask| self.0 & !mask != 0)
+    }
+
     fn all_pending() -> u64 {
         let mut pending = 0_u64;
         let pending_at = core::ptr::from_mut(&mut pending).addr();

@@ -32,8 +32,10 @@ pub fn set_bits(fd: BorrowedFd<'_>, offset: usize, bits: u32) -> io::Result<()> 
     );
     let within = offset % PAGE_BYTES;
     let page = Mapping::shared_at(fd, offset - within, PAGE_BYTES)?;
-    // SAFETY: an aligned word of the mapped page, which others change by atomic operations only; a sealed object keeps its size.
-    let word = unsafe { AtomicU32::from_ptr(page.start().as_ptr().add(within).cast()) };
+    // SAFETY: within the mapped page.
+    let word = unsafe { page.start().add(within) }.cast();
+    // SAFETY: aligned, and changed by atomic operations only; a sealed object keeps its size.
+    let word = unsafe { AtomicU32::from_ptr(word.as_ptr()) };
     word.fetch_or(bits, Ordering::SeqCst);
     Ok(())
 }

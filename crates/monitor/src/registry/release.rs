@@ -7,6 +7,9 @@ use super::{Client, ClientId, End, Granted, LeaseId, Parked, Registry, Violation
 use crate::arenas::Backing;
 use crate::matcher::EndId;
 
+/// What a child was forked for is among the last that its parent was granted before.
+const MOST_OF_CHILD: usize = 16;
+
 /// Leases beyond what is allowed that a client has on its way before it learns that it is listened to no more.
 const LAST_LEASES: usize = 4;
 
@@ -116,6 +119,10 @@ impl<B: Backing> Registry<B> {
             return;
         };
         state.leases.remove(&seq);
+        let of_child = state.parked.range(..seq).rev().take(MOST_OF_CHILD);
+        for (_, parked) in of_child {
+            self.arenas.note_death(parked.side);
+        }
         // What is older than a remaining lease stays.
         let youngest = state.youngest_lease();
         let freed = state.parked.split_off(&youngest);

@@ -28,7 +28,7 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(10);
 const LOCK_NAP: Duration = Duration::from_micros(20);
 
 /// The key of a beacon's registration, which no connection has.
-const KEY: u32 = u32::MAX;
+pub const KEY: u32 = u32::MAX;
 
 /// A beacon in a set.
 pub struct Beacon(OwnFd);

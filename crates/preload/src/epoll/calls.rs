@@ -8,7 +8,8 @@ use crosslane_stream::process;
 use crosslane_sys::{Errno, cancel, real};
 use libc::{epoll_event, sigset_t, timespec};
 
-use super::wait::{ringed, wait_set, wait_without_rings};
+use super::ringless::{ringed, wait_without_rings};
+use super::wait::wait_set;
 use crate::{c, poll};
 
 /// Events that are told at a time at most, so that no more memory is looked at than is used.

@@ -23,6 +23,7 @@ mod kernels;
 mod news;
 mod order;
 mod reg;
+mod ringless;
 mod set;
 mod shared;
 mod sharing;

@@ -1,6 +1,5 @@
 //! epoll_wait: rings first, then the kernel.
 
-use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -15,9 +14,9 @@ use crosslane_sys::kernel::SignalsHeld;
 use crosslane_sys::{Errno, cancel, cpu, kernel};
 use libc::{epoll_event, sigset_t};
 
-use super::asleep::{Asleep, block, count_down, disarm_all, has_sleepers};
+use super::asleep::{block, count_down, disarm_all, has_sleepers};
 use super::beacon;
-use super::calls::{answer, with_room};
+use super::calls::with_room;
 use super::control::pass_on;
 use super::kept::Waiting;
 use super::kernels::sync;
@@ -43,6 +42,13 @@ const BATCH: usize = 64;
 /// come by either way, and only one of them wakes us.
 const MIXED_SLICE: Duration = Duration::from_millis(1);
 
+/// So many sleeps in a row may end at once and for nothing. Then each is followed by a nap, which signals end: the kernel tells of
+/// what it has before them.
+const MOST_IN_VAIN: u32 = 16;
+const NAP: Duration = Duration::from_micros(100);
+/// While another process has a beacon in the set, which only that can put out.
+const LONG_NAP: Duration = Duration::from_millis(1);
+
 /// Who is asked before the rings are looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
@@ -59,6 +65,10 @@ struct Wait<'a> {
     out: &'a mut [MaybeUninit<epoll_event>],
     found: usize,
     arrivals: Arrivals,
+    /// Sleeps in a row that have ended at once.
+    short_sleeps: u32,
+    /// Whether a beacon has ended one.
+    is_dazzled: bool,
 }
 
 /// What the kernel has told and the program has not been told, in the kernel's order: whoever
@@ -130,6 +140,11 @@ pub fn wait_set(
         if left == Some(Duration::ZERO) {
             break;
         }
+        if let (true, Some(nap), Some(held)) = (view.found == 0, view.nap(), &held)
+            && held.nap_under(mask, nap)
+        {
+            return Err(Errno::INTR);
+        }
     }
     if set.is_nested.load(Ordering::Relaxed)
         && let Ok(mut inner) = set.inner.lock()
@@ -151,7 +166,15 @@ impl<'a> Wait<'a> {
                 count: 0,
                 plain: 0,
             },
+            short_sleeps: 0,
+            is_dazzled: false,
         }
+    }
+
+    /// How long to rest after a sleep, if several have been in vain.
+    fn nap(&self) -> Option<Duration> {
+        let rests = self.short_sleeps > MOST_IN_VAIN;
+        rests.then_some(if self.is_dazzled { LONG_NAP } else { NAP })
     }
 
     fn tell(&mut self, order: &mut Order, (events, data): (u32, u64), moment: Moment) {
@@ -393,7 +416,9 @@ impl<'a> Wait<'a> {
         };
         let slept = cancel::undone(wake, || self.ask_kernel(limit, mask));
         wake();
-        slept.map(|_| ())
+        let is_short = slept? > 0 || limit == Some(Duration::ZERO);
+        self.short_sleeps = if is_short { self.short_sleeps + 1 } else { 0 };
+        Ok(())
     }
 
     /// Returns how long the caller may sleep at most; zero if there may be news.
@@ -485,6 +510,7 @@ impl<'a> Wait<'a> {
             let event = unsafe { self.arrivals.events[place].assume_init() };
             match set::key_of(event.u64) {
                 None => self.arrivals.plain += 1,
+                Some(beacon::KEY) => self.is_dazzled = true,
                 Some(key) => self.note(key),
             }
         }
@@ -503,92 +529,8 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// The record of a set, if a connection in it has rings.
-pub fn ringed(epoll: c_int) -> Option<&'static Set> {
-    set::get(epoll).filter(|set| set.ringed.load(Ordering::SeqCst) > 0)
-}
-
-/// Wait in a set that has no rings, unless it gets some before the wait begins.
-pub fn wait_without_rings(
-    epoll: c_int,
-    out: &mut [MaybeUninit<epoll_event>],
-    limit: Option<Duration>,
-    mask: *const sigset_t,
-    kernel: impl FnOnce() -> c_int,
-) -> c_int {
-    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-    beacon::refresh();
-    watcher::tend();
-    let set = set::for_wait(epoll);
-    let known = set.or_else(|| set::known(epoll));
-    // The process may have its first connection, and lose the set's number, before this one wakes.
-    let waiting = known.map(Waiting::begin);
-    let asleep = Asleep::new(known);
-    if let Some(set) = known {
-        set.use_here();
-    }
-    if let Some(set) = ringed(epoll) {
-        drop(asleep);
-        return answer(wait_set(set, out, limit, mask));
-    }
-    replay::push();
-    // What the mask holds back is not to come before the wait that may follow this one.
-    let held = (!mask.is_null()).then(SignalsHeld::hold);
-    let wait = || cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
-    let found = cancel::guarded(&held, wait);
-    drop(asleep);
-    let made = || set::made_since(known, epoll);
-    let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let answered = recheck(|| set.or_else(made), out, found, left, mask);
-    let saved = Errno::last();
-    // Handlers come here, and may leave an error of their own.
-    drop(held);
-    saved.set();
-    answered
-}
-
-/// A connection may have entered the rings while the kernel was asked: events with our tag are
-/// not for the program, so the wait goes on here. It ends if the set has been closed meanwhile and could not be kept.
-fn recheck(
-    set: impl FnOnce() -> Option<&'static Set>,
-    out: &mut [MaybeUninit<epoll_event>],
-    found: c_int,
-    left: impl FnOnce() -> Option<Duration>,
-    mask: *const sigset_t,
-) -> c_int {
-    let taken = usize::try_from(found).unwrap_or(0);
-    let ours = |event: &MaybeUninit<epoll_event>| {
-        // SAFETY: the kernel has written the first `taken` events.
-        let event = unsafe { event.assume_init_ref() };
-        set::key_of(event.u64)
-    };
-    if taken == 0 || !out[..taken].iter().any(|event| ours(event).is_some()) {
-        return found;
-    }
-    let set = set().filter(|set| set.is_open());
-    if let Some(Ok(mut inner)) = set.map(|set| set.inner.lock()) {
-        inner.scan = inner.scan.wrapping_add(1);
-    }
-    let mut kept = 0;
-    for place in 0..taken {
-        let told = match (ours(&out[place]), set) {
-            (None, _) => Some(out[place]),
-            (Some(key), Some(set)) => told_by(set, key),
-            (Some(_), None) => None,
-        };
-        if let Some(told) = told {
-            out[kept] = told;
-            kept += 1;
-        }
-    }
-    match set {
-        Some(set) if kept == 0 => answer(wait_set(set, out, left(), mask)),
-        _ => c_int::try_from(kept).unwrap_or(c_int::MAX),
-    }
-}
-
 /// What the program is to be told of a connection with rings by which the kernel has ended a wait.
-fn told_by(set: &'static Set, key: u32) -> Option<MaybeUninit<epoll_event>> {
+pub fn told_by(set: &'static Set, key: u32) -> Option<MaybeUninit<epoll_event>> {
     let mut inner = set.inner.lock().ok()?;
     inner.reg(key).filter(|reg| reg.ringed)?.missed = true;
     inner.heat(key);

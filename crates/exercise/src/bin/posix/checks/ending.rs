@@ -137,6 +137,29 @@ pub const CHECKS: &[Check] = &[
         killed,
     ),
     pair(
+        "killed_in_the_middle_of_an_answer_to_who_has_ended",
+        |s| {
+            assert!((0..40).all(|_| says(s.fd, b"word") && hears(s.fd, b"word")));
+            s.send(&pattern(1000));
+            s.say("end", shutdown(s.fd, SHUT_WR));
+            s.go();
+            s.until_gone();
+            s.until(POLLRDHUP);
+            s.poll();
+            s.read_exactly(300);
+            if is_tcp(s) {
+                read_thrice(s);
+            }
+        },
+        |s| {
+            assert!((0..40).all(|_| hears(s.fd, b"word") && says(s.fd, b"word")));
+            s.wait();
+            s.read(500);
+            s.send(&pattern(300));
+            s.die();
+        },
+    ),
+    pair(
         "killed_before_it_has_read_of_who_reads_no_more",
         |s| told_behind_shutdown(s, |s| s.say("end", shutdown(s.fd, SHUT_RD))),
         killed,
