@@ -346,14 +346,11 @@ pub(crate) fn note_eof(end: &End) {
     // A peer that has read all of it meanwhile, and then closed, has closed in good order.
     if is_reset(end, said) && unconsumed::on_its_way(end) > 0 {
         let _ = kernel::getsockopt::<i32>(end.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
-        let has_ended_before = said & ENDED != 0;
-        note_error(
-            end,
-            match has_ended_before {
-                true => Errno::PIPE,
-                false => Errno::CONNRESET,
-            },
-        );
+        let told = match said & ENDED {
+            0 => Errno::CONNRESET,
+            _ => Errno::PIPE,
+        };
+        note_error(end, told);
     }
 }
 
@@ -366,9 +363,9 @@ fn is_reset(end: &End, said: u32) -> bool {
         // Another thread may have shut down meanwhile, which looks the same.
         return is_over && sends();
     }
-    // Nobody is asked by what is behind an own end, nor by the program's own bytes on TCP. Between hosts a peer that ends its stream in order may say so later than its
-    // kernel ends the stream; our kernel itself ends one that is sent to and shut both ways; and one that is to be sent again may be
-    // another program's by now.
+    // Nobody is asked by what is behind an own end, nor by the program's own bytes on TCP. Between hosts a peer that ends its
+    // stream in order may say so later than its kernel ends the stream; our kernel itself ends one that is sent to and shut both
+    // ways; and one that is to be sent again may be another program's by now.
     let may_be_other = end_flags::FAR | end_flags::SHUT_READ;
     said & (ENDED | FROZEN) == 0 && end.entry.id.flags.load(Ordering::Relaxed) & may_be_other == 0
 }

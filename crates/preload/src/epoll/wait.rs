@@ -140,11 +140,7 @@ pub fn wait_set(
         if left == Some(Duration::ZERO) {
             break;
         }
-        if let (true, Some(nap), Some(held)) = (view.found == 0, view.nap(), &held)
-            && held.nap_under(mask, nap)
-        {
-            return Err(Errno::INTR);
-        }
+        view.rest(held.as_ref(), mask)?;
     }
     if set.is_nested.load(Ordering::Relaxed)
         && let Ok(mut inner) = set.inner.lock()
@@ -171,10 +167,16 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// How long to rest after a sleep, if several have been in vain.
-    fn nap(&self) -> Option<Duration> {
-        let rests = self.short_sleeps > MOST_IN_VAIN;
-        rests.then_some(if self.is_dazzled { LONG_NAP } else { NAP })
+    /// After several sleeps in vain: nap.
+    fn rest(&self, held: Option<&SignalsHeld>, mask: *const sigset_t) -> Result<(), Errno> {
+        if self.found > 0 || self.short_sleeps <= MOST_IN_VAIN {
+            return Ok(());
+        }
+        let nap = if self.is_dazzled { LONG_NAP } else { NAP };
+        match held.is_some_and(|held| held.nap_under(mask, nap)) {
+            true => Err(Errno::INTR),
+            false => Ok(()),
+        }
     }
 
     fn tell(&mut self, order: &mut Order, (events, data): (u32, u64), moment: Moment) {

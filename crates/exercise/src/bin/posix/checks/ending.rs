@@ -145,9 +145,9 @@ pub const CHECKS: &[Check] = &[
             s.go();
             s.until_gone();
             s.until(POLLRDHUP);
-            s.poll();
             s.read_exactly(300);
             if is_tcp(s) {
+                s.poll();
                 read_thrice(s);
             }
         },
