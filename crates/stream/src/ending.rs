@@ -370,6 +370,17 @@ fn is_reset(end: &End, said: u32) -> bool {
     said & (ENDED | FROZEN) == 0 && end.entry.id.flags.load(Ordering::Relaxed) & may_be_other == 0
 }
 
+/// Something has been sent to a peer that may send no more, and may have gone altogether. As on TCP, the first send to it
+/// succeeds and its kernel answers with a reset, but not to what it has read before it closed.
+#[cold]
+pub(crate) fn provoke_reset(end: &End) {
+    if has_peer_ended(end) && unconsumed::on_its_way(end) > 0 {
+        look_for_any(end);
+        bell::probe(end, 0);
+        look_for_reset(end);
+    }
+}
+
 /// Whether the peer sends nothing any more, neither data nor doorbells. The end that an own shutdown for reading makes
 /// looks like the peer's.
 pub(crate) fn has_peer_ended(end: &End) -> bool {
@@ -418,6 +429,17 @@ mod tests {
         assert_eq!(near.ending(), Ending::Eof);
         assert_eq!(slices::receive(&near, &mut [0; 8], true), Ok(0));
         assert_eq!(slices::receive(&far, &mut [0; 16], true), Ok(10));
+    }
+
+    #[test]
+    fn a_peer_that_has_not_ended_is_not_provoked() {
+        let ([near, far], _sockets) = ends();
+        close::before_shutdown(&near, libc::SHUT_RD);
+        kernel::shutdown(near.fd(), libc::SHUT_RD).unwrap();
+        look_at_kernel(&near);
+        assert_eq!(near.ending(), Ending::Eof);
+        assert_eq!(slices::send(&near, &[7; 10], true), Ok(10));
+        assert_eq!(kernel::queued(far.fd(), libc::FIONREAD), Ok(0));
     }
 
     #[test]

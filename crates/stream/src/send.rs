@@ -82,7 +82,7 @@ pub fn send(
 #[inline]
 pub(crate) fn after_sending(end: &End, bytes: usize) {
     if end.ending() == Ending::Eof && end.family() == Family::Tcp && bytes > 0 {
-        provoke_reset(end);
+        ending::provoke_reset(end);
     }
     if end.local.chaos.load(Ordering::Relaxed) != 0 {
         switch::chaos(end);
@@ -249,15 +249,6 @@ fn check_broken(end: &End) -> Result<(), Errno> {
         return Err(Errno::PIPE);
     }
     Err(ending::take_error(end).unwrap_or(Errno::PIPE))
-}
-
-/// The peer sends no more and may have gone altogether. As on TCP, the first send to it succeeds
-/// and its kernel answers with a reset.
-#[cold]
-fn provoke_reset(end: &End) {
-    ending::look_for_any(end);
-    bell::probe(end, 0);
-    ending::look_for_reset(end);
 }
 
 #[inline(always)]
