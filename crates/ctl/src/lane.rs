@@ -209,7 +209,7 @@ pub mod receiver_flags {
     /// The receiver has shut down its own sending: the end that the kernel tells of was not made by its death.
     pub const ENDED: u32 = 1024;
     /// Set by the monitor, on one host: the receiver's process has ended. A hint, as others may have the connection, too: the
-    /// sender takes it away and asks the kernel.
+    /// sender asks the kernel, and takes it away when that knows of the end, or has not for a while.
     pub const DIED: u32 = 2048;
     /// What a sender heeds before it puts anything into the lane.
     pub const HEEDED: u32 = CLOSED | STOP_WANTED | DIED;

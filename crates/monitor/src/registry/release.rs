@@ -119,13 +119,13 @@ impl<B: Backing> Registry<B> {
             return;
         };
         state.leases.remove(&seq);
+        // What is older than a remaining lease stays.
+        let youngest = state.youngest_lease();
+        let freed = state.parked.split_off(&youngest);
         let of_child = state.parked.range(..seq).rev().take(MOST_OF_CHILD);
         for (_, parked) in of_child {
             self.arenas.note_death(parked.side);
         }
-        // What is older than a remaining lease stays.
-        let youngest = state.youngest_lease();
-        let freed = state.parked.split_off(&youngest);
         self.charge(client, |user| {
             user.leases -= 1;
             user.parked -= freed.len();

@@ -83,6 +83,21 @@ fn who_sends_to_a_process_that_has_ended_is_told() {
 }
 
 #[test]
+fn who_sends_to_a_child_that_has_ended_is_told_though_a_younger_one_lives() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.process(), bench.process());
+    bench.register(a, 1, socket(0, 0, 10));
+    bench.register(b, 2, socket(0, 1, 11));
+    bench.grants();
+    let elder = bench.registry.lease(a).unwrap().unwrap();
+    bench.registry.lease(a).unwrap().unwrap();
+    bench.registry.release(a, 1, 0);
+    assert_eq!(*bench.flags_set.borrow(), []);
+    bench.registry.lease_ended(elder);
+    assert_eq!(bench.flags_set.borrow().len(), 1);
+}
+
+#[test]
 fn a_slot_is_used_again_only_when_both_sides_are_out() {
     let mut bench = Bench::new();
     let (a, b) = (bench.process(), bench.process());
