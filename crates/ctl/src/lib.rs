@@ -20,4 +20,4 @@ pub mod slab;
 
 /// Version of the control protocol and of all shared layouts. Parties of different versions do
 /// not talk: the newcomer stays on TCP.
-pub const ABI_VERSION: u16 = 22;
+pub const ABI_VERSION: u16 = 23;

@@ -129,7 +129,7 @@ reasons! {
     /// Too many connections of one user.
     RackQuota = 32, "rack-quota", "a user has as many connections over windows as are allowed",
         "raise connections_per_user in rack.toml of both hosts";
-    /// All of the window is used.
+    /// All of the window is used. The connection waits until others leave some of it.
     WindowFull = 33, "window-full", "the window to the other host has no room left",
         "make the window larger, or ring_bytes or slots of [[window]] smaller, in rack.toml";
     /// The memory between the hosts is gone.
@@ -169,12 +169,17 @@ reasons! {
 }
 
 impl Reason {
-    /// Whether the connection goes back to its rings by itself. Such a reason is counted each time,
+    /// Whether the connection goes to its rings by itself when that has passed. Such a reason is counted each time,
     /// the others once for each connection.
     pub const fn is_passing(self) -> bool {
         matches!(
             self,
-            Self::PeerAsked | Self::Overflow | Self::Chaos | Self::Ancillary | Self::WindowLost
+            Self::PeerAsked
+                | Self::Overflow
+                | Self::Chaos
+                | Self::Ancillary
+                | Self::WindowLost
+                | Self::WindowFull
         )
     }
 

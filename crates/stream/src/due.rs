@@ -65,9 +65,10 @@ fn bytes_on_tcp(end: &End) -> u64 {
     tx.tcp_data.load(Ordering::Relaxed) + rx.tcp_data.load(Ordering::Relaxed)
 }
 
-/// The end is let go. Whether its rings were worth asking for is remembered; one that had to ask tells nothing.
+/// The end is let go. Whether its rings were worth asking for is remembered; one that had to ask, or was to have some and
+/// found no room, tells nothing.
 pub(crate) fn judge_use(end: &End) {
-    if end.has_flags(end_flags::EAGER) {
+    if end.has_flags(end_flags::EAGER) || end.reason() == Reason::WindowFull {
         return;
     }
     let habit = end.process().habit();

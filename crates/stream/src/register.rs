@@ -384,6 +384,12 @@ pub(crate) fn refused(process: &'static Process, token: u64, reason: Reason) {
         && end.phase() == EndPhase::Registered
     {
         end.entry.id.cookie.store(1, Ordering::Relaxed);
+        if reason == Reason::WindowFull {
+            // It has a partner, and both wait for room.
+            end.set_reason(reason);
+            process.count_reason(reason);
+            return;
+        }
         if reason == Reason::TooYoung {
             // Its peer has not been accepted yet, and has no name for the kernel to tell.
             end.entry.id.calls.store(0, Ordering::Relaxed);

@@ -64,13 +64,6 @@ impl Extents {
         }
     }
 
-    /// Whether the other host has to be asked what it maps.
-    pub fn has_quarantine(&self) -> bool {
-        self.states
-            .iter()
-            .any(|state| matches!(state, State::Quarantine { .. }))
-    }
-
     /// The other host is being asked now, about those that `may` be asked about.
     pub fn ask(&mut self, may: impl Fn(usize) -> bool) {
         for (part, state) in self.states.iter_mut().enumerate() {
@@ -216,7 +209,6 @@ mod tests {
         extents.ask(|_| true);
         extents.answer(|_| false, |_| false, |_| false);
         assert_eq!(extents.tally().quarantined, 1);
-        assert!(extents.has_quarantine());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod guest;
 mod owner;
 mod renew;
+mod short;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use crosslane_ctl::reason::Reason;
 use thiserror::Error;
 
+use self::short::Parties;
 use super::config::{HostConfig, RackConfig, Subject};
 use super::message::{HostMessage, Offer, Tuple};
 use crate::arenas::{ArenaId, Backing, Side, WindowId};
@@ -60,6 +62,8 @@ pub struct Matching {
     deals: u64,
     outbox: Vec<(HostId, HostMessage)>,
     spurned: Vec<u64>,
+    /// Lanes have been left, or a part of a window is free, since ends that wait for room were last looked at.
+    may_have_room: bool,
 }
 
 /// What is known of one host.
@@ -123,6 +127,7 @@ impl Matching {
             deals: 0,
             outbox: Vec::new(),
             spurned: Vec::new(),
+            may_have_room: false,
             config,
         }
     }
@@ -171,6 +176,11 @@ impl Matching {
     /// Lanes that the owner has dealt out since the last call and that nobody here has been given.
     pub fn take_spurned(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.spurned)
+    }
+
+    /// A part of a window is free again.
+    pub fn room_has_come(&mut self) {
+        self.may_have_room = true;
     }
 
     /// What has to be said since the last call, in order.
@@ -280,6 +290,8 @@ impl Matching {
             && known.id == id
         {
             known.allowed = false;
+            let (host, tuple) = (*host, *tuple);
+            self.waits_no_more(host, tuple);
         }
         registry.deny(id, reason);
     }
@@ -291,6 +303,7 @@ impl Matching {
         let known = &mut self.hosts[host.0].known;
         if known.get(&tuple).is_some_and(|known| known.id == id) {
             known.remove(&tuple);
+            self.waits_no_more(host, tuple);
         }
         self.withdraw_if_void(host, id.0, true);
     }
@@ -306,6 +319,7 @@ impl Matching {
     }
 
     fn left(&mut self, side: Side) {
+        self.may_have_room = true;
         // Sides that the other host leaves are not held here.
         let Some(held) = self.sides.remove(&side) else {
             return;
@@ -334,6 +348,7 @@ impl Matching {
         window: OpenWindow,
     ) {
         self.hosts[host.0].windows.push(window);
+        self.may_have_room = true;
         match (
             self.hosts[host.0].is_owner,
             self.hosts[host.0].windows.len(),

@@ -18,7 +18,7 @@ use self::frame::Frame;
 pub use self::window::WindowOffer;
 
 /// Version of these messages and of the window's header.
-pub const RACK_VERSION: u16 = 8;
+pub const RACK_VERSION: u16 = 9;
 
 /// Most bytes of a frame behind its length.
 pub const FRAME_BYTES: usize = 4096;

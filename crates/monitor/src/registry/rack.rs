@@ -227,6 +227,15 @@ impl<B: Backing> Registry<B> {
         self.refuse_end(id, reason);
     }
 
+    /// An end has to wait for its lanes, and this is why.
+    pub fn defer(&mut self, id: EndId, reason: Reason) {
+        if let Some(end) = self.ends.get(&id) {
+            let (client, token) = (end.client, end.token);
+            let reason = reason as u32;
+            self.say(client, MonitorMessage::Refused { token, reason });
+        }
+    }
+
     /// The other host does not use this side any more.
     pub fn stranger_left(&mut self, side: Side) {
         self.arenas.leave(side);

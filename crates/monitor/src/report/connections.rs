@@ -71,7 +71,8 @@ impl ConnectionReport {
             ..Self::of(program, names, seen)
         };
         // Of an end that only waits for its partner, the rack may know more.
-        let standing = key.filter(|_| seen.reason == Reason::NoPeer);
+        let waits = matches!(seen.reason, Reason::NoPeer | Reason::WindowFull);
+        let standing = key.filter(|_| waits);
         match standing.and_then(|key| world.rack?.standing(key)) {
             Some(reason) => report.because(reason),
             None => report,

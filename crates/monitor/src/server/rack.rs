@@ -537,6 +537,7 @@ impl Monitor {
             }
             rack.matching.notice(&mut self.registry, notice, program);
         }
+        rack.matching.meet_short(&mut self.registry);
         for pair in rack.matching.take_spurned() {
             rack.lost.note_absence(pair, Absence::Alone);
         }

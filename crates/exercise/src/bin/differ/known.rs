@@ -98,6 +98,17 @@ pub const KNOWN: &[Known] = &[
         is_it: World::may_get_the_number_of_a_call,
     },
     Known {
+        name: "edges-at-the-number-of-a-poll",
+        why: "a poll whose number names a set by now looks at that when a signal comes, and has its connections go to TCP: \
+              what they know is told once more (docs/differences.md)",
+        is_it: World::adds_edges_under_a_poll,
+    },
+    Known {
+        name: "poll-of-edges-by-a-lost-number",
+        why: "a set cannot be given back to the kernel what was registered by a number that names something else (docs/differences.md)",
+        is_it: World::polls_edges_by_a_lost_number,
+    },
+    Known {
         name: "shutdown-under-a-call-of-another-process",
         why: "the kernel wakes who sleeps there, which ends a receive without room, and has a poll look at what its \
               numbers name by now (docs/differences.md)",

@@ -251,9 +251,12 @@ impl Matching {
         let Some(out) = self.hosts[host.0].visited.offers.get(&number) else {
             return;
         };
-        if !out.is_closed {
-            let reason = Reason::from_code(reason).unwrap_or(Reason::PeerPolicy);
-            self.deny(registry, EndId(number), reason);
+        if out.is_closed {
+            return;
+        }
+        match Reason::from_code(reason).unwrap_or(Reason::PeerPolicy) {
+            Reason::WindowFull => registry.defer(EndId(number), Reason::WindowFull),
+            reason => self.deny(registry, EndId(number), reason),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The owner's part: pair its own ends with those that the guest offers.
 
+use super::short::Short;
 use super::*;
 use crate::rack::message::Deal;
 use crate::registry::GRANTS_PER_END;
@@ -17,6 +18,7 @@ pub(super) struct Ledger {
     strangers: HashMap<u64, FamilyId>,
     /// Arenas that the guest knows.
     shared: HashSet<ArenaId>,
+    short: Short,
 }
 
 impl Matching {
@@ -88,6 +90,52 @@ impl Matching {
         }
     }
 
+    /// Room may have come: who waits for some meets again.
+    pub fn meet_short<B: Backing>(&mut self, registry: &mut Registry<B>) {
+        if !std::mem::take(&mut self.may_have_room) {
+            return;
+        }
+        for host in (0..self.hosts.len()).map(HostId) {
+            for parties in self.hosts[host.0].owned.short.all_parties() {
+                while self.meet_first(registry, host, parties) {}
+            }
+        }
+    }
+
+    /// The first who waits between two families. False if it still does, or nobody does.
+    fn meet_first<B: Backing>(
+        &mut self,
+        registry: &mut Registry<B>,
+        host: HostId,
+        parties: Parties,
+    ) -> bool {
+        let ledger = &self.hosts[host.0].owned;
+        let Some(number) = ledger.short.first(parties) else {
+            return false;
+        };
+        let tuple = ledger.by_number.get(&number);
+        let offer = tuple.and_then(|tuple| ledger.offers.get(tuple)).copied();
+        match offer.filter(|offer| offer.offer == number) {
+            Some(offer) => self.meet(registry, host, &offer),
+            // A younger one has its names.
+            None => self.hosts[host.0].owned.short.remove(number),
+        }
+        self.hosts[host.0].owned.short.first(parties) != Some(number)
+    }
+
+    /// Whether connections wait for room in the windows to this host.
+    pub fn is_short(&self, host: HostId) -> bool {
+        !self.hosts[host.0].owned.short.is_empty()
+    }
+
+    /// One of our ends is closed, or waits for other reasons.
+    pub(super) fn waits_no_more(&mut self, host: HostId, tuple: Tuple) {
+        let ledger = &mut self.hosts[host.0].owned;
+        if let Some(offer) = ledger.offers.get(&tuple.mirrored()) {
+            ledger.short.remove(offer.offer);
+        }
+    }
+
     fn refuse(&mut self, host: HostId, offer: u64, reason: Reason) {
         let reason = reason as u32;
         self.say(host, HostMessage::Refuse { offer, reason });
@@ -102,15 +150,28 @@ impl Matching {
     ) {
         // It could be offered ever new partners. What it has goes on.
         if registry.is_sated(known.id) || self.is_sated(host, offer.offer) {
+            self.hosts[host.0].owned.short.remove(offer.offer);
             return self.refuse(host, offer.offer, Reason::RackQuota);
         }
         let dealt = match self.is_over_quota(known.uid) {
             true => Err(Reason::RackQuota),
             false => self.deal(registry, host, known, offer),
         };
-        if let Err(reason) = dealt {
-            self.deny(registry, known.id, reason);
-            self.refuse(host, offer.offer, reason);
+        let short = &mut self.hosts[host.0].owned.short;
+        match (dealt, registry.seeker(known.id)) {
+            (Err(Reason::WindowFull), Some(seeker)) => {
+                if short.add(offer.offer, (seeker.family, offer.family)) {
+                    registry.defer(known.id, Reason::WindowFull);
+                    self.refuse(host, offer.offer, Reason::WindowFull);
+                }
+            }
+            (dealt, _) => {
+                short.remove(offer.offer);
+                if let Err(reason) = dealt {
+                    self.deny(registry, known.id, reason);
+                    self.refuse(host, offer.offer, reason);
+                }
+            }
         }
     }
 
@@ -183,6 +244,8 @@ impl Matching {
         number: u64,
     ) {
         let ledger = &mut self.hosts[host.0].owned;
+        ledger.short.remove(number);
+        self.may_have_room = true;
         if let Some(tuple) = ledger.by_number.remove(&number)
             && ledger
                 .offers

@@ -1,5 +1,6 @@
 //! Pairs across hosts, in named cases and in random histories.
 
+mod room;
 mod world;
 
 use crosslane_ctl::message::MonitorMessage;
@@ -523,6 +524,7 @@ fn finish(mut world: World, clients: [Vec<u64>; 2]) {
         let matching = &host.matching;
         assert!(matching.ends.is_empty() && matching.sides.is_empty());
         assert!(matching.of_user.is_empty() && matching.hosts[0].known.is_empty());
+        assert!(!matching.is_short(HostId(0)));
         assert!(host.held.0.borrow().open.values().all(|open| *open == 0));
     }
     let free = world.hosts[0]

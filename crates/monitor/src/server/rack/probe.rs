@@ -34,6 +34,8 @@ pub(super) struct Probes {
     due: Option<Instant>,
     wait: Duration,
     is_asking: bool,
+    /// How many parts were in quarantine when it was last looked.
+    quarantined: usize,
     /// Guest: the epoch in which it was asked, and when it has looked.
     looked: Option<(u64, Instant)>,
 }
@@ -44,6 +46,7 @@ impl Default for Probes {
             due: None,
             wait: FIRST_PROBE,
             is_asking: false,
+            quarantined: 0,
             looked: None,
         }
     }
@@ -63,6 +66,14 @@ impl Probes {
             self.looked = Some((epoch, now));
         }
         may
+    }
+
+    /// So many parts are in quarantine; one that has just come is asked about soon.
+    fn note(&mut self, quarantined: usize, now: Instant) {
+        if quarantined > std::mem::replace(&mut self.quarantined, quarantined) {
+            self.wait = FIRST_PROBE;
+            self.due = self.due.map(|due| due.min(now + self.wait));
+        }
     }
 
     /// What was asked is not answered any more.
@@ -179,6 +190,7 @@ impl Rack {
         state.probes.is_asking = false;
         if extents.tally() != before {
             state.probes.wait = FIRST_PROBE;
+            self.matching.room_has_come();
         }
         if state.phase == Phase::Probing {
             self.open(index, registry);
@@ -198,14 +210,15 @@ impl Rack {
             }
             let open = registry.backing().window(window_id(index));
             let extents = open.and_then(|open| open.extents.as_ref());
-            let has_quarantine = extents.is_some_and(|extents| extents.has_quarantine());
+            let quarantined = extents.map_or(0, |extents| extents.tally().quarantined);
             let probes = &mut self.windows[index].probes;
+            probes.note(quarantined, now);
             match probes.due {
                 Some(due) if due <= now => {
                     probes.wait = (probes.wait * 2).min(LONGEST_PROBE);
                     self.probe(index, registry, epoll);
                 }
-                None if has_quarantine && !probes.is_asking => {
+                None if quarantined > 0 && !probes.is_asking => {
                     probes.due = Some(now + probes.wait);
                 }
                 _ => {}
@@ -229,6 +242,21 @@ mod tests {
         // A window that is offered anew is looked at at once.
         assert!(probes.may_look(2, now + LOOK_AGAIN));
         assert!(LOOK_AGAIN < FIRST_PROBE, "an owner asks no more often");
+    }
+
+    #[test]
+    fn a_part_that_has_just_been_left_is_asked_about_soon() {
+        let mut probes = Probes::default();
+        let now = Instant::now();
+        let long = Some(now + LONGEST_PROBE);
+        probes.note(1, now);
+        (probes.wait, probes.due) = (LONGEST_PROBE, long);
+        probes.note(1, now);
+        assert_eq!(probes.due, long, "nothing is new");
+        probes.note(2, now);
+        assert_eq!(probes.due, Some(now + FIRST_PROBE));
+        probes.note(1, now);
+        assert_eq!(probes.wait, FIRST_PROBE);
     }
 
     #[test]

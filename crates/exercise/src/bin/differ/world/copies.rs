@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use super::{Call, How, Kind, Sleeper, World};
+use super::{Call, EpollEvents, How, Kind, Sleeper, World};
 
 impl World {
     /// Whether a connection with something unread gets the number that a call sleeps by, or may get it: unread from another
@@ -57,6 +57,49 @@ impl World {
         })
     }
 
+    /// Whether edges come into a set at the number of a poll that began when this was something else.
+    pub fn adds_edges_under_a_poll(&self, process: usize, call: &Call) -> bool {
+        let (Call::EpollAdd { epoll, events, .. } | Call::EpollMod { epoll, events, .. }) = call
+        else {
+            return false;
+        };
+        let Some(set) = self
+            .entry(process, *epoll)
+            .filter(|_| is_for_edges(*events))
+        else {
+            return false;
+        };
+        let is_at_its_number = |number: &RawFd| {
+            let mut names = self.names.iter();
+            names.any(|((of, _), entry)| {
+                *of == process && entry.fd == *number && entry.file == set.file
+            })
+        };
+        self.sleepers.iter().any(|sleeper| {
+            sleeper.process == process
+                && is_poll(&sleeper.call)
+                && sleeper.files().all(|file| file != set.file)
+                && sleeper.numbers.iter().any(is_at_its_number)
+        })
+    }
+
+    /// Whether a poll asks for a set with a registration for edges by a number that names something else by now.
+    pub fn polls_edges_by_a_lost_number(&self, process: usize, call: &Call) -> bool {
+        let mut copy = call.clone();
+        let mut polled = copy.handles().into_iter().filter(|_| is_poll(call));
+        polled.any(|handle| {
+            let set = self.file(process, *handle);
+            let Some(Kind::Epoll { members, .. }) = set.map(|set| &set.kind) else {
+                return false;
+            };
+            members.iter().any(|member| {
+                let named = self.entry(process, member.by);
+                let is_lost = named.is_none_or(|named| named.file != member.file);
+                is_lost && is_for_edges(member.events) && tells_of_room_again(member.events)
+            })
+        })
+    }
+
     fn is_named(&self, process: usize, number: RawFd) -> bool {
         let mut names = self.names.iter();
         names.any(|((of, _), entry)| *of == process && entry.fd == number)
@@ -88,6 +131,16 @@ impl World {
             .any(|((of, _), entry)| *of == process && self.files[entry.file].kind == peer);
         !is_here && self.unread_of(file) > 0
     }
+}
+
+fn is_for_edges(events: EpollEvents) -> bool {
+    events.has(libc::EPOLLET.cast_unsigned())
+}
+
+/// Whether the kernel tells of room when something has come, which may have been read since.
+fn tells_of_room_again(events: EpollEvents) -> bool {
+    let has = |event: i32| events.has(event.cast_unsigned());
+    has(libc::EPOLLIN) && has(libc::EPOLLOUT) && !has(libc::EPOLLONESHOT)
 }
 
 /// Whether a call receives nothing.

@@ -287,6 +287,7 @@ impl Monitor {
             for action in actions {
                 self.act(action.client.0, &action.message, action.beside);
             }
+            self.matching.meet_short(&mut self.registry);
         }
         messages.extend(self.matching.take_messages().into_iter().map(|m| m.1));
         messages
@@ -373,6 +374,8 @@ impl World {
         extents.ask(|_| true);
         extents.answer(|part| guest.uses(part), |part| owner.uses(part), |_| true);
         owner.held.0.borrow_mut().extents = Some(extents);
+        owner.matching.room_has_come();
+        owner.matching.meet_short(&mut owner.registry);
     }
 
     pub fn settle(&mut self, at: usize) {
