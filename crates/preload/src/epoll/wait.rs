@@ -19,7 +19,7 @@ use super::beacon;
 use super::calls::with_room;
 use super::control::pass_on;
 use super::kept::Waiting;
-use super::kernels::sync;
+use super::kernels::{UNASKED, sync};
 use super::news::{begins_anew, left_over, news, note_all, note_in, reported, waits_for_look};
 use super::order::Order;
 use super::reg::Reg;
@@ -190,7 +190,8 @@ impl<'a> Wait<'a> {
     /// Whether all that a registration shows has been told of with its data. Others may have the same.
     #[cold]
     fn has_told(&self, reg: &Reg) -> bool {
-        let shown = ready::look(&reg.end, reg.wanted(), false) & reg.wanted();
+        let told = reg.wanted() | UNASKED;
+        let shown = ready::look(&reg.end, reg.wanted(), true) & told;
         let shown = u32::from(shown.cast_unsigned());
         self.out[..self.found].iter().any(|event| {
             // SAFETY: the first `found` have been written.

@@ -27,6 +27,8 @@ const REST: usize = 60_000;
 const NOT_AS_SENT: &str = "byte ";
 /// Acknowledgements that are delayed make room within this.
 const SETTLING: Duration = Duration::from_millis(250);
+/// TCP probes a window that is shut after 200 ms, and may find some room that it had not been told of (921920).
+const LOOKS_FOR_ROOM: usize = 2;
 /// Longer than any time limit of a receive that programs set.
 const IMPATIENCE: Duration = Duration::from_millis(40);
 
@@ -280,17 +282,17 @@ impl Player<'_> {
     fn fill_up(&mut self, process: usize, matter: Matter, fill: &Call) -> Result<Outcome, Hung> {
         self.was_full = true;
         let mut filled = self.cast.call(process, matter, fill.clone())?;
-        loop {
+        let mut in_vain = 0;
+        while in_vain < LOOKS_FOR_ROOM {
             std::thread::sleep(SETTLING);
             let offset = matter.offset + filled.bytes as u64;
             let matter = Matter { offset, ..matter };
             let more = self.cast.call(process, matter, fill.clone())?;
-            filled.bytes += more.bytes;
-            if more.bytes == 0 {
-                let bytes = filled.bytes;
-                return Ok(Outcome { bytes, ..more });
-            }
+            in_vain = if more.bytes == 0 { in_vain + 1 } else { 0 };
+            let bytes = filled.bytes + more.bytes;
+            filled = Outcome { bytes, ..more };
         }
+        Ok(filled)
     }
 
     /// One call of a main thread, judged and taken account of. None: it is left out.
