@@ -3,6 +3,8 @@
 //! A slot is free, or held by one or both of its sides. It is given back to the kernel, and so
 //! zeroed, when the second side leaves, and only then used again.
 
+mod source;
+
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 
@@ -12,6 +14,8 @@ use crosslane_ctl::layout::{Layout, Range};
 
 use crate::registry::FamilyId;
 
+pub use source::Backing;
+
 /// An arena in the monitor, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ArenaId(pub u64);
@@ -19,61 +23,6 @@ pub struct ArenaId(pub u64);
 /// A window to another host, as the monitor numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WindowId(pub u32);
-
-/// Where memory comes from; a fake one serves the tests of the bookkeeping.
-pub trait Backing {
-    /// One memory object.
-    type Memory: Clone;
-
-    /// Whether there is memory to spare for another connection.
-    fn has_room(&mut self) -> bool;
-
-    /// Make a memory object, or `None` where memory or descriptors are short.
-    fn create(&mut self, bytes: usize) -> Option<Self::Memory>;
-
-    /// Give a range back to the kernel, so that it reads as zeroes. False if that failed.
-    fn punch(&mut self, memory: &Self::Memory, offset: usize, bytes: usize) -> bool;
-
-    /// Take a piece of a window, and how it is to be cut; `None` where all are in use.
-    fn create_in(&mut self, window: WindowId) -> Option<(Self::Memory, Geometry)> {
-        let _ = window;
-        None
-    }
-
-    /// Set flags in a word of the memory.
-    fn set_flags(&mut self, memory: &Self::Memory, offset: usize, flags: u32) {
-        let _ = (memory, offset, flags);
-    }
-
-    /// No slot of this memory is used any more; processes may still map it.
-    fn gone(&mut self, memory: Self::Memory) {
-        drop(memory);
-    }
-
-    /// Whether what [`Backing::punch`] has cleared is so for everybody who will use it.
-    fn may_reuse(&self, memory: &Self::Memory) -> bool {
-        let _ = memory;
-        true
-    }
-
-    /// How programs find the memory behind its descriptor.
-    fn location(&self, memory: &Self::Memory) -> Location {
-        let _ = memory;
-        Location::default()
-    }
-
-    /// The window in which the memory is and which part of it, if it is in one.
-    fn place(&self, memory: &Self::Memory) -> Option<(WindowId, u32)> {
-        let _ = memory;
-        None
-    }
-
-    /// Open a part of a window that the other host deals out; `None` if that is not possible.
-    fn import(&mut self, window: WindowId, part: u32) -> Option<(Self::Memory, Geometry)> {
-        let _ = (window, part);
-        None
-    }
-}
 
 /// One side of one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -300,6 +249,16 @@ impl<B: Backing> Arenas<B> {
             None => self.create(pair)?,
         };
         self.take_slot(pair, id)
+    }
+
+    /// Whether two families have a free slot, or could have a piece of one of these windows.
+    pub fn may_take_in(
+        &self,
+        mut windows: impl Iterator<Item = WindowId>,
+        (own, stranger): (FamilyId, FamilyId),
+    ) -> bool {
+        self.open.contains_key(&pair_of(own, stranger))
+            || windows.any(|window| self.backing.has_free_part(window))
     }
 
     /// The same in a window, where `stranger` is a family on the other host.

@@ -223,11 +223,8 @@ impl Memories {
         }
     }
 
-    fn put_back(&mut self, id: WindowId, part: u32) {
-        let extents = self.windows.get_mut(&id).and_then(|w| w.extents.as_mut());
-        if let (Some(extents), Ok(part)) = (extents, usize::try_from(part)) {
-            extents.put_back(part);
-        }
+    fn extents(&mut self, id: WindowId) -> Option<&mut Extents> {
+        self.windows.get_mut(&id)?.extents.as_mut()
     }
 }
 
@@ -257,13 +254,22 @@ impl Backing for Memories {
     }
 
     fn create_in(&mut self, window: WindowId) -> Option<(Memory, Geometry)> {
-        let extents = self.windows.get_mut(&window)?.extents.as_mut()?;
-        let part = u32::try_from(extents.take()?).ok()?;
+        let part = u32::try_from(self.extents(window)?.take()?).ok()?;
         let held = self.hold(window, part);
-        if held.is_none() {
-            self.put_back(window, part);
+        if held.is_none()
+            && let Some(extents) = self.extents(window)
+        {
+            extents.spare(part as usize);
         }
         held
+    }
+
+    fn has_free_part(&self, window: WindowId) -> bool {
+        let extents = self
+            .windows
+            .get(&window)
+            .and_then(|open| open.extents.as_ref());
+        extents.is_some_and(Extents::has_free)
     }
 
     fn set_flags(&mut self, memory: &Memory, offset: usize, flags: u32) {
@@ -277,8 +283,9 @@ impl Backing for Memories {
     fn gone(&mut self, memory: Memory) {
         if let Memory::Part(part) = memory
             && (self.windows.get(&part.window)).is_some_and(|open| open.opening == part.opening)
+            && let Some(extents) = self.extents(part.window)
         {
-            self.put_back(part.window, part.part);
+            extents.put_back(part.part as usize);
         }
     }
 

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crosslane_ctl::counter::Counter;
@@ -30,6 +30,7 @@ use crate::{End, config, doubt, lost, register, relief, shares, strict, watcher}
 mod expelled;
 mod fork;
 mod loans;
+mod mapped;
 mod owed;
 mod own;
 
@@ -81,6 +82,8 @@ pub struct Control {
     /// Arenas for whose memory there was no room.
     unmapped: Vec<(u32, u32)>,
     retired: Vec<&'static Arena>,
+    /// Whether an earlier monitor may have granted arenas that are still mapped.
+    has_orphans: bool,
     /// Ends that this process has registered with this monitor and that have no answer yet.
     waiting: Option<BTreeSet<u64>>,
     /// Ends that are gone, and their lanes, of which the monitor has yet to be told.
@@ -120,8 +123,14 @@ pub fn introduce(process: &'static Process) {
 /// Take grants and refusals that have arrived. Cheap when there are none, and skipped when
 /// another thread is at it.
 pub fn poll(process: &'static Process) {
+    let mut has_orphans = false;
     if let Ok(mut control) = CONTROL.try_lock() {
         control.receive(process);
+        has_orphans = control.has_orphans;
+    }
+    // A process whose connections wait for room may not sleep in any other call.
+    if has_orphans {
+        tend();
     }
 }
 
@@ -254,6 +263,7 @@ impl Control {
             arenas: None,
             unmapped: Vec::new(),
             retired: Vec::new(),
+            has_orphans: false,
             waiting: None,
             owed: VecDeque::new(),
             guests: None,
@@ -332,6 +342,7 @@ impl Control {
     fn fail(&mut self, reason: Reason) -> Reason {
         self.hang_up();
         self.owed.clear();
+        self.has_orphans = true;
         self.failed = Some((Instant::now(), reason));
         if let (Some(waiting), Some(process)) = (self.waiting.take(), process::get()) {
             for token in waiting {
@@ -443,6 +454,12 @@ impl Control {
         match message {
             MonitorMessage::Lendable { token } => self.conclude(token, true),
             MonitorMessage::Lent(loan) => self.note_loan(process, loan, fd),
+            // No answer yet: another monitor would have to be asked again.
+            MonitorMessage::Refused { token, reason }
+                if reason_of(reason) == Reason::WindowFull =>
+            {
+                register::waits_for_room(process, token);
+            }
             MonitorMessage::Refused { token, reason } if self.has_asked(token) => {
                 // Or its registration has been, which went before.
                 register::refused_in_flight(process, token, reason_of(reason));
@@ -516,79 +533,9 @@ impl Control {
             self.release(grant.token, 0);
         }
     }
-
-    fn arena(&mut self, grant: &Grant, fd: Option<OwnedFd>) -> Result<&'static Arena, Reason> {
-        let key = (self.monitor, grant.arena);
-        let arenas = self.arenas.get_or_insert_with(BTreeMap::new);
-        if let Some(fd) = fd {
-            let both = (&fd, self.beyond.take());
-            let Some(arena) = open(&mut self.retired, both, grant) else {
-                self.unmapped.push(key);
-                return Err(Reason::NoMemory);
-            };
-            arenas.insert(key, arena);
-        }
-        let arena = *arenas.get(&key).ok_or(match self.unmapped.contains(&key) {
-            true => Reason::NoMemory,
-            // The kernel drops a passed descriptor for which there is no number left.
-            false => Reason::NoDescriptors,
-        })?;
-        let fits = arena.geometry() == grant.geometry;
-        fits.then_some(arena).ok_or(Reason::NoMemory)
-    }
-
-    fn retire(&mut self, arena: u32) {
-        let key = (self.monitor, arena);
-        if let Some(arena) = self.arenas.as_mut().and_then(|arenas| arenas.remove(&key))
-            && arena.retire().is_ok()
-        {
-            self.retired.push(arena);
-        }
-    }
-
-    /// Let go of the arenas of earlier monitors, who cannot ask for it any more, when no lane in
-    /// them is used.
-    fn retire_orphans(&mut self, process: &'static Process) {
-        let (monitor, Some(arenas)) = (self.monitor, &mut self.arenas) else {
-            return;
-        };
-        let is_orphan = |key: &(u32, u32)| key.0 != monitor;
-        if !arenas.keys().any(is_orphan) {
-            return;
-        }
-        let used = process.lanes();
-        arenas.retain(|key, arena| {
-            let keep = !is_orphan(key) || used.iter().any(|lane| arena.contains(*lane));
-            if !keep && arena.retire().is_ok() {
-                self.retired.push(arena);
-            }
-            keep
-        });
-    }
 }
 
 /// What the monitor gives as a reason. Only one of another version has further ones.
 fn reason_of(code: u32) -> Reason {
     Reason::from_code(code).unwrap_or(Reason::Version)
-}
-
-/// Map an arena, at the addresses of a retired one if there is one of the same shape. Arenas are
-/// never unmapped, so that a thread that peeks into a lane while another one closes the
-/// connection reads stale memory at worst.
-fn open(
-    retired: &mut Vec<&'static Arena>,
-    (fd, beyond): (&OwnedFd, Option<OwnedFd>),
-    grant: &Grant,
-) -> Option<&'static Arena> {
-    let (geometry, location) = (grant.geometry, grant.location);
-    let (fd, beyond) = (fd.as_fd(), beyond.as_ref().map(AsFd::as_fd));
-    if let Some(place) = retired
-        .iter()
-        .position(|arena| arena.is_like(geometry, location))
-    {
-        let arena = retired.swap_remove(place);
-        return arena.reuse(fd, beyond, location).is_ok().then_some(arena);
-    }
-    let arena = Arena::open_with(fd, beyond, geometry, location).ok()?;
-    Some(Box::leak(Box::new(arena)))
 }

@@ -378,18 +378,23 @@ pub(crate) fn refused_in_flight(process: &'static Process, token: u64, reason: R
     }
 }
 
+/// The other end has been found, and there is no room in the window between their hosts.
+pub(crate) fn waits_for_room(process: &'static Process, token: u64) {
+    if let Some(end) = find(process, token)
+        && end.phase() == EndPhase::Registered
+        && !end.is_pinned()
+    {
+        end.set_reason(Reason::WindowFull);
+        process.count_reason(Reason::WindowFull);
+    }
+}
+
 /// The monitor will not find rings for this end.
 pub(crate) fn refused(process: &'static Process, token: u64, reason: Reason) {
     if let Some(end) = find(process, token)
         && end.phase() == EndPhase::Registered
     {
         end.entry.id.cookie.store(1, Ordering::Relaxed);
-        if reason == Reason::WindowFull {
-            // It has a partner, and both wait for room.
-            end.set_reason(reason);
-            process.count_reason(reason);
-            return;
-        }
         if reason == Reason::TooYoung {
             // Its peer has not been accepted yet, and has no name for the kernel to tell.
             end.entry.id.calls.store(0, Ordering::Relaxed);

@@ -19,6 +19,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Extents {
     states: Vec<State>,
+    free: usize,
 }
 
 /// Numbers for `crosslane rack status`.
@@ -37,6 +38,7 @@ impl Extents {
     pub fn unknown(count: usize) -> Self {
         Self {
             states: vec![State::Quarantine { asked: false }; count],
+            free: 0,
         }
     }
 
@@ -50,11 +52,28 @@ impl Extents {
         self.states.is_empty()
     }
 
+    /// Whether a part is free.
+    pub fn has_free(&self) -> bool {
+        self.free > 0
+    }
+
     /// Deal out a free part.
     pub fn take(&mut self) -> Option<usize> {
+        if !self.has_free() {
+            return None;
+        }
         let index = self.states.iter().position(|state| *state == State::Free)?;
         self.states[index] = State::Used;
+        self.free -= 1;
         Some(index)
+    }
+
+    /// A part that was taken has not been dealt out: nobody has seen it.
+    pub fn spare(&mut self, index: usize) {
+        if let Some(state @ State::Used) = self.states.get_mut(index) {
+            *state = State::Free;
+            self.free += 1;
+        }
     }
 
     /// A part is not dealt out any more.
@@ -95,6 +114,7 @@ impl Extents {
 
     /// What was cleared may not be so for the other host: nothing is free.
     pub fn doubt(&mut self) {
+        self.free = 0;
         for state in &mut self.states {
             if *state != State::Used {
                 *state = State::Quarantine { asked: false };
@@ -118,6 +138,7 @@ impl Extents {
                 true => State::Free,
                 false => State::Quarantine { asked: false },
             };
+            self.free += usize::from(*state == State::Free);
         }
     }
 
@@ -156,6 +177,19 @@ mod tests {
         assert_eq!(extents.asked(), [0], "both are to be asked about again");
         extents.ask(|_| true);
         assert_eq!(extents.asked(), [0b011]);
+    }
+
+    #[test]
+    fn what_nobody_has_seen_is_free_again() {
+        let mut extents = all_free(2);
+        assert_eq!((extents.take(), extents.take()), (Some(0), Some(1)));
+        assert!(!extents.has_free());
+        extents.spare(1);
+        assert_eq!((extents.has_free(), extents.tally().quarantined), (true, 0));
+        assert_eq!((extents.take(), extents.take()), (Some(1), None));
+        extents.put_back(0);
+        extents.doubt();
+        assert!(!extents.has_free(), "nobody has looked");
     }
 
     #[test]

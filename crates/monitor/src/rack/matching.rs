@@ -85,6 +85,8 @@ struct Known {
     uid: u32,
     /// It may use a window, as far as we are concerned.
     allowed: bool,
+    /// Its program knows that there was no room. It is told once, however often hosts lose each other.
+    is_told_of_room: bool,
 }
 
 struct Held {
@@ -256,6 +258,7 @@ impl Matching {
             id,
             uid: seeker.uid,
             allowed: verdict.is_none(),
+            is_told_of_room: false,
         };
         self.ends.insert(id, (host, tuple));
         self.hosts[host.0].known.insert(tuple, known);
@@ -285,25 +288,48 @@ impl Matching {
 
     /// One of our ends stays on TCP for good.
     fn deny<B: Backing>(&mut self, registry: &mut Registry<B>, id: EndId, reason: Reason) {
-        if let Some((host, tuple)) = self.ends.get(&id)
-            && let Some(known) = self.hosts[host.0].known.get_mut(tuple)
-            && known.id == id
-        {
+        if let Some((host, known)) = self.known(id) {
             known.allowed = false;
-            let (host, tuple) = (*host, *tuple);
-            self.waits_no_more(host, tuple);
+            if let Some(offer) = self.waits_no_more(host, id) {
+                self.refuse(host, offer, Reason::PeerPolicy);
+            }
         }
         registry.deny(id, reason);
     }
 
+    /// One of our ends has a partner, and has to wait for room.
+    fn defer<B: Backing>(&mut self, registry: &mut Registry<B>, id: EndId) {
+        if let Some((_, known)) = self.known(id)
+            && !std::mem::replace(&mut known.is_told_of_room, true)
+        {
+            registry.defer(id, Reason::WindowFull);
+        }
+    }
+
+    /// One of our ends has been given lanes.
+    fn given(&mut self, id: EndId) {
+        if let Some((_, known)) = self.known(id) {
+            known.is_told_of_room = false;
+        }
+    }
+
+    /// What is known of one of our ends, unless another has its names by now.
+    fn known(&mut self, id: EndId) -> Option<(HostId, &mut Known)> {
+        let (host, tuple) = *self.ends.get(&id)?;
+        let known = self.hosts[host.0].known.get_mut(&tuple)?;
+        (known.id == id).then_some((host, known))
+    }
+
     fn settled(&mut self, id: EndId) {
+        if let Some((host, _)) = self.known(id) {
+            self.waits_no_more(host, id);
+        }
         let Some((host, tuple)) = self.ends.remove(&id) else {
             return;
         };
         let known = &mut self.hosts[host.0].known;
         if known.get(&tuple).is_some_and(|known| known.id == id) {
             known.remove(&tuple);
-            self.waits_no_more(host, tuple);
         }
         self.withdraw_if_void(host, id.0, true);
     }

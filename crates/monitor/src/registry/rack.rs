@@ -120,6 +120,15 @@ impl<B: Backing> Registry<B> {
         Some(others)
     }
 
+    /// Whether [`Self::grant_in`] may find room in one of these windows for two families.
+    pub fn may_grant_in(
+        &self,
+        windows: impl Iterator<Item = WindowId>,
+        families: (FamilyId, FamilyId),
+    ) -> bool {
+        self.arenas.may_take_in(windows, families)
+    }
+
     /// Ends that have found no partner on this host, and have no rings.
     pub fn seekers(&self) -> Vec<EndId> {
         let is_sought = |(id, end): &(&EndId, &End)| {

@@ -165,6 +165,7 @@ impl Matching {
         if let Some(out) = self.hosts[host.0].visited.offers.get_mut(&deal.offer) {
             out.sides += 1;
         }
+        self.given(EndId(deal.offer));
         let offer = Some(deal.offer);
         self.hold(side, Held { host, uid, offer });
         Ok(true)
@@ -255,7 +256,7 @@ impl Matching {
             return;
         }
         match Reason::from_code(reason).unwrap_or(Reason::PeerPolicy) {
-            Reason::WindowFull => registry.defer(EndId(number), Reason::WindowFull),
+            Reason::WindowFull => self.defer(registry, EndId(number)),
             reason => self.deny(registry, EndId(number), reason),
         }
     }

@@ -75,7 +75,10 @@ impl Matching {
             (true, true) if self.hosts[host.0].windows.is_empty() => {}
             (true, true) => self.pair(registry, host, known, offer),
             (true, false) => self.deny(registry, known.id, Reason::PeerPolicy),
-            (false, true) => self.refuse(host, offer.offer, Reason::PeerPolicy),
+            (false, true) => {
+                self.hosts[host.0].owned.short.remove(offer.offer);
+                self.refuse(host, offer.offer, Reason::PeerPolicy);
+            }
             (false, false) => {}
         }
     }
@@ -97,9 +100,22 @@ impl Matching {
         }
         for host in (0..self.hosts.len()).map(HostId) {
             for parties in self.hosts[host.0].owned.short.all_parties() {
-                while self.meet_first(registry, host, parties) {}
+                while self.may_have_lanes(registry, host, parties)
+                    && self.meet_first(registry, host, parties)
+                {}
             }
         }
+    }
+
+    fn may_have_lanes<B: Backing>(
+        &mut self,
+        registry: &Registry<B>,
+        host: HostId,
+        (own, theirs): Parties,
+    ) -> bool {
+        let families = (own, self.stranger(host, theirs));
+        let windows = self.hosts[host.0].windows.iter();
+        registry.may_grant_in(windows.map(|window| window.id), families)
     }
 
     /// The first who waits between two families. False if it still does, or nobody does.
@@ -118,25 +134,28 @@ impl Matching {
         match offer.filter(|offer| offer.offer == number) {
             Some(offer) => self.meet(registry, host, &offer),
             // A younger one has its names.
-            None => self.hosts[host.0].owned.short.remove(number),
+            None => {
+                self.hosts[host.0].owned.short.remove(number);
+            }
         }
         self.hosts[host.0].owned.short.first(parties) != Some(number)
     }
 
     /// Whether connections wait for room in the windows to this host.
+    #[cfg(test)]
     pub fn is_short(&self, host: HostId) -> bool {
         !self.hosts[host.0].owned.short.is_empty()
     }
 
-    /// One of our ends is closed, or waits for other reasons.
-    pub(super) fn waits_no_more(&mut self, host: HostId, tuple: Tuple) {
+    /// One of our ends does not wait for room any more. Returns the offer that has done so with it.
+    pub(super) fn waits_no_more(&mut self, host: HostId, id: EndId) -> Option<u64> {
+        let (_, tuple) = self.ends.get(&id)?;
         let ledger = &mut self.hosts[host.0].owned;
-        if let Some(offer) = ledger.offers.get(&tuple.mirrored()) {
-            ledger.short.remove(offer.offer);
-        }
+        let offer = ledger.offers.get(&tuple.mirrored())?.offer;
+        ledger.short.remove(offer).then_some(offer)
     }
 
-    fn refuse(&mut self, host: HostId, offer: u64, reason: Reason) {
+    pub(super) fn refuse(&mut self, host: HostId, offer: u64, reason: Reason) {
         let reason = reason as u32;
         self.say(host, HostMessage::Refuse { offer, reason });
     }
@@ -153,7 +172,10 @@ impl Matching {
             self.hosts[host.0].owned.short.remove(offer.offer);
             return self.refuse(host, offer.offer, Reason::RackQuota);
         }
+        let waits = self.hosts[host.0].owned.short.has(offer.offer);
         let dealt = match self.is_over_quota(known.uid) {
+            // Others of its user have got the room.
+            true if waits => return,
             true => Err(Reason::RackQuota),
             false => self.deal(registry, host, known, offer),
         };
@@ -161,7 +183,7 @@ impl Matching {
         match (dealt, registry.seeker(known.id)) {
             (Err(Reason::WindowFull), Some(seeker)) => {
                 if short.add(offer.offer, (seeker.family, offer.family)) {
-                    registry.defer(known.id, Reason::WindowFull);
+                    self.defer(registry, known.id);
                     self.refuse(host, offer.offer, Reason::WindowFull);
                 }
             }
@@ -211,6 +233,7 @@ impl Matching {
             let offer = None;
             self.hold(ours, Held { host, uid, offer });
         }
+        self.given(known.id);
         let ledger = &mut self.hosts[host.0].owned;
         ledger.dealt.entry(offer.offer).or_default().push(theirs);
         ledger.shared.insert(theirs.arena);
@@ -245,7 +268,7 @@ impl Matching {
     ) {
         let ledger = &mut self.hosts[host.0].owned;
         ledger.short.remove(number);
-        self.may_have_room = true;
+        self.may_have_room |= ledger.dealt.contains_key(&number);
         if let Some(tuple) = ledger.by_number.remove(&number)
             && ledger
                 .offers

@@ -26,11 +26,18 @@ impl Short {
         before.is_none()
     }
 
-    /// It does not wait, or not any more.
-    pub(super) fn remove(&mut self, offer: u64) {
-        if let Some(parties) = self.parties.remove(&offer) {
+    /// It does not wait any more. False if it did not.
+    pub(super) fn remove(&mut self, offer: u64) -> bool {
+        let parties = self.parties.remove(&offer);
+        if let Some(parties) = parties {
             self.take_from(parties, offer);
         }
+        parties.is_some()
+    }
+
+    /// Whether it waits.
+    pub(super) fn has(&self, offer: u64) -> bool {
+        self.parties.contains_key(&offer)
     }
 
     fn take_from(&mut self, parties: Parties, offer: u64) {
@@ -52,6 +59,7 @@ impl Short {
         self.lines.get(&parties)?.first().copied()
     }
 
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.parties.is_empty()
     }
@@ -69,8 +77,8 @@ mod tests {
         assert!(!short.add(3, ours), "it is told once");
         assert_eq!(short.all_parties(), [ours, others]);
         assert_eq!(short.first(ours), Some(3));
-        short.remove(3);
-        short.remove(9);
+        assert!(short.has(3) && short.remove(3) && !short.has(3));
+        assert!(!short.remove(9));
         assert_eq!((short.first(ours), short.first(others)), (Some(5), Some(4)));
         // Its end here was closed, and another process has one of the same names.
         assert!(!short.add(5, others));

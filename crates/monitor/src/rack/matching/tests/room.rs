@@ -1,5 +1,6 @@
 //! Windows without room.
 
+use super::world::Monitor;
 use super::*;
 
 /// Of two programs, each connection of which is registered at both hosts.
@@ -67,4 +68,85 @@ fn who_is_closed_does_not_wait_for_room() {
         world.deliver_all();
         assert!(!world.hosts[0].matching.is_short(HostId(0)), "{at}");
     }
+}
+
+/// A window that is full, and a connection that waits for room. Returns the programs, those of the first part first.
+fn full() -> (World, Vec<[u64; 2]>, [u64; 2]) {
+    let mut world = World::new(99);
+    world.connect();
+    let pairs = [(); PARTS + 1].map(|()| [0, 1].map(|at| world.hosts[at].hello(1)));
+    let mut tokens = [0, 0];
+    for (connection, clients) in (0..).zip(&pairs) {
+        tokens = meet(&mut world, *clients, connection);
+    }
+    (world, pairs.to_vec(), tokens)
+}
+
+fn told(world: &World) -> [Vec<Reason>; 2] {
+    let of = |host: &Monitor| host.denied.iter().map(|denied| denied.1).collect();
+    world.hosts.each_ref().map(of)
+}
+
+#[test]
+fn who_waits_is_told_once_however_often_the_hosts_lose_each_other() {
+    let (mut world, pairs, _) = full();
+    for _ in 0..5 {
+        world.disconnect();
+        world.connect();
+        world.deliver_all();
+    }
+    assert_eq!(told(&world), [[Reason::WindowFull], [Reason::WindowFull]]);
+    (0..2).for_each(|at| world.hosts[at].kill(pairs[0][at]));
+    (0..2).for_each(|at| world.settle(at));
+    world.deliver_all();
+    world.probe();
+    world.settle(0);
+    world.deliver_all();
+    assert!(world.paired(u16::try_from(PARTS).unwrap()));
+}
+
+#[test]
+fn a_guest_that_offers_again_and_again_tires_no_program() {
+    let (mut world, _, tokens) = full();
+    let waits = world.hosts[1].matching.end_of(HostId(0), &names(PARTS));
+    let offer = Offer {
+        offer: waits.unwrap().0,
+        family: 9,
+        tuple: names(PARTS),
+        allowed: true,
+    };
+    let owner = &mut world.hosts[0];
+    for _ in 0..100 {
+        for message in [
+            HostMessage::Withdraw { offer: offer.offer },
+            HostMessage::Offer(offer),
+        ] {
+            let heard = owner
+                .matching
+                .hear(&mut owner.registry, HostId(0), &message);
+            assert!(heard.is_ok());
+        }
+    }
+    let _answers = owner.settle();
+    assert_eq!(owner.denied, [(tokens[0], Reason::WindowFull)]);
+}
+
+/// The guest's names of a connection.
+fn names(connection: usize) -> Tuple {
+    Tuple {
+        local: format!("10.0.0.2:{}", 40_000 + connection).parse().unwrap(),
+        remote: "10.0.0.1:7000".parse().unwrap(),
+    }
+}
+
+#[test]
+fn who_waits_with_one_that_is_denied_is_told_so() {
+    let (mut world, _, tokens) = full();
+    world.hosts[0].reload(|config| config.allow.clear());
+    world.settle(0);
+    world.deliver_all();
+    let last = |host: &Monitor| host.denied.last().copied();
+    assert_eq!(last(&world.hosts[0]), Some((tokens[0], Reason::RackPolicy)));
+    assert_eq!(last(&world.hosts[1]), Some((tokens[1], Reason::PeerPolicy)));
+    assert!(!world.hosts[0].matching.is_short(HostId(0)));
 }

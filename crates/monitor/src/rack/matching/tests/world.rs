@@ -64,6 +64,11 @@ impl Backing for Fake {
         Some((Some(u32::try_from(part).unwrap()), GEOMETRY))
     }
 
+    fn has_free_part(&self, _window: WindowId) -> bool {
+        let held = self.0.borrow();
+        held.extents.as_ref().is_some_and(Extents::has_free)
+    }
+
     fn gone(&mut self, memory: Self::Memory) {
         let mut held = self.0.borrow_mut();
         let Some(part) = memory else { return };
