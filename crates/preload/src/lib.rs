@@ -41,6 +41,7 @@ mod short;
 mod signals;
 mod sole;
 mod splice;
+mod stdin;
 mod stdio;
 mod strays;
 mod taken;

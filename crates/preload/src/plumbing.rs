@@ -8,7 +8,7 @@ use crosslane_sys::{cancel, process as system, real};
 use libc::msghdr;
 
 use crate::process::is_own;
-use crate::{borrow, c, epoll, lifecycle, progress, sandbox, sole, stdio};
+use crate::{borrow, c, epoll, lifecycle, progress, sandbox, sole, stdin, stdio};
 
 /// How long passing a descriptor waits for its connection to be back on TCP.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(500);
@@ -31,6 +31,9 @@ pub fn copied(fd: c_int, new: c_int) {
             leave_to_kernel(&end, new);
             if standard::is(new) {
                 stdio::leave(&end);
+            }
+            if new == libc::STDIN_FILENO {
+                stdin::take_over(&end.by_name(new));
             }
         }
         None => register::forget(new),

@@ -10,7 +10,7 @@ use crosslane_stream::{End, adopt, close as closing, config, control, process, r
 use crosslane_sys::busy::MutexGuard;
 use crosslane_sys::{cancel, kernel, process as system, real};
 
-use crate::{borrow, epoll, memory, signals, sole};
+use crate::{borrow, epoll, memory, signals, sole, stdin};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -45,6 +45,7 @@ extern "C" fn load() {
     // Now, because some programs, nginx among them, clear their environment later.
     config::get();
     adopt::adopt_inherited();
+    stdin::look();
     if process::get().is_some() {
         let _ = signals::take();
     }

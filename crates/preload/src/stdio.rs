@@ -132,7 +132,7 @@ unsafe fn table_of(stream: *mut FILE) -> usize {
 ///
 /// # Safety
 /// It is a stream.
-unsafe fn is_ours(stream: *mut FILE) -> bool {
+pub unsafe fn is_ours(stream: *mut FILE) -> bool {
     // SAFETY: the caller's promise.
     unsafe { table_of(stream) == COOKIE_TABLE.load(Ordering::Relaxed) }
 }

@@ -274,6 +274,12 @@ pub fn unfreeze(end: &End) {
     unfreeze_if(end, |end| !close::has_copies(end));
 }
 
+/// As [`unfreeze`], of an end that is read past the library no more.
+pub fn read_here(end: &End) {
+    unfreeze(end);
+    end.clear_flags(end_flags::OTHERS_READ);
+}
+
 /// As [`unfreeze`], whoever has copies: there is nothing to receive any more by any of them.
 pub(crate) fn unfreeze_shut(end: &End) {
     unfreeze_if(end, |_| true);

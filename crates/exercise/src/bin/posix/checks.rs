@@ -32,6 +32,7 @@ mod ready;
 mod refused;
 mod shared_sets;
 mod signals;
+mod standard_input;
 mod stdio;
 mod storm;
 mod stormed;
@@ -85,7 +86,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 38] = [
+    let topics: [&'static [Check]; 39] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -104,6 +105,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         options::CHECKS,
         kernels::CHECKS,
         bulk::CHECKS,
+        standard_input::CHECKS,
         stdio::CHECKS,
         signals::CHECKS,
         begun::CHECKS,
