@@ -140,7 +140,9 @@ unsafe fn number(level: c_int, name: c_int, value: *const c_void, bytes: usize) 
         let rate = unsafe { value.cast::<u64>().read_unaligned() };
         return Some(if rate == u64::MAX { -1 } else { c_int::MAX });
     }
-    let is_int = c::may_be(value.cast::<c_int>(), 1) && bytes >= size_of::<c_int>();
+    // To the kernel it is a number with a sign.
+    let is_long = (size_of::<c_int>()..=i32::MAX as usize).contains(&bytes);
+    let is_int = is_long && c::may_be(value.cast::<c_int>(), 1);
     // SAFETY: the caller's promise.
     is_int.then(|| unsafe { value.cast::<c_int>().read_unaligned() })
 }
@@ -261,6 +263,13 @@ fn told_to_us(end: &End) -> Option<c_int> {
     Some(error.swap(0, Ordering::Relaxed)).filter(|error| *error != 0)
 }
 
+/// Whether the int at an address, which an ioctl(2) takes, is another than 0.
+fn is_set(argument: c_long) -> bool {
+    let at = crate::gate::at::<c_int>(argument);
+    // SAFETY: it may be read.
+    c::may_be(at, 1) && unsafe { at.read_unaligned() } != 0
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) -> c_int {
     if let Some(end) = End::of(fd) {
@@ -275,7 +284,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
                 crosslane_stream::step::settle(&end);
                 (end.rx_mode() == Mode::Ring).then_some(Ok(0))
             }
-            libc::FIOASYNC => {
+            libc::FIOASYNC if is_set(argument) => {
                 switch::pin(&end, Reason::Option);
                 None
             }

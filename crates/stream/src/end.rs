@@ -60,7 +60,7 @@ pub struct Local {
     /// under a call that sleeps on it; see [`End::fd`].
     pub(crate) kept: AtomicU32,
     /// Whether the descriptor waits, as far as this process knows: see [`End::is_nonblocking`].
-    waiting: AtomicU32,
+    pub(crate) waiting: AtomicU32,
     /// Calls of this process that sleep on it; see [`crate::stay`].
     pub(crate) calls: AtomicU32,
     /// Those of them that sleep in poll(2) by a number of the program's; see [`crate::stir`].
@@ -134,7 +134,7 @@ pub enum Blocked {
     Noted = 2,
 }
 
-/// Values of [`Local::waiting`].
+/// Values of [`Local::waiting`]; unknown is any multiple of 4.
 const UNKNOWN: u32 = 0;
 const WAITS: u32 = 1;
 const WAITS_NOT: u32 = 2;
@@ -477,17 +477,19 @@ impl End {
         match self.local.waiting.load(Ordering::Relaxed) {
             WAITS => false,
             WAITS_NOT => true,
-            _ => self.ask_nonblocking(),
+            unknown => self.ask_nonblocking(unknown),
         }
     }
 
+    /// What the kernel says is remembered unless it may have changed meanwhile.
     #[cold]
-    fn ask_nonblocking(&self) -> bool {
+    pub(crate) fn ask_nonblocking(&self, unknown: u32) -> bool {
         let flags = kernel::status_flags(self.fd());
         let is_nonblocking = flags.is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
         if !self.has_flags(end_flags::FORKED) {
             let known = if is_nonblocking { WAITS_NOT } else { WAITS };
-            self.local.waiting.store(known, Ordering::Relaxed);
+            let waiting = &self.local.waiting;
+            let _ = waiting.compare_exchange(unknown, known, Ordering::Relaxed, Ordering::Relaxed);
         }
         is_nonblocking
     }
@@ -500,7 +502,11 @@ impl End {
 
     /// The program may have changed O_NONBLOCK, or may share it with another process.
     pub fn forget_waiting(&self) {
-        self.local.waiting.store(UNKNOWN, Ordering::Relaxed);
+        static TIMES: AtomicU32 = AtomicU32::new(0);
+        let times = TIMES.fetch_add(1, Ordering::Relaxed);
+        // Each time by another value, so that who has asked before does not take its answer for a new one.
+        let unknown = UNKNOWN + (times << 2);
+        self.local.waiting.store(unknown, Ordering::Relaxed);
     }
 
     /// Whether the program builds a message in the sending lane. The caller holds the direction.

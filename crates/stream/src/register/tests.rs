@@ -86,6 +86,22 @@ fn hold() -> MutexGuard<'static, control::Control> {
 }
 
 #[test]
+fn what_the_kernel_said_before_a_change_is_not_remembered() {
+    let (end, _sockets) = tracked();
+    let waiting = || end.local.waiting.load(Ordering::Relaxed);
+    end.forget_waiting();
+    let before = waiting();
+    assert!(!end.ask_nonblocking(before));
+    assert!(end.is_blocking(), "nothing has changed");
+    end.forget_waiting();
+    let asked = waiting();
+    assert_ne!(asked, before);
+    end.forget_waiting();
+    end.ask_nonblocking(asked);
+    assert!(!end.is_blocking(), "it has been changed since");
+}
+
+#[test]
 fn who_is_too_late_to_register_leaves_the_reason_alone() {
     let (end, _sockets) = tracked();
     let talks = hold();
