@@ -144,7 +144,7 @@ fn tells_of_room_again(events: EpollEvents) -> bool {
 }
 
 /// Whether a call receives nothing.
-fn has_no_room(call: &Call) -> bool {
+pub(super) fn has_no_room(call: &Call) -> bool {
     matches!(
         call,
         Call::Read { count: 0, .. }

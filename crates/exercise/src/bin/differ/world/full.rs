@@ -5,7 +5,7 @@
 
 use std::os::fd::RawFd;
 
-use super::copies::is_poll;
+use super::copies::{has_no_room, is_poll};
 use super::{Call, End, File, How, Kind, Outcome, ROOM, Sleeper, World};
 use crate::act::FILL_LIMIT;
 
@@ -71,9 +71,11 @@ impl World {
             let kind = &self.files[sleeper.file].kind;
             let sends = sleeper.is_send() && *kind == own;
             let receives = sleeper.call.reads().is_some() && *kind == peer;
+            // What makes room wakes it, which ends it.
+            let idles = has_no_room(&sleeper.call) && *kind == own;
             let mut all = self.all_of(sleeper).into_iter();
             let is_set = matches!(kind, Kind::Epoll { .. });
-            sends || receives || is_set && all.any(|file| self.files[file].kind == own)
+            sends || receives || idles || is_set && all.any(|file| self.files[file].kind == own)
         })
     }
 
