@@ -331,6 +331,9 @@ pub(crate) fn note_eof(end: &End) {
         // The error is told once.
         return;
     }
+    if has_been_told(end) {
+        return end.note_ending(Ending::Reset);
+    }
     end.note_ending(Ending::Eof);
     let Some(lane) = end.tx_lane().filter(|_| has_peer_ended(end)) else {
         return;
@@ -352,6 +355,12 @@ pub(crate) fn note_eof(end: &End) {
         };
         note_error(end, told);
     }
+}
+
+/// Whether a send of the kernel's has told the program of a reset: nothing more can be sent, and no error is left.
+fn has_been_told(end: &End) -> bool {
+    let found = kernel::poll_now(end.fd(), 0) & (libc::POLLERR | libc::POLLHUP);
+    found == libc::POLLHUP && !end.has_flags(end_flags::SHUT_WRITE)
 }
 
 /// Whether the peer, which has not read all and has said so much of itself, is gone, and not only done with sending.
