@@ -154,7 +154,7 @@ pub enum MonitorMessage {
         /// The arena.
         arena: u32,
     },
-    /// The end stays on TCP.
+    /// The end stays on TCP, or for [`Reason::WindowFull`](crate::reason::Reason::WindowFull) waits until there is room.
     Refused {
         /// The end's token.
         token: u64,

@@ -144,6 +144,9 @@ pub fn received(fd: c_int, flags: c_int) {
             adopt::give_away(&end, Reason::Passed, PATIENCE).to_somebody();
             progress::hand_back(&end);
         }
+        if fd == libc::STDIN_FILENO {
+            stdin::take_over(&end);
+        }
     }
 }
 

@@ -16,8 +16,8 @@ pub fn setsockopt<T: Copy>(fd: RawFd, level: i32, name: i32, value: T) -> Answer
 pub fn setsockopt_with_length(fd: RawFd, level: i32, name: i32, length: u32) -> Answer {
     let value = [1i32; 4];
     assert!(
-        length <= size::<[i32; 4]>(),
-        "the claim must stay inside the value"
+        length <= size::<[i32; 4]>() || length.cast_signed() < 0,
+        "the claim must stay inside the value, or be refused before that is read"
     );
     // SAFETY: the value is readable for the length passed.
     answer_int(unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), length) })

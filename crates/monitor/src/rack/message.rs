@@ -114,7 +114,7 @@ pub enum HostMessage {
     },
     /// Owner: the partner has been found.
     Deal(Deal),
-    /// Owner: the partner has been found, and both stay on TCP.
+    /// Owner: the partner has been found, and both stay on TCP, or for [`WindowFull`](crosslane_ctl::reason::Reason::WindowFull) until there is room.
     Refuse {
         /// The offer's number.
         offer: u64,

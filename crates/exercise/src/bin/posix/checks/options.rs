@@ -364,6 +364,10 @@ pub const CHECKS: &[Check] = &[
                 "long",
                 setsockopt_with_length(s.fd, IPPROTO_TCP, TCP_NODELAY, 16),
             );
+            s.say(
+                "negative",
+                setsockopt_with_length(s.fd, IPPROTO_TCP, TCP_NODELAY, u32::MAX),
+            );
             s.say("unknown", setsockopt(s.fd, IPPROTO_TCP, 9999, 1));
             s.say("unknown", getsockopt(s.fd, SOL_SOCKET, 9999));
             s.say("level", setsockopt(s.fd, 9999, 1, 1));

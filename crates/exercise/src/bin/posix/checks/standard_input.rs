@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crosslane_exercise::calls::{close, dup2, shutdown, wait_for, write};
+use crosslane_exercise::calls::{
+    close, dup2, receive_fd, send_fd, shutdown, socketpair, wait_for, write,
+};
 use libc::{FILE, SHUT_WR};
 
 use super::processes::in_child;
@@ -31,11 +33,27 @@ fn line() -> Option<Vec<u8>> {
 fn echo(fd: i32) -> bool {
     limit_to_seconds(10);
     assert!(dup2(fd, 0).is_ok() && close(fd).is_ok());
-    while let Some(line) = line() {
-        // Whoever has closed hears nothing.
-        let _ = write(0, &line);
-    }
-    true
+    echo_input()
+}
+
+/// The same, where the connection is passed and gets the number that is free.
+fn echo_passed(fd: i32) -> bool {
+    limit_to_seconds(10);
+    let [ours, theirs] = socketpair().expect("a pair can be made");
+    assert!(send_fd(ours, fd).is_ok() && close(fd).is_ok() && close(0).is_ok());
+    receive_fd(theirs) == Ok(0) && echo_input()
+}
+
+fn echo_input() -> bool {
+    std::iter::from_fn(line).all(|line| write(0, &line) == Ok(line.len()))
+}
+
+/// Whether the standard input is the rest.
+fn hear_rest(fd: i32) -> bool {
+    limit_to_seconds(10);
+    assert!(dup2(fd, 0).is_ok() && close(fd).is_ok());
+    let rest: Vec<u8> = std::iter::from_fn(line).flatten().collect();
+    rest == LINES[b"first\n".len()..]
 }
 
 /// Become a program that does so.
@@ -102,21 +120,13 @@ pub const CHECKS: &[Check] = &[
         |s| say(s, end_late),
     ),
     pair(
+        "the_rest_of_an_ended_stream_is_standard_input_that_is_passed",
+        |s| leave_to(s, echo_passed),
+        |s| say(s, end),
+    ),
+    pair(
         "the_rest_of_what_a_closed_peer_has_said_is_standard_input",
-        |s| {
-            let fd = s.fd;
-            assert!((0..ROUNDS).all(|_| hears(fd, b"word") && says(fd, b"word")));
-            s.wait();
-            s.read_exactly(b"first\n".len());
-            let pid = in_child(|| {
-                limit_to_seconds(10);
-                assert!(dup2(fd, 0).is_ok() && close(fd).is_ok());
-                let rest: Vec<u8> = std::iter::from_fn(line).flatten().collect();
-                rest == LINES[b"first\n".len()..]
-            });
-            close(fd).expect("it is open");
-            s.say("child", wait_for(pid));
-        },
+        |s| leave_to(s, hear_rest),
         |s| {
             assert!((0..ROUNDS).all(|_| says(s.fd, b"word") && hears(s.fd, b"word")));
             s.send(LINES);
