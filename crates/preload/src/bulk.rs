@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::Mode;
 use crosslane_stream::stay::Stay;
+use crosslane_stream::young::Young;
 use crosslane_stream::{End, close, raw, send};
 use crosslane_sys::{Errno, cancel, real};
 use libc::{iovec, loff_t, off_t, size_t, ssize_t};
@@ -35,6 +36,12 @@ pub unsafe extern "C" fn sendfile(
 ) -> ssize_t {
     // SAFETY: passed on.
     let kernel = || unsafe { real::sendfile(out, input, offset, bytes) };
+    let is_from_else = End::known(input).is_none() && Young::of(input).is_none();
+    if let Some(young) = Young::of(out).filter(|_| is_from_else)
+        && let Some(sent) = young.send(kernel)
+    {
+        return sent;
+    }
     // Of nothing the kernel sends nothing, even where the peer has closed.
     let is_refused = bytes > isize::MAX.cast_unsigned();
     if bytes == 0 || is_refused || End::of(out).or_else(|| End::of(input)).is_none() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crosslane_ctl::reason::Reason;
 use crosslane_stream::process::{self, Process};
-use crosslane_stream::{End, adopt, close as closing, watcher};
+use crosslane_stream::{End, adopt, close as closing, watcher, young};
 use crosslane_sys::{Errno, cancel, kernel, real};
 
 use crate::{borrow, epoll, sole};
@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// under Crosslane, too, and adopts what is not on TCP yet.
 fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
     sole::share_all();
+    let is_given = |fd| kernel::survives_exec(fd) || copied.contains(&fd);
+    young::grow_those(is_given);
     let Some(process) = process::get() else {
         return Vec::new();
     };
@@ -31,7 +33,7 @@ fn prepare_exec(copied: &[c_int]) -> Vec<adopt::Given> {
     let mut seen = BTreeSet::new();
     process
         .ends()
-        .filter(|end| kernel::survives_exec(end.fd) || copied.contains(&end.fd))
+        .filter(|end| is_given(end.fd))
         .filter(|end| seen.insert(end.index))
         // The caller may be a handler that has interrupted a copy, which waits for it in turn.
         .filter(|end| closing::is_let_go(end, deadline))
@@ -45,6 +47,10 @@ fn before_exec() -> (Vec<adopt::Given>, bool) {
     if process::has_left() {
         epoll::before_exec();
         return (Vec::new(), false);
+    }
+    if own().is_some() {
+        // What they have moved is told by what outlives the program.
+        young::grow_all();
     }
     closing::await_registrations();
     let stop = |_| watcher::stop_before_exit(Instant::now() + PATIENCE);

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::family::Family;
+use crosslane_stream::young::{self, Young};
 use crosslane_stream::{End, close as closing, config, control, process, register, switch};
 use crosslane_sys::{Errno, cancel, kernel, process as system, real};
 use libc::{sockaddr, socklen_t};
@@ -64,12 +65,16 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     // SAFETY: the program's promise.
     let disconnects = unsafe { is_unspecified(address, length) };
     let dissolves = |end: &End| disconnects && end.family() == Family::Tcp;
+    if !disconnects && Young::of(fd).is_some() {
+        // SAFETY: passed on.
+        return unsafe { real::connect(fd, address, length) };
+    }
     cancel::test();
     let dissolved = End::of(fd).filter(dissolves);
     if let Some(end) = &dissolved {
         cancel::never(|| leave(end));
     }
-    let known = End::of(fd).filter(|_| dissolved.is_none());
+    let known = End::known(fd).filter(|_| dissolved.is_none());
     // A connect that did not wait is over, and in use already; asked once more, the kernel says so, however late.
     let is_over = known.is_some() && (knows_fresh(fd) || kernel::has_peer(fd));
     let is_watched = known.is_some_and(|end| end.local.registrations.load(Ordering::Relaxed) > 0);
@@ -84,8 +89,9 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         && !disconnects
         && !is_over
         // The number may name another connection by now.
-        && End::of(fd).map(|end| end.token()) == token
+        && End::known(fd).map(|end| end.token()) == token
         && !knows_fresh(fd)
+        && !is_young(fd, known.is_none())
         && let Some(family) = Family::of(fd)
     {
         // SAFETY: the kernel has just accepted this address.
@@ -94,6 +100,15 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
     }
     saved.set();
     result
+}
+
+/// Begin a connection as a young one, if nothing is known of its socket but what it is.
+fn is_young(fd: c_int, is_unknown: bool) -> bool {
+    let is_usual = is_unknown && young::is_usual() && sole::is(fd) && sole::is_tcp(fd);
+    is_usual && !epoll::may_have(fd) && {
+        let _ = signals::take();
+        young::begin(fd, false)
+    }
 }
 
 /// The program has its connection dissolved by the kernel.
@@ -163,10 +178,11 @@ fn goes_on(fd: c_int, errno: Errno) -> bool {
 /// Whether the library already knows this connection, because an earlier connect began it.
 fn knows_fresh(fd: c_int) -> bool {
     const SHUT: [u32; 2] = [end_flags::SHUT_READ, end_flags::SHUT_WRITE];
-    End::of(fd).is_some_and(|end| {
-        let is_shut = SHUT.iter().any(|flag| end.has_flags(*flag));
-        end.phase() == EndPhase::Plain && !end.is_pinned() && !is_shut
-    })
+    young::is(fd)
+        || End::known(fd).is_some_and(|end| {
+            let is_shut = SHUT.iter().any(|flag| end.has_flags(*flag));
+            end.phase() == EndPhase::Plain && !end.is_pinned() && !is_shut
+        })
 }
 
 #[unsafe(no_mangle)]
@@ -176,7 +192,7 @@ pub unsafe extern "C" fn accept(
     length: *mut socklen_t,
 ) -> c_int {
     // SAFETY: passed on.
-    welcome(unsafe { real::accept(fd, address, length) })
+    welcome(unsafe { real::accept(fd, address, length) }, fd)
 }
 
 #[unsafe(no_mangle)]
@@ -187,14 +203,18 @@ pub unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     // SAFETY: passed on.
-    welcome(unsafe { real::accept4(fd, address, length, flags) })
+    welcome(unsafe { real::accept4(fd, address, length, flags) }, fd)
 }
 
-fn welcome(fd: c_int) -> c_int {
+/// The listener has accepted a connection, if it has.
+fn welcome(fd: c_int, listener: c_int) -> c_int {
     if fd < 0 {
         return fd;
     }
     let _ = signals::take();
+    if young::is_usual() && sole::is_tcp(listener) && young::begin(fd, true) {
+        return fd;
+    }
     // Nobody would know of the descriptor.
     cancel::never(|| match Family::of(fd) {
         Some(Family::Tcp) => drop(register::track(fd, Family::Tcp, true, local_port(fd))),
@@ -235,9 +255,16 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd >= 0 {
         register::forget(fd);
-        sole::note(fd, age);
+        sole::note(fd, age, is_of_tcp(domain, kind, protocol));
     }
     fd
+}
+
+/// Whether a socket that is made so is one of TCP.
+fn is_of_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
+    matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM
+        && matches!(protocol, 0 | libc::IPPROTO_TCP | libc::IPPROTO_MPTCP)
 }
 
 #[unsafe(no_mangle)]
@@ -280,11 +307,14 @@ fn is_ours(fd: c_int) -> bool {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    // SAFETY: passed on.
+    let kernel = || unsafe { real::close(fd) };
+    if Young::of(fd).is_some_and(|young| is_own() && young.leave()) {
+        return kernel();
+    }
     if process::get().is_some() && is_ours(fd) {
         return c::fail(Errno::BADF);
     }
-    // SAFETY: passed on.
-    let kernel = || unsafe { real::close(fd) };
     if End::of(fd).is_none() && !epoll::is_known(fd) {
         return kernel();
     }
@@ -318,6 +348,7 @@ pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_i
 /// All descriptors of a range are about to be closed.
 fn before_closing(first: u32, last: u32) {
     let inside = |fd: &c_int| (first..=last).contains(&fd.cast_unsigned());
+    young::grow_all();
     let ends = process::get().into_iter().flat_map(process::Process::ends);
     let fds: Vec<c_int> = ends.map(|end| end.fd).filter(inside).collect();
     fds.into_iter().for_each(before_close);

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_stream::family::{Family, SO_MAX_PACING_RATE, TELLING_TCP};
+use crosslane_stream::young::Young;
 use crosslane_stream::{
     End, close as closing, ending, gone, patience, raw, receive, register, switch, unconsumed,
 };
@@ -157,12 +158,15 @@ pub unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // SAFETY: passed on.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, bytes) };
+    // SAFETY: the program's promise.
+    let number = || unsafe { number(level, name, value, bytes as usize) };
+    if Young::of(fd).is_some() && !needs_kernel(level, name, number()) {
+        return kernel();
+    }
     let Some(end) = End::of(fd) else {
         return kernel();
     };
-    let is_unix = end.family() == Family::Unix;
-    // SAFETY: the program's promise.
-    let number = unsafe { number(level, name, value, bytes as usize) };
+    let (is_unix, number) = (end.family() == Family::Unix, number());
     let is_kernels = needs_kernel(level, name, number);
     if (is_kernels || is_unix && !is_harmless(level, name, number))
         && let Err(errno) = leave_to_kernel(&end, level, name)
@@ -226,7 +230,7 @@ pub unsafe extern "C" fn getsockopt(
     let asks_for_error = (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR);
     let is_granted = |end: &End| end.phase() == EndPhase::Granted;
     // Of one that is the kernel's again, the library may have been told an error before.
-    let end = End::of(fd).filter(|end| is_granted(end) || asks_for_error);
+    let end = End::known(fd).filter(|end| is_granted(end) || asks_for_error);
     if let Some(end) = end.as_ref().filter(|end| is_granted(end))
         && asks_for_error
     {
@@ -272,7 +276,7 @@ fn is_set(argument: c_long) -> bool {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) -> c_int {
-    if let Some(end) = End::of(fd) {
+    if let Some(end) = End::known(fd) {
         let granted = end.phase() == EndPhase::Granted;
         let answer = match request {
             libc::FIONREAD if granted => Some(receive::readable_bytes(&end)),
@@ -307,7 +311,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) ->
     // SAFETY: passed on.
     let result = unsafe { real::ioctl(fd, request, argument) };
     if request == libc::FIONBIO
-        && let Some(end) = End::of(fd)
+        && let Some(end) = End::known(fd)
     {
         end.forget_waiting();
     }
@@ -329,7 +333,7 @@ pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
     let copies = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
-    let changed = (command == libc::F_SETFL).then(|| End::of(fd)).flatten();
+    let changed = (command == libc::F_SETFL).then(|| End::known(fd)).flatten();
     if let Some(end) = changed
         && argument & c_long::from(libc::O_ASYNC) != 0
     {

@@ -13,6 +13,7 @@ use crosslane_stream::interrupt::Portions;
 use crosslane_stream::send::{self, Sent};
 use crosslane_stream::short::{far, send_in_any};
 use crosslane_stream::stay::Stay;
+use crosslane_stream::young::Young;
 use crosslane_stream::{End, adopt, raw, remainder, replay, switch};
 use crosslane_sys::{Errno, cancel, kernel, real};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
@@ -276,6 +277,9 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, bytes: size_t) 
 pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: passed on.
     let kernel = move || unsafe { real::writev(fd, parts, count) };
+    if let Some(sent) = Young::of(fd).and_then(|young| young.send(kernel)) {
+        return sent;
+    }
     let Some(end) = End::of(fd) else {
         return kernel();
     };

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::cell::Cell;
 
 use crosslane_ctl::slab::EndPhase;
-use crosslane_stream::{End, adopt, close as closing, config, control, process, rest};
+use crosslane_stream::{End, adopt, close as closing, config, control, process, rest, young};
 use crosslane_sys::busy::MutexGuard;
 use crosslane_sys::{cancel, kernel, process as system, real};
 
@@ -41,6 +41,7 @@ extern "C" fn load() {
     // SAFETY: as above.
     unsafe { __cxa_at_quick_exit(at_quick_exit, core::ptr::null_mut()) };
     real::resolve_all();
+    young::on_registered(epoll::grown);
     system::resolve();
     // Now, because some programs, nginx among them, clear their environment later.
     config::get();
@@ -122,6 +123,7 @@ struct Held {
     epoll: epoll::Fork,
     _borrow: borrow::Fork,
     _start: Option<MutexGuard<'static, ()>>,
+    _young: Option<MutexGuard<'static, ()>>,
 }
 
 unsafe extern "C" fn before_fork() {
@@ -131,6 +133,7 @@ unsafe extern "C" fn before_fork() {
 
 fn take_locks() {
     sole::share_all();
+    let young = young::before_fork();
     unused_ends().for_each(|end| epoll::adopt(&end));
     let start = process::hold_start();
     let fork = Held {
@@ -138,6 +141,7 @@ fn take_locks() {
         epoll: epoll::before_fork(),
         _borrow: borrow::before_fork(),
         _start: start,
+        _young: young,
     };
     FORK.set(Some(ManuallyDrop::new(fork)));
     memory::before_fork();
@@ -210,6 +214,7 @@ pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
 /// but for what it has copies of.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> libc::pid_t {
+    young::grow_all();
     sole::share_all();
     // SAFETY: passed on.
     let pid = unsafe { real::_Fork() };

@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_void};
 use crosslane_ring::short::SHORT_BYTES;
 use crosslane_stream::End;
 use crosslane_stream::short::{self, Alone, Company, Missed, Shared};
+use crosslane_stream::young::Young;
 use crosslane_sys::{Errno, cancel, process, real};
 use libc::{size_t, ssize_t};
 
@@ -66,7 +67,7 @@ unsafe fn receive_now<C: Company>(
         return Err(Missed::Unusual);
     }
     let part = c::short_part(buffer, bytes, c::MOST_BYTES).ok_or(Missed::Unusual)?;
-    let end = End::of(fd).ok_or(Missed::Unusual)?;
+    let end = End::known(fd).ok_or(Missed::Unusual)?;
     // SAFETY: the program's buffer, by the manual of its call, and the caller's promise.
     unsafe { short::receive::<C>(&end, part) }.map(usize::cast_signed)
 }
@@ -117,6 +118,11 @@ fn receive_later<const IS_READ: bool>(
         // SAFETY: passed on.
         false => unsafe { real::recv(fd, buffer, bytes, flags) },
     };
+    if let Some(young) = Young::of(fd).filter(|_| flags & !SHORT_FLAGS == 0)
+        && let Some(received) = young.receive(kernel)
+    {
+        return received;
+    }
     match End::of(fd) {
         Some(_) if IS_READ && c::is_beyond(buffer, bytes) => c::fail(Errno::FAULT),
         Some(end) if !IS_READ || bytes > 0 => {
@@ -142,7 +148,7 @@ unsafe fn send_now<C: Company>(
         return Err(Missed::Unusual);
     }
     let part = c::short_part(buffer, bytes, SHORT_BYTES).ok_or(Missed::Unusual)?;
-    let end = End::of(fd).ok_or(Missed::Unusual)?;
+    let end = End::known(fd).ok_or(Missed::Unusual)?;
     // SAFETY: the program's buffer, by the manual of its call, and the caller's promise.
     unsafe { short::send::<C>(&end, part) }
 }
@@ -191,6 +197,11 @@ fn send_later<const IS_WRITE: bool>(
         // SAFETY: passed on.
         false => unsafe { real::send(fd, buffer, bytes, flags) },
     };
+    if let Some(young) = Young::of(fd).filter(|_| flags & !RING_FLAGS == 0)
+        && let Some(sent) = young.send(kernel)
+    {
+        return sent;
+    }
     match End::of(fd) {
         Some(_) if IS_WRITE && c::is_beyond(buffer, bytes) => c::fail(Errno::FAULT),
         Some(end) => {

@@ -8,7 +8,8 @@ use crosslane_stream::process::MAX_FDS;
 
 use crate::process::is_own;
 
-/// By number: the age in which a socket was made there. Zeros, which take no memory until they are written.
+/// By number: twice the age in which a socket was made there, and 1 if it is one of TCP. Zeros, which take no memory until they
+/// are written.
 static MADE: [AtomicU32; MAX_FDS as usize] = [const { AtomicU32::new(0) }; MAX_FDS as usize];
 /// Begins anew whenever all that there is may have been copied.
 static AGE: AtomicU32 = AtomicU32::new(1);
@@ -22,13 +23,13 @@ pub fn age() -> u32 {
     AGE.load(Ordering::SeqCst)
 }
 
-/// A socket has been made since that age.
-pub fn note(fd: c_int, age: u32) {
+/// A socket has been made since that age, perhaps of TCP.
+pub fn note(fd: c_int, age: u32, is_tcp: bool) {
     // The numbers of a child of vfork are its own.
     if is_own()
         && let Some(made) = made(fd)
     {
-        made.store(age, Ordering::SeqCst);
+        made.store(age << 1 | u32::from(is_tcp), Ordering::SeqCst);
     }
 }
 
@@ -46,7 +47,12 @@ pub fn share_all() {
 
 /// Whether only `fd` names its socket.
 pub fn is(fd: c_int) -> bool {
-    made(fd).is_some_and(|made| made.load(Ordering::SeqCst) == age())
+    made(fd).is_some_and(|made| made.load(Ordering::SeqCst) >> 1 == age() & u32::MAX >> 1)
+}
+
+/// Whether what `fd` names has been made as a socket of TCP.
+pub fn is_tcp(fd: c_int) -> bool {
+    made(fd).is_some_and(|made| made.load(Ordering::SeqCst) & 1 != 0)
 }
 
 #[cfg(test)]
@@ -56,11 +62,12 @@ mod tests {
     #[test]
     fn what_has_been_copied_is_told() {
         const FD: c_int = 1000;
-        MADE[1000].store(age(), Ordering::SeqCst);
+        MADE[1000].store(age() << 1, Ordering::SeqCst);
         assert!(is(FD) && !is(FD + 1) && !is(-1) && !is(c_int::MAX));
         share_all();
         assert!(!is(FD));
-        MADE[1000].store(age(), Ordering::SeqCst);
+        MADE[1000].store(age() << 1 | 1, Ordering::SeqCst);
+        assert!(is(FD) && is_tcp(FD));
         share(FD);
         assert!(!is(FD));
     }

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_long, c_uint};
 
-use crosslane_stream::{End, process};
+use crosslane_stream::{End, process, young};
 use crosslane_sys::{Errno, cancel, kernel, real};
 
 use crate::plumbing;
@@ -43,5 +43,6 @@ fn twin(fd: c_int) -> Option<End> {
     let process = process::get().filter(|_| is_own())?;
     // The number may still be thought to name what was closed unseen.
     let is_it = |end: &End| end.fd != fd && cookie(end.fd) == Some(own);
+    young::grow_all();
     process.ends().find(is_it)
 }

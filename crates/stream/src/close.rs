@@ -19,7 +19,7 @@ use crate::ending::has_peer_ended;
 use crate::family::Family;
 use crate::{
     End, bell, control, doubt, due, ending, entering, gone, heir, ledger, lost, posted, register,
-    replay, reset, rest, stay, step, stir, stranded, switch, watcher, within,
+    replay, reset, rest, stay, step, stir, stranded, switch, watcher, within, young,
 };
 
 /// How long a close waits for the monitor to let go of the socket. A monitor that takes longer
@@ -333,6 +333,7 @@ fn say_end(end: &End) {
 pub(crate) fn count_totals(end: &End) {
     due::judge_unmet(end);
     due::judge_use(end);
+    due::judge_age(end);
     ledger::close(end);
     let (tx, rx) = (&end.entry.tx, &end.entry.rx);
     for (counter, total) in [
@@ -516,6 +517,7 @@ pub fn at_exit() {
     let Some(process) = crate::process::get().filter(|process| process.is_current()) else {
         return;
     };
+    young::leave_all(process);
     await_registrations();
     // What it holds for a moment would look like somebody's call.
     watcher::stop_before_exit(Instant::now() + PATIENCE);

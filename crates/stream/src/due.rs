@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crosslane_ctl::lane::LINE_BYTES;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::end_flags;
+use crosslane_ctl::slab::{EndPhase, end_flags};
 
 use crate::End;
 
@@ -60,6 +60,17 @@ fn is_worth(end: &End, calls: u32, least: u32) -> bool {
     calls >= least || bytes_on_tcp(end) >= BYTES_BEFORE_REGISTERING
 }
 
+/// Whether a young connection has come as far as one that asks for rings, with so many calls that move data, and so many bytes.
+pub(crate) fn lasts(habit: &Habit, calls: u32, bytes: u64) -> bool {
+    calls >= habit.calls_before_registering() || bytes >= BYTES_BEFORE_REGISTERING
+}
+
+/// As [`goes_on`], of a young connection that sends.
+pub(crate) fn converses(habit: &Habit, [sent, received]: [u64; 2], heard: u64) -> bool {
+    let goes_on = sent > 0 && received > heard && sent + received >= BYTES_OF_A_CONVERSATION;
+    goes_on && !habit.is_brief()
+}
+
 fn bytes_on_tcp(end: &End) -> u64 {
     let (tx, rx) = (&end.entry.tx, &end.entry.rx);
     tx.tcp_data.load(Ordering::Relaxed) + rx.tcp_data.load(Ordering::Relaxed)
@@ -82,6 +93,22 @@ pub(crate) fn judge_use(end: &End) {
     }
 }
 
+/// The end is let go. Whether it was over before it could ask for rings is remembered; one that was handed to a child tells nothing.
+pub(crate) fn judge_age(end: &End) {
+    let is_other = end_flags::EAGER | end_flags::KNOWN | end_flags::FORKED | end_flags::UNIX;
+    let is_plain = end.phase() == EndPhase::Plain && end.reason() == Reason::TooYoung;
+    if is_plain && !end.has_flags(is_other) {
+        end.process().habit().note_young();
+    }
+}
+
+/// A young connection is let go.
+pub(crate) fn judge_young(habit: &Habit, bytes: u64) {
+    if bytes / (LINE_BYTES as u64) < LINES_THAT_PAY {
+        habit.note_alone(false);
+    }
+}
+
 /// The end is let go. One that was registered at once, and is closed within the calls that others
 /// have before they are registered, has not missed its peer: it was over too soon for any.
 pub(crate) fn judge_unmet(end: &End) {
@@ -100,6 +127,8 @@ pub(crate) struct Habit {
     /// Brief connections that met nobody, since one did: their peers are without Crosslane, or on another host, from which rings
     /// come too late. From [`BRIEF_ONES`] on also those that have not asked.
     alone: AtomicU32,
+    /// Connections in a row that were over before they could ask for rings.
+    young: AtomicU32,
 }
 
 impl Habit {
@@ -108,6 +137,23 @@ impl Habit {
         let alone = self.alone.load(Ordering::Relaxed);
         let is_tried = alone.is_multiple_of(ONE_IN_SO_MANY);
         self.brief.load(Ordering::Relaxed) >= BRIEF_ONES || alone >= BRIEF_ONES && !is_tried
+    }
+
+    /// Whether connections have lately been over before they could ask for rings.
+    pub fn is_young(&self) -> bool {
+        self.young.load(Ordering::Relaxed) >= BRIEF_ONES
+    }
+
+    /// One was.
+    pub fn note_young(&self) {
+        if !self.is_young() {
+            self.young.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One asks for rings.
+    pub fn note_lasting(&self) {
+        self.young.store(0, Ordering::Relaxed);
     }
 
     /// Calls that move data before a connection is registered.

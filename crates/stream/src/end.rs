@@ -155,9 +155,9 @@ pub struct End {
 }
 
 impl End {
-    /// The end that `fd` names, if the library knows one.
+    /// The end that `fd` names, if there is one. A young connection has none.
     #[inline]
-    pub fn of(fd: RawFd) -> Option<Self> {
+    pub fn known(fd: RawFd) -> Option<Self> {
         mark(Point::Called);
         let process = process::get()?;
         let index = process.index_of(fd)?;

@@ -94,5 +94,6 @@ pub mod wait;
 pub mod watcher;
 pub mod within;
 mod worth;
+pub mod young;
 
 pub use end::End;

@@ -22,6 +22,7 @@ use crate::due::Habit;
 use crate::end::{End, Local};
 use crate::holders::Holders;
 use crate::table::{Home, Identity, Table};
+use crate::young::nursery::{self, Nursery};
 
 pub use crate::holders::Member;
 
@@ -56,10 +57,12 @@ pub struct Process {
     swept: AtomicU32,
     fds: Mapping,
     calls: Mapping,
+    /// The connections that are no ends yet.
+    pub(crate) young: Nursery,
     locals: Mapping,
     /// Entries that were given back. Only hints: entries are claimed in the slab itself.
     returned: Mutex<Vec<u32>>,
-    highest_fd: AtomicU32,
+    pub(crate) highest_fd: AtomicU32,
     habit: Habit,
 }
 
@@ -140,6 +143,7 @@ impl Process {
             .store(system::pid_namespace(), Ordering::Relaxed);
         let fds = Mapping::private(MAX_FDS as usize * size_of::<AtomicU32>())?;
         let calls = Mapping::private(MAX_FDS as usize * size_of::<AtomicU32>())?;
+        let young = Nursery::create()?;
         let locals = Mapping::private(SLAB_ENTRIES as usize * size_of::<Local>())?;
         Ok(Self {
             pid: AtomicU32::new(pid),
@@ -148,6 +152,7 @@ impl Process {
             swept: AtomicU32::new(0),
             fds,
             calls,
+            young,
             locals,
             returned: Mutex::new(Vec::new()),
             highest_fd: AtomicU32::new(0),
@@ -287,7 +292,7 @@ impl Process {
         (table, home.index)
     }
 
-    fn cell(&self, fd: RawFd) -> Option<&AtomicU32> {
+    pub(crate) fn cell(&self, fd: RawFd) -> Option<&AtomicU32> {
         Self::cell_of(&self.fds, fd)
     }
 
@@ -326,15 +331,29 @@ impl Process {
         (index < SLAB_ENTRIES).then_some(index)
     }
 
-    /// Make `fd` name the end at `index`, or nothing. Returns what it named before.
+    /// Make `fd` name the end at `index`, or nothing. Returns the end that it named before.
     pub(crate) fn name(&self, fd: RawFd, index: Option<u32>) -> Option<u32> {
+        self.put(fd, index.map_or(0, |index| index + 1))
+    }
+
+    /// Make `fd` name a young connection.
+    pub(crate) fn name_young(&self, fd: RawFd) {
+        self.young.count(1);
+        self.put(fd, nursery::MARK);
+    }
+
+    fn put(&self, fd: RawFd, value: u32) -> Option<u32> {
         let cell = self.cell(fd)?;
-        if index.is_some() {
+        if value != 0 {
             self.highest_fd
                 .fetch_max(fd.cast_unsigned(), Ordering::Relaxed);
         }
-        let value = index.map_or(0, |index| index + 1);
-        cell.swap(value, Ordering::AcqRel).checked_sub(1) // SYNC: fd
+        let before = cell.swap(value, Ordering::AcqRel); // SYNC: fd
+        if before == nursery::MARK {
+            self.young.count(-1);
+            return None;
+        }
+        before.checked_sub(1)
     }
 
     /// All descriptors that name an end.

@@ -14,6 +14,7 @@ use crosslane_ctl::slab::{EndPhase, Mode};
 use crosslane_sys::{Errno, cancel, errno};
 
 use crate::family::Family;
+use crate::process::Process;
 use crate::{End, ending, gone, kernel_view, process, replay, room, switch, watcher};
 
 /// A call that has gone into the kernel, or is about to.
@@ -191,7 +192,12 @@ pub struct ByNumber(Option<&'static AtomicU32>);
 impl ByNumber {
     /// It is about to go into the kernel.
     pub fn begin(end: &End) -> Self {
-        let calls = end.process().calls_by(end.fd);
+        Self::of(end.process(), end.fd)
+    }
+
+    /// As [`ByNumber::begin`], of a connection without an end.
+    pub(crate) fn of(process: &'static Process, fd: RawFd) -> Self {
+        let calls = process.calls_by(fd);
         if let Some(calls) = calls {
             calls.fetch_add(1, Ordering::Relaxed);
         }

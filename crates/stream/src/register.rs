@@ -10,18 +10,25 @@ use crosslane_ctl::counter::Counter;
 use crosslane_ctl::lane::Geometry;
 use crosslane_ctl::message::Grant;
 use crosslane_ctl::reason::Reason;
-use crosslane_ctl::slab::{EndPhase, Ending, Mode, SLAB_ENTRIES, end_flags};
+use crosslane_ctl::slab::{EndPhase, Mode, SLAB_ENTRIES, end_flags};
 use crosslane_ring::WindowLane;
 use crosslane_sys::{cancel, kernel};
 use crosslane_window::arena::Arena;
 
-use crate::end::{End, Local};
+use crate::end::End;
 use crate::family::Family;
 use crate::process::{self, Process};
+use crate::young::Young;
 use crate::{
     bell, config, control, due, ending, ledger, lost, posted, raw, rest, shown, spare, standard,
     stay, strict, switch, watcher,
 };
+
+mod entry;
+
+use entry::reset_directions;
+
+pub(crate) use entry::reset;
 
 /// A registered end looks at the control socket in each of its first calls, and later in every
 /// sixteenth.
@@ -52,6 +59,19 @@ pub fn track(fd: RawFd, family: Family, passive: bool, port: Option<u16>) -> Opt
     let process = started().inspect_err(|reason| strict::fell_back(fd, *reason));
     let process = process.ok()?;
     forget(fd);
+    let end = make(process, fd, family, passive)?;
+    let eager = &config::get().eager_ports;
+    if port.is_some_and(|port| eager.iter().any(|range| range.contains(&port))) {
+        end.add_flags(end_flags::EAGER);
+    }
+    process.count(Counter::Connections, 1);
+    ledger::open(&end);
+    settle_in(&end);
+    Some(end)
+}
+
+/// An end of nothing yet, that nobody finds.
+fn make(process: &'static Process, fd: RawFd, family: Family, passive: bool) -> Option<End> {
     let Some(index) = process.allocate() else {
         process.count_reason(Reason::TableFull);
         strict::fell_back(fd, Reason::TableFull);
@@ -62,16 +82,40 @@ pub fn track(fd: RawFd, family: Family, passive: bool, port: Option<u16>) -> Opt
     if family == Family::Unix {
         end.add_flags(end_flags::UNIX);
     }
-    let eager = &config::get().eager_ports;
-    if port.is_some_and(|port| eager.iter().any(|range| range.contains(&port))) {
-        end.add_flags(end_flags::EAGER);
-    }
-    process.count(Counter::Connections, 1);
-    ledger::open(&end);
+    Some(end)
+}
+
+/// The end is its descriptor's from now on.
+fn settle_in(end: &End) {
     end.set_phase(EndPhase::Plain);
-    process.name(fd, Some(index));
-    standard::keep_on_tcp(&end);
-    raw::keep_on_tcp(&end);
+    end.process().name(end.fd, Some(end.index));
+    standard::keep_on_tcp(end);
+    raw::keep_on_tcp(end);
+}
+
+/// A young connection becomes an end.
+pub(crate) fn grow(
+    process: &'static Process,
+    fd: RawFd,
+    family: Family,
+    young: &Young,
+) -> Option<End> {
+    let past = young.past();
+    let end = make(process, fd, family, past.is_passive)?;
+    end.entry.id.calls.store(past.calls, Ordering::Relaxed);
+    end.local.heard.store(past.heard, Ordering::Relaxed);
+    let (tx, rx) = (&end.entry.tx, &end.entry.rx);
+    for (total, bytes) in [
+        (&tx.tcp_bytes, past.sent),
+        (&tx.tcp_data, past.sent),
+        (&rx.tcp_bytes, past.received),
+        (&rx.tcp_data, past.received),
+    ] {
+        total.store(bytes, Ordering::Relaxed);
+    }
+    // Whoever finds the end finds it in its sets.
+    young.hand_on(&end);
+    settle_in(&end);
     Some(end)
 }
 
@@ -85,108 +129,6 @@ pub(crate) fn started() -> Result<&'static Process, Reason> {
     match process::get() {
         Some(process) => Ok(process),
         None => cancel::never(|| process::start().inspect(|process| control::introduce(process))),
-    }
-}
-
-pub(crate) fn reset(process: &'static Process, index: u32, fd: RawFd, passive: bool) {
-    let local = process.local(index);
-    local.home.store(0, Ordering::Release);
-    let entry = process.entry(index);
-    let id = &entry.id;
-    id.reason.store(Reason::TooYoung as u32, Ordering::Relaxed);
-    id.generation.fetch_add(1, Ordering::Relaxed);
-    id.fd.store(fd, Ordering::Relaxed);
-    id.pid.store(process.pid(), Ordering::Relaxed);
-    id.cookie.store(0, Ordering::Relaxed);
-    id.calls.store(0, Ordering::Relaxed);
-    id.nodelay.store(0, Ordering::Relaxed);
-    id.record.store(0, Ordering::Relaxed);
-    let flags = if passive { end_flags::PASSIVE } else { 0 };
-    id.flags.store(flags, Ordering::Relaxed);
-    reset_directions(entry);
-    for total in [
-        &entry.tx.tcp_bytes,
-        &entry.tx.ring_bytes,
-        &entry.tx.tcp_data,
-        &entry.rx.tcp_bytes,
-        &entry.rx.ring_bytes,
-        &entry.rx.tcp_data,
-    ] {
-        total.store(0, Ordering::Relaxed);
-    }
-    let wait = &entry.wait;
-    for word in [
-        &wait.sleepers,
-        &wait.epolls,
-        &wait.empty_reads,
-        &wait.rests,
-        &entry.tx.raw_calls,
-        &wait.away,
-    ] {
-        word.store(0, Ordering::Relaxed);
-    }
-    entry.rx.raw_calls.store(0, Ordering::Relaxed);
-    wait.error.store(0, Ordering::Relaxed);
-    // Who finds the end in none of its lanes, and then its generation, finds the new one.
-    for lanes in [&entry.rx.coming, &wait.pair, &wait.shipped] {
-        lanes.store(0, Ordering::Release);
-    }
-    wait.ending.store(Ending::Open as u32, Ordering::Relaxed);
-    local.fds.store(1, Ordering::Relaxed);
-    for word in [
-        &local.epoll_set,
-        &local.plural,
-        &local.registrations,
-        &local.adopted,
-        &local.blocked,
-        &local.rung,
-        &local.reserved,
-        &local.kept,
-        &local.calls,
-        &local.polls,
-        &local.stirred,
-        &local.unleased,
-        &local.chaos,
-    ] {
-        word.store(0, Ordering::Relaxed);
-    }
-    local.twin.store(0, Ordering::Relaxed);
-    forget_moments(local);
-    End::at(process, index, fd).forget_waiting();
-}
-
-fn forget_moments(local: &Local) {
-    local.shares.forget();
-    local.stalled_at.store(u64::MAX, Ordering::Relaxed);
-    local.life_seen.store(0, Ordering::Relaxed);
-    local.death_heard.store(0, Ordering::Relaxed);
-    local.heard.store(0, Ordering::Relaxed);
-    local.unheard.forget();
-    local.doubt.forget();
-}
-
-/// Both directions at the start of fresh lanes, on TCP.
-fn reset_directions(entry: &crosslane_ctl::slab::EndEntry) {
-    entry.tx.mode.store(Mode::Tcp as u32, Ordering::Relaxed);
-    entry.rx.mode.store(Mode::Tcp as u32, Ordering::Relaxed);
-    for cell in [
-        &entry.tx.tail,
-        &entry.tx.credit,
-        &entry.rx.head,
-        &entry.wait.replayed,
-    ] {
-        cell.store(0, Ordering::Relaxed);
-    }
-    entry.rx.tcp_limit.store(u64::MAX, Ordering::Relaxed);
-    entry.rx.taken.store(0, Ordering::Relaxed);
-    let wait = &entry.wait;
-    for word in [
-        &wait.armed,
-        &wait.replay_seen,
-        &entry.tx.bells_owed,
-        &entry.tx.unchecked_lines,
-    ] {
-        word.store(0, Ordering::Relaxed);
     }
 }
 
@@ -274,6 +216,7 @@ pub(crate) fn begin(end: &End) -> bool {
     if !change_phase(end, EndPhase::Plain, EndPhase::Registered) {
         return false;
     }
+    end.process().habit().note_lasting();
     // Who closes takes the name away first.
     fence(Ordering::SeqCst);
     let is_named = stay::has_name(end);

@@ -26,6 +26,8 @@ States:
   partly       one direction does; the other has not switched yet, or is back on TCP
   switching    both ends have rings and wait for each other's next call
   tcp          it is on TCP, for the reason given
+
+Not shown are connections of a program with one thread whose last ones were very brief, until they last.
 ";
 
 const EXAMPLES: &str = "

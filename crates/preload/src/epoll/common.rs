@@ -135,7 +135,7 @@ impl Slot {
 
     /// The connection, if this process has it by that number.
     pub fn end(&self) -> Option<End> {
-        let end = End::of(self.number())?;
+        let end = End::known(self.number())?;
         Name::of(end.fd)
             .is_some_and(|name| self.is_of(name))
             .then_some(end)
@@ -144,7 +144,7 @@ impl Slot {
     /// As [`Self::end`], of one that has rings.
     pub fn granted_end(&self) -> Option<End> {
         let is_granted = |end: &End| end.phase() == EndPhase::Granted;
-        End::of(self.number()).filter(is_granted)?;
+        End::known(self.number()).filter(is_granted)?;
         self.end()
     }
 

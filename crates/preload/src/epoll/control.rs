@@ -6,6 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 use crosslane_ctl::reason::Reason;
 use crosslane_ctl::slab::{EndPhase, end_flags};
 use crosslane_stream::end::Blocked;
+use crosslane_stream::young::grow_all;
 use crosslane_stream::{End, close as closing, ready, rest, room, stay, switch, watcher};
 use crosslane_sys::{Errno, kernel, real};
 use libc::epoll_event;
@@ -16,7 +17,7 @@ use super::kernels::{EDGE, EXCLUSIVE, IN, OUT, UNASKED, give_back, sync, tag, ta
 use super::news::is_told;
 use super::reg::Reg;
 use super::set::{self, Inner, Set};
-use super::{beacon, early, shared, sharing};
+use super::{beacon, early, shared, sharing, young};
 use crate::{c, progress};
 
 pub const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
@@ -47,6 +48,9 @@ pub unsafe extern "C" fn epoll_ctl(
     if let Some(set) = set {
         set.use_here();
     }
+    if let Some(result) = young::control(set, (epoll, operation, fd), wish, kernel) {
+        return result;
+    }
     let Some(end) = End::of(fd) else {
         if operation == libc::EPOLL_CTL_ADD {
             leave_nested(fd);
@@ -76,6 +80,7 @@ pub unsafe extern "C" fn epoll_ctl(
 /// A set that is watched by another set must show its readiness in the kernel.
 pub fn leave_nested(fd: c_int) {
     let Some(set) = set::known(fd) else { return };
+    grow_all();
     set.use_here();
     set.is_nested.store(true, Ordering::Relaxed);
     let Ok(mut inner) = set.inner.lock() else {

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crosslane_ctl::reason::Reason;
 use crosslane_stream::family::Family;
+use crosslane_stream::process::MAX_FDS;
 use crosslane_stream::{End, switch};
 use crosslane_sys::{Errno, kernel};
 use libc::epoll_event;
@@ -21,6 +22,9 @@ use crate::c;
 
 /// Whether any socket has been noted: most programs have none.
 static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a socket of this number has been noted. Zeros, which take no memory until they are written.
+static NOTED: [AtomicBool; MAX_FDS as usize] = [const { AtomicBool::new(false) }; MAX_FDS as usize];
 
 /// What the kernel refuses to change, or has perhaps switched off already.
 const BEYOND_US: u32 = EXCLUSIVE | libc::EPOLLONESHOT.cast_unsigned();
@@ -96,7 +100,7 @@ fn add(epoll: c_int, fd: c_int, wish: epoll_event) {
         absent: false,
     });
     drop(inner);
-    IS_USED.store(true, Ordering::SeqCst);
+    note_number(fd);
     // Another thread may have connected it meanwhile.
     if let Some(end) = End::of(fd) {
         connected(&end);
@@ -122,7 +126,7 @@ pub fn dissolved(end: &End) {
                 data: reg.data,
                 absent: reg.absent,
             });
-            IS_USED.store(true, Ordering::SeqCst);
+            note_number(end.fd);
         }
     }
 }
@@ -174,6 +178,22 @@ fn change(epoll: c_int, fd: c_int, mut keep: impl FnMut(&mut Early) -> bool) {
     }
 }
 
+/// Whether a socket may be in a set, as one that is no connection.
+pub fn may_have(fd: c_int) -> bool {
+    shared::is_any() || noted(fd).is_none_or(|noted| noted.load(Ordering::SeqCst))
+}
+
+fn note_number(fd: c_int) {
+    IS_USED.store(true, Ordering::SeqCst);
+    if let Some(noted) = noted(fd) {
+        noted.store(true, Ordering::SeqCst);
+    }
+}
+
+fn noted(fd: c_int) -> Option<&'static AtomicBool> {
+    NOTED.get(usize::try_from(fd).ok()?)
+}
+
 /// The socket is a connection now.
 pub fn connected(end: &End) {
     shared::connected(end);
@@ -182,6 +202,9 @@ pub fn connected(end: &End) {
     }
     for set in set::sets().into_iter().filter_map(set::get) {
         take_from(set, end);
+    }
+    if let Some(noted) = noted(end.fd) {
+        noted.store(false, Ordering::SeqCst);
     }
 }
 

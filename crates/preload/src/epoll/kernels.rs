@@ -91,7 +91,7 @@ impl Number {
         if !reg.nameless {
             return Some(Self { fd, lent: None });
         }
-        let is_named = End::of(fd).is_some_and(|end| reg.is_of(&end));
+        let is_named = End::known(fd).is_some_and(|end| reg.is_of(&end));
         if !is_named || !process::is_single_threaded() {
             return None;
         }

@@ -28,6 +28,7 @@ mod set;
 mod shared;
 mod sharing;
 mod wait;
+mod young;
 
 #[cfg(target_arch = "x86_64")]
 pub use calls::epoll_wait;
@@ -36,13 +37,15 @@ pub use control::{
     adopt, epoll_ctl, forget, hand_back, leave_nested, named, note_low_water, note_shutdown,
     received, want_room,
 };
-pub use early::{connected, dissolved};
+pub use early::{connected, dissolved, may_have};
 pub use set::{Fork, before_fork, forget_set, has_sets, is_known, sets};
 pub use sharing::{before_exec, use_all};
+pub use young::grown;
 
 use core::ffi::c_int;
 
 use crosslane_stream::raw;
+use crosslane_stream::young::grow_all;
 use crosslane_sys::real;
 
 /// `new` is a copy of `fd`, which may be an epoll descriptor.
@@ -54,6 +57,7 @@ pub fn copied(fd: c_int, new: c_int) {
 /// A program of which nothing is known gets a copy of `fd`, which may be an epoll descriptor.
 pub fn pass(fd: c_int) {
     if let Some(set) = set::known(fd) {
+        grow_all();
         sharing::share_with_all(set);
     }
     leave_nested(fd);

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use crosslane_stream::End;
 use crosslane_stream::process::MAX_FDS;
+use crosslane_stream::young::grow_all;
 use crosslane_sys::busy::{Busy, Mutex, MutexGuard};
 use crosslane_sys::memory::Mapping;
 
@@ -306,6 +307,7 @@ pub fn copied(fd: c_int, new: c_int) {
     if let Some(set) = known(fd)
         && let Some(cell) = cell(new)
     {
+        grow_all();
         set.names.fetch_add(1, Ordering::Relaxed);
         cell.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release); // SYNC: set
         HIGHEST.fetch_max(new.cast_unsigned(), Ordering::Relaxed);
@@ -430,6 +432,7 @@ pub fn forget_set(fd: c_int) {
     let Some(set) = known(fd) else {
         return;
     };
+    grow_all();
     if set.names.load(Ordering::SeqCst) == 1 {
         kept::keep(set, fd);
     }

@@ -474,6 +474,11 @@ fn ring_all(set: &Set, is_enough: impl Fn() -> bool) {
     kernel::close(bell);
 }
 
+/// Whether any set is shared.
+pub fn is_any() -> bool {
+    IS_ANY_SHARED.load(Ordering::SeqCst)
+}
+
 /// A socket that was in shared sets before has begun a connection, which is to stay on TCP.
 pub fn connected(end: &End) {
     if !IS_ANY_SHARED.load(Ordering::SeqCst) {

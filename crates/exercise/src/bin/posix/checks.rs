@@ -6,6 +6,7 @@ mod asleep;
 mod begun;
 mod beside;
 mod blocking;
+mod brief;
 mod bulk;
 mod cancelling;
 mod children;
@@ -86,7 +87,7 @@ const fn solo(name: &'static str, near: fn(&mut Stage)) -> Check {
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let topics: [&'static [Check]; 39] = [
+    let topics: [&'static [Check]; 40] = [
         ending::CHECKS,
         blocking::CHECKS,
         flags::CHECKS,
@@ -122,6 +123,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         descriptions::CHECKS,
         locks::CHECKS,
         loops::CHECKS,
+        brief::CHECKS,
         vforked::CHECKS,
         nowhere::CHECKS,
         waiting::CHECKS,
