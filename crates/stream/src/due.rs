@@ -62,7 +62,8 @@ fn is_worth(end: &End, calls: u32, least: u32) -> bool {
 
 /// Whether a young connection has come as far as one that asks for rings, with so many calls that move data, and so many bytes.
 pub(crate) fn lasts(habit: &Habit, calls: u32, bytes: u64) -> bool {
-    calls >= habit.calls_before_registering() || bytes >= BYTES_BEFORE_REGISTERING
+    calls >= CALLS_BEFORE_REGISTERING && calls >= habit.calls_before_registering()
+        || bytes >= BYTES_BEFORE_REGISTERING
 }
 
 /// As [`goes_on`], of a young connection that sends.

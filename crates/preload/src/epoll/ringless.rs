@@ -23,6 +23,13 @@ pub fn ringed(epoll: c_int) -> Option<&'static Set> {
     set::get(epoll).filter(|set| set.ringed.load(Ordering::SeqCst) > 0)
 }
 
+/// What a wait gives back, the first first, also where its thread is cancelled or a handler leaves it.
+struct Begun {
+    asleep: Option<Asleep>,
+    _waiting: Option<Waiting>,
+    held: Option<SignalsHeld>,
+}
+
 /// Wait in a set that has no rings, unless it gets some before the wait begins.
 pub fn wait_without_rings(
     epoll: c_int,
@@ -37,27 +44,29 @@ pub fn wait_without_rings(
     let set = set::for_wait(epoll);
     let known = set.or_else(|| set::known(epoll));
     // The process may have its first connection, and lose the set's number, before this one wakes.
-    let waiting = known.map(Waiting::begin);
-    let asleep = Asleep::new(known);
+    let mut begun = Begun {
+        _waiting: known.map(Waiting::begin),
+        asleep: Some(Asleep::new(known)),
+        held: None,
+    };
     if let Some(set) = known {
         set.use_here();
     }
     if let Some(set) = ringed(epoll) {
-        drop(asleep);
+        begun.asleep = None;
         return answer(wait_set(set, out, limit, mask));
     }
     replay::push();
     // What the mask holds back is not to come before the wait that may follow this one.
-    let held = (!mask.is_null()).then(SignalsHeld::hold);
-    let wait = || cancel::guarded(&waiting, || cancel::guarded(&asleep, kernel));
-    let found = cancel::guarded(&held, wait);
-    drop(asleep);
+    begun.held = (!mask.is_null()).then(SignalsHeld::hold);
+    let found = cancel::guarded(&begun, kernel);
+    begun.asleep = None;
     let made = || set::made_since(known, epoll);
     let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let answered = recheck(|| set.or_else(made), out, found, left, mask);
     let saved = Errno::last();
     // Handlers come here, and may leave an error of their own.
-    drop(held);
+    begun.held = None;
     saved.set();
     answered
 }

@@ -328,7 +328,7 @@ pub fn get(epoll: c_int) -> Option<&'static Set> {
 /// The record of a set that is about to be waited for, in a process with connections.
 pub fn for_wait(epoll: c_int) -> Option<&'static Set> {
     crosslane_stream::process::get()?;
-    get_or_make(epoll)
+    get(epoll).or_else(|| get_or_make(epoll))
 }
 
 /// The record of a set whose wait began when the process had no connection yet, and the set perhaps no record. It may have

@@ -12,6 +12,9 @@ use super::{LOWEST_FD, LOWEST_FD_FALLBACK};
 /// handed over to the program.
 static OWN: [AtomicI32; 32] = [const { AtomicI32::new(0) }; 32];
 
+/// None of them has ever been less: most numbers that programs close are.
+static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
+
 /// A descriptor of the library. Closed past our own `close`, which would ask for locks.
 #[derive(Debug)]
 pub struct OwnFd(RawFd);
@@ -37,6 +40,7 @@ impl OwnFd {
             cell.compare_exchange(0, fd, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         };
+        LOWEST.fetch_min(fd, Ordering::AcqRel);
         // Were there no place, a program that closes everything could close it: then the
         // connections stay as they are and new ones stay on TCP.
         let _ = OWN.iter().find(free);
@@ -72,7 +76,8 @@ impl Drop for OwnFd {
 
 /// Whether a descriptor belongs to the library.
 pub fn owns(fd: RawFd) -> bool {
-    fd > 0 && OWN.iter().any(|cell| cell.load(Ordering::Relaxed) == fd)
+    let may_be = fd > 0 && fd >= LOWEST.load(Ordering::Acquire);
+    may_be && OWN.iter().any(|cell| cell.load(Ordering::Relaxed) == fd)
 }
 
 /// See [`super::hand_over`].
