@@ -46,6 +46,22 @@ pub fn run(messages: u64, bytes: usize, behind: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a connection for each of so many messages of `bytes`, which the other end answers before both are closed.
+///
+/// # Errors
+/// As the system gives them.
+pub fn run_briefly(messages: u64, bytes: usize) -> io::Result<()> {
+    let any = Address::Tcp(([127, 0, 0, 1], 0).into());
+    let (listener, address) = Listener::open(&any)?;
+    let mut message = vec![0; bytes];
+    for _ in 0..messages {
+        let mut one = Connection::open(&address)?;
+        let mut other = listener.accept()?;
+        round_trip(&mut one, &mut other, &mut message)?;
+    }
+    Ok(())
+}
+
 fn round_trip(one: &mut Connection, other: &mut Connection, message: &mut [u8]) -> io::Result<()> {
     one.write_all(message)?;
     other.read_exact(message)?;

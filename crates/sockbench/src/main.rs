@@ -90,18 +90,8 @@ enum Role {
         #[command(flatten)]
         span: SpanArgs,
     },
-    /// Be both ends of a connection in one thread, for counting instructions
-    Both {
-        /// Message size
-        #[arg(long, default_value_t = 64)]
-        bytes: usize,
-        /// How many to send after the warm-up
-        #[arg(long, default_value_t = 10_000)]
-        messages: u64,
-        /// All from one end, to a receiver that was woken and is behind from then on
-        #[arg(long)]
-        behind: bool,
-    },
+    /// Be both ends of connections in one thread, for counting instructions
+    Both(BothArgs),
     /// Fetch one file again and again by HTTP, over one connection
     Fetch(FetchArgs),
     /// Read and write the values of a store, from several connections at once
@@ -140,6 +130,22 @@ struct LoadArgs {
     /// until standard input ends
     #[arg(long)]
     hold: bool,
+}
+
+#[derive(clap::Args)]
+struct BothArgs {
+    /// Message size
+    #[arg(long, default_value_t = 64)]
+    bytes: usize,
+    /// How many to send after the warm-up
+    #[arg(long, default_value_t = 10_000)]
+    messages: u64,
+    /// All from one end, to a receiver that was woken and is behind from then on
+    #[arg(long)]
+    behind: bool,
+    /// Each over a connection of its own, with an answer, and without a warm-up
+    #[arg(long, conflicts_with = "behind")]
+    brief: bool,
 }
 
 #[derive(clap::Args)]
@@ -235,7 +241,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         cpus::pin(cpu)?;
     }
     // Where instructions are counted, none are spent on clocks.
-    if !matches!(cli.role, Role::Both { .. }) {
+    if !matches!(cli.role, Role::Both(_)) {
         ticks::prepare();
     }
     match &cli.role {
@@ -260,11 +266,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             };
             crowd::run(connect, &crowd).with_context(|| format!("{connect}"))
         }
-        Role::Both {
-            bytes,
-            messages,
-            behind,
-        } => Ok(both::run(*messages, *bytes, *behind)?),
+        Role::Both(args) => be_both(args),
         Role::Fetch(args) => fetch_file(args),
         Role::Store(args) => load_store(args),
         Role::Moments(args) => note_moments(args),
@@ -325,6 +327,14 @@ fn send_load(args: &LoadArgs) -> anyhow::Result<()> {
     }
     drop(connection);
     Ok(())
+}
+
+fn be_both(args: &BothArgs) -> anyhow::Result<()> {
+    let done = match args.brief {
+        true => both::run_briefly(args.messages, args.bytes),
+        false => both::run(args.messages, args.bytes, args.behind),
+    };
+    Ok(done?)
 }
 
 fn fetch_file(args: &FetchArgs) -> anyhow::Result<()> {

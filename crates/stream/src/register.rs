@@ -113,6 +113,7 @@ pub(crate) fn grow(
     ] {
         total.store(bytes, Ordering::Relaxed);
     }
+    ledger::open(&end);
     // Whoever finds the end finds it in its sets.
     young.hand_on(&end);
     settle_in(&end);

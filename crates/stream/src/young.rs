@@ -66,8 +66,8 @@ pub fn is_usual() -> bool {
         Some(_) => register::started().is_ok(),
         None => process::get().is_some_and(|process| process.habit().is_young()),
     };
-    let are_wanted = || settings.eager_ports.is_empty() && settings.run.is_none();
-    system::is_alone() && !settings.disabled && are_wanted() && is_young()
+    let are_wanted = !settings.disabled && settings.eager_ports.is_empty();
+    are_wanted && system::is_alone() && is_young()
 }
 
 /// Know a TCP connection that has just been opened (`is_passive`: accepted) as young. False if it has to be an end.
@@ -188,10 +188,11 @@ impl Young {
         Some(result)
     }
 
-    /// The program is closing it. Call this before the kernel's close. False, and nothing is done, if it is young no more.
+    /// The program is closing it. Call this before the kernel's close. False, and nothing is done, if it is young no more, or has to
+    /// be an end to be told of.
     pub fn leave(self) -> bool {
         let _busy = Busy::begin();
-        if !self.is_still() {
+        if !self.is_still() || config::get().run.is_some() {
             return false;
         }
         self.process.name(self.fd, None);
@@ -259,10 +260,9 @@ pub fn grow_those(are: impl Fn(RawFd) -> bool) {
 /// The process exits.
 pub(crate) fn leave_all(process: &'static Process) {
     if process.young.is_used() {
-        let young = process.young_numbers();
-        young
-            .filter_map(|fd| Young::at(process, fd))
-            .for_each(|young| _ = young.leave());
+        let leave =
+            |fd| Young::at(process, fd).is_some_and(Young::leave) || grow(process, fd).is_some();
+        process.young_numbers().for_each(|fd| _ = leave(fd));
     }
 }
 

@@ -2,10 +2,11 @@
 //! counts that are kept: what takes more shows without a stopwatch.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crosslane_testkit::{Host, Route, binary};
 
-/// The counts of one send and one receive, by the options of `crosslane-sockbench both`.
+/// The counts of one send and one receive, by the options of `crosslane-sockbench both`; or of a connection of one request.
 const KEPT: &str = include_str!("instructions.json");
 
 /// Compilers and C libraries differ by as much.
@@ -44,12 +45,18 @@ fn per_message(host: &Host, options: &str) -> f64 {
     ((long - short) as f64 / (LONG - SHORT) as f64).round()
 }
 
-/// All instructions of a run that sends so many messages through rings.
+/// All instructions of a run that sends so many messages, through rings but for those that have each a connection of their own.
 fn count(host: &Host, options: &str, messages: u64) -> u64 {
+    let is_brief = options.contains("--brief");
     let ring_bytes = || host.stats().count("ring_bytes_received");
-    let before = ring_bytes();
+    let brief_ones = || host.stats().reason_count("too-young");
+    let before = (ring_bytes(), brief_ones());
     let file = host.folder().join(format!("{options}.{messages}"));
-    let valgrind = host.program("valgrind").run_option("--eager", "1-65535");
+    let valgrind = host.program("valgrind");
+    let valgrind = match is_brief {
+        true => valgrind,
+        false => valgrind.run_option("--eager", "1-65535"),
+    };
     valgrind
         .arg("--tool=callgrind")
         .arg(format!("--callgrind-out-file={}", file.display()))
@@ -58,7 +65,12 @@ fn count(host: &Host, options: &str, messages: u64) -> u64 {
         .args(options.split(' '))
         .args(["--messages", &messages.to_string()])
         .run();
-    let by_ring = ring_bytes() - before;
+    if is_brief {
+        // Both of their ends.
+        assert_eq!(brief_ones() - before.1, 2 * messages);
+        return totals_in(&file);
+    }
+    let by_ring = ring_bytes() - before.0;
     let bytes: u64 = options
         .split(' ')
         .nth(1)
@@ -69,11 +81,12 @@ fn count(host: &Host, options: &str, messages: u64) -> u64 {
         "{by_ring} of {} bytes went by rings",
         bytes * messages
     );
-    totals(&std::fs::read_to_string(&file).expect("callgrind has written its counts"))
+    totals_in(&file)
 }
 
 /// The sum in a file of callgrind's.
-fn totals(text: &str) -> u64 {
+fn totals_in(file: &Path) -> u64 {
+    let text = std::fs::read_to_string(file).expect("callgrind has written its counts");
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
     let total = total.expect("callgrind sums up");
     total.trim().parse().expect("one event was counted")
