@@ -35,6 +35,15 @@ pub struct Registration {
     pub data: u64,
 }
 
+/// What an end has done as a young connection.
+pub(crate) struct Past {
+    pub is_passive: bool,
+    pub calls: u32,
+    pub sent: u64,
+    pub received: u64,
+    pub heard: u64,
+}
+
 /// A young connection, for a thread that is alone in its process.
 #[derive(Clone, Copy)]
 pub struct Young {
@@ -207,6 +216,24 @@ impl Young {
         due::judge_young(self.process.habit(), self.moved());
         true
     }
+
+    pub(crate) fn past(&self) -> Past {
+        let record = self.record;
+        Past {
+            is_passive: record.is_passive.load(Ordering::Relaxed) != 0,
+            calls: record.calls.load(Ordering::Relaxed),
+            sent: record.sent.load(Ordering::Relaxed),
+            received: record.received.load(Ordering::Relaxed),
+            heard: record.heard.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Have its registration known to whoever keeps those of ends.
+    pub(crate) fn hand_on(&self, end: &End) {
+        if let (Some(registration), Some(keep)) = (self.registration(), ON_REGISTERED.get()) {
+            keep(end, registration);
+        }
+    }
 }
 
 impl Process {
@@ -275,13 +302,13 @@ pub fn on_registered(hook: fn(&End, Registration)) {
 #[cold]
 #[inline(never)]
 pub(crate) fn grow(process: &'static Process, fd: RawFd) -> Option<End> {
+    // Another thread may have done it since it was looked.
     if !process.is_young(fd) {
-        return None;
+        return End::known(fd);
     }
     cancel::never(|| {
         let _growing = GROWING.lock().ok()?;
         if !process.is_young(fd) {
-            // Another thread has done it.
             return End::known(fd);
         }
         let young = Young::at(process, fd)?;
@@ -292,35 +319,6 @@ pub(crate) fn grow(process: &'static Process, fd: RawFd) -> Option<End> {
         }
         end
     })
-}
-
-/// What an end has done as a young connection.
-pub(crate) struct Past {
-    pub is_passive: bool,
-    pub calls: u32,
-    pub sent: u64,
-    pub received: u64,
-    pub heard: u64,
-}
-
-impl Young {
-    pub(crate) fn past(&self) -> Past {
-        let record = self.record;
-        Past {
-            is_passive: record.is_passive.load(Ordering::Relaxed) != 0,
-            calls: record.calls.load(Ordering::Relaxed),
-            sent: record.sent.load(Ordering::Relaxed),
-            received: record.received.load(Ordering::Relaxed),
-            heard: record.heard.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Have its registration known to whoever keeps those of ends.
-    pub(crate) fn hand_on(&self, end: &End) {
-        if let (Some(registration), Some(keep)) = (self.registration(), ON_REGISTERED.get()) {
-            keep(end, registration);
-        }
-    }
 }
 
 #[cfg(test)]

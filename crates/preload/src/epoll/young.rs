@@ -1,12 +1,11 @@
 //! Young connections, which are in one set at most, of which the kernel alone knows.
 
 use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 
 use crosslane_stream::End;
 use crosslane_stream::young::{Registration, Young};
 use libc::epoll_event;
-
-use core::sync::atomic::Ordering;
 
 use super::control::record;
 use super::kernels::EXCLUSIVE;
@@ -21,11 +20,8 @@ pub fn control(
 ) -> Option<c_int> {
     let young = Young::of(fd)?;
     let set = set.filter(|set| is_usual(set))?;
-    let is_here = || {
-        young
-            .registration()
-            .is_some_and(|registration| registration.epoll == set.fd())
-    };
+    let kept = young.registration();
+    let is_here = || kept.is_some_and(|kept| kept.epoll == set.fd());
     let to = wish.map(|wish| Registration {
         epoll: set.fd(),
         events: wish.events,
@@ -33,9 +29,7 @@ pub fn control(
     });
     let may = epoll == set.fd()
         && match (operation, wish) {
-            (libc::EPOLL_CTL_ADD, Some(wish)) => {
-                wish.events & EXCLUSIVE == 0 && young.registration().is_none()
-            }
+            (libc::EPOLL_CTL_ADD, Some(wish)) => wish.events & EXCLUSIVE == 0 && kept.is_none(),
             (libc::EPOLL_CTL_MOD, Some(_)) | (libc::EPOLL_CTL_DEL, None) => is_here(),
             _ => false,
         };
@@ -52,11 +46,7 @@ pub fn grown(end: &End, registration: Registration) {
     if let Some(set) = set::get_or_make(registration.epoll)
         && let Ok(mut inner) = set.inner.lock()
     {
-        record(
-            set,
-            &mut inner,
-            end,
-            (registration.events, registration.data),
-        );
+        let wish = (registration.events, registration.data);
+        record(set, &mut inner, end, wish);
     }
 }
