@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use crosslane_ctl::slab::EndPhase;
 use crosslane_stream::{End, adopt, close as closing, config, control, process, rest, young};
-use crosslane_sys::busy::MutexGuard;
+use crosslane_sys::busy::{Busy, MutexGuard};
 use crosslane_sys::{cancel, kernel, process as system, real};
 
 use crate::{borrow, epoll, memory, signals, sole, stdin};
@@ -214,6 +214,8 @@ pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
 /// but for what it has copies of.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> libc::pid_t {
+    // No handler opens another one in between.
+    let _busy = Busy::begin();
     young::grow_all();
     sole::share_all();
     // SAFETY: passed on.

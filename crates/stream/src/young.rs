@@ -75,7 +75,8 @@ pub fn is_usual() -> bool {
         Some(_) => register::started().is_ok(),
         None => process::get().is_some_and(|process| process.habit().is_young()),
     };
-    let are_wanted = !settings.disabled && settings.eager_ports.is_empty();
+    let are_told_of = settings.run.is_some() && settings.chaos.is_none();
+    let are_wanted = !settings.disabled && settings.eager_ports.is_empty() && !are_told_of;
     are_wanted && system::is_alone() && is_young()
 }
 
@@ -155,12 +156,13 @@ impl Young {
         }
         self.record.calls.store(calls, Ordering::Relaxed);
         let result = cancel::guarded(&by_number, kernel);
-        drop(by_number);
+        let _busy = Busy::begin();
         if let Ok(bytes) = u64::try_from(result)
             && self.is_still()
         {
             total.fetch_add(bytes, Ordering::Relaxed);
         }
+        drop(by_number);
         Some(result)
     }
 
@@ -181,8 +183,8 @@ impl Young {
 
     /// Keep another registration, or none, if the kernel makes that change. None, and nothing is done, if it is young no more.
     pub fn register(&self, to: Option<Registration>, kernel: impl FnOnce() -> i32) -> Option<i32> {
-        // A handler that made an end of it in between would have the one or the other.
-        let _busy = Busy::begin();
+        // Who made an end of it in between would have the one or the other.
+        let _growing = GROWING.lock().ok()?;
         if !self.is_still() {
             return None;
         }
@@ -200,7 +202,9 @@ impl Young {
     /// The program is closing it. Call this before the kernel's close. False, and nothing is done, if it is young no more, or has to
     /// be an end to be told of.
     pub fn leave(self) -> bool {
-        let _busy = Busy::begin();
+        let Ok(_growing) = GROWING.lock() else {
+            return false;
+        };
         if !self.is_still() || config::get().run.is_some() {
             return false;
         }
@@ -266,6 +270,8 @@ pub fn is(fd: RawFd) -> bool {
 
 /// Held while the process forks, for none to be young then.
 pub fn before_fork() -> Option<MutexGuard<'static, ()>> {
+    // No handler opens another one in between.
+    let _busy = Busy::begin();
     grow_all();
     GROWING.lock().ok()
 }

@@ -1,7 +1,7 @@
 //! Sockets that a program adds to a set before it connects them, as nginx does with those to its
 //! upstreams. They are no connections when they are added, so what the program asked for is kept
-//! until they are. So is what the kernel knows otherwise, or not at all, when a program dissolves a connection:
-//! registrations with EPOLLEXCLUSIVE, and those that EPOLLONESHOT has spent.
+//! until they are. So are the registrations of a connection that a program dissolves, also those of which the kernel knows otherwise, or
+//! not at all: with EPOLLEXCLUSIVE, and those that EPOLLONESHOT has spent.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -107,17 +107,20 @@ fn add(epoll: c_int, fd: c_int, wish: epoll_event) {
     }
 }
 
-/// The program dissolves a connection; the socket stays in its sets.
+/// The program dissolves a connection; the socket stays in its sets, and may be another connection soon.
 pub fn dissolved(end: &End) {
     for set in set::sets_of(end) {
         let Ok(mut inner) = set.inner.lock() else {
             continue;
         };
+        // What the kernel could not be given back stays as it is.
         let is_odd = |reg: &Reg| reg.absent || reg.events & EXCLUSIVE != 0;
-        let Some((key, _)) = inner.find(end).filter(|(_, reg)| is_odd(reg)) else {
+        let stays = |reg: &Reg| (reg.ringed || reg.deleted) && !is_odd(reg);
+        let Some((key, _)) = inner.find(end).filter(|(_, reg)| !stays(reg)) else {
             continue;
         };
-        if let (Some(cookie), Some(reg)) = (cookie(end.fd), inner.remove(key)) {
+        if let (Some(cookie), Some(mut reg)) = (cookie(end.fd), inner.remove(key)) {
+            reg.uncount();
             inner.early.retain(|early| early.fd != end.fd);
             inner.early.push(Early {
                 fd: end.fd,
@@ -200,34 +203,37 @@ pub fn connected(end: &End) {
     if !IS_USED.load(Ordering::SeqCst) {
         return;
     }
+    let mut is_kept = false;
     for set in set::sets().into_iter().filter_map(set::get) {
-        take_from(set, end);
+        is_kept |= take_from(set, end);
     }
     if let Some(noted) = noted(end.fd) {
-        noted.store(false, Ordering::SeqCst);
+        noted.store(is_kept, Ordering::SeqCst);
     }
 }
 
-fn take_from(set: &'static Set, end: &End) {
+/// Whether what was noted of the socket is kept, for when this connection is dissolved, too.
+fn take_from(set: &'static Set, end: &End) -> bool {
     let Ok(mut inner) = set.inner.lock() else {
-        return;
+        return false;
     };
     let Some(place) = inner.early.iter().position(|early| early.fd == end.fd) else {
-        return;
+        return false;
     };
     let early = inner.early.swap_remove(place);
     // The kernel has forgotten a socket that was closed.
     if Some(early.cookie) != cookie(end.fd) || sharing::is_deleted(set, early.name()) {
-        return;
+        return false;
     }
     if set.sharing.is_settled() {
         // The kernel has it, and keeps it.
         switch::pin(end, Reason::EpollShared);
-        return;
+        return false;
     }
     if early.events & BEYOND_US != 0 && !early.absent {
+        inner.early.push(early);
         switch::pin(end, Reason::EpollEarly);
-        return;
+        return true;
     }
     let key = record(set, &mut inner, end, (early.events, early.data));
     if set.is_nested.load(Ordering::Relaxed) {
@@ -237,6 +243,7 @@ fn take_from(set: &'static Set, end: &End) {
     if let Some(reg) = inner.reg(key).filter(|_| early.absent) {
         (reg.spent, reg.absent) = (true, true);
     }
+    false
 }
 
 fn cookie(fd: c_int) -> Option<u64> {

@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
+use crosslane_exercise::Errno;
 use crosslane_exercise::calls::{
-    accept, close, connect, dup, dup2, epoll_create, epoll_ctl, epoll_delete, epoll_wait,
+    Name, accept, close, connect, dup, dup2, epoll_create, epoll_ctl, epoll_delete, epoll_wait,
     exec_shell, kill, poll_one, read, receive_fd, send_fd, set_nonblocking, shutdown, socket,
     socketpair, take_error, take_own, wait_for,
 };
 use libc::{
-    AF_INET, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, POLLIN,
-    SHUT_WR, SIGKILL, SOCK_NONBLOCK,
+    AF_INET, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT,
+    EPOLLOUT, POLLIN, SHUT_WR, SIGKILL, SOCK_NONBLOCK,
 };
 
 use super::connecting::listener;
@@ -46,16 +47,22 @@ fn echo(listener: RawFd) -> bool {
     }
 }
 
-/// What is done with a connection whose peer sends back what comes, behind many brief ones.
+/// What is done with connections whose peer sends back what comes, behind many brief ones.
 fn behind_brief_ones(s: &mut Stage, act: impl FnOnce(&mut Stage, SocketAddr)) {
+    with_echo(s, |s, address| {
+        for _ in 0..BRIEF_ONES {
+            let fd = connected(address);
+            assert!(talks(fd, 1));
+            close(fd).expect("it is open");
+        }
+        act(s, address);
+    });
+}
+
+fn with_echo(s: &mut Stage, act: impl FnOnce(&mut Stage, SocketAddr)) {
     let (listener, address) = listener();
     let server = in_child(|| echo(listener));
     close(listener).expect("it is open");
-    for _ in 0..BRIEF_ONES {
-        let fd = connected(address);
-        assert!(talks(fd, 1));
-        close(fd).expect("it is open");
-    }
     act(s, address);
     kill(server, SIGKILL).expect("it is there");
     wait_for(server).expect("it is there");
@@ -102,10 +109,7 @@ fn in_a_set(s: &mut Stage, address: SocketAddr) {
     s.say("delete", epoll_delete(set, fd));
     s.say("delete", epoll_delete(set, fd));
     s.say("talks", talks(fd, ROUNDS));
-    s.say(
-        "events",
-        epoll_wait(set, 8, Some(0)).map(|events| epoll_text(&events)),
-    );
+    s.say("events", told(set));
 }
 
 fn by_edges(s: &mut Stage, address: SocketAddr) {
@@ -213,6 +217,34 @@ fn passed(s: &mut Stage, address: SocketAddr) {
     s.say("parent", talks(fd, ROUNDS));
 }
 
+/// Each of some kinds of registration outlives the connections of its socket.
+fn dissolved(s: &mut Stage, address: SocketAddr) {
+    let set = epoll_create().expect("an epoll set can be made");
+    let kinds = [0, EPOLLET, EPOLLONESHOT, EPOLLEXCLUSIVE].map(i32::cast_unsigned);
+    for (kind, data) in kinds.into_iter().zip(1..) {
+        let fd = connected(address);
+        s.say("add", epoll_ctl(set, EPOLL_CTL_ADD, fd, IN | kind, data));
+        let is_once = kind == EPOLLONESHOT.cast_unsigned();
+        for _ in 0..3 {
+            let mut answers = words(ROUNDS / 2).map(|word| {
+                (!is_once || epoll_ctl(set, EPOLL_CTL_MOD, fd, IN | kind, data).is_ok())
+                    && says(fd, &word)
+                    && epoll_wait(set, 8, None) == Ok(vec![(IN, data)])
+                    && take(fd, word.len()) == Ok(word)
+            });
+            s.say("talks", answers.all(|is_right| is_right));
+            s.say("dissolve", connect(fd, Name::unspecified()));
+            s.say("connect", connect(fd, address));
+            s.say("told", told(set));
+        }
+        close(fd).expect("it is open");
+    }
+}
+
+fn told(set: RawFd) -> Result<String, Errno> {
+    epoll_wait(set, 8, Some(0)).map(|events| epoll_text(&events))
+}
+
 fn by_a_shell(s: &mut Stage, address: SocketAddr) {
     let fd = connected(address);
     let child = in_child(|| {
@@ -303,6 +335,10 @@ pub const CHECKS: &[Check] = &[
     solo("brief_ones_then_one_that_is_passed", |s| {
         behind_brief_ones(s, passed);
     }),
+    solo("brief_ones_then_some_that_are_dissolved", |s| {
+        behind_brief_ones(s, dissolved);
+    }),
+    solo("dissolved_in_a_set", |s| with_echo(s, dissolved)),
     solo("brief_ones_then_one_of_a_shell", |s| {
         behind_brief_ones(s, by_a_shell);
     }),
