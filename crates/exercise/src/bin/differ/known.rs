@@ -104,9 +104,9 @@ pub const KNOWN: &[Known] = &[
         is_it: World::adds_edges_under_a_poll,
     },
     Known {
-        name: "poll-of-edges-by-a-lost-number",
+        name: "poll-by-a-lost-number",
         why: "a set cannot be given back to the kernel what was registered by a number that names something else (docs/differences.md)",
-        is_it: World::polls_edges_by_a_lost_number,
+        is_it: World::polls_by_a_lost_number,
     },
     Known {
         name: "shutdown-under-a-call-of-another-process",

@@ -83,8 +83,8 @@ impl World {
         })
     }
 
-    /// Whether a poll asks for a set with a registration for edges by a number that names something else by now.
-    pub fn polls_edges_by_a_lost_number(&self, process: usize, call: &Call) -> bool {
+    /// Whether a poll asks for a set with a registration for edges, or to be told once, by a number that names something else by now.
+    pub fn polls_by_a_lost_number(&self, process: usize, call: &Call) -> bool {
         let mut copy = call.clone();
         let mut polled = copy.handles().into_iter().filter(|_| is_poll(call));
         polled.any(|handle| {
@@ -95,7 +95,9 @@ impl World {
             members.iter().any(|member| {
                 let named = self.entry(process, member.by);
                 let is_lost = named.is_none_or(|named| named.file != member.file);
-                is_lost && is_for_edges(member.events) && tells_of_room_again(member.events)
+                let is_again = is_for_edges(member.events) && tells_of_room_again(member.events);
+                // Of a number that is free the library can make a copy.
+                is_lost && (is_again || named.is_some() && is_once(member.events))
             })
         })
     }
@@ -131,6 +133,10 @@ impl World {
             .any(|((of, _), entry)| *of == process && self.files[entry.file].kind == peer);
         !is_here && self.unread_of(file) > 0
     }
+}
+
+fn is_once(events: EpollEvents) -> bool {
+    events.has(libc::EPOLLONESHOT.cast_unsigned())
 }
 
 fn is_for_edges(events: EpollEvents) -> bool {
