@@ -394,3 +394,26 @@ pub unsafe extern "C" fn closefrom(lowest: c_int) {
         unsafe { real::closefrom(lowest.cast_signed()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_streams_of_the_internet_are_tcp() {
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        assert!(is_of_tcp(libc::AF_INET, libc::SOCK_STREAM | flags, 0));
+        assert!(is_of_tcp(
+            libc::AF_INET6,
+            libc::SOCK_STREAM,
+            libc::IPPROTO_MPTCP
+        ));
+        for (domain, kind, protocol) in [
+            (libc::AF_INET, libc::SOCK_DGRAM, 0),
+            (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP),
+            (libc::AF_UNIX, libc::SOCK_STREAM, 0),
+        ] {
+            assert!(!is_of_tcp(domain, kind, protocol));
+        }
+    }
+}

@@ -45,7 +45,7 @@ pub(crate) fn goes_on(end: &End) -> bool {
     let sent = end.entry.tx.tcp_data.load(Ordering::Relaxed);
     let received = end.entry.rx.tcp_data.load(Ordering::Relaxed);
     let heard = end.local.heard.load(Ordering::Relaxed);
-    let goes_on = sent > 0 && received > heard && sent + received >= BYTES_OF_A_CONVERSATION;
+    let goes_on = is_conversation([sent, received], heard);
     let seen = if goes_on {
         u64::MAX
     } else {
@@ -68,8 +68,12 @@ pub(crate) fn lasts(habit: &Habit, calls: u32, bytes: u64) -> bool {
 
 /// As [`goes_on`], of a young connection that sends.
 pub(crate) fn converses(habit: &Habit, [sent, received]: [u64; 2], heard: u64) -> bool {
-    let goes_on = sent > 0 && received > heard && sent + received >= BYTES_OF_A_CONVERSATION;
-    goes_on && !habit.is_brief()
+    is_conversation([sent, received], heard) && !habit.is_brief()
+}
+
+/// Whether who has sent and received so much, and had `heard` so much when it sent last, goes on with more than a short one.
+fn is_conversation([sent, received]: [u64; 2], heard: u64) -> bool {
+    sent > 0 && received > heard && sent + received >= BYTES_OF_A_CONVERSATION
 }
 
 fn bytes_on_tcp(end: &End) -> u64 {
